@@ -124,10 +124,10 @@ starter: install  ## train the initial policy again, in build/starter (recipes/s
 	$(BIN)/python -m graph.seed_tasks --recipe recipes/grpo-base.yaml --count 12000 --seed 20 --output build/starter-tasks.jsonl
 	$(BIN)/python -m training.warm_start --tasks build/starter-tasks.jsonl --steps 230 --out build/starter
 
-starter-seal: install  ## train the initial policy that knows SEAL's cues again, in build/starter-seal
+starter-seal: install  ## train an initial policy that knows SEAL's cues, as recipes/starter-seal does, in build/starter-seal
 	mkdir -p build
 	$(BIN)/python -m graph.seed_tasks --recipe recipes/grpo-base.yaml --count 12000 --seed 20 \
-	  --set tasks.initial_guided=0.03 --output build/starter-seal-tasks.jsonl
+	  --output build/starter-seal-tasks.jsonl
 	$(BIN)/python -m training.warm_start --tasks build/starter-seal-tasks.jsonl --steps 220 --cues --out build/starter-seal
 
 WORLD := GorillaFileSystem,MathAPI,MessageAPI,TwitterAPI,TicketAPI,TradingBot,TravelAPI,VehicleControlAPI
@@ -136,7 +136,7 @@ starter-world: install  ## train the initial policy of the world of all eight cl
 	for part in "6000 22" "12000 23"; do set -- $$part; $(BIN)/python -m graph.seed_tasks \
 	  --recipe recipes/grpo-base.yaml --count $$1 --seed $$2 --set 'environment.options.classes=[$(WORLD)]' \
 	  --set roles.exploration.unguided=same_rules --set roles.exploration.max_reference_calls=6 \
-	  --set roles.exploration.two_turns=0.3 --set tasks.initial_guided=0.0 \
+	  --set roles.exploration.two_turns=0.3 \
 	  --output build/starter-world-$$2.jsonl || exit $$?; done
 	cat build/starter-world-22.jsonl build/starter-world-23.jsonl > build/starter-world-tasks.jsonl
 	$(BIN)/python -m training.warm_start --tasks build/starter-world-tasks.jsonl --steps 2500 --hidden 256 --layers 4 \

@@ -24,7 +24,7 @@ from benchmarks.measurement import Measurement, Pair, of_pairs
 from environments.bfcl.docs import all_tools
 from memory.failures import FailureMemory, embedded_text
 from memory.records import Cause, FailureContext
-from memory.settings import MemorySettings
+from memory.settings import RECUR_AFTER, MemorySettings
 
 __all__ = ["measure"]
 
@@ -188,7 +188,7 @@ def _query(memory: FailureMemory, context: FailureContext, now: int) -> Any:  # 
     """Ask what one would write instead: the nearest neighbour among the eligible contexts."""
     conditions: list[Any] = [
         {"signature": context.signature()},
-        {"iteration": {"$gt": now - MemorySettings().recur_after}},
+        {"iteration": {"$gt": now - RECUR_AFTER}},
         {"iteration": {"$lt": now}},
         {"admitted": {"$gt": 0}},
     ]

@@ -2,9 +2,9 @@
 
 Right ones are drafts of unguided exploration, the same in the words of the documentation, and the user turns that
 people wrote for official training tasks, with the official calls of earlier turns as setup. A wrong one is a right one
-with a change of ``graph.perturbation`` or, as that makes none, with one more call, which needs no argument. Of each
-right draft that is accepted without the rules of ``verification.asking`` two of both are made. The table has what is
-accepted without and with these rules.
+with a change of ``benchmarks.wrong_references`` or, as that makes none, with one more call, which needs no argument. Of
+each right draft that is accepted without the rules of ``verification.asking`` two of both are made. The table has what
+is accepted without and with these rules.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from unittest.mock import patch
 
 import typer
 
+from benchmarks.wrong_references import Change, perturb
 from environments.base import Environment, TaskSpec, ToolCall
 from environments.benchmark import AnyBenchmark
 from environments.registry import benchmark_of, open_environment
 from environments.task_text import render_documented
 from environments.verification import verify as verification
 from environments.verification.verify import Refusal, verify
-from graph.perturbation import Change, perturb
 from graph.recipe import load_recipe
 from memory.jsonl import read_jsonl
 from memory.records import Draft
@@ -86,9 +86,8 @@ def _row(counts: Counter[str]) -> tuple[int, ...]:
 
 def _wrong(draft: Draft, environment: Environment) -> Iterator[tuple[str, Draft]]:
     for seed in range(_CHANGES):
-        changed, record = perturb(draft, 1.0, seed, environment)
-        if record is not None:
-            yield str(record.change), changed
+        if made := perturb(draft, seed, environment):
+            yield str(made[0]), made[1]
         rng = random.Random(f"{draft.id} {seed}")
         free = [tool for tool in environment.tools(draft.tools) if not any(p.required for p in tool.parameters)]
         t = rng.randrange(len(draft.reference))

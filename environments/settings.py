@@ -131,18 +131,6 @@ def _options_of(name: object) -> Collection[str]:
     return benchmark.options_type.model_fields if benchmark is not None else ()
 
 
-class ExperimentalVerification(Section):
-    """Stress tests of verification (ours), off by default."""
-
-    perturbed: float = Field(
-        0.0,
-        ge=0.0,
-        le=1.0,
-        description="share of an iteration's drafts whose reference gets one argument or call changed before they are "
-        "verified; never D_0's (ours, stress test)",
-    )
-
-
 class VerificationSettings(Section):
     """Checks of a draft, beside those that are never off: decontamination, duplicates, whether it opens."""
 
@@ -158,11 +146,9 @@ class VerificationSettings(Section):
         "paper's five criteria (CoEvolve, figure 13, as we read it); outcome: the environment's official rule (ours)",
         json_schema_extra=requires({"mode": ("agent", "both")}),
     )
-    replays: int = Field(2, ge=2, le=100, description="fresh replays that must agree")
     max_calls: int = Field(6, ge=1, le=1000, description="longest reference of a draft, all turns together (ours)")
     enabled: bool = Field(
         True,
         description="false: every draft of an iteration that can be opened becomes a task, unless it is held out or a "
         "duplicate; D_0 is always verified (ours, ablation)",
     )
-    experimental: ExperimentalVerification = ExperimentalVerification()

@@ -128,8 +128,8 @@ def settings_words(settings: RunSettings) -> str:
     most = settings.signals.contexts_per_iteration
     limit = "any number of" if most is None else f"at most {most}"
     return (
-        f"settings: {settings.environment.name}, signals {settings.signals.definition} from "
-        f"{settings.signals.contexts}, {limit} contexts, verification {settings.verification.mode}, chat roles: {roles}"
+        f"settings: {settings.environment.name}, contexts from "
+        f"{settings.signals.contexts}, {limit} of them, verification {settings.verification.mode}, chat roles: {roles}"
     )
 
 

@@ -56,15 +56,13 @@ def _check_tasks(initial: str | None) -> None:
 
 
 def _check_embedder(settings: MemorySettings) -> None:
-    path = settings.embedder_path
+    path = settings.embedder
     if path is None:
         return
     if not Path(path).is_dir():
-        raise InputError(
-            f"memory.embedder_path: {path} is not a folder: name the folder of a sentence-transformers model"
-        )
+        raise InputError(f"memory.embedder: {path} is not a folder: name the folder of a sentence-transformers model")
     if find_spec("sentence_transformers") is None:
         raise InputError(
             "memory.embedder: the package sentence-transformers is not installed: run pip install "
-            "sentence-transformers, or set memory.embedder=hashed-ngrams"
+            "sentence-transformers, or set memory.embedder=null"
         )

@@ -34,10 +34,9 @@ class ExtractionRecord(Record):
 
     ``signal_tasks``: tasks with a signal of the kind. ``marked``: trajectories that carry a signal, None in records of
     an earlier version. ``repeated``: further signals of a task and kind that has one already. ``left_out``: beyond the
-    limit of contexts. ``pattern_occurrences`` and ``different_patterns`` are the readings of N of the rare signal
-    (``signals.rare_total``); trajectories with an ``infrastructure_error`` were not read. ``functions``: different
-    functions that references of D_t call, of the ``functions_offered`` that its tasks offer; None in records of an
-    earlier version.
+    limit of contexts. ``pattern_occurrences`` and ``different_patterns`` count the run's action patterns;
+    trajectories with an ``infrastructure_error`` were not read. ``functions``: different functions that references of
+    D_t call, of the ``functions_offered`` that its tasks offer; None in records of an earlier version.
     """
 
     signals: dict[SignalKind, int]

@@ -12,7 +12,7 @@ from environments.benchmark import AnyBenchmark
 from environments.sections import GIVEN, Section, requires
 from environments.settings import EnvironmentSettings, VerificationSettings
 from evaluation.settings import EvaluationSettings
-from memory.settings import OFFICIAL, EvolutionSettings, MemorySettings, TaskSettings
+from memory.settings import OFFICIAL, MemorySettings, TaskSettings
 from training.rollout.settings import SamplingSettings
 from training.settings import PolicySettings, TrainingSettings
 from training.signal_settings import SignalSettings
@@ -47,7 +47,6 @@ class RunSettings(Section):
     verification: VerificationSettings = VerificationSettings()
     memory: MemorySettings = MemorySettings()
     tasks: TaskSettings = TaskSettings()
-    evolution: EvolutionSettings = EvolutionSettings()
     evaluation: EvaluationSettings = Field(EvaluationSettings(), validate_default=True)
     deadlines: DeadlineSettings = DeadlineSettings()
 
@@ -140,7 +139,6 @@ def changed(settings: RunSettings) -> dict[str, tuple[Any, Any]]:
 def check_starts(settings: SignalSettings, environment: Environment) -> None:
     """Raise InputError where contexts are to begin in start states, and the environment has none."""
     key = f"contexts: {settings.contexts}" if settings.contexts in ("unguided", "coverage") else ""
-    key = "uncovered" if settings.uncovered else key
     if key and not environment.starts():
         raise InputError(
             f"signals.{key} needs a start state, and starts() of the environment {environment.name} is empty: give it "

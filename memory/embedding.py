@@ -94,14 +94,12 @@ def open_embedder(settings: MemorySettings) -> Embedder:
     A model is read from its local folder, on the CPU; nothing is downloaded. Raises InputError if the folder or the
     package is missing.
     """
-    if settings.embedder_path is None:
+    if settings.embedder is None:
         hashed = HashedNgrams()
         return Embedder(f"hashed-ngrams-{hashed.dimension}", hashed)
-    folder = Path(settings.embedder_path)
+    folder = Path(settings.embedder)
     if not folder.is_dir():
-        raise InputError(
-            f"memory.embedder_path: {folder} is not a folder: name the folder of a sentence-transformers model"
-        )
+        raise InputError(f"memory.embedder: {folder} is not a folder: name the folder of a sentence-transformers model")
     try:
         # Chroma reports a package that is broken like one that is missing.
         importlib.import_module("sentence_transformers")
@@ -110,7 +108,7 @@ def open_embedder(settings: MemorySettings) -> Embedder:
             raise
         raise InputError(
             "memory.embedder: the package sentence-transformers is not installed: "
-            "run pip install sentence-transformers, or set memory.embedder=hashed-ngrams"
+            "run pip install sentence-transformers, or set memory.embedder=null"
         ) from None
     function = SentenceTransformerEmbeddingFunction(
         model_name=str(folder), device="cpu", normalize_embeddings=True, local_files_only=True

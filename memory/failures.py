@@ -34,7 +34,7 @@ from environments.command import storage_refusal
 from environments.terminal import say
 from memory.processes import exclusive
 from memory.records import FailureContext
-from memory.settings import MemorySettings
+from memory.settings import RECUR_AFTER, MemorySettings
 
 __all__ = ["DeduplicationResult", "FailureMemory", "embedded_text", "use_memory"]
 
@@ -71,7 +71,7 @@ class FailureMemory:
     """The contexts that were explored, and how many tasks each admitted. Close it after use.
 
     A remembered context is eligible for comparison (our choice, the paper does not deduplicate) if it has the same
-    signature, was explored fewer than ``recur_after`` iterations ago, and admitted a task. A weakness that recurs
+    signature, was explored fewer than ``RECUR_AFTER`` iterations ago, and admitted a task. A weakness that recurs
     later, or whose exploration admitted nothing, is therefore new again.
 
     Chroma indexes, the JSON lines of the run remember: any index can be deleted. Opening sets one aside that cannot be
@@ -136,7 +136,7 @@ class FailureMemory:
         to be compared. Which ids the index returns depends on its signatures, iterations and numbers of admitted tasks;
         the vectors are made again, for the signatures of ``contexts`` alone. If the two differ: ``rebuild``.
         """
-        oldest = iteration - self._settings.recur_after
+        oldest = iteration - RECUR_AFTER
         expected: dict[str, dict[str, FailureContext]] = {}
         for one in explored:
             if one.iteration is not None and oldest < one.iteration < iteration and admitted.get(one.id, 0) > 0:
@@ -248,7 +248,7 @@ class FailureMemory:
 
     def _young(self, iteration: int) -> list[Any]:
         return [
-            {"iteration": {"$gt": iteration - self._settings.recur_after}},
+            {"iteration": {"$gt": iteration - RECUR_AFTER}},
             {"iteration": {"$lt": iteration}},
             {"admitted": {"$gt": 0}},
         ]

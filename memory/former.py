@@ -27,13 +27,6 @@ __all__ = [
 
 FORMER_NAMES: Mapping[str, str] = {
     "evaluation.panel": "evaluation.set",
-    "signals.novelty": "signals.experimental.novelty",
-    "tasks.sampling": "tasks.experimental.sampling",
-    "tasks.sampling_floor": "tasks.experimental.sampling_floor",
-    "tasks.retire_above": "tasks.experimental.retire_above",
-    "tasks.retest_every": "tasks.experimental.retest_every",
-    "tasks.newest_groups": "tasks.experimental.newest_groups",
-    "verification.perturbed": "verification.experimental.perturbed",
 }
 """Dotted keys of a recipe: today's by the former one. No name is both."""
 
@@ -51,7 +44,6 @@ class FormerDefault(NamedTuple):
 FORMER_DEFAULTS: Mapping[str, FormerDefault] = {
     "roles.exploration.independent": FormerDefault(False, True),
     "roles.exploration.order": FormerDefault("easy_first", "long_first"),
-    "signals.definition": FormerDefault("group", "paper"),
     "training.loss": FormerDefault("grpo", "group_tokens"),
     "training.length_cost": FormerDefault(0.1, 0.0),
     "tasks.evolved_share": FormerDefault(0.5, None),

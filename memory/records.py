@@ -19,7 +19,6 @@ from environments.verification.decontamination import Nearest
 
 __all__ = [
     "ACCEPTED",
-    "PAPER_KINDS",
     "PAPER_SHARES",
     "AgentValidation",
     "Cause",
@@ -151,26 +150,22 @@ def count_stops(turns: Iterable[TrajectoryTurn]) -> dict[StopReason, int]:
 
 
 class SignalKind(StrEnum):
-    """The weaknesses that a trajectory can show: those of CoEvolve (section 3), and ``unsolved`` (ours)."""
+    """The weaknesses that a trajectory can show: those of CoEvolve (section 3.1)."""
 
     FORGETTING = "forgetting"
     BOUNDARY = "boundary"
     RARE = "rare"
-    UNSOLVED = "unsolved"
 
-
-PAPER_KINDS = (SignalKind.FORGETTING, SignalKind.BOUNDARY, SignalKind.RARE)
-"""The kinds of CoEvolve, which every round is read for. Any other is looked for where ``signals.kinds`` lists it."""
 
 PAPER_SHARES = ((29.8, 51.4, 18.8), (29.9, 45.5, 24.6))
-"""CoEvolve's figure 4: ``PAPER_KINDS`` as shares of all signals in percent, on its two benchmarks."""
+"""CoEvolve's figure 4: ``SignalKind`` as shares of all signals in percent, on its two benchmarks."""
 
 
 class Unsignalled(StrEnum):
     """Contexts that come from no signal (ours).
 
     ``random``: a call drawn uniformly from a round's trajectories, successful or not. ``unguided``: a start state,
-    explored without a guide. ``tool``: a start state and one of its tools, each in turn, for the initial policy's data.
+    explored without a guide. ``tool``: a start state and one of its tools, each in turn, for evaluation sets.
     ``coverage``: a start state and a tool, or two one after the other, that no task or few tasks exercise.
     """
 
@@ -181,21 +176,12 @@ class Unsignalled(StrEnum):
 
 
 class Signal(Record):
-    """A weakness of one task, with the trajectory that carries it.
-
-    The paper's definition (section 3.1) gives one signal per kind and marked trajectory, the definition ``group`` one
-    per group or pattern, with one trajectory as its evidence (``training.signals``).
+    """A weakness of one task: a kind, and the trajectory that it marks (CoEvolve, section 3.1).
 
     ``successful_evidence``: the trajectory succeeded. ``pattern`` are the tools of the rare pattern, ``count`` is its
-    c_p. ``score`` is the trajectory's own in [0, 1] and ``previous`` the best one in the window of forgetting; with the
-    definition ``group`` they are mean successes of groups.
-
-    Of unsolved (ours), ``pattern`` are the functions of the task's reference that had no success and ``count`` is their
-    number; where only the whole sequence of calls had none, ``pattern`` is that sequence and ``count`` 0.
-
-    The paper's definition fills three more. ``counterpart_id`` names a rollout of the same group with the other result,
-    for boundary. ``group`` counts successes and rollouts of the step's group, ``recent`` successes and scores in the
-    window of forgetting.
+    c_p. ``score`` is the trajectory's own in [0, 1] and ``previous`` the best one in the window of forgetting.
+    ``counterpart_id`` names a rollout of the same group with the other result, for boundary. ``group`` counts successes
+    and rollouts of the step's group, ``recent`` successes and scores in the window of forgetting.
     """
 
     id: str

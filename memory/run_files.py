@@ -141,13 +141,6 @@ class BranchDirectory(Folder):
         read_by=(_VERIFY, _UPDATE, _INITIAL, _EDITS),
         meaning="The tasks that the abstractor proposes.",
     )
-    perturbations = RunFile(
-        "perturbations.jsonl",
-        "graph.perturbation.Perturbation",
-        written_by=(_ABSTRACT,),
-        read_by=(_UPDATE,),
-        meaning="The changes made to drafts; written only with `verification.experimental.perturbed`.",
-    )
     validations = RunFile(
         f"{_VALIDATIONS}/",
         "memory.records.AgentValidation",
@@ -329,14 +322,14 @@ class IterationDirectory(StageDirectory):
         "signals.jsonl",
         "memory.records.Signal",
         written_by=(_EXTRACT,),
-        read_by=(_REFLECT, _LOOP, _FORKS, _HISTORY, _BRANCH),
+        read_by=(_REFLECT, _FORKS, _HISTORY, _BRANCH),
         meaning="Every signal of weakness in the round, chosen or not.",
     )
     scores = RunFile(
         "scores.jsonl",
         "training.signals.GroupScore",
         written_by=(_EXTRACT,),
-        read_by=(_EXTRACT, "training.grpo.task_sampler"),
+        read_by=(_EXTRACT,),
         meaning="Scores of each group of rollouts and their mean; later rounds compare with them.",
     )
     patterns = RunFile(
@@ -344,8 +337,7 @@ class IterationDirectory(StageDirectory):
         "training.signals.PatternCount",
         written_by=(_EXTRACT,),
         read_by=(_EXTRACT,),
-        meaning="Action patterns of the round and their counts, which later rounds add to theirs; written only with "
-        "`signals.definition: paper`.",
+        meaning="Action patterns of the round and their counts, which later rounds add to theirs.",
     )
     extraction = RunFile(
         "extraction.json",
@@ -374,14 +366,6 @@ class IterationDirectory(StageDirectory):
         written_by=(_DEDUPLICATE,),
         read_by=(_UPDATE, _EXPLORED, _RESUMPTION),
         meaning="Whether the failure memory knew each context.",
-    )
-    perturbations = RunFile(
-        "perturbations.jsonl",
-        "graph.perturbation.Perturbation",
-        written_by=(_UPDATE,),
-        read_by=(_SUMMARY,),
-        meaning="The changes made to drafts of finished branches; written only with "
-        "`verification.experimental.perturbed`.",
     )
     evolution = RunFile(
         "evolution.json",

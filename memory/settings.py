@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from environments.sections import GIVEN, Section, requires
+from environments.sections import Section, requires
+
+RECUR_AFTER = 3
+"""Iterations after which a known weakness that recurs is explored again (ours)."""
 
 
 class MemorySettings(Section):
     """How failure contexts are compared (ours: exact signature first, cosine within it)."""
 
-    embedder: Literal["hashed-ngrams", "sentence-transformers"] = Field(
-        "hashed-ngrams",
-        description="hashed character n-grams need nothing; sentence-transformers needs embedder_path",
-        json_schema_extra=requires({"deduplicate": True}),
-    )
-    embedder_path: str | None = Field(
+    embedder: str | None = Field(
         None,
-        description="folder of a sentence-transformers model",
-        json_schema_extra=requires({"embedder": "sentence-transformers"}),
+        description="folder of a sentence-transformers model; null: hashed character n-grams, which need nothing",
+        json_schema_extra=requires({"deduplicate": True}),
     )
     duplicate_above: float = Field(
         0.9,
@@ -29,57 +27,8 @@ class MemorySettings(Section):
         description="cosine at which a context counts as known",
         json_schema_extra=requires({"deduplicate": True}),
     )
-    recur_after: int = Field(
-        3,
-        ge=1,
-        le=10**9,
-        description="iterations after which a known weakness that recurs is explored again",
-        json_schema_extra=requires({"deduplicate": True}),
-    )
     deduplicate: bool = Field(
         True, description="false: every context counts as new, nothing is indexed (ours, ablation)"
-    )
-
-    @model_validator(mode="after")
-    def _path_fits(self) -> Self:
-        if self.embedder == "sentence-transformers" and self.embedder_path is None:
-            raise ValueError("sentence-transformers needs 'embedder_path', the folder of a model")
-        return self
-
-
-class ExperimentalTasks(Section):
-    """Drawing tasks by what earlier rounds scored on them (ours): not shown to help, off by default."""
-
-    sampling: Literal["uniform", "learnability"] = Field(
-        "uniform",
-        description="uniform, or by p (1 - p) with p the success rate of a task's newest groups (ours)",
-    )
-    sampling_floor: float = Field(
-        0.1,
-        gt=0.0,
-        le=1.0,
-        description="smallest weight in sampling learnability; p = 0.5 and untried tasks have 1 (ours)",
-        json_schema_extra=requires({"sampling": "learnability"}),
-    )
-    retire_above: float | None = Field(
-        None,
-        gt=0.0,
-        le=1.0,
-        description="success rate at which a task is retired: all its newest groups have at least this one (ours)",
-    )
-    retest_every: int = Field(
-        3,
-        ge=1,
-        le=100_000,
-        description="iterations after which a retired task is drawn once as a retest (ours)",
-        json_schema_extra=requires({"retire_above": GIVEN}),
-    )
-    newest_groups: int = Field(
-        3,
-        ge=1,
-        le=100_000,
-        description="newest groups of a task that sampling learnability and retirement use (ours)",
-        json_schema_extra=requires({"sampling": "learnability", "retire_above": GIVEN}),
     )
 
 
@@ -98,14 +47,6 @@ class TaskSettings(Section):
     initial_count: int = Field(
         100, ge=1, le=1_000_000, description="tasks of D_0 (paper: 100)", json_schema_extra=requires({"initial": None})
     )
-    initial_guided: float = Field(
-        0.0,
-        ge=0.0,
-        le=1.0,
-        description="share of D_0's contexts that are explored around one tool, each in turn, instead of unguided; for "
-        "the initial policy's data, so that every tool occurs (ours)",
-        json_schema_extra=requires({"initial": None}),
-    )
     evolved_share: float | None = Field(
         None,
         ge=0.0,
@@ -119,19 +60,8 @@ class TaskSettings(Section):
         description="tasks that each iteration admits, one number per iteration, drawn from those accepted; null: all "
         "(ours, to compare arms at equal numbers)",
     )
-    experimental: ExperimentalTasks = ExperimentalTasks()
 
     @property
     def uses_evolved(self) -> bool:
         """Return whether evolved tasks are drawn, and so learnt from: with ``evolved_share`` 0 there is D_0 alone."""
         return self.evolved_share != 0.0
-
-
-class EvolutionSettings(Section):
-    """How the making of new tasks and training take turns."""
-
-    concurrent: bool = Field(
-        False,
-        description="explore, abstract and verify the weaknesses of a round while the next one trains: each round "
-        "then trains on the tasks of one iteration earlier (ours; the papers do one after the other)",
-    )

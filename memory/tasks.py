@@ -15,7 +15,7 @@ from memory.jsonl import complaint, dump_line, parse_json, read_jsonl, read_line
 from memory.records import Task
 from memory.run import RunDirectory
 
-__all__ = ["admit", "load_tasks", "read_given", "task_set", "tasks_at"]
+__all__ = ["admit", "load_tasks", "read_given", "tasks_at"]
 
 
 class _Loaded(NamedTuple):
@@ -87,15 +87,6 @@ def _parsed(run: RunDirectory) -> tuple[Task, ...]:
 def tasks_at(tasks: Iterable[Task], iteration: int) -> tuple[Task, ...]:
     """Return D_t for t = ``iteration``: the tasks of D_0 and those admitted by iterations before t."""
     return tuple(task for task in tasks if task.admitted_at is None or task.admitted_at < iteration)
-
-
-def task_set(iteration: int, concurrent: bool) -> int:
-    """Return the t of the task set D_t that the round of ``iteration`` trains on.
-
-    Its own, or with ``evolution.concurrent`` (ours) the one before: while a round trains, the tasks of the round before
-    are made. They are in the set of the round after it, so that no round is more than one iteration behind.
-    """
-    return max(0, iteration - 1) if concurrent else iteration
 
 
 def admit(run: RunDirectory, tasks: Iterable[Task]) -> tuple[Task, ...]:

@@ -1,9 +1,7 @@
-"""Signals of the agent's weaknesses: forgetting, boundary, rare and unsolved, as pure functions over a round.
+"""Signals of the agent's weaknesses: forgetting, boundary and rare, as pure functions over a round.
 
 The definitions are those of CoEvolve (arXiv 2604.15840), section 3.1: a signal marks a trajectory, and a trajectory
-carries every kind that fires. Choices that the paper leaves open are marked "ours". ``unsolved`` is ours: what is never
-done leaves no success to forget or to compare with, and no pattern to count. The definition ``group`` (ours) is the one
-of this project's recorded studies, kept for comparison.
+carries every kind that fires. Choices that the paper leaves open are marked "ours".
 
 A trajectory's score is 1.0 when the official rule was met, else 0.0 (the paper's reward; ours also has a length cost,
 which is not a weakness). Trajectories with an infrastructure error are left out. No result depends on the order in
@@ -13,33 +11,33 @@ which trajectories or signals are given.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from pydantic import Field
-
-from environments.base import InputError, Record
+from environments.base import Record
 from memory.jsonl import record_id
-from memory.records import PAPER_KINDS, Signal, SignalKind, Trajectory
+from memory.records import Signal, SignalKind, Trajectory
 from training.signal_settings import SignalSettings
 
-__all__ = ["Extraction", "GroupScore", "PatternCount", "action_pattern", "extract", "former_rounds", "patterns"]
+__all__ = ["Extraction", "GroupScore", "PatternCount", "action_pattern", "extract"]
 
 Pattern = tuple[str, ...]
+
+SUCCESS = 0.5
+"""The score that separates success from failure (section 3.1)."""
 
 
 class GroupScore(Record):
     """The scores of one task in one training step: of its rollouts without an infrastructure error, at least one.
 
-    ``scores`` are theirs by sample, 0 or 1, ``mean`` is the share of successes and ``n`` their number. Runs of earlier
-    versions recorded no ``scores``.
+    ``scores`` are theirs by sample, 0 or 1, ``mean`` is the share of successes and ``n`` their number.
     """
 
     task_id: str
     step: int
     mean: float
     n: int
-    scores: tuple[int, ...] = Field((), exclude_if=lambda scores: not scores)
+    scores: tuple[int, ...]
 
 
 class PatternCount(Record):
@@ -52,26 +50,24 @@ class PatternCount(Record):
 class Extraction(Record):
     """The signals of a round, sorted by id, and what later rounds compare with: its scores and pattern counts.
 
-    ``patterns`` are the round's own, by pattern (paper's definition only). ``pattern_occurrences`` and
-    ``different_patterns`` are the two readings of N: over the whole run, with the definition ``group`` in the round.
-    ``left_out`` counts trajectories with an infrastructure error. ``kinds`` are those that the round was read for.
+    ``patterns`` are the round's own, by pattern. ``pattern_occurrences`` and ``different_patterns`` count those of the
+    whole run. ``left_out`` counts trajectories with an infrastructure error.
     """
 
-    kinds: tuple[SignalKind, ...] = PAPER_KINDS
     signals: tuple[Signal, ...]
     scores: tuple[GroupScore, ...]
-    patterns: tuple[PatternCount, ...] = ()
+    patterns: tuple[PatternCount, ...]
     pattern_occurrences: int
     different_patterns: int
     left_out: int
 
     def counts(self) -> dict[SignalKind, int]:
         """Count the signals of each kind, kinds without one included."""
-        return {kind: sum(signal.kind is kind for signal in self.signals) for kind in self.kinds}
+        return {kind: sum(signal.kind is kind for signal in self.signals) for kind in SignalKind}
 
     def task_counts(self) -> dict[SignalKind, int]:
         """Count the tasks that have a signal of each kind, kinds without one included."""
-        return {kind: len({one.task_id for one in self.signals if one.kind is kind}) for kind in self.kinds}
+        return {kind: len({one.task_id for one in self.signals if one.kind is kind}) for kind in SignalKind}
 
     def marked(self) -> int:
         """Count the trajectories that carry at least one signal."""
@@ -102,49 +98,30 @@ def extract(
     settings: SignalSettings,
     iteration: int,
     counted: Iterable[PatternCount] = (),
-    shapes: Mapping[str, Pattern] | None = None,
-    solved: Collection[str] = (),
 ) -> Extraction:
     """Find every signal of a round.
 
     ``earlier`` holds the scores of former rounds by task id (each round's are in ``Extraction.scores``), ``counted``
-    the pattern counts of former rounds (``Extraction.patterns``), which the definition ``group`` does not read.
-    ``settings.last_steps`` limits which trajectories carry signals, not the scores and patterns that are kept.
-
-    Only unsolved reads the last two. ``shapes`` has the call shape of each task by id: the names of its reference's
-    calls in order; a task that it lacks, or whose shape is empty, is never unsolved. ``solved`` are the ids of tasks
-    with a success in the former rounds of the window (``former_rounds``).
-
-    Raises InputError for scores of a former round that cannot be a window, of a run that an earlier version made.
+    the pattern counts of former rounds (``Extraction.patterns``). ``settings.last_steps`` limits which trajectories
+    carry signals, not the scores and patterns that are kept.
     """
     everything = sorted(trajectories, key=lambda trajectory: (trajectory.step, trajectory.sample, trajectory.id))
     valid = [trajectory for trajectory in everything if trajectory.infrastructure_error is None]
     by_task = _groups(valid)
+    own = Counter(pattern for one in valid if (pattern := action_pattern(one, settings)))
+    counts = Counter(own)
+    for former in counted:
+        counts[former.pattern] += former.count
     found: list[Signal] = []
-    if settings.definition == "paper":
-        own = Counter(pattern for one in valid if (pattern := action_pattern(one, settings)))
-        counts = Counter(own)
-        for former in counted:
-            counts[former.pattern] += former.count
-        for task_id, groups in by_task.items():
-            found += _forgotten(groups, earlier.get(task_id, ()), settings, iteration)
-            found += _at_the_boundary(groups, settings, iteration)
-        found += _rarely_done(by_task, counts, settings, iteration)
-        if SignalKind.UNSOLVED in settings.kinds:
-            found += _never_done(by_task, shapes or {}, solved, settings, iteration)
-    else:
-        own = Counter()
-        counts = Counter(pattern for trajectory in valid for pattern in patterns(trajectory, settings.pattern_length))
-        found += _rare(valid, counts, settings, iteration)
-        for task_id, groups in by_task.items():
-            found += _forgetting(groups, earlier.get(task_id, ()), settings, iteration)
-            found += _boundary(groups, settings, iteration)
+    for task_id, groups in by_task.items():
+        found += _forgotten(groups, earlier.get(task_id, ()), settings, iteration)
+        found += _at_the_boundary(groups, iteration)
+    found += _rarely_done(by_task, counts, settings, iteration)
     if settings.last_steps is not None:
         first = max((trajectory.step for trajectory in everything), default=0) - settings.last_steps + 1
         read = {trajectory.id for trajectory in valid if trajectory.step >= first}
         found = [signal for signal in found if signal.trajectory_id in read]
     return Extraction(
-        kinds=settings.found,
         signals=tuple(sorted(found, key=lambda signal: signal.id)),
         scores=tuple(group.score for groups in by_task.values() for group in groups),
         patterns=tuple(PatternCount(pattern=pattern, count=count) for pattern, count in sorted(own.items())),
@@ -189,11 +166,11 @@ def _forgotten(
     of former rounds included. The rollouts of one step do not see each other, because they are sampled at once from one
     policy (ours: the paper does not say how a group enters the window).
     """
-    former = {score.step: _recorded(score) for score in earlier}
+    former = {score.step: score.scores for score in earlier}
     for group in groups:
         before = [score for step, scores in sorted(former.items()) if step < group.step for score in scores]
         window = before[-settings.window :]
-        if any(score >= settings.threshold for score in window):
+        if any(score >= SUCCESS for score in window):
             for trajectory in group.failed:
                 yield _signal(SignalKind.FORGETTING, iteration, group, trajectory)(
                     previous=float(max(window)), recent=(sum(window), len(window))
@@ -201,23 +178,14 @@ def _forgotten(
         former[group.step] = group.score.scores
 
 
-def _recorded(score: GroupScore) -> tuple[int, ...]:
-    if len(score.scores) != score.n:
-        raise InputError(
-            f"the scores of task {score.task_id} in step {score.step} are of an earlier version, which recorded their "
-            "mean only: set signals.definition to group, or start a new run"
-        )
-    return score.scores
-
-
-def _at_the_boundary(groups: Sequence[_Group], settings: SignalSettings, iteration: int) -> Iterator[Signal]:
+def _at_the_boundary(groups: Sequence[_Group], iteration: int) -> Iterator[Signal]:
     """Mark all trajectories of a step's group of which some score above 0.5 and some below it (section 3.1).
 
     Each signal also names a counterpart: the rollout with the other result and the lowest sample number (ours).
     """
     for group in groups:
-        above = [one for one in group.trajectories if float(one.success) > settings.threshold]
-        below = [one for one in group.trajectories if float(one.success) < settings.threshold]
+        above = [one for one in group.trajectories if float(one.success) > SUCCESS]
+        below = [one for one in group.trajectories if float(one.success) < SUCCESS]
         if above and below:
             for trajectory in group.trajectories:
                 other = below[0] if trajectory.success else above[0]
@@ -242,11 +210,11 @@ def _rarely_done(
 ) -> Iterator[Signal]:
     """Mark each trajectory whose pattern p is rare: N >= N_min, c_p > 0 and c_p / N < theta / 100 (section 3.1).
 
-    c_p counts the trajectories with p since the run began, this round's included. N is the number of observed patterns,
-    by default of different ones: with occurrences and theta 5 nearly every trajectory would be marked, which the
-    paper's Figure 4 excludes. In words the paper asks that p recurs, too: ``rare_min_trajectories`` (ours).
+    c_p counts the trajectories with p since the run began, this round's included. N is the number of different patterns
+    observed (ours): with occurrences and theta 5 nearly every trajectory would be marked, which the paper's Figure 4
+    excludes. In words the paper asks that p recurs, too: ``rare_min_trajectories`` (ours).
     """
-    total = len(counts) if settings.rare_total == "patterns" else counts.total()
+    total = len(counts)
     if total < settings.rare_min_patterns:
         return
     for group in (group for groups in by_task.values() for group in groups):
@@ -255,119 +223,3 @@ def _rarely_done(
             count = counts[pattern] if pattern else 0
             if settings.rare_min_trajectories <= count and 0 < 100 * count < settings.rare_percent * total:
                 yield _signal(SignalKind.RARE, iteration, group, trajectory)(pattern=pattern, count=count)
-
-
-def former_rounds(settings: SignalSettings, iteration: int) -> range:
-    """Return the rounds before ``iteration`` that are in the window of unsolved, which ends with that iteration's."""
-    return range(max(0, iteration + 1 - settings.unsolved_rounds), iteration)
-
-
-def _never_done(
-    by_task: Mapping[str, Sequence[_Group]],
-    shapes: Mapping[str, Pattern],
-    solved: Collection[str],
-    settings: SignalSettings,
-    iteration: int,
-) -> Iterator[Signal]:
-    """Mark each failed trajectory whose task's call shape had no success in the window (ours).
-
-    A task's call shape is the sequence of its reference's calls without values. It had a success if any rollout of any
-    task with an equal shape succeeded, in this round or in one of the ``unsolved_rounds`` - 1 rounds before it. A
-    function had one if any rollout of any task whose shape holds it did, so that a shape with a function that had none
-    had none either. With ``unsolved: function`` only trajectories of tasks with such a function are marked.
-    """
-    now = {task_id for task_id, groups in by_task.items() if any(group.score.mean > 0 for group in groups)}
-    done = {shapes[task_id] for task_id in now.union(solved) if task_id in shapes}
-    functions = {name for shape in done for name in shape}
-    for task_id, groups in by_task.items():
-        shape = shapes.get(task_id, ())
-        never = tuple(name for name in dict.fromkeys(shape) if name not in functions)
-        if shape in done or not shape or not (never or settings.unsolved == "shape"):
-            continue
-        for group in groups:
-            for trajectory in group.failed:
-                yield _signal(SignalKind.UNSOLVED, iteration, group, trajectory)(
-                    pattern=never or shape, count=len(never)
-                )
-
-
-def _forgetting(
-    groups: Sequence[_Group], earlier: Sequence[GroupScore], settings: SignalSettings, iteration: int
-) -> Iterator[Signal]:
-    """Yield forgetting signals by group (ours): one of the last W attempts scored 0.5 or more, and this one less.
-
-    An attempt is a step's group and scores its mean; W counts attempts before this one, those of earlier rounds
-    included; the evidence is the group's failed rollout with the lowest sample number.
-    """
-    attempts = {score.step: score.mean for score in sorted(earlier, key=lambda score: score.step)}
-    for group in groups:
-        score = group.score
-        before = [mean for step, mean in sorted(attempts.items()) if step < group.step][-settings.window :]
-        if score.mean < settings.threshold and max(before, default=0.0) >= settings.threshold:
-            yield Signal(
-                id=record_id("signal", iteration, SignalKind.FORGETTING, group.task_id, group.step),
-                kind=SignalKind.FORGETTING,
-                iteration=iteration,
-                task_id=group.task_id,
-                trajectory_id=group.failed[0].id,
-                score=score.mean,
-                previous=max(before),
-            )
-        attempts[group.step] = score.mean
-
-
-def _boundary(groups: Sequence[_Group], settings: SignalSettings, iteration: int) -> Iterator[Signal]:
-    """Yield boundary signals by group (ours): within one step, rollouts of the task score above and below 0.5.
-
-    The evidence is the failed rollout with the lowest sample number.
-    """
-    for group in groups:
-        scores = [float(trajectory.success) for trajectory in group.trajectories]
-        if min(scores) < settings.threshold < max(scores):
-            yield Signal(
-                id=record_id("signal", iteration, SignalKind.BOUNDARY, group.task_id, group.step),
-                kind=SignalKind.BOUNDARY,
-                iteration=iteration,
-                task_id=group.task_id,
-                trajectory_id=group.failed[0].id,
-                score=group.score.mean,
-            )
-
-
-def patterns(trajectory: Trajectory, length: int) -> Iterator[Pattern]:
-    """Yield every run of ``length`` API names in the calls of a trajectory, in order, across its turns (ours).
-
-    These are the patterns of the definition ``group``.
-    """
-    names = [call.name for call in trajectory.calls()]
-    for start in range(len(names) - length + 1):
-        yield tuple(names[start : start + length])
-
-
-def _rare(
-    ordered: Sequence[Trajectory], counts: Counter[Pattern], settings: SignalSettings, iteration: int
-) -> Iterator[Signal]:
-    """Yield rare signals by task (ours): a pattern p with 0 < c_p and c_p / N < theta / 100.
-
-    c_p counts the occurrences of p in the round and N those of all patterns. Each task with a trajectory that holds p
-    has one signal of p; the evidence is its latest failed one (then lowest sample), else its latest successful one,
-    marked as such.
-    """
-    total = counts.total()
-    holders: dict[tuple[str, Pattern], list[Trajectory]] = defaultdict(list)
-    for trajectory in ordered:
-        for pattern in set(patterns(trajectory, settings.pattern_length)):
-            if 100 * counts[pattern] < settings.rare_percent * total:
-                holders[trajectory.task_id, pattern].append(trajectory)
-    for (task_id, pattern), holding in sorted(holders.items(), key=lambda item: item[0]):
-        evidence = min(holding, key=lambda trajectory: (trajectory.success, -trajectory.step, trajectory.sample))
-        yield Signal(
-            id=record_id("signal", iteration, SignalKind.RARE, task_id, pattern),
-            kind=SignalKind.RARE,
-            iteration=iteration,
-            task_id=task_id,
-            trajectory_id=evidence.id,
-            successful_evidence=evidence.success,
-            pattern=pattern,
-            count=counts[pattern],
-        )

@@ -172,8 +172,6 @@ def _signal_text(evidence: Evidence) -> str:
         + (f" ({signal.group[0]} of {signal.group[1]} succeeded)" if signal.group else "")
         + ".",
         SignalKind.RARE: f"The attempt holds a rarely seen combination of calls: {', '.join(signal.pattern)}.",
-        # Its pattern is left out: it names calls of the reference.
-        SignalKind.UNSOLVED: "No attempt of the last rounds succeeded at this task or at any with the same calls.",
     }
     note = " This attempt succeeded." if signal.successful_evidence else ""
     return texts.get(signal.kind, f"It carries the signal {signal.kind}.") + note

@@ -126,8 +126,6 @@ def weakness_text(context: FailureContext) -> str:
         return f"There is no particular weakness: tasks are wanted. {context.why} {aims} Worth reaching beside it: " + (
             ", ".join(name for name in context.explore if name not in context.focus_pattern) or "nothing in particular"
         )
-    if context.kind is Unsignalled.TOOL:
-        return f"There is no particular weakness: find out what {context.tool} can do here, and what it needs first."
     seen = "none, a call drawn at random" if context.cause is None else f"{context.kind}; cause: {context.cause}"
     lines = [
         f"Weakness: {seen}; tool: {context.tool or 'unknown'}",

@@ -11,9 +11,8 @@ explore             the drawn tool, the tools of the task's reference (a reflect
                     and neighbours by documentation, as many as a reflector names; no tool that an error asks for
 setup               as for a failure: the state in which the turn of the call began
 
-``tool_context``: a start state and one tool, for the training data of an initial policy (ours). Unguided exploration
-seldom reaches tools that need others first; a policy that has never seen a tool does not sample it, so that no reward
-can reinforce it. A pretrained model knows something about any documented tool.
+``tool_context``: a start state and one tool, for evaluation sets that have every tool (ours): unguided exploration
+seldom reaches tools that need others first.
 """
 
 from __future__ import annotations

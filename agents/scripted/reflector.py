@@ -167,31 +167,20 @@ class RuleReflector:
             found = _unstable(evidence)
         else:
             found = first_error(evidence, failed_turn(evidence), tools, environment)
-        tool = _about(evidence, found)
         return failure_context(
             evidence,
             cause=found.cause,
             where=found.where,
-            tool=tool,
+            tool=found.tool,
             how=what_happened(evidence, found.where),
             why=_WHY[found.cause].format(tool=found.tool),
-            explore=_worth_reaching(evidence, found, tool, tools),
+            explore=_worth_reaching(evidence, found, tools),
             summary=_summary(evidence),
             instability_pattern=_instability(evidence),
-            focus_pattern=dict.fromkeys((tool, found.tool, *found.asked, *evidence.signal.pattern)),
-            exploration_objectives=_objectives(evidence, found, tool),
+            focus_pattern=dict.fromkeys((found.tool, *found.asked, *evidence.signal.pattern)),
+            exploration_objectives=_objectives(evidence, found),
             do_not_repeat=_refused_in_vain(evidence, found),
         )
-
-
-def _about(evidence: Evidence, found: FirstError) -> str:
-    """Return the tool that the context is about: that of the first error.
-
-    Of unsolved, it is a function that has no success anywhere, where there is one: the attempt may have failed before
-    it came to that.
-    """
-    never = evidence.signal.pattern if evidence.signal.kind is SignalKind.UNSOLVED and evidence.signal.count else ()
-    return never[0] if never and found.tool not in never else found.tool
 
 
 def _unstable(evidence: Evidence) -> FirstError:
@@ -224,8 +213,6 @@ def _instability(evidence: Evidence) -> str:
         )
     if signal.kind is SignalKind.RARE and signal.count is not None:
         texts.append(f"{', '.join(signal.pattern)}: seen {signal.count} times so far.")
-    if signal.kind is SignalKind.UNSOLVED:
-        texts.append(f"No attempt at any task that takes {', '.join(signal.pattern)} succeeded lately.")
     if signal.kind is SignalKind.BOUNDARY and signal.group is not None:
         texts.append(f"{signal.group[0]} of {signal.group[1]} attempts of one step succeeded.")
     if other is not None:
@@ -254,14 +241,12 @@ _OBJECTIVES_BY_SIGNAL = {
     SignalKind.FORGETTING: "Repeat what worked before, then with other values.",
     SignalKind.BOUNDARY: "Find out what separates the attempts that succeed from those that fail.",
     SignalKind.RARE: "Find more situations in which these calls work together.",
-    SignalKind.UNSOLVED: "Reach a first success: the simplest case, then what goes with it.",
 }
 
 
-def _objectives(evidence: Evidence, found: FirstError, tool: str) -> list[str]:
+def _objectives(evidence: Evidence, found: FirstError) -> list[str]:
     by_signal = _OBJECTIVES_BY_SIGNAL.get(evidence.signal.kind, "")
-    reach = f"Reach a successful call of {tool}." if tool != found.tool else ""
-    return [reach, _OBJECTIVES[found.cause].format(tool=found.tool) if found.tool else "", by_signal]
+    return [_OBJECTIVES[found.cause].format(tool=found.tool) if found.tool else "", by_signal]
 
 
 def _refused_in_vain(evidence: Evidence, found: FirstError) -> list[str]:
@@ -280,7 +265,7 @@ def _refused_in_vain(evidence: Evidence, found: FirstError) -> list[str]:
     ]
 
 
-def _worth_reaching(evidence: Evidence, found: FirstError, tool: str, tools: Sequence[ToolSpec]) -> tuple[str, ...]:
+def _worth_reaching(evidence: Evidence, found: FirstError, tools: Sequence[ToolSpec]) -> tuple[str, ...]:
     """Return tools to explore, most promising first. Some neighbours are drawn at random, by the signal's id."""
     succeeded = {
         call.name
@@ -291,9 +276,9 @@ def _worth_reaching(evidence: Evidence, found: FirstError, tool: str, tools: Seq
     }
     wanted = [call.name for turn in evidence.task.reference for call in turn]
     missed = (name for name in wanted if name not in succeeded)
-    named = [tool, found.tool, *found.asked, *missed, *evidence.signal.pattern]
+    named = [found.tool, *found.asked, *missed, *evidence.signal.pattern]
     known = {tool.name: tool for tool in tools}
-    centre = known.get(tool) or known.get(next(iter(wanted), ""))
+    centre = known.get(found.tool) or known.get(next(iter(wanted), ""))
     rng = random.Random(derive_seed("reflector", evidence.signal.id))
     return with_neighbours([name for name in dict.fromkeys(named) if name in known], centre, tools, rng)
 

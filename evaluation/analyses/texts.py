@@ -40,8 +40,7 @@ def open_text_embedder(folder: Path | None) -> TextEmbedder:
         raise InputError(f"--embedder {folder} is not a folder: name the folder of a sentence-transformers model")
     from memory.embedding import open_embedder
 
-    model = MemorySettings(embedder="sentence-transformers", embedder_path=str(folder))
-    label, function = open_embedder(MemorySettings() if folder is None else model)
+    label, function = open_embedder(MemorySettings(embedder=None if folder is None else str(folder)))
 
     def embed(texts: Sequence[str]) -> Vectors:
         parts = [function(list(texts[begin : begin + _ROWS])) for begin in range(0, len(texts), _ROWS)]

@@ -198,8 +198,7 @@ def _setting(tree: Tree, key: str, section: type[BaseModel]) -> Any:  # noqa: AN
 def _requests(tree: Tree, rates: Rates) -> int:
     """Return the requests of one run's chat roles: its evolutions, and D_0 where exploration makes it."""
     per_iteration = _setting(tree, "signals.contexts_per_iteration", SignalSettings)
-    beside = int(_setting(tree, "signals.uncovered", SignalSettings))
-    contexts = rates.signals_per_evolution + beside if per_iteration is None else float(per_iteration)
+    contexts = rates.signals_per_evolution if per_iteration is None else float(per_iteration)
     reflects = value_of(tree, "signals.contexts", "signals") == "signals"
     evolved = ceil(int(value_of(tree, "iterations", 1)) * contexts) * _per_context(tree, reflects)
     if value_of(tree, "tasks.initial") is not None:

@@ -80,7 +80,7 @@ class FinishedRun:
         It is D_0 where no other is used (``TaskSettings.uses_evolved``). No round follows the last iteration's tasks.
         """
         last = self._rounds[-1]
-        of_last = tasks_at(self._tasks, last.iteration if last.task_set is None else last.task_set)
+        of_last = tasks_at(self._tasks, last.iteration)
         file = folder / "learnable.jsonl"
         write_jsonl(file, of_last if self._run.section("tasks", TaskSettings).uses_evolved else self.initial)
         return file

@@ -18,7 +18,7 @@ from evaluation.study.plan import Place
 from evaluation.study.recipe import BASELINE, Mode, Study
 from evaluation.study.summary import StudySummary, summarise
 from memory.jsonl import write_atomically
-from memory.records import PAPER_KINDS, PAPER_SHARES
+from memory.records import PAPER_SHARES, SignalKind
 from training.seal.report import HEAD, study_rows
 
 READING_FILE = "reading.md"
@@ -187,20 +187,19 @@ def _of_training(point: Point) -> float:
 
 
 def _signals(arms: dict[str, ArmFacts]) -> list[str]:
-    """Return the shares of the paper's kinds among an arm's marks, beside those of the paper."""
+    """Return the shares of the kinds among an arm's marks, beside those of the paper."""
     rows = []
     for name, facts in arms.items():
-        counts = [facts.signals.get(kind, 0) for kind in PAPER_KINDS]
+        counts = [facts.signals.get(kind, 0) for kind in SignalKind]
         if sum(counts):
-            others = sum(facts.signals.values()) - sum(counts)
             shares = (_percent(count / sum(counts)) for count in counts)
-            rows.append((name, *(f"{count:,}" for count in (sum(counts), others)), *shares))
+            rows.append((name, f"{sum(counts):,}", *shares))
     if not rows:
         return []
     for which, paper in zip(("first", "second"), PAPER_SHARES, strict=True):
-        rows.append((f"CoEvolve's figure 4, {which} benchmark", "", "", *(f"{share:.1f}" for share in paper)))
-    head = ("arm", "marks of the paper's kinds", "of other kinds", *(f"{kind} %" for kind in PAPER_KINDS))
-    sentence = "**Signals** (marks on trajectories, in all rounds of all seeds; percent of those of the paper's kinds)"
+        rows.append((f"CoEvolve's figure 4, {which} benchmark", "", *(f"{share:.1f}" for share in paper)))
+    head = ("arm", "marks", *(f"{kind} %" for kind in SignalKind))
+    sentence = "**Signals** (marks on trajectories, in all rounds of all seeds)"
     return [sentence, "", *_table(head, rows), ""]
 
 

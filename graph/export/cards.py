@@ -240,7 +240,6 @@ def _provenance(content: RunContent) -> str:
         ("tasks by origin", counts_words(sorted(origins.items()))),
         ("D_0", made[first]),
         ("chat models of the roles", roles),
-        ("signals by", f"definition {settings.signals.definition}"),
         ("exported with", _versions()),
     ]
     words = _table(("", ""), rows)

@@ -16,6 +16,7 @@ from memory.explored import explored_before
 from memory.failures import DeduplicationResult, FailureMemory, use_memory
 from memory.records import FailureContext
 from memory.run import read_jsonl, write_json, write_jsonl
+from memory.settings import RECUR_AFTER
 
 
 async def deduplicate(state: IterationState, runtime: Runtime[RunServices]) -> IterationUpdate:
@@ -51,7 +52,7 @@ def _compared(
     compared = [context for context in contexts if context.comparable]
     run, settings = services.run, services.settings.memory
     # Older contexts no longer make another one known: what the index says of them changes no result.
-    recent = explored_before(run, iteration, since=iteration - settings.recur_after + 1)
+    recent = explored_before(run, iteration, since=iteration - RECUR_AFTER + 1)
 
     def compare(memory: FailureMemory) -> Sequence[DeduplicationResult]:
         if not memory.agrees(recent.compared, recent.admitted, compared, iteration):

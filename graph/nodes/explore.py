@@ -26,7 +26,7 @@ async def explore(state: BranchState, runtime: Runtime[RunServices]) -> BranchUp
     await asyncio.to_thread(branch.failure.unlink, missing_ok=True)  # of an earlier attempt
     if finished(state, branch.interactions):
         return {}
-    for stale in (branch.interactions, branch.drafts, branch.perturbations, branch.verdicts):
+    for stale in (branch.interactions, branch.drafts, branch.verdicts):
         await asyncio.to_thread(stale.unlink, missing_ok=True)  # of an earlier attempt, or of the run that was copied
     context = await asyncio.to_thread(read_json, branch.context, FailureContext)
     seed = derive_seed(services.settings.seed, context.iteration, "explore", context.id)

@@ -9,26 +9,24 @@ from collections.abc import Mapping, Sequence
 from langgraph.runtime import Runtime
 
 from environments.exercised import Exercised
-from environments.verification.fingerprints import call_sequence, fingerprint
+from environments.verification.fingerprints import fingerprint
 from graph.assembly import RunServices
 from graph.digests import of_extract, progress
 from graph.records import ExtractionRecord, KnownTasks
 from graph.state import IterationState, IterationUpdate
 from memory.jsonl import derive_seed
-from memory.records import SignalKind, Trajectory
+from memory.records import Trajectory
 from memory.run import RunDirectory, read_jsonl, write_json, write_jsonl
 from memory.tasks import load_tasks, tasks_at
 from training.choice import choose
-from training.signal_settings import SignalSettings
-from training.signals import GroupScore, PatternCount, former_rounds
+from training.signals import GroupScore, PatternCount
 from training.signals import extract as extract_signals
 
 
 async def extract(state: IterationState, runtime: Runtime[RunServices]) -> IterationUpdate:
     """Find signals of weakness in a round's rollouts and choose those to follow up.
 
-    Forgetting, boundary and rare are always looked for, unsolved where ``signals.kinds`` lists it. Reads
-    trajectories.jsonl and what earlier rounds recorded, writes signals.jsonl, scores.jsonl and patterns.jsonl.
+    Reads trajectories.jsonl and what earlier rounds recorded, writes signals.jsonl, scores.jsonl and patterns.jsonl.
     known.json holds the fingerprints of D_t, which every branch refuses as duplicates. A baseline whose contexts do not
     come from signals records them all the same and chooses none.
     """
@@ -42,24 +40,15 @@ def _extract(services: RunServices, iteration: int) -> tuple[tuple[str, ...], li
     folder = services.run.iteration(iteration)
     settings = services.settings.signals
     trajectories = read_jsonl(folder.trajectories, Trajectory)
-    counted = _counted_patterns(services.run, settings, iteration)
+    counted = _counted_patterns(services.run, iteration)
     tasks = load_tasks(services.run)
-    found = extract_signals(
-        trajectories,
-        _earlier_scores(services.run, iteration),
-        settings,
-        iteration,
-        counted,
-        shapes={task.id: call_sequence(task) for task in tasks},
-        solved=_solved_before(services.run, settings, iteration),
-    )
+    found = extract_signals(trajectories, _earlier_scores(services.run, iteration), settings, iteration, counted)
     followed = found.signals if settings.contexts == "signals" else ()
     choice = choose(followed, settings, derive_seed(services.settings.seed, iteration, "choose"))
     chosen = tuple(signal.id for signal in choice.chosen)
     write_jsonl(folder.signals, found.signals)
     write_jsonl(folder.scores, found.scores)
-    if settings.definition == "paper":
-        write_jsonl(folder.patterns, found.patterns)
+    write_jsonl(folder.patterns, found.patterns)
     current = tasks_at(tasks, iteration)
     write_json(folder.known, KnownTasks(fingerprints=tuple(sorted({fingerprint(task) for task in current}))))
     offered = sorted({name for task in current for name in task.tools})
@@ -91,15 +80,6 @@ def _earlier_scores(run: RunDirectory, iteration: int) -> Mapping[str, Sequence[
     return earlier
 
 
-def _solved_before(run: RunDirectory, settings: SignalSettings, iteration: int) -> set[str]:
-    """Return the ids of tasks with a success in the former rounds of the window of unsolved."""
-    rounds = former_rounds(settings, iteration) if SignalKind.UNSOLVED in settings.kinds else ()
-    scores = (score for number in rounds for score in read_jsonl(run.iteration(number).scores, GroupScore))
-    return {score.task_id for score in scores if score.mean > 0}
-
-
-def _counted_patterns(run: RunDirectory, settings: SignalSettings, iteration: int) -> Sequence[PatternCount]:
-    """Return the counts of action patterns in former rounds, which the definition ``group`` does not record."""
-    if settings.definition != "paper":
-        return ()
+def _counted_patterns(run: RunDirectory, iteration: int) -> Sequence[PatternCount]:
+    """Return the counts of action patterns in former rounds."""
     return [one for number in range(iteration) for one in read_jsonl(run.iteration(number).patterns, PatternCount)]

@@ -16,7 +16,6 @@ from graph.admission import admitted_task, quota_of, refuse_repeated, within_quo
 from graph.assembly import RunServices
 from graph.branches import refuse_mistake
 from graph.digests import of_update, progress
-from graph.perturbation import Perturbation
 from graph.records import Evolution, ExtractionRecord, Failure
 from graph.state import IterationState, IterationUpdate
 from memory.explored import explored_in
@@ -71,10 +70,6 @@ def join(services: RunServices, state: IterationState) -> tuple[Evolution, list[
     write_jsonl(folder.interactions, interactions)
     write_jsonl(folder.drafts, drafts)
     write_jsonl(folder.verdicts, verifications)
-    if services.settings.verification.experimental.perturbed:
-        changes = _gather((one.perturbations for one in joined), Perturbation)
-        changes.sort(key=lambda change: change.draft_id)
-        write_jsonl(folder.perturbations, changes)
     write_jsonl(folder.branch_failures, failures)
     admit(services.run, tasks)
     if services.deduplicates:
@@ -105,12 +100,7 @@ def _evolution(
     quota = quota_of(services.settings.tasks, iteration)
     found = read_json(folder.extraction, ExtractionRecord)
     results = Counter(one.status for one in read_jsonl(folder.judgements, DeduplicationResult))
-    unreflected = read_jsonl(folder.reflection_failures, Failure)
-    gave_up = [*unreflected, *failures]
-    left_out = sum(found.left_out.values())
-    if services.settings.signals.experimental.novelty:
-        reflected = results.total() - services.settings.signals.uncovered
-        left_out += len(found.chosen) - len(unreflected) - reflected
+    gave_up = [*read_jsonl(folder.reflection_failures, Failure), *failures]
     return Evolution(
         iteration=iteration,
         signals=found.signals,
@@ -118,7 +108,7 @@ def _evolution(
         marked=found.marked,
         new=results["new"],
         known=results["known"],
-        left_out=left_out,
+        left_out=sum(found.left_out.values()),
         drafts=len(verifications),
         admitted=tuple(task.id for task in tasks),
         refused=dict(sorted(Counter(one.reason for one in verifications if one.reason is not None).items())),

@@ -32,7 +32,7 @@ from graph.report.mistakes import Story, first_story
 from graph.report.summary import COMPACT_LABEL, Summary
 from graph.report.tables import table
 from graph.settings import RunSettings
-from memory.records import PAPER_KINDS, PAPER_SHARES, Interaction, Step
+from memory.records import PAPER_SHARES, Interaction, SignalKind, Step
 from memory.run import RunDirectory, read_json
 from training.grpo.record import RoundRecord
 
@@ -143,15 +143,15 @@ def _signals(settings: RunSettings, summaries: Sequence[Summary]) -> Iterator[st
     for number, (kind, meaning) in enumerate(kind_words(settings.signals).items()):
         yield from _said("" if number else "signals", f"{kind}: {meaning}")
     found = _total({str(kind): count for kind, count in one.signals.items()} for one in summaries)
-    if settings.signals.definition != "paper" or set(found) != set(PAPER_KINDS) or not found.total():
-        return  # the paper's shares are of other signals
+    if not found.total():
+        return
     paper = " and ".join(" / ".join(f"{share:.0f}" for share in shares) for shares in PAPER_SHARES)
     of_tasks = _total({str(kind): count for kind, count in one.signal_tasks.items()} for one in summaries)
     yield from _said("", f"shares: {_shares(found)} % (by task {_shares(of_tasks)} %); the paper: {paper} % (Figure 4)")
 
 
 def _shares(counts: Counter[str]) -> str:
-    return " / ".join(f"{100 * counts[kind] / counts.total():.0f}" for kind in PAPER_KINDS)
+    return " / ".join(f"{100 * counts[kind] / counts.total():.0f}" for kind in SignalKind)
 
 
 def _total(counts: Iterable[Mapping[str, int]]) -> Counter[str]:

@@ -27,20 +27,12 @@ from training.signal_settings import SignalSettings
 WIDTH = 110
 """Characters of a foreign text."""
 
-KINDS = {
+KINDS: dict[str, str] = {
     "forgetting": "a failed rollout of a task that one of its last rollouts in earlier steps solved",
     "boundary": "a rollout of a group of which some solve the task and others do not",
     "rare": "a rollout with a combination of tools that few others of the run have, at least one",
-    "unsolved": "a failed rollout of a task whose calls no rollout of any task has made with success lately",
 }
-"""The meaning of the kinds of signal: the paper's (section 3.1), and unsolved (ours)."""
-
-GROUP_KINDS = {
-    "forgetting": "a task whose rollouts succeed less often than they did in an earlier iteration",
-    "boundary": "a task that some rollouts of a group solve and others do not",
-    "rare": "a task with a rollout with a sequence of calls that hardly any other has",
-}
-"""Their meaning with ``signals.definition: group`` (ours)."""
+"""The meaning of the kinds of signal (CoEvolve, section 3.1)."""
 
 COVERAGE = "a tool, or two one after the other, that no task or few tasks exercise; no rollout is behind it"
 """The meaning of a context from coverage (ours)."""
@@ -86,11 +78,9 @@ CAUSES = {
 
 def kind_words(settings: SignalSettings) -> dict[str, str]:
     """Return what the kinds of signals and contexts mean that a run with these settings has."""
-    words = KINDS if settings.definition == "paper" else GROUP_KINDS
-    found = {str(kind): words[kind] for kind in settings.found if kind in words}
-    if settings.uncovered or settings.contexts == "coverage":
-        found[Unsignalled.COVERAGE] = COVERAGE if settings.coverage_by == "tasks" else NEED
-    return found
+    if settings.contexts != "coverage":
+        return KINDS
+    return {**KINDS, Unsignalled.COVERAGE: COVERAGE if settings.coverage_by == "tasks" else NEED}
 
 
 def one_line(text: str, width: int = WIDTH) -> str:
@@ -130,8 +120,6 @@ def signal_words(signal: Signal, task: Task | None = None, width: int = WIDTH) -
     if signal.kind is SignalKind.RARE and signal.pattern:
         seen = "" if signal.count is None else f" (seen {signal.count} times)"
         words += f", the calls {' '.join(signal.pattern)}{seen}"
-    if signal.kind is SignalKind.UNSOLVED:
-        words += f", no success {'with' if signal.count else 'at the calls'} {' '.join(signal.pattern)} lately"
     if task is not None:
         words += f": {' / '.join(task.turns)}"
     return one_line(words, width)

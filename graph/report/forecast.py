@@ -54,8 +54,7 @@ class Forecast(Record):
 
     ``rollouts``: iterations x steps x tasks per step x K. ``sampled_tokens``: rollouts x tokens of a rollout, measured
     or ``training.max_tokens`` (then ``bounded``: at most). ``hours``: sampled tokens / tokens per second, and the
-    seconds of the other stages; with ``evolution.concurrent`` those of the graph only where it outlasts the round and
-    the evaluation beside it, and in the last iteration, which has none. ``requests``: of chat roles, at most
+    seconds of the other stages. ``requests``: of chat roles, at most
     (``requests_per_context`` for every context). Where exploration makes D_0, as many contexts as tasks are counted for
     it, an assumption: some give several tasks and some none. ``prompt_tokens`` and ``completion_tokens``: requests x
     tokens of a request. ``money``: hours x price of an hour, and the roles' tokens x their prices.
@@ -110,7 +109,7 @@ def forecast(settings: RunSettings, rates: RunRates) -> Forecast:
     hours = None
     if rates.tokens_per_second is not None:
         training_seconds = tokens / rates.tokens_per_second + settings.iterations * rates.seconds_each
-        hours = (rates.seconds_once + training_seconds + _graph_seconds(settings, rates, training_seconds)) / 3600
+        hours = (rates.seconds_once + training_seconds + settings.iterations * rates.seconds_graph) / 3600
     requests = _requests(settings, rates, per_iteration)
     prompt = _times(requests, rates.prompt_tokens)
     completion = _times(requests, rates.completion_tokens)
@@ -124,14 +123,6 @@ def forecast(settings: RunSettings, rates: RunRates) -> Forecast:
         completion_tokens=completion,
         money=_money(settings, rates, hours, prompt, completion),
     )
-
-
-def _graph_seconds(settings: RunSettings, rates: RunRates, training_seconds: float) -> float:
-    """Return the seconds in which a run waits for its graphs: all of theirs, or what a round beside them leaves."""
-    if not settings.evolution.concurrent:
-        return settings.iterations * rates.seconds_graph
-    left = max(0.0, rates.seconds_graph - training_seconds / settings.iterations)
-    return rates.seconds_graph + (settings.iterations - 1) * left
 
 
 def _seconds(record: RoundRecord) -> float:
@@ -166,7 +157,7 @@ def _requests(settings: RunSettings, rates: RunRates, rollouts: int) -> int:
     contexts = rates.contexts
     if contexts is None:
         read = rollouts * (signals.last_steps or settings.training.steps) // settings.training.steps
-        contexts = signals.contexts_per_iteration or read * len(signals.kinds) + signals.uncovered
+        contexts = signals.contexts_per_iteration or read * len(signals.kinds)
     asked = round(settings.iterations * contexts * each(signals.contexts == "signals"))
     return asked + (each(False) * settings.tasks.initial_count if settings.tasks.initial is None else 0)
 

@@ -11,24 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from environments.base import InputError
-from environments.verification.fingerprints import call_sequence
-from graph.recipe import load_recipe
 from graph.report.charts import Bar, Chart, DotRow, bar_chart, dot_chart
 from graph.report.lineage import History
 from graph.report.run_charts import group_dots, rounds, task_name
-from graph.report.tables import Table, table
-from memory.records import PAPER_KINDS, Signal, SignalKind, Trajectory
+from memory.records import Signal, SignalKind, Trajectory
 from memory.run import read_jsonl
 from training.signal_settings import SignalSettings
-from training.signals import Extraction, GroupScore, PatternCount, extract, former_rounds
+from training.signals import Extraction, GroupScore, PatternCount, extract
 
 __all__ = [
     "ReadRound",
     "boundary_chart",
-    "definitions_table",
     "forgetting_chart",
     "kinds_chart",
-    "paper_settings",
     "rare_chart",
 ]
 
@@ -57,29 +52,19 @@ class ReadRound:
             folder = run.iteration(number)
             for score in read_jsonl(folder.scores, GroupScore):
                 earlier.setdefault(score.task_id, []).append(score)
-            if folder.patterns.exists():
-                counted += read_jsonl(folder.patterns, PatternCount)
+            counted += read_jsonl(folder.patterns, PatternCount)
         return cls(history, iteration, read_jsonl(run.iteration(iteration).trajectories, Trajectory), earlier, counted)
 
     def extract(self, settings: SignalSettings) -> Extraction:
         """Find the round's signals with ``settings``."""
-        shapes = {task.id: call_sequence(task) for task in self.history.tasks.values()}
-        window = former_rounds(settings, self.iteration)
-        solved = {one.task_id for one in self.history.rollouts.values() if one.success and one.iteration in window}
-        return extract(self.trajectories, self.earlier, settings, self.iteration, self.counted, shapes, solved)
+        return extract(self.trajectories, self.earlier, settings, self.iteration, self.counted)
 
     def pattern_counts(self, found: Extraction) -> Counter[tuple[str, ...]]:
-        """Return c_p of every action pattern p: rollouts with it since the run began (paper's definition)."""
+        """Return c_p of every action pattern p: rollouts with it since the run began."""
         counts = Counter({one.pattern: one.count for one in found.patterns})
         for former in self.counted:
             counts[former.pattern] += former.count
         return counts
-
-
-def paper_settings(history: History) -> SignalSettings:
-    """Return the run's settings of signals, the default ones where it has ``definition: group``."""
-    own = load_recipe(history.run.settings_path).signals
-    return own if own.definition == "paper" else SignalSettings()
 
 
 def kinds_chart(found: Extraction) -> Chart:
@@ -126,7 +111,7 @@ def rare_chart(read: ReadRound, found: Extraction, settings: SignalSettings, pat
     counts = read.pattern_counts(found)
     if not counts:
         raise InputError("no rollout of the round has an action pattern")
-    total = len(counts) if settings.rare_total == "patterns" else counts.total()
+    total = len(counts)
     line = settings.rare_percent * total / 100
     recurring = {pattern: count for pattern, count in counts.items() if count >= settings.rare_min_trajectories}
     ordered = sorted(recurring.items(), key=lambda item: (item[1], item[0]))
@@ -140,22 +125,6 @@ def rare_chart(read: ReadRound, found: Extraction, settings: SignalSettings, pat
     )
     label = f"c_p: rollouts with the pattern since the run began (N = {total} patterns)"
     return bar_chart(title, label, bars, (line, f"theta / 100 * N = {line:.3g}"))
-
-
-def definitions_table(read: ReadRound, settings: SignalSettings) -> Table:
-    """Compare the paper's definition with ``definition: group`` (ours) on the same rollouts, by kind."""
-    group = SignalSettings(definition="group", window=settings.window, threshold=settings.threshold)
-    paper, ours = read.extract(settings), read.extract(group)
-    rows = []
-    for kind in PAPER_KINDS:
-        first, second = _tasks(paper, kind), _tasks(ours, kind)
-        rows.append((kind, paper.counts()[kind], len(first), ours.counts()[kind], len(second), len(first & second)))
-    columns = ("kind", "paper: signals", "paper: tasks", "group: signals", "group: tasks", "tasks in both")
-    return table(columns, rows)
-
-
-def _tasks(found: Extraction, kind: SignalKind) -> set[str]:
-    return {one.task_id for one in found.signals if one.kind is kind}
 
 
 def _rows(read: ReadRound, signals: Sequence[Signal], tasks: int) -> list[DotRow]:

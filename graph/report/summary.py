@@ -11,13 +11,12 @@ from pydantic import Field
 from agents.chat.endpoint import model_of
 from environments.base import Record
 from evaluation.outcomes import Score, ScoreChange
-from graph.perturbation import Perturbation, PerturbedDrafts, perturbed_of
 from graph.records import Evolution, ExtractionRecord, StageSeconds
 from graph.report.costs import Cost, cost_of
 from graph.settings import RunSettings
-from memory.records import ACCEPTED, PAPER_KINDS, DraftVerification, SignalKind, StopReason, Trajectory
+from memory.records import ACCEPTED, DraftVerification, SignalKind, StopReason, Trajectory
 from memory.run import IterationDirectory, PolicyDirectory, RunDirectory, read_existing, read_json, read_jsonl
-from memory.tasks import load_tasks, task_set, tasks_at
+from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import RoundRecord, RoundSeconds
 from training.rollout.policy import PolicyCard
 from training.seal.failure_profile import SealFigures
@@ -41,15 +40,11 @@ def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
     """
     signals, verification = settings.signals, settings.verification
     labels = _source_labels(signals)
-    if SignalKind.UNSOLVED in signals.kinds:
-        labels.append("with unsolved signals")
-    left_out = [kind for kind in PAPER_KINDS if kind not in signals.kinds]
+    left_out = [kind for kind in SignalKind if kind not in signals.kinds]
     if left_out:
         labels.append(f"without {' and '.join(left_out)} signals")
     if settings.training.seal is not None:
         labels.append("SEAL")
-    if signals.experimental.novelty:
-        labels.append("least explored contexts first")
     if not settings.memory.deduplicate:
         labels.append("without deduplication")
     if not verification.enabled:
@@ -58,8 +53,6 @@ def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
         labels.append(f"drafts validated by an agent ({verification.completion})")
     elif verification.mode == "both":
         labels.append(f"drafts verified by replays and by an agent ({verification.completion})")
-    if perturbed := verification.experimental.perturbed:
-        labels.append(f"{100 * perturbed:g} % of drafts perturbed")
     if settings.tasks.admissions is not None:
         labels.append("tasks admitted by a quota")
     if evolution.shortfall:
@@ -72,8 +65,6 @@ def _source_labels(signals: SignalSettings) -> list[str]:
     by_need = signals.coverage_by == "need"
     if signals.contexts in SOURCES:
         return ["contexts by need" if by_need else SOURCES[signals.contexts]]
-    if signals.uncovered:
-        return [f"{signals.uncovered} contexts of an iteration by {'need' if by_need else 'coverage'}"]
     return []
 
 
@@ -131,20 +122,17 @@ def agreement_of(verifications: Iterable[DraftVerification]) -> ValidationAgreem
 
 
 class Summary(Record):
-    """One iteration. ``tasks`` were trained on, ``admitted`` are added for the next one, or with exploration beside
-    training for the one after it.
+    """One iteration. ``tasks`` were trained on, ``admitted`` are added for the next one.
 
-    ``signals``: by kind, one for each trajectory that carries it (with ``signals.definition: group`` for each group or
-    pattern). ``signal_tasks``: tasks with a signal of the kind. ``marked``: trajectories that carry any. The last two
-    are empty and None in summaries of earlier versions.
+    ``signals``: by kind, one for each trajectory that carries it. ``signal_tasks``: tasks with a signal of the kind.
+    ``marked``: trajectories that carry any. The last two are empty and None in summaries of earlier versions.
     ``failed``: reflections and branches that gave up, by cause. ``labels``: the conditions that the figures hold for.
     ``stopped``: the key of the budget that was spent by the iteration's end, None while there is some left. ``seal``:
     SEAL's figures, None where it is off. ``without_success``: advice after a round in which no rollout succeeded; None
     for any other. ``faulted``: a sentence on the rollouts that the environment ended; None where there are none.
     ``stop_reasons``: user turns of the round's rollouts by why they stopped. ``evaluation``: the score on held-out
     tasks before and after the round, None where none are scored. ``agreement``: of the replays with the validator, on
-    the iteration's drafts, the first iteration's with those of D_0; None where not both are asked. ``perturbed``:
-    drafts that were made wrong on purpose, and those of them that verification accepted; None where none were.
+    the iteration's drafts, the first iteration's with those of D_0; None where not both are asked.
     ``functions``: how many different ones references of D_t call, of the ``functions_offered`` that its tasks offer;
     None in summaries of earlier versions. ``measured``: the round's seconds where an engine beside the trainer sampled,
     with its work; None for any other.
@@ -169,7 +157,6 @@ class Summary(Record):
     faulted: str | None = Field(default=None, exclude_if=operator.not_)
     stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
     agreement: ValidationAgreement | None = Field(default=None, exclude_if=operator.not_)
-    perturbed: PerturbedDrafts | None = Field(default=None, exclude_if=operator.not_)
     functions: int | None = Field(default=None, exclude_if=lambda functions: functions is None)
     functions_offered: int | None = Field(default=None, exclude_if=lambda functions: functions is None)
     measured: RoundSeconds | None = Field(default=None, exclude_if=operator.not_)
@@ -210,10 +197,10 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
     found = read_json(folder.extraction, ExtractionRecord)
     return Summary(
         iteration=iteration,
-        tasks=len(tasks_at(load_tasks(run), task_set(iteration, settings.evolution.concurrent))),
+        tasks=len(tasks_at(load_tasks(run), iteration)),
         admitted=len(evolution.admitted),
         refused=evolution.refused,
-        signals={kind: evolution.signals.get(kind, 0) for kind in settings.signals.found},
+        signals={kind: evolution.signals.get(kind, 0) for kind in SignalKind},
         signal_tasks=evolution.signal_tasks,
         marked=evolution.marked,
         contexts=Contexts(new=evolution.new, known=evolution.known, left_out=evolution.left_out),
@@ -228,7 +215,6 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         faulted=_faulted(folder) if record.infrastructure_errors else None,
         stop_reasons=record.stop_reasons,
         agreement=_agreement(run, iteration) if settings.verification.mode == "both" else None,
-        perturbed=_perturbed(folder) if settings.verification.experimental.perturbed else None,
         functions=found.functions,
         functions_offered=found.functions_offered,
         measured=None if record.measured.engine is None else record.measured,
@@ -238,11 +224,6 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
 def _agreement(run: RunDirectory, iteration: int) -> ValidationAgreement | None:
     stages = [run.iteration(iteration), *([run.seed] if iteration == 0 else [])]
     return agreement_of(one for stage in stages for one in read_existing(stage.verdicts, DraftVerification))
-
-
-def _perturbed(folder: IterationDirectory) -> PerturbedDrafts | None:
-    changes = read_existing(folder.perturbations, Perturbation)
-    return perturbed_of(changes, read_existing(folder.verdicts, DraftVerification))
 
 
 def _faulted(folder: IterationDirectory) -> str:
@@ -305,8 +286,6 @@ def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tu
     card = PolicyDirectory(run.root / record.policy).card
     if card.is_file() and read_json(card, PolicyCard).rendering == "compact":
         labels.append(COMPACT_LABEL)
-    if settings.evolution.concurrent:
-        labels.append("exploration beside training: tasks of one iteration before")
     benchmark = settings.environment.benchmark
     if settings.environment.is_own:
         labels.append(f"own environment {settings.environment.name}")

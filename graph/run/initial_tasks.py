@@ -13,11 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from math import ceil, floor
+from math import ceil
 from pathlib import Path
 
 from agents.assembly import unguided_context, unguided_exploration
-from agents.scripted.baselines import tool_context
 from environments.base import InputError, StartState
 from environments.registry import benchmark_of, parse_options
 from environments.verification.fingerprints import fingerprint
@@ -221,20 +220,11 @@ def prepare(
 ) -> list[FailureContext]:
     """Write the next chunk of contexts, each into its branch's folder, and the known tasks' fingerprints."""
     folder = services.run.seed
-    contexts = [_context(services, starts, position) for position in places]
+    contexts = [unguided_context(starts[position % len(starts)], position) for position in places]
     write_json(folder.known, KnownTasks(fingerprints=tuple(sorted(known))))
     for context in contexts:
         write_json(folder.branch(context.id).context, context)
     return contexts
-
-
-def _context(services: RunServices, starts: Sequence[StartState], position: int) -> FailureContext:
-    """Return an unguided context, or one around a tool; the settings' share of those is spread evenly."""
-    share = services.settings.tasks.initial_guided
-    number = floor(position * share)
-    if floor((position + 1) * share) > number:
-        return tool_context(starts, services.environment, number)
-    return unguided_context(starts[position % len(starts)], position)
 
 
 def join(services: RunServices, contexts: Sequence[FailureContext], seeds: Seeds, known: set[str]) -> None:

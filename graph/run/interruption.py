@@ -61,30 +61,6 @@ class Interruption:
         finally:
             self._drain = None
 
-    async def together(self, *work: Coroutine[Any, Any, None]) -> None:
-        """Do all of ``work`` at once. When one part fails or is stopped, stop the others and raise its error.
-
-        After a failure a graph may end its superstep first, for DRAIN_SECONDS at most, as after a signal.
-        """
-        parts = [asyncio.create_task(one) for one in work]
-        try:
-            while any(not part.done() for part in parts):
-                await asyncio.wait([part for part in parts if not part.done()], return_when=asyncio.FIRST_COMPLETED)
-                for part in parts:
-                    if part.done():
-                        part.result()
-        except Exception:
-            if self._drain is not None:
-                self._drain()
-                await asyncio.wait(parts, timeout=DRAIN_SECONDS)
-            raise
-        finally:
-            if any(not part.done() for part in parts):
-                expect_dropped_branches()
-            for part in parts:
-                part.cancel()
-            await asyncio.gather(*parts, return_exceptions=True)
-
     async def _supervise(self, work: Coroutine[Any, Any, Result]) -> Result:
         self._task = asyncio.current_task()
         loop = asyncio.get_running_loop()

@@ -105,46 +105,10 @@ async def train_iteration(run: Run, iteration: int) -> None:
 
 
 async def end_iteration(run: Run, iteration: int) -> None:
-    """Evolve the tasks of an iteration whose round is scored, and write its summary.
-
-    With ``evolution.concurrent`` the round of the next iteration trains meanwhile.
-    """
-    if run.settings.evolution.concurrent:
-        await _evolve_beside_training(run, iteration)
-    else:
-        await _evolve(run, iteration)
-
-
-async def _evolve(run: Run, iteration: int) -> None:
+    """Evolve the tasks of an iteration whose round is scored, and write its summary."""
     await evolve(run, iteration)
     write_json(run.directory.iteration(iteration).summary, summarise(run.directory, run.settings, iteration))
     run.recorded()
-
-
-async def _evolve_beside_training(run: Run, iteration: int) -> None:
-    """Evolve an iteration while the round of the next one trains (``evolution.concurrent``, ours).
-
-    Neither side reads what the other writes. The graph reads the trajectories of ``iteration`` and the tasks and
-    contexts of the iterations before it, which are done; the round trains on D_t, t = ``iteration``, which the graph
-    adds nothing to. So the records do not depend on which side is first, and either goes on by itself after a kill.
-    The budget of the chat roles is checked before the two begin, not again when one of them goes on.
-    """
-    following = iteration + 1
-    if following >= run.settings.iterations:
-        if not run.directory.iteration(iteration).signals.exists():
-            _check_budget(run)
-        await _evolve(run, iteration)
-        return
-    if not run.directory.iteration(iteration).signals.exists() and not _has_begun(run, following):
-        _check_budget(run)
-    # Training first: its log exists before the graph can spend anything.
-    await run.interruption.together(_train_ahead(run, following), _evolve(run, iteration))
-
-
-async def _train_ahead(run: Run, iteration: int) -> None:
-    await score_before(run, iteration)
-    await train(run, iteration)
-    await score_after(run, iteration)
 
 
 def _has_begun(run: Run, iteration: int) -> bool:

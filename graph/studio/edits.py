@@ -115,7 +115,7 @@ def _edit_contexts(
 
 def _forget(branch: BranchDirectory, *, after_drafts: bool) -> None:
     made = (branch.verdicts, branch.failure, branch.traceback)
-    for path in made if after_drafts else (*made, branch.interactions, branch.drafts, branch.perturbations):
+    for path in made if after_drafts else (*made, branch.interactions, branch.drafts):
         path.unlink(missing_ok=True)
 
 

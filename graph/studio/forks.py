@@ -69,7 +69,6 @@ _OF_AN_END = (
     IterationDirectory.drafts,
     IterationDirectory.verdicts,
     IterationDirectory.branch_failures,
-    IterationDirectory.perturbations,
 )
 _LARGE = (IterationDirectory.trajectories.name,)
 _choosing = threading.Lock()  # branches begin at once: the first one makes the copy

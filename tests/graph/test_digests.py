@@ -25,10 +25,9 @@ from graph.digests import (
     progress,
 )
 from graph.records import ExtractionRecord, Failure
-from graph.report.digest import context_words, kind_words, named_weakness, signal_words
+from graph.report.digest import context_words, kind_words, named_weakness
 from graph.settings import RunSettings
 from memory.records import (
-    PAPER_KINDS,
     Cause,
     Draft,
     DraftVerification,
@@ -122,11 +121,6 @@ def test_a_weakness_is_named_by_its_kind_its_numbers_its_task_and_its_cause() ->
     forgetting = signal.model_copy(update={"kind": SignalKind.FORGETTING, "recent": (3, 4)})
     forgotten = context.model_copy(update={"kind": SignalKind.FORGETTING})
     assert named_weakness(forgotten, forgetting) == "forgetting after 3/4: wrong call of du"
-    never = signal.model_copy(update={"kind": SignalKind.UNSOLVED, "group": (0, 8), "pattern": ("du",), "count": 1})
-    assert named_weakness(context.model_copy(update={"kind": never.kind}), never) == "unsolved 0/8: wrong call of du"
-    assert signal_words(never).endswith("0 of its group's 8 rollouts succeed, no success with du lately")
-    order = never.model_copy(update={"pattern": ("cd", "du"), "count": 0})
-    assert signal_words(order).endswith("no success at the calls cd du lately")
 
 
 def test_a_context_from_coverage_is_named_by_its_tools() -> None:
@@ -140,10 +134,8 @@ def test_a_context_from_coverage_is_named_by_its_tools() -> None:
 
 
 def test_only_what_a_run_looks_for_is_explained() -> None:
-    assert list(kind_words(SignalSettings())) == list(PAPER_KINDS)
-    beside = SignalSettings(kinds=(SignalKind.RARE, SignalKind.UNSOLVED), uncovered=2)
-    assert list(kind_words(beside)) == [*SignalKind, "coverage"]
-    assert kind_words(SignalSettings(definition="group"))["rare"] != kind_words(SignalSettings())["rare"]
+    assert list(kind_words(SignalSettings())) == list(SignalKind)
+    assert list(kind_words(SignalSettings(contexts="coverage"))) == [*SignalKind, "coverage"]
 
 
 def test_the_digest_of_extract_accounts_for_every_signal() -> None:

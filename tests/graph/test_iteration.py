@@ -21,12 +21,12 @@ from graph.records import Evolution
 from graph.state import BranchUpdate, IterationState, IterationUpdate
 from memory.failures import DeduplicationResult, FailureMemory
 from memory.records import (
-    PAPER_KINDS,
     Draft,
     DraftVerification,
     FailureContext,
     Interaction,
     Signal,
+    SignalKind,
     Task,
     Trajectory,
 )
@@ -53,7 +53,7 @@ def rows(run: RunDirectory, name: str, model: type) -> list:
 
 def test_the_iteration_admits_tasks_and_says_why_it_refuses_others(evolved: RunDirectory) -> None:
     evolution = read_json(evolved.iteration(0) / "evolution.json", Evolution)
-    assert all(evolution.signals[kind] > 0 for kind in PAPER_KINDS)
+    assert all(evolution.signals[kind] > 0 for kind in SignalKind)
     assert evolution.new + evolution.known == 6
     assert len(evolution.admitted) + sum(evolution.refused.values()) == evolution.drafts
     assert evolution.admitted

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import pytest
 from support.commands import run_here
 from support.killing import (
-    CONCURRENT_RECIPE,
     RECIPE,
     arguments,
     command,
@@ -184,37 +183,3 @@ def test_a_file_that_may_not_grow_is_told_and_the_run_goes_on_when_it_may(
     assert list(root.rglob("*.tmp")) == []
     resume_here(root, undisturbed)
     assert differences(contents(root), undisturbed.contents) == []
-
-
-@pytest.mark.long
-def test_a_run_killed_while_it_trains_and_evolves_at_once_resumes_with_equal_records(tmp_path: Path) -> None:
-    recipe, log = tmp_path / "recipe.yaml", tmp_path / "log"
-    recipe.write_text(CONCURRENT_RECIPE)
-    root, whole = tmp_path / "run", tmp_path / "whole"
-    begun = root / "iterations" / "001" / "trajectories.jsonl"
-
-    def beside_the_round(argv: list[str]) -> list[str]:
-        return held_at("training.run_round", begun, tmp_path / "held", argv)  # it would else end before the graph
-
-    # The round of iteration 1 is killed alone, while the graph of iteration 0 writes its records.
-    ended = finish(beside_the_round(ended_at("round", "flushed", 3, *arguments(root, recipe))), log)
-    assert ended == 1, log.read_text()
-    *_, sentence = [line for line in log.read_text().splitlines() if line.startswith("error: ")]
-    assert "training.run_round" in sentence
-    assert "ended with status -9" in sentence
-    assert "Traceback" not in log.read_text()
-    assert seconds_until_gone(root, []) < GONE
-    assert not (root / "iterations" / "000" / "evolution.json").exists()
-    # All are: the graph of iteration 0 has admitted its tasks, and the round of iteration 1 has begun again.
-    ended = finish(beside_the_round(ended_at("kill", "admitted", 1, *arguments(root, recipe, "--resume"))), log)
-    assert ended == -9, log.read_text()
-    assert seconds_until_gone(root, []) < GONE
-    assert (root / "iterations" / "001" / "training.log").exists()
-    assert not (root / "iterations" / "000" / "summary.json").exists()
-    assert not (root / "iterations" / "001" / "round.json").exists()
-    for place, options in ((root, ["--resume"]), (whole, [])):
-        assert finish(command(place, recipe, *options), log) == 0, log.read_text()
-    assert differences(contents(root), contents(whole)) == []
-    record = json.loads((root / "iterations" / "001" / "round.json").read_text())
-    assert record["task_set"] == 0
-    assert record["tasks"] < len(contents(root)["tasks.jsonl"]), "the graph admitted nothing that could be trained on"

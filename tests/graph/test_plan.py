@@ -13,12 +13,11 @@ from support.served_model import QWEN3_4B
 
 from agents.spending import Request
 from graph.plan import RecipePlan
-from graph.recipe import QUICKSTART, load_recipe
+from graph.recipe import load_recipe
 from graph.records import Evolution, StageSeconds
-from graph.report.forecast import NO_RATES, RunRates, forecast
-from memory.records import PAPER_KINDS, Measured
+from graph.report.forecast import NO_RATES, forecast
+from memory.records import Measured, SignalKind
 from memory.run import read_json, write_json, write_jsonl
-from memory.settings import EvolutionSettings
 from training.grpo.record import RoundRecord, RoundSeconds
 from training.plan import GIB
 
@@ -105,7 +104,7 @@ def test_a_measured_run_gives_rates_lengths_and_requests(tmp_path: Path) -> None
     write_json(
         folder.seconds, StageSeconds(seconds={"seed": 5.0, "train": 51.0, "evolve": 9.0, "evaluation after": 2.0})
     )
-    none: dict[Any, int] = dict.fromkeys(PAPER_KINDS, 0)
+    none: dict[Any, int] = dict.fromkeys(SignalKind, 0)
     changed = Evolution(
         iteration=0, signals=none, new=3, known=0, left_out=0, drafts=0, admitted=(), refused={}, failures={}
     )
@@ -135,18 +134,6 @@ def test_signals_of_the_last_step_alone_are_reflected_on() -> None:
     assert settings.signals.last_steps == 1
     contexts = 12 * (32 * 8 * 3)  # iterations, and the rollouts of one step by kind of signal
     assert forecast(settings, NO_RATES).requests == contexts * (1 + 3 * 10 + 1) + 100 * (3 * 10 + 1)
-
-
-@pytest.mark.parametrize(("graph", "seconds"), [(30.0, 3 * 51.2 + 30), (80.0, 3 * 51.2 + 80 + 2 * (80 - 51.2))])
-def test_exploration_beside_training_costs_what_outlasts_the_round(graph: float, seconds: float) -> None:
-    settings = load_recipe(
-        QUICKSTART, ["iterations=3", "training.steps=1", "training.tasks_per_step=8", "training.max_tokens=800"]
-    )
-    rates = RunRates(tokens_per_second=1000.0, seconds_graph=graph)
-    after = forecast(settings, rates).hours
-    beside = forecast(settings.model_copy(update={"evolution": EvolutionSettings(concurrent=True)}), rates).hours
-    assert after == pytest.approx((3 * 51.2 + 3 * graph) / 3600)
-    assert beside == pytest.approx(seconds / 3600)
 
 
 def test_a_run_without_a_round_has_no_rates(tmp_path: Path) -> None:

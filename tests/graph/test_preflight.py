@@ -51,7 +51,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("signals.contexts=unguided", "contexts: unguided"),
         ("signals.contexts=coverage", "contexts: coverage"),
-        ("signals.uncovered=3", "uncovered"),
     ],
 )
 def test_contexts_that_begin_in_start_states_need_one(
@@ -87,7 +86,7 @@ def test_contexts_that_begin_in_start_states_need_one(
         (["tasks={initial: '{}/none.jsonl'}"], "tasks.initial: {}/none.jsonl cannot be read"),
         (["roles.reflector={kind: chat, model: m}"], "the environment variable OPENAI_API_KEY is not set"),
         (["roles.explorer={kind: chat}"], "roles.explorer.kind is chat, but no model is given"),
-        (["memory={embedder: sentence-transformers, embedder_path: '{}/none'}"], "memory.embedder_path: {}/none is no"),
+        (["memory.embedder={}/none"], "memory.embedder: {}/none is no"),
     ],
 )
 def test_each_thing_that_is_missing_is_told_by_its_key(

@@ -31,99 +31,46 @@ MISTAKES = [
     ("training: {steps: '5'}", [], "training.steps: input should be a valid integer"),
     ("training: {steps: 0}", [], "training.steps: input should be greater than or equal to 1"),
     ("training: 5", [], "training: input should be an object"),
-    ("signals: {share_rare: 0.9}", [], "signals: share_forgetting + share_boundary + share_rare is 1.7"),
     (
         "training: {expert: {passes: 1, reword: true}}",
         [],
         "'reword' is for passes above 1 or replay above 0, and there is none: remove it, or set one",
     ),
-    ("signals: {coverage_by: need}", [], "'coverage_by' is for contexts: coverage or uncovered above 0, and"),
+    ("signals: {coverage_by: need}", [], "'coverage_by' is for contexts: coverage, signals would"),
     ("signals: {kinds: []}", [], "signals.kinds: tuple should have at least 1 item"),
     (
         "signals: {kinds: [stuck]}",
         [],
-        "signals.kinds.0: input should be 'forgetting', 'boundary', 'rare' or 'unsolved'",
+        "signals.kinds.0: input should be 'forgetting', 'boundary' or 'rare'",
     ),
     ("signals: {kinds: [rare, rare]}", [], "signals: 'kinds' lists a kind twice: rare, rare"),
-    (
-        "signals: {kinds: [rare], share_rare: 0, share_boundary: 0.7}",
-        [],
-        "signals: 'kinds' lists only kinds whose share is 0: rare",
-    ),
-    (
-        "signals: {contexts: random, experimental: {novelty: true}}",
-        [],
-        "signals: 'experimental.novelty' is for contexts: signals, random would ignore it: remove it",
-    ),
     ("signals: {contexts: unguided, kinds: [rare]}", [], "signals: 'kinds' is for contexts: signals, unguided would"),
-    (
-        "signals: {contexts: random, share_rare: 0.3, share_boundary: 0.4}",
-        [],
-        "signals: 'share_boundary' is for contexts: signals, random would ignore it: remove it",
-    ),
     (
         "signals: {contexts: guided}",
         [],
         "signals.contexts: input should be 'signals', 'random', 'unguided' or 'coverage'",
     ),
-    (
-        "signals: {unsolved_rounds: 5}",
-        [],
-        "'unsolved_rounds' is for kinds: unsolved, kinds: [forgetting, boundary, rare] would ignore it",
-    ),
-    (
-        "signals: {share_unsolved: 0.2}",
-        [],
-        "'share_unsolved' is for kinds: unsolved, kinds: ",
-    ),
-    (
-        "signals: {definition: group, kinds: [rare, unsolved]}",
-        [],
-        "signals: 'kinds' lists unsolved, which definition: group cannot find",
-    ),
     ("signals: {contexts: coverage, kinds: [rare]}", [], "signals: 'kinds' is for contexts: signals, coverage would"),
-    ("signals: {contexts: random, uncovered: 2}", [], "signals: 'uncovered' is for contexts: signals, random would"),
     ("signals: {contexts: coverage, contexts_per_iteration: null}", [], "contexts: coverage needs a number: give one"),
-    (
-        "signals: {uncovered: 4, contexts_per_iteration: 4}",
-        [],
-        "signals: 'uncovered' is 4 of contexts_per_iteration: 4, and leaves none for signals: make it smaller",
-    ),
     (
         "{signals: {contexts: coverage}, roles: {reflector: {kind: chat, model: m}}}",
         [],
         "'roles.reflector' is for signals.contexts: signals, coverage would ignore it: remove it, or set",
     ),
     (
-        "memory: {deduplicate: false, recur_after: 5}",
+        "memory: {deduplicate: false, duplicate_above: 0.5}",
         [],
-        "memory: 'recur_after' is for deduplicate: true, deduplicate: false would ignore it: remove it",
+        "memory: 'duplicate_above' is for deduplicate: true, deduplicate: false would ignore it: remove it",
     ),
-    (
-        "signals: {definition: group, pattern: called}",
-        [],
-        "signals: 'pattern' is for definition: paper, group would ignore it: remove it",
-    ),
-    ("", ["signals.pattern_length=3"], "signals: 'pattern_length' is for definition: group, paper would ignore it"),
     (
         "signals: {contexts: unguided, contexts_per_iteration: null}",
         [],
         "signals: 'contexts_per_iteration' is null, and contexts: unguided needs a number: give one",
     ),
     (
-        "signals: {context_per: task}",
-        [],
-        "signals: 'context_per' is for contexts_per_iteration: null, contexts_per_iteration: 24 would ignore it",
-    ),
-    (
         "signals: {last_steps: 5}\ntraining: {steps: 4}",
         [],
         "signals.last_steps is 5 and a round has 4 steps (training.steps): make it 4 at most",
-    ),
-    (
-        "verification: {experimental: {perturbed: 1.5}}",
-        [],
-        "verification.experimental.perturbed: input should be less than or equal to 1",
     ),
     ("iterations: 2\ntasks: {admissions: [3]}", [], "tasks.admissions has 1 numbers and the run 2 iterations"),
     ("iterations: 1\ntasks: {admissions: [-3]}", [], "tasks.admissions.0: input should be greater than or equal to 0"),
@@ -176,7 +123,6 @@ MISTAKES = [
     ("", ["training.stepz=1"], "--set training.stepz=1: unknown key 'training.stepz'"),
     ("", ["training.steps=[1"], "--set training.steps=[1: not YAML: line 1"),
     ("seed: 3", ["seed.x=1"], "--set seed.x=1: 'seed' is a value, not a section"),
-    ("", ["signals.share_rare=0.9"], "--set signals.share_rare=0.9: signals: share_forgetting"),
 ]
 
 
@@ -340,29 +286,6 @@ def test_the_shipped_recipes_do_not_warn(capsys) -> None:  # type: ignore[no-unt
     settings = load_recipe(QUICKSTART)
     assert settings.environment.options["classes"] == ["GorillaFileSystem", "VehicleControlAPI"]
     assert capsys.readouterr().err == ""
-
-
-EXPERIMENTAL_OFF = {
-    "signals": {"novelty": False},
-    "tasks": {"sampling": "uniform", "retire_above": None},
-    "verification": {"perturbed": 0.0},
-}
-"""The switches of the experimental sections; their other options have no effect without these."""
-
-
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
-def test_what_no_study_has_shown_to_help_is_off(path: Path) -> None:
-    """Rule 9: by default, and in every shipped recipe."""
-    on = []
-    for settings in (RunSettings(seed=0), load_recipe(path)):
-        sections = {name: getattr(settings, name).experimental for name in EXPERIMENTAL_OFF}
-        on += [
-            f"{name}.{key}"
-            for name, switches in EXPERIMENTAL_OFF.items()
-            for key, off in switches.items()
-            if getattr(sections[name], key) != off
-        ]
-    assert on == []
 
 
 @pytest.mark.parametrize(

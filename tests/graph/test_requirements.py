@@ -117,10 +117,3 @@ def test_no_validator_refuses_by_hand_what_a_setting_declares() -> None:
         )
     ]
     assert by_hand == []
-
-
-def test_the_threshold_of_means_is_refused_by_the_papers_signals_which_have_none() -> None:
-    with pytest.raises(ValidationError, match="'threshold' is for definition: group, paper would ignore it"):
-        RunSettings.model_validate({"signals": {"threshold": 0.4}})
-    RunSettings.model_validate({"signals": {"threshold": 0.5}})
-    RunSettings.model_validate({"signals": {"threshold": 0.4, "definition": "group"}})

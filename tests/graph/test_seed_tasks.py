@@ -30,7 +30,7 @@ from graph.run.stages import Run, make_tasks
 from graph.run_iteration import open_run
 from graph.seed_tasks import app
 from memory.jsonl import dump_line
-from memory.records import Draft, DraftVerification, FailureContext, Interaction, Task, Unsignalled
+from memory.records import Draft, DraftVerification, FailureContext, Interaction, Task
 from memory.run import RunDirectory, read_jsonl, write_jsonl
 from memory.tasks import load_tasks
 
@@ -119,7 +119,6 @@ def test_a_seeded_run_keeps_the_records_behind_its_tasks_and_can_go_on(tmp_path:
         (("--output", "b", *GIVEN, "tasks.initial=none.jsonl"), "none.jsonl cannot be read"),
         (("--output", "b", "--set", "tasks.initial=none.jsonl"), "'initial_count' is for initial: null"),
         (("--output", "b", "--set", "tasks.initial_count=0"), "tasks.initial_count"),
-        (("--output", "b", *GIVEN, "tasks.initial=n.jsonl", "--set", "tasks.initial_guided=1"), "'initial_guided' is"),
     ],
 )
 def test_mistakes_are_told_in_one_sentence(
@@ -140,19 +139,6 @@ def test_exploration_that_finds_nothing_more_says_so(tmp_path: Path, monkeypatch
     result = seed(tmp_path, "--output", tmp_path / "d0.jsonl", "--count", "1000")
     assert result.exit_code == 2
     assert "of 1000 tasks and no more after 2 contexts" in result.stderr
-
-
-def test_a_share_of_the_contexts_is_explored_around_one_tool_each(made: list[Task], tmp_path: Path) -> None:
-    root = tmp_path / "run"
-    assert seed(tmp_path, "--run", root, "--count", str(COUNT), "--set", "tasks.initial_guided=0.25").exit_code == 0
-    contexts = read_jsonl(root / "seed" / "contexts.jsonl", FailureContext)
-    around = [context for context in contexts if context.kind == Unsignalled.TOOL]
-    assert [bool(context.tool) for context in contexts] == [n % 4 == 3 for n in range(len(contexts))]
-    assert len({context.tool for context in around}) == len(around)
-    tasks = {task.parents[1]: task for task in load_tasks(RunDirectory.open(root))}
-    assert any(call.name == context.tool for context in around for call in _calls(tasks.get(context.id)))
-    unguided = {fingerprint(task) for task in made} & {fingerprint(task) for task in tasks.values()}
-    assert len(unguided) > COUNT / 4
 
 
 def _calls(task: Task | None) -> list[ToolCall]:

@@ -123,7 +123,7 @@ def test_its_options_are_strict_and_its_environment_leads_back_to_it() -> None:
     ],
 )
 def test_a_mistake_is_one_sentence_and_leaves_no_run(tmp_path: Path, change: str, says: str) -> None:
-    (tmp_path / "recipe.yaml").write_text(RECIPE.replace("initial_count: 8", "initial_guided: 0"))
+    (tmp_path / "recipe.yaml").write_text(RECIPE.replace("initial_count: 8", "evolved_share: 0.5"))
     done = command(tmp_path, "graph.run_iteration", "--recipe", "recipe.yaml", "--run", "run", "--set", change)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()

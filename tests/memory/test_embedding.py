@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 from support.late import Late
 from support.sample_records import context
 
@@ -72,30 +71,15 @@ def test_chroma_can_rebuild_it_from_its_configuration():
     assert embedding.open_embedder(MemorySettings()).label == "hashed-ngrams-1024"
 
 
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        (
-            {"embedder_path": "x"},
-            "'embedder_path' is for embedder: sentence-transformers, hashed-ngrams would ignore it",
-        ),
-        ({"embedder": "sentence-transformers"}, "sentence-transformers needs 'embedder_path'"),
-    ],
-)
-def test_settings_that_name_no_embedder_are_told(settings, told):
-    with pytest.raises(ValidationError, match=told):
-        MemorySettings.model_validate(settings)
-
-
 def test_a_folder_that_is_not_there_is_told():
     with pytest.raises(InputError, match="/no/folder is not a folder"):
-        embedding.open_embedder(MemorySettings(embedder="sentence-transformers", embedder_path="/no/folder"))
+        embedding.open_embedder(MemorySettings(embedder="/no/folder"))
 
 
 def test_a_missing_package_is_told_with_the_command(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(InputError, match="run pip install sentence-transformers"):
-        embedding.open_embedder(MemorySettings(embedder="sentence-transformers", embedder_path=str(tmp_path)))
+        embedding.open_embedder(MemorySettings(embedder=str(tmp_path)))
 
 
 def test_a_local_model_is_loaded_offline_and_normalised(tmp_path, monkeypatch):
@@ -117,7 +101,7 @@ def test_a_local_model_is_loaded_offline_and_normalised(tmp_path, monkeypatch):
     folder = tmp_path / "all MiniLM_L6"
     folder.mkdir()
     (folder / "model.safetensors").write_bytes(b"one")
-    settings = MemorySettings(embedder="sentence-transformers", embedder_path=str(folder))
+    settings = MemorySettings(embedder=str(folder))
     embedder = embedding.open_embedder(settings)
     assert loaded == [(str(folder), "cpu", True)]
     assert embedder.function(["a"])[0] == pytest.approx([0.6, 0.8])

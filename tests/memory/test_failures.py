@@ -19,7 +19,7 @@ from memory.settings import MemorySettings
 chromadb = Late("chromadb")
 embedding = Late("memory.embedding")
 
-SETTINGS = MemorySettings(recur_after=3)
+SETTINGS = MemorySettings()
 NOTES = ("dir_name='notes'", "cwd='/workspace/documents'", "mkdir: cannot create 'notes': it exists")
 NEARLY = ("dir_name='notes'", "cwd='/workspace/documents'", "mkdir: cannot create 'notes' : it exists.")
 OTHER = ("fileName='budget.txt'", "cwd='/archive/2023'", "touch: no folder of this name")

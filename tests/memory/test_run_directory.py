@@ -12,11 +12,9 @@ from environments.base import InputError
 from environments.settings import EnvironmentSettings
 from graph.recipe import load_recipe
 from graph.settings import RunSettings
-from memory.former import give_former_names
 from memory.run import RunDirectory, write_jsonl
-from memory.settings import ExperimentalTasks, MemorySettings, Section, TaskSettings
+from memory.settings import MemorySettings, Section
 from training.settings import TrainingSettings
-from training.signal_settings import SignalSettings
 
 
 class Small(Section):
@@ -85,26 +83,6 @@ def test_the_whole_recipe_comes_back(tmp_path):
     assert RunDirectory.open(run.root).section("iterations", int) == 9
 
 
-def test_the_settings_of_a_former_run_are_read_as_it_was_made(tmp_path):
-    """A round reads them from the file: what the command reads must be the same."""
-    tasks = TaskSettings(experimental=ExperimentalTasks(sampling="learnability", sampling_floor=0.5))
-    settings = RunSettings(tasks=tasks)
-    run = RunDirectory.create(tmp_path / "run", settings)
-    tree = settings.model_dump(mode="json")
-    del tree["signals"]["definition"]
-    give_former_names(tree)
-    assert tree["tasks"]["sampling_floor"] == 0.5
-    run.save_settings(RootModel(tree))
-    before = run.settings_path.read_bytes()
-    assert run.settings(RunSettings).tasks == run.section("tasks", TaskSettings) == tasks
-    assert run.section("signals", SignalSettings).definition == "group"
-    assert run.settings_path.read_bytes() == before
-    tree["tasks"]["experimental"] = {"sampling_floor": 0.5}
-    run.save_settings(RootModel(tree))
-    with pytest.raises(InputError, match=r"settings\.yaml: tasks\.sampling_floor is the former name of .*: remove one"):
-        run.section("seed", int)
-
-
 def test_the_options_of_a_former_runs_environment_are_read_beside_its_name(tmp_path):
     settings = RunSettings(environment=EnvironmentSettings(name="bfcl", options={"classes": ["TicketAPI"]}))
     run = RunDirectory.create(tmp_path / "run", settings)
@@ -130,8 +108,8 @@ def _changed(run, change):
     [
         (lambda d: d["memory"].update(embeder="x"), "settings.yaml: memory.embeder: Extra inputs are not permitted"),
         (
-            lambda d: d["memory"].update(recur_after=0),
-            "settings.yaml: memory.recur_after: Input should be greater than",
+            lambda d: d["memory"].update(duplicate_above=2),
+            "settings.yaml: memory.duplicate_above: Input should be less than",
         ),
         (lambda d: d.pop("memory"), "settings.yaml has no section 'memory'"),
         (lambda d: d.update(memory=3), "settings.yaml: memory: Input should be a valid dictionary"),
@@ -145,13 +123,13 @@ def test_a_wrong_section_is_told_with_file_and_key(run, change, told):
 
 
 def test_settings_that_were_edited_are_read_by_nobody(run):
-    _changed(run, lambda d: d["memory"].update(recur_after=9))
-    told = r"settings\.yaml: 'memory\.recur_after' is 9, the run was made with 3: put it back"
+    _changed(run, lambda d: d["memory"].update(duplicate_above=0.5))
+    told = r"settings\.yaml: 'memory\.duplicate_above' is 0\.5, the run was made with 0\.9: put it back"
     with pytest.raises(InputError, match=told):
         run.section("seed", int)
     with pytest.raises(InputError, match=told):
         run.settings(Small)
-    run.recorded_path.write_text(run.recorded_path.read_text().replace("recur_after: 3", "recur_after: 9"))
+    run.recorded_path.write_text(run.recorded_path.read_text().replace("duplicate_above: 0.9", "duplicate_above: 0.5"))
     with pytest.raises(InputError, match=r"settings\.recorded\.yaml is not as the run wrote it"):
         run.settings(Small)
     run.recorded_path.unlink()

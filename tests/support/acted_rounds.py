@@ -6,7 +6,7 @@ import asyncio
 
 from graph.run.stages import Run
 from memory.run import write_json, write_jsonl
-from memory.tasks import load_tasks, task_set, tasks_at
+from memory.tasks import load_tasks, tasks_at
 from support.made_run import rollouts
 from training.grpo.record import RoundSeconds, round_record
 
@@ -18,8 +18,7 @@ async def acted_out(run: Run, iteration: int) -> None:
         return
     folder.root.mkdir(parents=True, exist_ok=True)
     folder.training_log.touch()
-    held = task_set(iteration, run.settings.evolution.concurrent)
-    tasks = list(tasks_at(load_tasks(run.directory), held))
+    tasks = list(tasks_at(load_tasks(run.directory), iteration))
     played = await asyncio.to_thread(rollouts, tasks, iteration)
     write_jsonl(folder.trajectories, played)
     record = round_record(
@@ -29,6 +28,5 @@ async def acted_out(run: Run, iteration: int) -> None:
         trajectories=played,
         logs={},
         measured=RoundSeconds(),
-        task_set=held,
     )
     write_json(folder.round, record)

@@ -2,8 +2,7 @@
 
 ``python -m support.killing END HOOK NUMBER ARGUMENTS...`` is the command ``graph.run_iteration ARGUMENTS`` in a process
 that comes to its END at the NUMBER-th time that it is at HOOK, one of ``HOOKS``: ``kill``, it kills itself (SIGKILL),
-``full``, the disk takes no more from then on, or ``round``, it kills the process that trains beside the graph: only
-times at which there is one are counted.
+or ``full``, the disk takes no more from then on.
 
 ``python -m support.killing hold WHERE FILE MARKER MODULE ARGUMENTS...`` is the command ``MODULE ARGUMENTS``. It, or its
 child of the module WHERE, goes no further once there is such a FILE (a pattern) as it writes records, and makes MARKER:
@@ -48,21 +47,6 @@ roles: {exploration: {rounds: 1, steps: 6, drafts_per_context: 2}}
 evaluation: {limit: 2}
 """
 """A whole iteration in about 15 s, most of it the imports of three processes."""
-
-CONCURRENT_RECIPE = """
-seed: 3
-iterations: 2
-policy: {path: recipes/starter, device: cpu}
-tasks: {initial_count: 8}
-training:
-  {steps: 1, tasks_per_step: 4, rollouts_per_task: 4, temperature: 1.3,
-   max_new_tokens: 24, max_tokens: 300, max_actions: 3}
-signals: {contexts_per_iteration: 4, rare_percent: 100}
-roles: {exploration: {rounds: 1, steps: 6, drafts_per_context: 2}}
-evaluation: {set: null}
-evolution: {concurrent: true}
-"""
-"""Two iterations, the first one's graph beside the second one's round."""
 
 HOOKS = {
     "flushed": ("memory.jsonl", "_flush"),  # a record file is written beside its place, not yet renamed
@@ -280,12 +264,6 @@ def install(end: str, hook: str, number: int) -> None:
         with guard:
             return next(calls)
 
-    def beside(*given: Any, **named: Any) -> Any:
-        result = work(*given, **named)
-        if (training := _beside()) and come() == number:
-            training[0].kill()
-        return result
-
     async def awaited(*given: Any, **named: Any) -> Any:
         result = await work(*given, **named)
         _kill_if(come() == number)
@@ -302,7 +280,7 @@ def install(end: str, hook: str, number: int) -> None:
         return work(*given, **named)
 
     killed = awaited if inspect.iscoroutinefunction(work) else called
-    setattr(owner, name, {"full": full, "round": beside}.get(end, killed))
+    setattr(owner, name, full if end == "full" else killed)
 
 
 def hold(file: Path, marker: Path) -> None:
@@ -334,16 +312,6 @@ def hold_children(told: Sequence[str]) -> None:
         return run_child(argv, **named)
 
     stages.run_child = started
-
-
-def _beside() -> list[psutil.Process]:
-    """The process of a round that is trained while the graph of the iteration before it runs."""
-    found = []
-    for child in psutil.Process().children():
-        with contextlib.suppress(psutil.NoSuchProcess):  # it ended, and nobody has waited for it yet
-            if {"training.run_round", "1"} <= set(child.cmdline()):
-                found.append(child)
-    return found
 
 
 def _kill_if(now: bool) -> None:

@@ -19,7 +19,7 @@ from graph.records import Evolution, StageSeconds
 from graph.report.costs import Cost
 from graph.report.summary import Contexts, Summary
 from graph.settings import RunSettings
-from memory.records import PAPER_KINDS
+from memory.records import SignalKind
 from memory.run import IterationDirectory, RunDirectory, write_json
 from training.grpo.record import RoundRecord
 
@@ -63,7 +63,7 @@ class _Source:
         self.contexts: dict[str, list[Plain]] = {}
         for row in rows["contexts"]:
             self.contexts.setdefault(row["task_id"], []).append(row)
-        self.signals: dict[str, list[Plain]] = {kind: [] for kind in PAPER_KINDS}
+        self.signals: dict[str, list[Plain]] = {kind: [] for kind in SignalKind}
         for row in rows["signals"]:
             self.signals[row["kind"]].append(row)
         verifications = {row["draft_id"]: row for row in rows["verdicts"]}
@@ -162,7 +162,7 @@ def _iteration(
     for verification in verifications:
         if not verification["accepted"]:
             refused[verification["reason"]] = refused.get(verification["reason"], 0) + 1
-    kinds = {kind: sum(row["kind"] == kind for row in signals) for kind in PAPER_KINDS}
+    kinds = {kind: sum(row["kind"] == kind for row in signals) for kind in SignalKind}
     evolution = Evolution(
         iteration=number,
         signals=kinds,
@@ -237,7 +237,7 @@ def _rollouts(
 
 
 def _signal(source: _Source, number: int, task: Plain, rollout: Plain) -> Plain:
-    kind = source.draw.choice([kind for kind in PAPER_KINDS if source.signals[kind]])
+    kind = source.draw.choice([kind for kind in SignalKind if source.signals[kind]])
     row = {**source.draw.choice(source.signals[kind]), "id": source.id("signal"), "iteration": number}
     row.pop("counterpart_id", None)
     return {**row, "task_id": task["id"], "trajectory_id": rollout["id"], "_of": task["_of"]}

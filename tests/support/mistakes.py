@@ -103,9 +103,6 @@ CASES = {
     "option of a chat role": Case(
         "graph.run_iteration", f"{SET} roles.reflector.base_url=http://x", "'base_url' is for kind: chat"
     ),
-    "option of another embedder": Case(
-        "graph.run_iteration", f"{SET} memory.embedder_path=x", "'embedder_path' is for embedder: sentence-transformers"
-    ),
     "option of another environment": Case(
         "graph.run_iteration", f"{SET} environment.options={{{{a:1}}}}", "bfcl would ignore it"
     ),

@@ -7,12 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from memory.records import PAPER_KINDS, Signal, SignalKind
+from memory.records import Signal, SignalKind
 from training.choice import choose
-from training.signal_settings import ExperimentalSignals, SignalSettings
+from training.signal_settings import SignalSettings
 
-FORGETTING, BOUNDARY, RARE = PAPER_KINDS
-UNSOLVED = SignalKind.UNSOLVED
+FORGETTING, BOUNDARY, RARE = SignalKind
 
 
 def signal(kind, task_id, position=0, **changes):
@@ -32,25 +31,19 @@ def many(forgetting, boundary, rare):
 
 
 @pytest.mark.parametrize(
-    ("available", "shares", "chosen"),
+    ("available", "chosen"),
     [
-        ((40, 40, 40), (0.3, 0.5, 0.2), (7, 12, 5)),
-        ((40, 40, 40), (0.25, 0.5, 0.25), (6, 12, 6)),
-        ((2, 40, 40), (0.25, 0.5, 0.25), (2, 14, 8)),
-        ((0, 40, 0), (0.3, 0.5, 0.2), (0, 24, 0)),
-        ((40, 3, 0), (0.3, 0.5, 0.2), (21, 3, 0)),
-        ((3, 4, 5), (0.3, 0.5, 0.2), (3, 4, 5)),
-        ((0, 0, 0), (0.3, 0.5, 0.2), (0, 0, 0)),
-        ((40, 40, 40), (0.0, 0.5, 0.5), (0, 12, 12)),
-        ((40, 3, 4), (0.0, 0.5, 0.5), (0, 3, 4)),
-        ((40, 40, 40), (0.0, 1.0, 0.0), (0, 24, 0)),
+        ((40, 40, 40), (7, 12, 5)),
+        ((0, 40, 0), (0, 24, 0)),
+        ((40, 3, 0), (21, 3, 0)),
+        ((3, 4, 5), (3, 4, 5)),
+        ((0, 0, 0), (0, 0, 0)),
     ],
 )
-def test_the_budget_is_shared_out_by_kind(available, shares, chosen):
-    names = ("share_forgetting", "share_boundary", "share_rare")
-    choice = choose(many(*available), SignalSettings(**dict(zip(names, shares, strict=True))), seed=1)
+def test_the_budget_is_shared_out_by_kind(available, chosen):
+    choice = choose(many(*available), SignalSettings(), seed=1)
     counts = Counter(signal.kind for signal in choice.chosen)
-    assert tuple(counts[kind] for kind in PAPER_KINDS) == chosen
+    assert tuple(counts[kind] for kind in SignalKind) == chosen
     assert tuple(choice.left_out.values()) == tuple(a - c for a, c in zip(available, chosen, strict=True))
     assert set(choice.repeated.values()) == {0}
 
@@ -93,11 +86,11 @@ def test_the_seed_decides_which_tasks_and_which_steps():
     ],
 )
 def test_kinds_that_are_not_listed_leave_their_share_to_the_others(kinds, available, chosen):
-    signals = [*many(*available), *(signal(kind, "task-00", 1) for kind in PAPER_KINDS)]
+    signals = [*many(*available), *(signal(kind, "task-00", 1) for kind in SignalKind)]
     choice = choose(signals, SignalSettings(kinds=kinds), seed=1)
     counts = Counter(signal.kind for signal in choice.chosen)
-    assert tuple(counts[kind] for kind in PAPER_KINDS) == chosen
-    for kind, has, got in zip(PAPER_KINDS, available, chosen, strict=True):
+    assert tuple(counts[kind] for kind in SignalKind) == chosen
+    for kind, has, got in zip(SignalKind, available, chosen, strict=True):
         listed = kind in kinds
         assert choice.left_out[kind] == (has - got if listed else 0)
         assert choice.repeated[kind] == (1 if listed else 0)
@@ -110,57 +103,10 @@ def test_listing_a_kind_without_signals_changes_no_choice():
     assert choose(signals, SignalSettings(kinds=(BOUNDARY,)), seed=3).chosen == everything
 
 
-@pytest.mark.parametrize(
-    ("changes", "chosen"),
-    [
-        ({"kinds": tuple(SignalKind)}, (5, 8, 3, 8)),
-        ({"kinds": (FORGETTING, UNSOLVED)}, (9, 0, 0, 15)),
-        ({"kinds": (UNSOLVED,)}, (0, 0, 0, 24)),
-        ({"kinds": tuple(SignalKind), "share_unsolved": 1.0}, (4, 6, 2, 12)),
-        ({"uncovered": 4}, (6, 10, 4, 0)),
-        ({"kinds": tuple(SignalKind), "uncovered": 12}, (2, 4, 2, 4)),
-    ],
-)
-def test_unsolved_has_a_weight_beside_the_papers_shares_and_coverage_its_places(changes, chosen):
-    signals = [*many(40, 40, 40), *(signal(UNSOLVED, f"task-{number:02d}", pattern=("ls",)) for number in range(40))]
-    counts = Counter(one.kind for one in choose(signals, SignalSettings(**changes), seed=1).chosen)
-    assert tuple(counts[kind] for kind in SignalKind) == chosen
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_of_unsolved_every_pattern_has_its_turn_and_functions_go_first(seed):
-    never = [signal(UNSOLVED, f"ls-{number}", pattern=("ls",), count=1) for number in range(30)]
-    never += [signal(UNSOLVED, f"cd-{number}", pattern=("cd",), count=1) for number in range(2)]
-    sequences = [signal(UNSOLVED, f"pair-{number}", pattern=("pwd", f"{number}"), count=0) for number in range(3)]
-    for limit, (cd, ls, pwd) in ((2, (1, 1, 0)), (5, (1, 1, 3)), (8, (2, 3, 3))):
-        limits = SignalSettings(kinds=(UNSOLVED,), contexts_per_iteration=limit)
-        choice = choose([*never, *sequences], limits, seed)
-        assert Counter(one.pattern[0] for one in choice.chosen) == Counter(cd=cd, ls=ls, pwd=pwd)
-        assert choice.left_out[UNSOLVED] == 35 - limit
-
-
-def test_novelty_chooses_candidates_and_keeps_the_shares():
-    limits = SignalSettings(experimental=ExperimentalSignals(novelty=True), contexts_per_iteration=10)
-    counts = Counter(signal.kind for signal in choose(many(40, 40, 40), limits, seed=1).chosen)
-    assert counts == {FORGETTING: 9, BOUNDARY: 15, RARE: 6}
-
-
-@pytest.mark.parametrize(
-    ("kinds", "shares"),
-    [
-        ((FORGETTING, BOUNDARY, RARE), {FORGETTING: 0.3, BOUNDARY: 0.5, RARE: 0.2}),
-        ((FORGETTING, RARE), {FORGETTING: 0.6, RARE: 0.4}),
-        ((RARE,), {RARE: 1.0}),
-    ],
-)
-def test_shares_are_scaled_to_the_kinds_that_are_listed(kinds, shares):
-    assert SignalSettings(kinds=kinds).shares() == pytest.approx(shares)
-
-
 signals_of_any_kind = st.lists(
     st.builds(
         signal,
-        st.sampled_from(PAPER_KINDS),
+        st.sampled_from(SignalKind),
         st.sampled_from([f"task-{number}" for number in range(12)]),
         st.integers(0, 3),
         successful_evidence=st.booleans(),
@@ -180,7 +126,7 @@ def test_what_holds_for_every_choice(signals, budget, seed, data):
     pairs = [(one.kind, one.task_id) for one in choice.chosen]
     assert len(pairs) == len(set(pairs)) == min(budget, len({(one.kind, one.task_id) for one in signals}))
     assert list(choice.chosen) == sorted(choice.chosen, key=lambda one: one.id)
-    for kind in PAPER_KINDS:
+    for kind in SignalKind:
         of = [one for one in signals if one.kind is kind]
         chosen = [one for one in choice.chosen if one.kind is kind]
         assert all(one in of for one in chosen)
@@ -191,7 +137,7 @@ def test_what_holds_for_every_choice(signals, budget, seed, data):
 
 
 def test_without_a_limit_every_signal_of_the_listed_kinds_is_followed():
-    signals = [*many(40, 40, 40), *(signal(kind, "task-00", 1) for kind in PAPER_KINDS)]
+    signals = [*many(40, 40, 40), *(signal(kind, "task-00", 1) for kind in SignalKind)]
     choice = choose(signals, SignalSettings(contexts_per_iteration=None), seed=1)
     assert choice.chosen == tuple(sorted(signals, key=lambda one: one.id))
     assert set(choice.repeated.values()) == set(choice.left_out.values()) == {0}
@@ -200,22 +146,6 @@ def test_without_a_limit_every_signal_of_the_listed_kinds_is_followed():
     assert len(rare.chosen) == 41
 
 
-def test_one_context_per_task_has_no_limit_either():
-    signals = [*many(40, 30, 20), *(signal(kind, "task-00", 1, successful_evidence=True) for kind in PAPER_KINDS)]
-    choice = choose(signals, SignalSettings(contexts_per_iteration=None, context_per="task"), seed=1)
-    assert choice.chosen == tuple(sorted(many(40, 30, 20), key=lambda one: one.id))
-    assert choice.repeated == dict.fromkeys(PAPER_KINDS, 1)
-    assert set(choice.left_out.values()) == {0}
-
-
-@pytest.mark.parametrize(
-    ("given_", "told"),
-    [
-        ({"experimental": {"novelty": True}}, r"'experimental\.novelty' is for contexts_per_iteration"),
-        ({"share_boundary": 0.4, "share_rare": 0.3}, "'share_boundary' is for contexts_per_iteration"),
-        ({"contexts": "random"}, "contexts: random needs a number"),
-    ],
-)
-def test_options_that_share_out_a_limit_are_refused_without_one(given_, told):
-    with pytest.raises(ValidationError, match=told):
-        SignalSettings(contexts_per_iteration=None, **given_)
+def test_a_source_that_shares_out_a_limit_is_refused_without_one():
+    with pytest.raises(ValidationError, match="contexts: random needs a number"):
+        SignalSettings(contexts_per_iteration=None, contexts="random")

@@ -5,22 +5,19 @@ from collections import Counter, defaultdict
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 from support.rollouts import CRASHED, group, rollout, turn
 
-from environments.base import InputError
-from memory.records import PAPER_KINDS, SignalKind
+from memory.records import SignalKind
 from training.signal_settings import SignalSettings
-from training.signals import GroupScore, PatternCount, action_pattern, extract, former_rounds
+from training.signals import GroupScore, PatternCount, action_pattern, extract
 
-FORGETTING, BOUNDARY, RARE = PAPER_KINDS
-UNSOLVED = SignalKind.UNSOLVED
+FORGETTING, BOUNDARY, RARE = SignalKind
 ALL, NONE, HALF = [True, True], [False, False], [True, False]
 
 
-def read(trajectories, earlier=None, counted=(), iteration=0, shapes=None, solved=(), **changes):
+def read(trajectories, earlier=None, counted=(), iteration=0, **changes):
     limits = SignalSettings(**{"rare_min_patterns": 1, **changes})
-    return extract(trajectories, earlier or {}, limits, iteration, counted, shapes, solved)
+    return extract(trajectories, earlier or {}, limits, iteration, counted)
 
 
 def marked(extraction, kind):
@@ -75,12 +72,6 @@ def test_forgetting_marks_each_failure_with_a_success_in_its_window(earlier, now
 def test_forgetting_looks_at_the_same_task_and_at_earlier_steps_only():
     assert marked(read(group("u", 3, NONE), scored([1, 1])), FORGETTING) == []
     assert marked(read(group("t", 0, NONE), scored([0], [1])), FORGETTING) == []
-
-
-def test_a_window_cannot_be_read_from_means():
-    former = {"t": [GroupScore(task_id="t", step=0, mean=0.5, n=2)]}
-    with pytest.raises(InputError, match="task t in step 0 are of an earlier version"):
-        read(group("t", 1, NONE), former)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +134,6 @@ MANY = {f"tool{number}": 9 for number in range(97)}
         pytest.param(MANY, "aa", {"rare_min_patterns": 98}, ["t/0/0", "t/0/1"], id="N has reached N_min"),
         pytest.param(MANY, "aa", {"rare_min_patterns": 99}, [], id="N has not"),
         pytest.param(MANY | {"a": 40}, "a", {}, [], id="41 is more than 5 % of 98 patterns"),
-        pytest.param(MANY | {"a": 40}, "a", {"rare_total": "occurrences"}, ["t/0/0"], id="not of 914 occurrences"),
         pytest.param(MANY, "", {}, [], id="a trajectory without calls has no pattern"),
     ],
 )
@@ -167,52 +157,10 @@ def test_a_trajectory_carries_every_kind_that_fires():
     round_ = [rollout("t", 1, 0, False, "odd"), rollout("t", 1, 1, True, "odd"), *group("u", 1, NONE)]
     extraction = read(round_, scored([1, 1]), counted=held(**MANY))
     kinds = {(one.trajectory_id, one.kind) for one in extraction.signals}
-    assert kinds == {("t/1/0", kind) for kind in PAPER_KINDS} | {("t/1/1", BOUNDARY), ("t/1/1", RARE)}
+    assert kinds == {("t/1/0", kind) for kind in SignalKind} | {("t/1/1", BOUNDARY), ("t/1/1", RARE)}
     assert extraction.counts() == {FORGETTING: 1, BOUNDARY: 2, RARE: 2}
     assert extraction.task_counts() == {FORGETTING: 1, BOUNDARY: 1, RARE: 1}
     assert extraction.marked() == 2
-
-
-SHAPES = {
-    "a": ("open", "read"),
-    "a2": ("open", "read"),  # the same calls with other values
-    "b": ("read", "open"),
-    "c": ("open", "send", "seal", "send"),
-    "d": ("send",),
-    "mute": (),
-}
-LISTED = {"kinds": tuple(SignalKind)}
-
-
-@pytest.mark.parametrize(
-    ("now", "solved", "changes", "found"),
-    [
-        pytest.param({"a": NONE}, (), {}, {"a/0/0": (2, "open read"), "a/0/1": (2, "open read")}, id="never done"),
-        pytest.param({"a": HALF}, (), {}, {}, id="one success of the task is enough"),
-        pytest.param({"a": NONE, "a2": HALF}, (), {}, {}, id="or of another with the same calls"),
-        pytest.param({"a": NONE}, ("a2",), {}, {}, id="or in a former round of the window"),
-        pytest.param({"a": [False]}, ("gone",), {}, {"a/0/0": (2, "open read")}, id="not of a task of unknown calls"),
-        pytest.param({"b": [False], "a": ALL}, (), {}, {"b/0/0": (0, "read open")}, id="each function, another order"),
-        pytest.param({"b": [False], "a": ALL}, (), {"unsolved": "function"}, {}, id="which is a setting"),
-        pytest.param({"c": [False], "a": ALL}, (), {}, {"c/0/0": (2, "send seal")}, id="never done ones are named"),
-        pytest.param({"c": [False]}, ("a", "d"), {"unsolved": "function"}, {"c/0/0": (1, "seal")}, id="alone, too"),
-        pytest.param({"d": [CRASHED]}, (), {}, {}, id="a fault of the environment is not a failure"),
-        pytest.param({"mute": NONE, "other": NONE}, (), {}, {}, id="without a known shape nothing is"),
-        pytest.param({"a": NONE}, (), {"kinds": PAPER_KINDS}, {}, id="nothing where the kind is not listed"),
-    ],
-)
-def test_unsolved_marks_each_failure_at_calls_without_a_success(now, solved, changes, found):
-    trajectories = [one for task_id, results in now.items() for one in group(task_id, 0, results)]
-    extraction = read(trajectories, shapes=SHAPES, solved=solved, **LISTED | changes)
-    signals = of_kind(extraction, UNSOLVED)
-    assert {one.trajectory_id: (one.count, " ".join(one.pattern)) for one in signals} == found
-    assert {(one.score, one.successful_evidence) for one in signals} <= {(0.0, False)}
-    assert (UNSOLVED in extraction.counts()) == (UNSOLVED in changes.get("kinds", LISTED["kinds"]))
-
-
-def test_the_window_of_unsolved_ends_with_the_round():
-    windows = [list(former_rounds(SignalSettings(**LISTED, unsolved_rounds=rounds), 4)) for rounds in (1, 3, 9)]
-    assert windows == [[], [2, 3], [0, 1, 2, 3]]
 
 
 def test_an_empty_round_shows_nothing():
@@ -220,22 +168,6 @@ def test_an_empty_round_shows_nothing():
     assert (extraction.signals, extraction.scores, extraction.patterns) == ((), (), ())
     assert extraction.counts() == extraction.task_counts() == {FORGETTING: 0, BOUNDARY: 0, RARE: 0}
     assert extraction.marked() == 0
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"definition": "group", "pattern": "sequence"}, "'pattern' is for definition: paper, group would ignore it"),
-        ({"definition": "group", "rare_min_patterns": 5}, "'rare_min_patterns' is for definition: paper"),
-        ({"definition": "group", "rare_min_trajectories": 3}, "'rare_min_trajectories' is for definition: paper"),
-        ({"definition": "group", "rare_total": "occurrences"}, "'rare_total' is for definition: paper"),
-        ({"definition": "group", "last_steps": 1}, "'last_steps' is for definition: paper"),
-        ({"pattern_length": 3}, "'pattern_length' is for definition: group, paper would ignore it"),
-    ],
-)
-def test_options_of_the_other_definition_are_refused(changes, told):
-    with pytest.raises(ValidationError, match=told):
-        SignalSettings(**changes)
 
 
 rollouts = st.builds(
@@ -264,7 +196,7 @@ def by_hand(trajectories, last_step, limits):
         results = {one.success for one in valid if (one.task_id, one.step) == (now.task_id, now.step)}
         if results == {True, False}:
             found.add((now.id, BOUNDARY))
-        total = len(counts) if limits.rare_total == "patterns" else counts.total()
+        total = len(counts)
         count = counts[forms[now.id]]
         if total >= limits.rare_min_patterns and count >= 2 and count / total < limits.rare_percent / 100:
             found.add((now.id, RARE))
@@ -280,7 +212,6 @@ def test_a_round_marks_what_the_definitions_say_wherever_the_run_is_cut(run, cut
         window=window,
         rare_percent=30.0,
         rare_min_patterns=minimum,
-        rare_total=data.draw(st.sampled_from(["patterns", "occurrences"])),
         pattern=data.draw(st.sampled_from(["succeeded", "called", "sequence"])),
         last_steps=data.draw(st.sampled_from([None, 1, 2])),
     )
@@ -304,33 +235,6 @@ def test_a_round_marks_what_the_definitions_say_wherever_the_run_is_cut(run, cut
             assert other.infrastructure_error is None
             assert other.success != known[signal.trajectory_id].success
             assert (other.task_id, other.step) == (signal.task_id, known[signal.trajectory_id].step)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    run=rounds,
-    shapes=st.dictionaries(
-        st.sampled_from("abc"), st.lists(st.sampled_from(["ls", "cd", "rm"]), max_size=3).map(tuple)
-    ),
-    solved=st.sets(st.sampled_from("abc")),
-    of=st.sampled_from(["shape", "function"]),
-    data=st.data(),
-)
-def test_unsolved_is_what_its_definition_says(run, shapes, solved, of, data):
-    limits = SignalSettings(**LISTED, unsolved=of)
-    valid = [one for one in run if one.infrastructure_error is None]
-    done = [shapes.get(name, ()) for name in {one.task_id for one in valid if one.success} | solved]
-    expected = set()
-    for one in valid:
-        shape = shapes.get(one.task_id, ())
-        no_function = any(all(name not in other for other in done) for name in shape)
-        if shape and not one.success and (no_function or (of == "shape" and shape not in done)):
-            expected.add(one.id)
-    found = extract(run, {}, limits, 0, (), shapes, solved)
-    assert set(marked(found, UNSOLVED)) == expected
-    assert found == extract(data.draw(st.permutations(run)), {}, limits, 0, (), shapes, solved)
-    without = extract(run, {}, SignalSettings(), 0, (), shapes, solved)
-    assert without.signals == tuple(one for one in found.signals if one.kind is not UNSOLVED)
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=6, max_size=6))

@@ -9,7 +9,6 @@ from support import ROOT
 
 from environments.base import InputError
 from graph.recipe import load_recipe
-from memory.settings import ExperimentalTasks
 
 QUICKSTART = ROOT / "recipes" / "quickstart.yaml"
 
@@ -31,7 +30,6 @@ def test_the_papers_recipes_say_what_the_paper_states(path: Path) -> None:
     assert training.seal is None
     assert recipe.iterations * training.steps == 120
     assert (recipe.tasks.initial, recipe.tasks.initial_count, recipe.tasks.evolved_share) == (None, 100, None)
-    assert recipe.tasks.experimental == ExperimentalTasks()
     policy = recipe.policy
     assert (policy.path, policy.device, policy.dtype) == ("Qwen/Qwen3-4B-Instruct-2507", "cuda", "bfloat16")
     assert (policy.lora, policy.thinking) == (None, None), "that release has no thinking to turn off"
@@ -102,26 +100,6 @@ def test_the_papers_recipe_becomes_a_configuration_of_the_trainer(tmp_path: Path
         ("training.clip_high=0.2", "'clip_high' is for updates_per_step above 1, updates_per_step: 1 would ignore it"),
         ("training={updates_per_step: 2, dual_clip: 1.1}", "dual_clip is 1.1 and clip_high 0.28"),
         ("training.gradient_checkpointing=2", "training.gradient_checkpointing: input should be a valid boolean"),
-        (
-            "tasks.experimental.sampling=rare",
-            "tasks.experimental.sampling: input should be 'uniform' or 'learnability'",
-        ),
-        (
-            "tasks.experimental.sampling_floor=0.2",
-            "tasks.experimental: 'sampling_floor' is for sampling: learnability, uniform would ignore it",
-        ),
-        (
-            "tasks.experimental.retire_above=2",
-            "tasks.experimental.retire_above: input should be less than or equal to 1",
-        ),
-        (
-            "tasks.experimental.retest_every=2",
-            "tasks.experimental: 'retest_every' is for retire_above, retire_above: null would ignore it",
-        ),
-        (
-            "tasks.experimental.newest_groups=2",
-            "tasks.experimental: 'newest_groups' is for sampling: learnability or retire_above, and there is none",
-        ),
     ],
 )
 def test_each_mistake_is_told_in_one_sentence(override: str, message: str) -> None:
@@ -129,16 +107,3 @@ def test_each_mistake_is_told_in_one_sentence(override: str, message: str) -> No
         load_recipe(QUICKSTART, [override])
     assert message in str(told.value)
     assert "\n" not in str(told.value)
-
-
-def test_the_arms_settings_are_read_together() -> None:
-    recipe = load_recipe(
-        QUICKSTART,
-        [
-            "tasks.experimental={sampling: learnability, sampling_floor: 0.05, newest_groups: 5}",
-            *("tasks.experimental.retire_above=1.0", "tasks.experimental.retest_every=2"),
-        ],
-    )
-    assert recipe.tasks.experimental.sampling == "learnability"
-    again = type(recipe).model_validate(recipe.model_dump())
-    assert again == recipe

@@ -157,9 +157,7 @@ class RoundRecord(Record):
     ``first_step`` and ``last_step`` are the global steps of the round, both included. ``success``, ``reward``, ``kl``
     and ``mixed_groups`` are means over its steps, ``stop_reasons`` are sums. ``seal``:
     SEAL's labels and guidelines in numbers, None where it is off. ``expert``: the expert step before the first of
-    them, written where there is one. ``task_set`` is the t of the D_t that was trained on,
-    written where it is not the iteration (``evolution.concurrent``); so were the earlier rounds whose scores tasks are
-    drawn by. Equality of runs ignores ``measured``.
+    them, written where there is one. Equality of runs ignores ``measured``.
     """
 
     iteration: int
@@ -177,7 +175,6 @@ class RoundRecord(Record):
     stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
     seal: SealFigures | None = Field(default=None, exclude_if=operator.not_)
     expert: ExpertRecord | None = Field(default=None, exclude_if=_is_none)
-    task_set: int | None = Field(default=None, exclude_if=_is_none)
     measured: RoundSeconds
 
 
@@ -289,12 +286,8 @@ def round_record(
     measured: RoundSeconds,
     seal: SealFigures | None = None,
     expert: ExpertRecord | None = None,
-    task_set: int | None = None,
 ) -> RoundRecord:
-    """Return the record of a round from all of its trajectories and the trainer's log by global step.
-
-    ``task_set``: the t of the D_t that was trained on, the iteration's own where None.
-    """
+    """Return the record of a round from all of its trajectories and the trainer's log by global step."""
     by_step: dict[int, list[Trajectory]] = defaultdict(list)
     for trajectory in trajectories:
         by_step[trajectory.step].append(trajectory)
@@ -316,7 +309,6 @@ def round_record(
         stop_reasons=count_stops(turn for trajectory in trajectories for turn in trajectory.turns),
         seal=seal,
         expert=expert,
-        task_set=None if task_set == iteration else task_set,
         measured=measured,
     )
 

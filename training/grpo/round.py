@@ -19,8 +19,8 @@ from memory.jsonl import derive_seed
 from memory.processes import hold_lock
 from memory.records import Trajectory
 from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_json, write_jsonl
-from memory.settings import EvolutionSettings, TaskSettings
-from memory.tasks import load_tasks, task_set, tasks_at
+from memory.settings import TaskSettings
+from memory.tasks import load_tasks, tasks_at
 from training.embedded.compact import CompactRendering
 from training.grpo.checkpoints import (
     RoundCheckpoint,
@@ -81,7 +81,6 @@ class RoundSettings(BaseModel):
     training: TrainingSettings
     sampling: SamplingSettings = SamplingSettings()
     tasks: TaskSettings
-    evolution: EvolutionSettings = EvolutionSettings()  # settings of earlier versions lack the section
 
 
 class RoundStart(Record):
@@ -149,8 +148,7 @@ class _Round:
         self.bfloat16 = self.settings.policy.dtype == "bfloat16"
         self.latest: Sequence[Trajectory] = ()
         check_policy_path(self.settings.policy.path)
-        self.task_set = task_set(iteration, self.settings.evolution.concurrent)
-        self.tasks = tasks_at(load_tasks(run), self.task_set)
+        self.tasks = tasks_at(load_tasks(run), iteration)
         if not self.tasks:
             raise InputError(
                 f"{run.tasks_path} holds no task for iteration {iteration}: make D_0 with python -m graph.seed_tasks"
@@ -160,15 +158,8 @@ class _Round:
         """Train the steps that are left, and compute the round's record from the files on disk."""
         start = self.ranks.by_first(self._start)
         settings = self.settings.training
-        draw = round_draw(
-            self.run,
-            self.iteration,
-            self.tasks,
-            self.settings.tasks,
-            per_step=settings.tasks_per_step,
-            seed=self.settings.seed,
-            scored=self.task_set,
-        )
+        share = self.settings.tasks.evolved_share
+        draw = round_draw(self.tasks, share, iteration=self.iteration, seed=self.settings.seed)
         if left := draw.steps(settings.steps, settings.tasks_per_step)[start.done - start.before :]:
             self._train(RoundPlan(self.settings.seed, self.iteration, start.done + 1, left), start)
         return self.ranks.by_first(self._record)
@@ -188,7 +179,6 @@ class _Round:
             measured=mark.seconds,
             seal=self._seal_figures(),
             expert=read_json(self.expert_path, ExpertRecord) if self.expert_path.exists() else None,
-            task_set=self.task_set,
         )
 
     def _start(self) -> RoundStart:
@@ -327,7 +317,7 @@ class _Round:
             return None
         from training.grpo.expert import ExpertStep, learnt_from, played
 
-        since = task_set(self.iteration - 1, self.settings.evolution.concurrent) if self.iteration > 0 else None
+        since = self.iteration - 1 if self.iteration > 0 else None
         seed = derive_seed(self.settings.seed, "expert", self.iteration)
         evolved = self.settings.tasks.uses_evolved
         new, old = learnt_from(self.tasks, since, replay=settings.replay > 0, evolved=evolved)

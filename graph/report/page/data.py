@@ -33,7 +33,7 @@ from graph.report.summary import COMPACT_LABEL, PRIVATE, Summary, engine_rows
 from graph.settings import RunSettings, changed, dotted
 from memory.records import SignalKind
 from memory.run import RunDirectory, read_json
-from memory.tasks import task_set, tasks_at
+from memory.tasks import tasks_at
 from training.grpo.record import RoundRecord
 from training.seal.report import round_rows
 
@@ -142,10 +142,10 @@ def _iteration(history: History, settings: RunSettings, number: int, summary: Su
     return {
         "iteration": number,
         "finished": summary is not None,
-        "tasks": len(tasks_at(history.tasks.values(), task_set(number, settings.evolution.concurrent))),
+        "tasks": len(tasks_at(history.tasks.values(), number)),
         "admitted": sum(len(chain.admitted) for chain in chains),
         "refused": dict(Counter(reason_of(one) for one in verifications if not one.accepted)),
-        "signals": {kind: signals[kind] for kind in settings.signals.found},
+        "signals": {kind: signals[kind] for kind in SignalKind},
         "evaluation": _evaluation(history.run, number),
         "success": fmean(results) if results else None,
         "groups": _groups(groups),
@@ -166,7 +166,6 @@ def facts_of(summary: Summary) -> list[list[str]]:
         ["turns stopped by", counts_words((spoken(reason), count) for reason, count in summary.stop_reasons.items())],
         ["failed", counts_words(summary.failed.items())],
         ["replays and agent", "" if summary.agreement is None else summary.agreement.words()],
-        ["drafts made wrong", "" if summary.perturbed is None else summary.perturbed.words()],
         *([f"cost of {stage}", spent.words()] for stage, spent in summary.cost.stages.items()),
         ["cost per admitted task", "" if (each := summary.cost.per_admitted) is None else each.words()],
         ["stopped", f"{summary.stopped} is spent" if summary.stopped else ""],

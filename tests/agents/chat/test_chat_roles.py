@@ -23,7 +23,7 @@ from environments.base import MalformedCall, ObservationStatus, ToolCall
 from environments.verification.fingerprints import held_out_fingerprints
 from environments.verification.verify import verify
 from memory.jsonl import record_id
-from memory.records import Cause, FailureContext, SignalKind
+from memory.records import Cause, FailureContext
 
 SETTINGS = ExplorationSettings(rounds=2, steps=3, independent=False)
 
@@ -122,13 +122,6 @@ def test_a_kind_of_signal_without_a_sentence_is_named(evidence) -> None:
 
     signal = evidence.signal.model_copy(update={"kind": Kind.HOPELESS})
     assert _signal_text(evidence.model_copy(update={"signal": signal})) == "It carries the signal hopeless."
-
-
-def test_the_calls_that_no_attempt_has_made_with_success_are_not_told(evidence) -> None:
-    """They are the reference's."""
-    never = {"kind": SignalKind.UNSOLVED, "pattern": ("unlockSafe",), "count": 1}
-    text = _signal_text(evidence.model_copy(update={"signal": evidence.signal.model_copy(update=never)}))
-    assert text == "No attempt of the last rounds succeeded at this task or at any with the same calls."
 
 
 @pytest.mark.parametrize(

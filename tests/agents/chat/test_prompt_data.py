@@ -118,7 +118,6 @@ def test_each_kind_of_signal_has_guidance_of_its_own(files_start: StartState, ma
     assert "separates success from failure" in texts[SignalKind.BOUNDARY]
     assert "other values of their parameters" in texts[SignalKind.FORGETTING]
     assert "many different cases" in texts[SignalKind.RARE]
-    assert "never done this with success" in texts[SignalKind.UNSOLVED]
     for text in texts.values():
         assert text.count("How to explore here:") == 1
         assert text.index("</weakness>") < text.index("How to explore here:"), "it is an instruction, not data"
@@ -136,15 +135,13 @@ def test_a_baselines_context_claims_no_weakness(environment: Environment, files_
     nothing = context_text(FailureContext(**fields))
     assert nothing.startswith("There is no particular weakness")
     assert context_text(FailureContext(**fields, kind=Unsignalled.UNGUIDED)) == nothing
-    around = context_text(FailureContext(**fields, kind=Unsignalled.TOOL, tool="sort"))
-    assert around.startswith("There is no particular weakness: find out what sort can do here")
     drawn = FailureContext(**fields, kind=Unsignalled.RANDOM, tool="ls", facts=("a=true",), explore=("ls", "cd"))
     told = context_text(drawn)
     assert "Weakness: none, a call drawn at random; tool: ls" in told
     assert "Values around it: a=true" in told
     assert "Worth reaching: ls, cd" in told
     assert "cause" not in told
-    assert "How to explore" not in nothing + around + told
+    assert "How to explore" not in nothing + told
 
 
 def test_a_context_from_coverage_says_what_no_task_calls_and_how_to_explore_it() -> None:

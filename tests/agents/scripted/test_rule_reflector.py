@@ -206,18 +206,3 @@ def test_the_signal_is_told_in_numbers(attempt, environment, kind, fields, told)
     context = RuleReflector().reflect_now(evidence.model_copy(update={"signal": signal}), environment)
     assert context.instability_pattern == told
     assert context.do_not_repeat == (), "the call that was refused is right after its precondition"
-
-
-@pytest.mark.parametrize(
-    ("pattern", "count", "tool"),
-    [(("cat",), 1, "cat"), (("du", "sort"), 2, "du"), (("cd", "cat"), 0, "cd"), ((), None, "cd")],
-)
-def test_unsolved_is_about_a_function_that_is_never_done(attempt, environment, pattern, count, tool) -> None:
-    """The first error is at cd; what has no success anywhere is worth more than that."""
-    evidence = attempt([[TO_PAPERS, CAT]], [[call("cd", folder="void")]])
-    signal = evidence.signal.model_copy(update={"kind": SignalKind.UNSOLVED, "pattern": pattern, "count": count})
-    context = RuleReflector().reflect_now(evidence.model_copy(update={"signal": signal}), environment)
-    assert context.tool == context.explore[0] == context.focus_pattern[0] == tool
-    assert {"cd", *pattern} <= set(context.explore)
-    assert context.exploration_objectives[-1].startswith("Reach a first success")
-    assert (context.exploration_objectives[0] == f"Reach a successful call of {tool}.") == (tool != "cd")

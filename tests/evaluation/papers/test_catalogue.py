@@ -128,13 +128,13 @@ def test_former_names_of_settings_are_read_as_a_study_reads_them(tmp_path: Path)
     plan = StudyPlan.model_validate(
         {
             "base": tmp_path / "base.yaml",
-            "settings": {"tasks.sampling": "uniform"},
+            "settings": {"training.lend_reference": "none"},
             "panels": {"dev": ["a"], "test": ["b"]},
             "arms": [{"name": "grpo"}],
         }
     )
     tree = plan.settings_of(plan.arms[0])
-    assert tree == {"evaluation": {"set": "mine"}, "tasks": {"experimental": {"sampling": "uniform"}}}
+    assert tree == {"evaluation": {"set": "mine"}, "training": {"experimental": {"lend_reference": "none"}}}
 
 
 @dataclasses.dataclass

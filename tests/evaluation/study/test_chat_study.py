@@ -47,7 +47,7 @@ SMALL = {
     "roles.exploration.compositions": 1,
 }
 MAIN = ("grpo", "ours", "random", "coverage")
-FURTHER = ("signals", "unguided", "checked", "seal", "coevolve-seal")
+FURTHER = ("signals", "unguided", "seal", "coevolve-seal")
 """Arms of the embedded policy's study, one of each kind that the recipe for a GPU does not have."""
 ARMS = (*MAIN, *FURTHER)
 

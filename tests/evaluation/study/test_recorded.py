@@ -12,9 +12,6 @@ from support.made_results import RECIPE, made_study
 
 from environments.base import InputError
 from evaluation.study.recipe import Study, load_study, put
-from evaluation.study.recorded import settings_as_recorded
-from evaluation.study.schedule import _prepare
-from graph.recipe import load_recipe
 from memory.former import FORMER_NAMES
 
 VALUE = 3
@@ -57,14 +54,6 @@ def test_either_name_of_a_key_gives_the_hash_of_recorded_results(former: str, to
     assert runs != {run_hash(with_settings(tmp_path, {key: VALUE + 1}))}
 
 
-def test_recorded_settings_have_the_former_names_and_no_section_that_only_holds_them() -> None:
-    today = {"tasks": {"experimental": {"sampling": "learnability"}}, "training": {"kl": 0.1}}
-    recorded = settings_as_recorded(today)
-    assert recorded["tasks"]["sampling"] == "learnability"
-    assert "experimental" not in recorded["tasks"]
-    assert today["tasks"] == {"experimental": {"sampling": "learnability"}}
-
-
 def arm(overrides: str) -> str:
     return RECIPE.replace("description: loop", f"description: loop, overrides: {{{overrides}}}")
 
@@ -74,10 +63,6 @@ def arm(overrides: str) -> str:
     [
         ("training.kl: 2", "overrides training.kl, which all"),
         ("evaluation.panel: null", "overrides evaluation.panel, which all arms share"),
-        (
-            "tasks.sampling: uniform, tasks.experimental.sampling: learnability",
-            "'full' overrides tasks.sampling, the former name of tasks.experimental.sampling, and that too: remove one",
-        ),
     ],
 )
 def test_what_an_arm_may_not_state(overrides: str, told: str, tmp_path: Path) -> None:
@@ -89,24 +74,6 @@ def test_an_arm_varies_a_setting_by_either_name(tmp_path: Path) -> None:
     for varied, key in (("panel", "set"), ("set", "panel")):
         text = arm(f"evaluation.{key}: null").replace("compare:", f"varies: [evaluation.{varied}]\ncompare:")
         assert made_study(tmp_path, text).recipe.varies == (f"evaluation.{varied}",)
-
-
-def test_an_unfinished_arm_goes_on_in_a_folder_of_former_names(tmp_path: Path) -> None:
-    """Its settings are the same, and so is the run of its folder."""
-    study = made_study(tmp_path, arm("tasks.sampling: learnability, signals.novelty: true"))
-    settings = study.settings_of(study.recipe.arm("full"), 100, None)
-    folder = tmp_path / "work" / "full-100"
-    (folder / "run").mkdir(parents=True)
-    former = settings | {"tasks": {"sampling": "learnability"}, "signals": {"novelty": True}}
-    (folder / "recipe.yaml").write_text(yaml.safe_dump(former))
-    _prepare(folder, settings)
-    assert (folder / "run").is_dir()
-    assert load_recipe(folder / "recipe.yaml").tasks.experimental.sampling == "learnability"
-    for other in (yaml.safe_dump(former | {"iterations": 9}), "[", ""):
-        (folder / "run").mkdir(exist_ok=True)
-        (folder / "recipe.yaml").write_text(other)
-        _prepare(folder, settings)
-        assert not (folder / "run").exists()
 
 
 @pytest.mark.parametrize("key", ["environment.classes", "environment.options.classes"])

@@ -22,7 +22,7 @@ from graph.report.digest import (
     weakness_words,
 )
 from graph.report.lineage import Course, History
-from memory.records import PAPER_KINDS, Draft, DraftVerification, FailureContext, Interaction, Trajectory
+from memory.records import Draft, DraftVerification, FailureContext, Interaction, SignalKind, Trajectory
 from memory.run import RunDirectory, read_jsonl
 from memory.tasks import load_tasks
 
@@ -139,7 +139,7 @@ def test_every_record_has_one_line(history: History) -> None:
     assert all(one is not None and verification_words(one).startswith(f"refused, {one.reason}") for one in refused)
     assert verification_words(None) == "not verified"
     assert set(REASONS) >= {one.reason for one in refused if one is not None}
-    assert {chain.signal.kind for chain in history.chains.values() if chain.signal} <= set(PAPER_KINDS)
+    assert {chain.signal.kind for chain in history.chains.values() if chain.signal} <= set(SignalKind)
 
 
 def test_foreign_text_is_one_line_without_control_characters() -> None:

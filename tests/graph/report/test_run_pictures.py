@@ -11,7 +11,7 @@ from support.made_run import first_tasks, rollouts
 
 from environments.base import InputError
 from graph.iteration import iteration_graph
-from graph.recipe import QUICKSTART, load_recipe
+from graph.recipe import load_recipe
 from graph.report.lineage import History
 from graph.report.record_tables import (
     context_table,
@@ -43,17 +43,15 @@ from graph.report.run_charts import (
 from graph.report.signal_charts import (
     ReadRound,
     boundary_chart,
-    definitions_table,
     forgetting_chart,
     kinds_chart,
-    paper_settings,
     rare_chart,
 )
 from graph.report.summary import summarise
 from graph.report.tables import Table
 from memory.records import Task
 from memory.run import RunDirectory, write_json, write_jsonl
-from memory.tasks import admit, load_tasks
+from memory.tasks import load_tasks
 from training.signal_settings import SignalSettings
 
 
@@ -235,21 +233,6 @@ def test_rare_patterns_lie_below_the_line(read: ReadRound) -> None:
     assert f"N = {len(patterns)} patterns" in chart.words
     many = SignalSettings(rare_percent=60, rare_min_patterns=1000)
     assert "Rare: 0 patterns below" in rare_chart(read, read.extract(many), many).words
-
-
-def test_definitions_are_compared_on_the_same_rollouts(read: ReadRound) -> None:
-    settings = SignalSettings()
-    rows = {row[0]: row[1:] for row in definitions_table(read, settings).rows}
-    assert rows["boundary"][0] == str(read.extract(settings).counts()["boundary"])
-    assert rows["boundary"][1] == rows["boundary"][3] == rows["boundary"][4]
-    assert int(rows["boundary"][2]) < int(rows["boundary"][0])
-
-
-def test_a_run_of_the_other_definition_is_shown_with_the_papers(tmp_path: Path, run: RunDirectory) -> None:
-    assert paper_settings(History.read(run)).rare_min_patterns == 4
-    other = RunDirectory.create(tmp_path / "group", load_recipe(QUICKSTART, ["signals.definition=group"]))
-    admit(other, first_tasks())
-    assert paper_settings(History.read(other)) == SignalSettings()
 
 
 def test_rounds_that_cannot_be_read_are_refused(tmp_path: Path, run: RunDirectory, read: ReadRound) -> None:

@@ -24,7 +24,7 @@ from graph.run.interruption import Interruption
 from graph.run.progress import Progress
 from graph.run.stages import Run, printed_score, score_before
 from memory.processes import ChildFailure
-from memory.records import PAPER_KINDS, Measured, StopReason, Trajectory
+from memory.records import Measured, SignalKind, StopReason, Trajectory
 from memory.run import PolicyDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl
 from training.grpo.record import RoundRecord, RoundSeconds
 from training.rollout.policy import PolicyCard
@@ -97,8 +97,8 @@ def test_the_labels_name_the_models_of_chat_roles(scored: RunDirectory) -> None:
 
 def test_signals_are_counted_by_trajectory_and_task(scored: RunDirectory) -> None:
     summary = summary_of(scored)
-    assert (summary.signals, summary.marked) == (dict(zip(PAPER_KINDS, (30, 20, 2), strict=True)), 40)
-    assert summary.signal_tasks == dict(zip(PAPER_KINDS, (5, 5, 1), strict=True))
+    assert (summary.signals, summary.marked) == (dict(zip(SignalKind, (30, 20, 2), strict=True)), 40)
+    assert summary.signal_tasks == dict(zip(SignalKind, (5, 5, 1), strict=True))
 
 
 def test_a_finished_iteration_is_one_sentence(scored: RunDirectory) -> None:
