@@ -22,8 +22,7 @@ from typing import NamedTuple
 from pydantic import AliasChoices, BaseModel, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from agents.chat.playing import NextAction
-from agents.chat.replies import WrittenReply, labelled, listed_calls
+from agents.chat.replies import NextAction, WrittenReply, labelled, listed_calls
 from agents.chat.structured import StructuredModel
 from agents.chat.transcript import context_text, interactions_text, preface_text, prompt, tools_text
 from agents.cuts import call_of, dependent, setup_for, successful_runs
@@ -37,6 +36,8 @@ from memory.jsonl import record_id
 from memory.records import Difficulty, Draft, FailureContext, Interaction
 
 _SIGN_IN_AND_ONE = 2
+MOST_TURNS = 2
+"""Most user turns in a draft (ours)."""
 
 
 _LONG_FIRST = (
@@ -271,7 +272,7 @@ class ChatAbstractor:
             most=str(self._settings.drafts_per_context),
             shortest=str(self._settings.min_reference_calls),
             longest=str(self._settings.max_reference_calls),
-            turns=str(self._settings.max_turns),
+            turns=str(MOST_TURNS),
         )
         reply, measured = await self._model.ask(
             ProposedTasks,
@@ -306,7 +307,7 @@ class ChatAbstractor:
         return self._wrong_form(task, calls) or _wrong_calls(calls, interactions)
 
     def _wrong_form(self, task: ProposedTask, calls: Sequence[int]) -> str | None:
-        settings, most = self._settings, self._settings.max_turns
+        settings, most = self._settings, MOST_TURNS
         shortest, longest = settings.min_reference_calls, settings.max_reference_calls
         if not 1 <= len(task.turns) <= most:
             return f"a task needs 1 to {most} turns, not {len(task.turns)}"

@@ -183,7 +183,6 @@ MISTAKES = [
         "roles.exploration.min_reference_calls (7) is above verification.max_calls (6): every draft would be refused",
     ),
     ("roles: {explorer: {temperature: 0.5}}", [], "roles.explorer: 'temperature' is for kind: chat"),
-    ("roles: {explorer: {kind: chat, timeout: 400}}", [], "roles.explorer: 'deadline' is shorter than 'timeout'"),
     ("roles: {budget: {calls: 5}}", [], "roles: 'budget' is for reflector.kind: chat or explorer.kind: chat or "),
     ("", ["foo"], "--set foo: write it as key=value"),
     ("", ["=1"], "--set =1: write it as key=value"),

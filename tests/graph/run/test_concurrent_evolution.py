@@ -223,12 +223,13 @@ def test_a_budget_that_a_graph_spends_stops_the_run_when_the_round_beside_it_is_
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
 
-    solver = ("roles.solver={kind: chat, model: m}", "roles.budget.calls=1")
-    run = new_run(tmp_path / "run", *solver)
+    run = new_run(tmp_path / "run", "roles.abstractor={kind: chat, model: m}", "roles.budget.calls=1")
 
     @asynccontextmanager
     async def paying(run: Run, iteration: int) -> AsyncIterator[None]:
-        cost = Request(role="solver", subject="s", iteration=iteration, outcome="failed", measured=Measured(calls=1))
+        cost = Request(
+            role="abstractor", subject="s", iteration=iteration, outcome="failed", measured=Measured(calls=1)
+        )
         Ledger(run.directory.spending_path, BudgetSettings()).add(cost)
         yield
 
