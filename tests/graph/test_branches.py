@@ -186,7 +186,7 @@ async def test_branches_that_wait_for_hosts_go_on_at_a_time(flying: int, chat: d
     class Elsewhere:
         in_flight = flying
 
-    roles = SimpleNamespace(chat=lambda: chat)
+    roles = SimpleNamespace(by_chat=lambda: chat)
     services = SimpleNamespace(environment=Elsewhere(), settings=SimpleNamespace(roles=roles))
     assert await branches_at_once(services, 4) == at_once
     if flying == 40:

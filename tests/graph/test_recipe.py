@@ -286,9 +286,10 @@ MODES = {
     "coevolve-seal": [
         "tasks.evolved_share=0.5",
         "signals.contexts_per_iteration=32",
-        "roles.reflector={kind: chat, model: qwen3-max}",
-        "roles.explorer={kind: chat, model: qwen3-max}",
-        "roles.abstractor={kind: chat, model: qwen3-max}",
+        "roles.chat.model=qwen3-max",
+        "roles.reflector.kind=chat",
+        "roles.explorer.kind=chat",
+        "roles.abstractor.kind=chat",
         "roles.exploration={rounds: 3, steps: 10, max_reference_calls: 6}",
     ],
 }

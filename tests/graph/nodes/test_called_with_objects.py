@@ -93,7 +93,7 @@ def services(
     settings = RunSettings(seed=5, signals=signals or SignalSettings())
     ledger = Ledger(None, settings.roles.budget)
     return Runtime(
-        context=RunServices(run, settings, ENVIRONMENT, given, given, frozenset(held_out), ledger, Breaker(3))
+        context=RunServices(run, settings, ENVIRONMENT, given, given, frozenset(held_out), ledger, Breaker())
     )
 
 
