@@ -15,7 +15,7 @@ one out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import NamedTuple
 
@@ -70,6 +70,14 @@ class ProposedPrograms(BaseModel):
     tasks: list[ProposedProgram]
 
 
+def _first_problem(problems: Iterable[str | None], final: bool) -> str | None:
+    """Return the problem of the first unusable task; after the repair only if all are unusable."""
+    found = list(problems)
+    if final and None in found:
+        return None
+    return next((problem for problem in found if problem), None if found else "there is no task in it")
+
+
 class ProgramAbstractor:
     """Writes drafts whose references are programs for ``program``, the tool that runs them."""
 
@@ -108,7 +116,7 @@ class ProgramAbstractor:
             ProposedPrograms,
             messages.system,
             messages.user,
-            self._problem,
+            lambda reply, final: _first_problem(map(self._wrong, reply.tasks), final),
             subject=context.id,
             iteration=context.iteration,
         )
@@ -119,13 +127,6 @@ class ProgramAbstractor:
         drafts = [self._draft(task, place, context, interactions) for place, task in enumerate(usable)]
         # One reply proposes all drafts, so the first draft carries its cost.
         return (drafts[0].model_copy(update={"measured": measured}), *drafts[1:])
-
-    def _problem(self, reply: ProposedPrograms, final: bool) -> str | None:
-        """Describe the first unusable task; after the repair only if all are unusable."""
-        wrong = [self._wrong(task) for task in reply.tasks]
-        if final and None in wrong:
-            return None
-        return next((problem for problem in wrong if problem), None if wrong else "there is no task in it")
 
     def _wrong(self, task: ProposedProgram) -> str | None:
         """Say in a sentence why a task is unusable; None if it is usable."""
@@ -278,7 +279,7 @@ class ChatAbstractor:
             ProposedTasks,
             messages.system,
             messages.user,
-            lambda reply, final: self._problem(reply, interactions, final),
+            lambda reply, final: _first_problem((self._wrong(task, interactions) for task in reply.tasks), final),
             subject=context.id,
             iteration=context.iteration,
         )
@@ -290,13 +291,6 @@ class ChatAbstractor:
         )
         # One reply proposes all drafts, so the first draft carries its cost.
         return (drafts[0].model_copy(update={"measured": measured}), *drafts[1:])
-
-    def _problem(self, reply: ProposedTasks, interactions: Sequence[Interaction], final: bool) -> str | None:
-        """Describe the first unusable task; after the repair only if all are unusable."""
-        wrong = [self._wrong(task, interactions) for task in reply.tasks]
-        if final and None in wrong:
-            return None
-        return next((problem for problem in wrong if problem), None if wrong else "there is no task in it")
 
     def _wrong(self, task: ProposedTask, interactions: Sequence[Interaction]) -> str | None:
         """Say in a sentence why a task is unusable; None if it is usable."""

@@ -18,10 +18,9 @@ from agents.chat.replies import Malformed, NextAction, WrittenReply, labelled, s
 from agents.chat.sending import EndpointFailed
 from agents.chat.structured import StructuredModel
 from agents.chat.transcript import (
-    MAX_ACTION,
     MAX_OBSERVATION,
-    MAX_PROGRAM,
     acting_tools,
+    action_text,
     attempt_text,
     data,
     offered,
@@ -29,7 +28,6 @@ from agents.chat.transcript import (
     prompt,
     tools_text,
 )
-from agents.evidence import executed
 from agents.roles import RoleRefused
 from agents.spending import BudgetReached
 from environments.base import Action, Environment, Episode, Observation, Outcome, ToolCall, ToolSpec, UserTurn
@@ -204,12 +202,4 @@ class _Run:
 
 def reference_text(calls: tuple[ToolCall, ...], program: ToolSpec | None) -> str:
     """Write the calls of one turn's reference, one per line; ``program`` is the tool that runs programs, if any."""
-    return "\n".join(_call_text(call, program) for call in calls) or "(no call)"
-
-
-def _call_text(call: ToolCall, program: ToolSpec | None) -> str:
-    if program is not None and program.program is not None and call.name == program.name:
-        code = call.arguments.get(program.program.name)
-        if isinstance(code, str):
-            return data("action", f"{call.name}:\n{code}\n", MAX_PROGRAM)
-    return data("action", executed(call), MAX_ACTION)
+    return "\n".join(action_text(call, program) for call in calls) or "(no call)"
