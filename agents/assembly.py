@@ -6,14 +6,18 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import TYPE_CHECKING
 
-from agents.roles import Abstractor, Explorer, Reflector, Solver, Validator
+from agents.roles import Abstractor, Explorer, Reflector, Validator
 from agents.settings import ExplorationSettings, RolesSettings
 from agents.spending import Ledger
 from environments.base import StartState
 from environments.benchmark import AnyBenchmark
 from memory.jsonl import record_id
 from memory.records import FailureContext, Unsignalled
+
+if TYPE_CHECKING:
+    from agents.chat.structured import StructuredModel
 
 UNGUIDED_EXPLORATION = ExplorationSettings(rounds=1, steps=14, drafts_per_context=14)
 """The scripted budget of D_0 and of the initial policy's training data: one episode of 14 calls, cut up completely."""
@@ -41,12 +45,11 @@ def unguided_exploration(roles: RolesSettings, benchmark: AnyBenchmark) -> Explo
 
 @dataclass(frozen=True)
 class Roles:
-    """The roles of a run. ``solver`` is None if no model tries the drafts, ``validator`` if none carries them out."""
+    """The roles of a run. ``validator`` is None if no model carries the drafts out."""
 
     reflector: Reflector
     explorer: Explorer
     abstractor: Abstractor
-    solver: Solver | None = None
     validator: Validator | None = None
 
 
@@ -56,9 +59,12 @@ def build_roles(settings: RolesSettings, ledger: Ledger, *, judges: bool = True)
     ``judges``: whether the validator's model says if a task was completed (``verification.completion``). Raises
     InputError when a chat role lacks its key.
     """
-    abstractor, solver = _abstractor(settings, ledger), _solver(settings, ledger)
-    validator = _validator(settings, ledger, judges)
-    return Roles(_reflector(settings, ledger), _explorer(settings, ledger), abstractor, solver, validator)
+    return Roles(
+        _reflector(settings, ledger),
+        _explorer(settings, ledger),
+        _abstractor(settings, ledger),
+        _validator(settings, ledger, judges),
+    )
 
 
 def unguided_roles(roles: Roles, settings: RolesSettings, ledger: Ledger, benchmark: AnyBenchmark) -> Roles:
@@ -113,54 +119,53 @@ def unguided_context(start: StartState, position: int) -> FailureContext:
     )
 
 
+def _opened(settings: RolesSettings, role: str, ledger: Ledger) -> StructuredModel | None:
+    """Open the model of ``role``; None where no model plays it."""
+    chat = settings.by_chat().get(role)
+    if chat is None:
+        return None
+    from agents.chat.model import open_model
+
+    return open_model(chat, role, ledger, settings.concurrency)
+
+
 def _reflector(settings: RolesSettings, ledger: Ledger) -> Reflector:
-    if settings.reflector.kind == "chat":
-        from agents.chat.model import open_model
+    model = _opened(settings, "reflector", ledger)
+    if model is not None:
         from agents.chat.reflector import ChatReflector
 
-        return ChatReflector(open_model(settings.reflector, "reflector", ledger, settings))
+        return ChatReflector(model)
     from agents.scripted.reflector import RuleReflector
 
     return RuleReflector()
 
 
 def _explorer(settings: RolesSettings, ledger: Ledger) -> Explorer:
-    if settings.explorer.kind == "chat":
+    model = _opened(settings, "explorer", ledger)
+    if model is not None:
         from agents.chat.explorer import ChatExplorer
-        from agents.chat.model import open_model
 
-        return ChatExplorer(open_model(settings.explorer, "explorer", ledger, settings), settings.exploration)
+        return ChatExplorer(model, settings.exploration)
     from agents.scripted.explorer import GuidedExplorer
 
     return GuidedExplorer(settings.exploration)
 
 
 def _abstractor(settings: RolesSettings, ledger: Ledger) -> Abstractor:
-    if settings.abstractor.kind == "chat":
+    model = _opened(settings, "abstractor", ledger)
+    if model is not None:
         from agents.chat.abstractor import ChatAbstractor
-        from agents.chat.model import open_model
 
-        return ChatAbstractor(open_model(settings.abstractor, "abstractor", ledger, settings), settings.exploration)
+        return ChatAbstractor(model, settings.exploration)
     from agents.scripted.abstractor import TemplateAbstractor
 
     return TemplateAbstractor(settings.exploration)
 
 
-def _solver(settings: RolesSettings, ledger: Ledger) -> Solver | None:
-    if settings.solver is None:
-        return None
-    from agents.chat.model import open_model
-    from agents.chat.solver import ChatSolver
-
-    model = open_model(settings.solver, "solver", ledger, settings)
-    return ChatSolver(model, settings.solver_attempts, settings.solver_actions)
-
-
 def _validator(settings: RolesSettings, ledger: Ledger, judges: bool) -> Validator | None:
-    if settings.validator is None:
+    model = _opened(settings, "validator", ledger)
+    if model is None:
         return None
-    from agents.chat.model import open_model
     from agents.chat.validator import ChatValidator
 
-    model = open_model(settings.validator, "validator", ledger, settings)
     return ChatValidator(model, settings.validator_actions, judges)

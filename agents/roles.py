@@ -1,4 +1,4 @@
-"""The protocols of the roles: reflector, explorer, abstractor, solver, validator.
+"""The protocols of the roles: reflector, explorer, abstractor, validator.
 
 Methods are coroutines because chat roles wait on a network; scripted roles run their environment calls in a thread.
 A role never writes to disk and never decides what is admitted: verification does, by its settings.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from environments.base import Environment, Record
+from environments.base import Environment
 from memory.records import AgentValidation, Draft, Evidence, FailureContext, Interaction
 
 
@@ -40,21 +40,6 @@ class Abstractor(Protocol):
         self, context: FailureContext, interactions: Sequence[Interaction], environment: Environment, seed: int
     ) -> tuple[Draft, ...]:
         """Return at most as many drafts as the settings allow; verification decides about each."""
-        ...
-
-
-class Solved(Record):
-    """A draft's success rate in [0, 1] over ``attempts`` scored episodes, at least one."""
-
-    rate: float
-    attempts: int
-
-
-class Solver(Protocol):
-    """Tries to solve a draft from its text alone; the environment scores the attempts, never a model."""
-
-    async def solve(self, draft: Draft, environment: Environment, iteration: int | None) -> Solved:
-        """Return the success rate. Raises RoleRefused when no attempt can be scored."""
         ...
 
 

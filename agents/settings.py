@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic.config import JsonDict
 
 from environments.addresses import Address
 from environments.sections import GIVEN, Section, requires
@@ -13,86 +14,78 @@ from environments.sections import GIVEN, Section, requires
 DAY = 24 * 3600.0  # upper bound of a timeout in seconds (ours)
 
 
-CHAT = requires({"kind": "chat"})
 ANY_CHAT = requires(
-    {"reflector.kind": "chat", "explorer.kind": "chat", "abstractor.kind": "chat", "solver": GIVEN, "validator": GIVEN}
+    {"reflector.kind": "chat", "explorer.kind": "chat", "abstractor.kind": "chat", "validator.kind": "chat"}
 )
-SOLVED = requires({"solver": GIVEN})
 
 
-class RoleSettings(Section):
-    """One role. Options of a chat model are errors if the role is scripted."""
+class ChatSettings(Section):
+    """The model behind an OpenAI-compatible endpoint that plays the roles of kind chat."""
 
-    kind: Literal["scripted", "chat"] = Field(
-        "scripted", description="scripted: rules; chat: a model behind an OpenAI-compatible endpoint"
-    )
     model: str | None = Field(
         None,
         min_length=1,
-        description="chat: name of the model at the endpoint; null: COEVOLVE_<ROLE>_MODEL or COEVOLVE_CHAT_MODEL",
-        json_schema_extra=CHAT,
+        description="name of the model at the endpoint; null: COEVOLVE_<ROLE>_MODEL or COEVOLVE_CHAT_MODEL",
     )
     base_url: Address | None = Field(
         None,
-        description="chat: an OpenAI-compatible endpoint, to which the environment variable COEVOLVE_KEYS binds a key; "
+        description="an OpenAI-compatible endpoint, to which the environment variable COEVOLVE_KEYS binds a key; "
         "null: COEVOLVE_<ROLE>_BASE_URL or OPENAI_BASE_URL, or OpenAI's own",
-        json_schema_extra=CHAT,
     )
     structured: Literal["auto", "json_schema", "tool_call"] = Field(
         "auto",
-        description="chat: how a reply is structured; auto: by JSON schema, or by tool calls if the endpoint rejects "
-        "that (ours)",
-        json_schema_extra=CHAT,
+        description="how a reply is structured; auto: by JSON schema, or by tool calls if the endpoint rejects that "
+        "(ours)",
     )
-    temperature: float | None = Field(
-        None, ge=0.0, le=100.0, description="chat: sampling temperature; null: the endpoint's", json_schema_extra=CHAT
-    )
+    temperature: float | None = Field(None, ge=0.0, le=100.0, description="sampling temperature; null: the endpoint's")
     max_tokens: int = Field(
-        4096,
-        ge=1,
-        le=1_048_576,
-        description="chat: most tokens of one reply, its thinking included (ours)",
-        json_schema_extra=CHAT,
+        4096, ge=1, le=1_048_576, description="most tokens of one reply, its thinking included (ours)"
     )
-    timeout: float = Field(
-        120.0, gt=0, le=DAY, description="chat: timeout in seconds of one HTTP request (ours)", json_schema_extra=CHAT
-    )
-    deadline: float = Field(
-        300.0,
-        gt=0,
-        le=DAY,
-        description="chat: timeout in seconds of one question with its retries, pauses and repair turn, without the "
-        "time spent waiting for roles.concurrency (ours)",
-        json_schema_extra=CHAT,
-    )
-    max_retries: int = Field(
-        3, ge=0, le=100, description="chat: retries of a failed request (ours)", json_schema_extra=CHAT
-    )
-    retry_pause: float = Field(
-        0.5,
-        ge=0.0,
-        le=3600.0,
-        description="chat: seconds before the first retry, doubled for each one, 8 at most (ours)",
-        json_schema_extra=CHAT,
-    )
-    max_retry_after: float = Field(
-        60.0,
-        ge=0.0,
-        le=DAY,
-        description="chat: most seconds that an endpoint's Retry-After can ask for; a longer one is cut (ours)",
-        json_schema_extra=CHAT,
-    )
-    price_prompt: float | None = Field(
-        None, ge=0.0, le=1e9, description="chat: price of a million prompt tokens", json_schema_extra=CHAT
-    )
-    price_completion: float | None = Field(
-        None, ge=0.0, le=1e9, description="chat: price of a million completion tokens", json_schema_extra=CHAT
+    timeout: float = Field(120.0, gt=0, le=DAY, description="timeout in seconds of one HTTP request (ours)")
+    max_retries: int = Field(3, ge=0, le=100, description="retries of a failed request (ours)")
+    price_prompt: float | None = Field(None, ge=0.0, le=1e9, description="price of a million prompt tokens")
+    price_completion: float | None = Field(None, ge=0.0, le=1e9, description="price of a million completion tokens")
+
+
+def _without_overrides(schema: JsonDict) -> None:
+    """Leave the keys of ``roles.chat`` out of the schema of a role: the settings reference lists them once."""
+    properties = schema["properties"]
+    assert isinstance(properties, dict), "of a section"
+    for name in ChatSettings.model_fields:
+        del properties[name]
+
+
+class RoleSettings(ChatSettings):
+    """One role. A role of kind chat takes every key of `roles.chat` too, for itself alone."""
+
+    model_config = ConfigDict(json_schema_extra=_without_overrides)
+
+    kind: Literal["scripted", "chat"] = Field(
+        "scripted", description="scripted: rules; chat: the model of `roles.chat`, whose keys can be set here too"
     )
 
+    @property
+    def overrides(self) -> set[str]:
+        """The keys of ``roles.chat`` that are given for this role."""
+        return self.model_fields_set & ChatSettings.model_fields.keys()
+
+    def over(self, shared: ChatSettings) -> RoleSettings:
+        """Return the role with the keys of ``shared`` that it has not of its own, which stay its ``overrides``."""
+        values = {**dict(shared), **{name: getattr(self, name) for name in self.overrides}, "kind": self.kind}
+        return RoleSettings.model_construct(_fields_set={"kind", *self.overrides}, **values)
+
+    @model_serializer(mode="wrap")
+    def _given_keys(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A run's settings.yaml keeps what is given: an override that is written out would hide ``roles.chat``."""
+        written = serialize(self)
+        return {name: value for name, value in written.items() if name == "kind" or name in self.overrides}
+
     @model_validator(mode="after")
-    def _options_fit(self) -> Self:
-        if self.kind == "chat" and self.deadline < self.timeout:
-            raise ValueError("'deadline' is shorter than 'timeout', the deadline of one request: raise it")
+    def _overrides_have_an_effect(self) -> Self:
+        if self.kind != "chat" and self.overrides:
+            raise ValueError(
+                f"'{min(self.overrides)}' is for kind: chat, {self.kind} would ignore it: remove it, or set kind: chat"
+            )
         return self
 
 
@@ -159,13 +152,6 @@ class ExplorationSettings(Section):
         "alone (ours)",
         json_schema_extra=requires({"explorer.kind": "scripted"}),
     )
-    max_turns: int = Field(
-        2,
-        ge=1,
-        le=100,
-        description="most user turns in a chat abstractor's draft (ours)",
-        json_schema_extra=requires({"abstractor.kind": "chat"}),
-    )
 
     def of_general_rules(self) -> str | None:
         """Return the first option that is stated and that only the general scripted roles follow, None without one."""
@@ -189,19 +175,17 @@ def requests_per_context(
     steps: int,
     drafts: int = 0,
     validator_steps: int = 0,
-    solver_steps: int = 0,
 ) -> int:
     """Return the requests of one context's roles at most, without retries, where ``chat`` are those of a chat model.
 
     One reflection, a request for each of the explorer's ``rounds`` x ``steps`` actions, one abstraction, and for each
-    of its ``drafts`` one per action of the validator and of the solver, all its attempts together.
+    of its ``drafts`` one per action of the validator.
     """
     counts = {
         "reflector": int(reflects),
         "explorer": rounds * steps,
         "abstractor": 1,
         "validator": drafts * validator_steps,
-        "solver": drafts * solver_steps,
     }
     return sum(count for role, count in counts.items() if role in chat)
 
@@ -209,36 +193,10 @@ def requests_per_context(
 class RolesSettings(Section):
     """The roles of a run."""
 
+    chat: ChatSettings = Field(ChatSettings(), json_schema_extra=ANY_CHAT)
     reflector: RoleSettings = Field(RoleSettings(), json_schema_extra=requires({"signals.contexts": "signals"}))
     explorer: RoleSettings = RoleSettings()
     abstractor: RoleSettings = RoleSettings()
-    solver: RoleSettings | None = Field(
-        None, description="chat: a model that tries accepted drafts from their text (ours); null: no draft is tried"
-    )
-    solver_attempts: int = Field(
-        4, ge=1, le=1000, description="solver: episodes played for one draft (ours)", json_schema_extra=SOLVED
-    )
-    solver_actions: int = Field(
-        12,
-        ge=1,
-        le=10_000,
-        description="solver: actions in one episode, all turns together (ours)",
-        json_schema_extra=SOLVED,
-    )
-    solver_min: float | None = Field(
-        None,
-        ge=0.0,
-        le=1.0,
-        description="solver: success rate below which a draft is refused; null: the rate is only recorded",
-        json_schema_extra=SOLVED,
-    )
-    solver_max: float | None = Field(
-        None,
-        ge=0.0,
-        le=1.0,
-        description="solver: success rate above which a draft is refused; null: the rate is only recorded",
-        json_schema_extra=SOLVED,
-    )
     validator: RoleSettings | None = Field(
         None,
         description="chat: the agent that carries out drafts from text and reference, for verification.mode agent "
@@ -261,50 +219,29 @@ class RolesSettings(Section):
         description="chat: most requests in flight at one endpoint, over all roles (ours)",
         json_schema_extra=ANY_CHAT,
     )
-    cache: str | None = Field(
-        None,
-        description="chat: SQLite file of replies to identical requests; put it outside the run to share it; null: "
-        "no cache",
-        json_schema_extra=ANY_CHAT,
-    )
-    failures_in_a_row: int = Field(
-        5,
-        ge=1,
-        le=1000,
-        description="the run stops and prints the last cause after this number of consecutive questions of a role "
-        "without a readable reply, or of branches that fail alike; after five times as many if one succeeded before "
-        "(ours)",
-    )
     budget: BudgetSettings = Field(BudgetSettings(), json_schema_extra=ANY_CHAT)
 
-    def chat(self) -> Mapping[str, RoleSettings]:
-        """Return the roles that a chat model plays, by their key."""
+    def by_chat(self) -> Mapping[str, ChatSettings]:
+        """Return the roles that a chat model plays, by their key, each with ``chat`` and its own keys over it."""
         roles = {"reflector": self.reflector, "explorer": self.explorer, "abstractor": self.abstractor}
-        if self.solver is not None:
-            roles["solver"] = self.solver
         if self.validator is not None:
             roles["validator"] = self.validator
-        return {name: role for name, role in roles.items() if role.kind == "chat"}
+        return {name: role.over(self.chat) for name, role in roles.items() if role.kind == "chat"}
 
     @model_validator(mode="after")
-    def _chat_options_fit(self) -> Self:
+    def _money_has_prices(self) -> Self:
         if self.budget.money is not None:
-            for name, role in self.chat().items():
+            for name, role in self.by_chat().items():
                 for key in ("price_prompt", "price_completion"):
                     if getattr(role, key) is None:
-                        raise ValueError(f"'budget.money' needs '{name}.{key}', the price of a million tokens: add it")
+                        raise ValueError(
+                            f"'budget.money' needs '{key}' of the {name}, the price of a million tokens: add "
+                            f"chat.{key} or {name}.{key}"
+                        )
         return self
 
     @model_validator(mode="after")
-    def _solver_options_fit(self) -> Self:
-        if self.solver is not None and self.solver.kind != "chat":
-            raise ValueError("solver.kind must be chat: no scripted solver exists")
-        if self.solver_min is not None and self.solver_max is not None and self.solver_min > self.solver_max:
-            raise ValueError("'solver_min' is above 'solver_max': no draft could pass")
-        return self
-
-    @model_validator(mode="after")
-    def _validator_options_fit(self) -> Self:
+    def _validator_is_a_model(self) -> Self:
         if self.validator is not None and self.validator.kind != "chat":
             raise ValueError("validator.kind must be chat: no scripted validator exists")
         return self

@@ -32,8 +32,8 @@ class Request(Record):
     ``subject`` is the id of the signal, context or draft in question; ``iteration`` is None for D_0. ``outcome``:
     ``answered``; ``refused``, the model's reply is unusable, or a budget was spent; ``failed``, the endpoint gave no
     readable answer, or the ask was cancelled. ``faults`` has the cause of every failed request in order, also if a
-    retry was answered. ``cached``: every reply came from the cache. ``model`` is the name sent to the endpoint.
-    ``measured.calls`` counts HTTP requests, ``measured.seconds`` covers requests and pauses; a request that was given
+    retry was answered. ``model`` is the name sent to the endpoint. ``measured.calls`` counts
+    HTTP requests, ``measured.seconds`` covers them without the pauses between; a request that was given
     up counts no tokens, because their number is unknown.
     """
 
@@ -42,7 +42,6 @@ class Request(Record):
     iteration: int | None
     outcome: Literal["answered", "refused", "failed"]
     faults: tuple[_Text, ...] = ()
-    cached: bool = False
     model: _Text = ""
     measured: Measured = Measured()
 
@@ -170,6 +169,9 @@ class Ledger:
             return self._spent
 
 
+FAILURES_IN_A_ROW = 5
+"""Consecutive failures that stop work which never succeeded (ours)."""
+
 AFTER_SUCCESS = 5
 """Factor on the consecutive failures that stop work which has succeeded before (ours): work that never succeeded is
 probably set up wrongly. A model with every second reply unusable has 25 unusable ones in a row once in 10 million."""
@@ -185,13 +187,11 @@ class RepeatedFailure(RuntimeError):
 class Breaker:
     """Stops work that fails repeatedly, before it spends its budget; threads and coroutines may share one.
 
-    Args:
-        limit: consecutive failures that stop work which never succeeded; ``AFTER_SUCCESS`` times as many stop other
-            work.
+    ``FAILURES_IN_A_ROW`` consecutive failures stop work which never succeeded, ``AFTER_SUCCESS`` times as many other
+    work.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kind = ""
         self._row = 0
@@ -225,5 +225,5 @@ class Breaker:
         with self._lock:
             self._row = self._row + 1 if kind == self._kind else 1
             self._kind = kind
-            limit = self._limit * (AFTER_SUCCESS if self._succeeded else 1)
+            limit = FAILURES_IN_A_ROW * (AFTER_SUCCESS if self._succeeded else 1)
             return self._row if self._row >= limit else None

@@ -50,9 +50,7 @@ def evaluate_served(
     stated = settings.model_copy(update={"model": endpoint.model, "base_url": endpoint.base_url})
     kept = KeptOutcomes(output, stated, resume)
     ledger = Ledger(kept.spending, settings.budget, prefix="--budget-")
-    model = ToolCallingModel(
-        endpoint, settings.as_role(endpoint.model), ledger, settings.concurrency, settings.failures_in_a_row
-    )
+    model = ToolCallingModel(endpoint, settings.as_role(endpoint.model), ledger, settings.concurrency)
     missing = kept.missing(selected.items)
     done, successes = len(selected.items) - len(missing), kept.successes(selected.items)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
-from agents.settings import DAY, BudgetSettings, RoleSettings
+from agents.settings import DAY, BudgetSettings, ChatSettings
 from environments.base import InputError
 from environments.checkout import INITIAL_POLICY
 from environments.registry import DEFAULT
@@ -137,23 +137,7 @@ class EndpointSettings(Section):
         16, ge=1, le=1024, description="openai: most requests in flight, one per open episode (ours)"
     )
     request_timeout: float = Field(120.0, gt=0, le=DAY, description="openai: timeout in seconds of one request (ours)")
-    request_deadline: float = Field(
-        300.0, gt=0, le=DAY, description="openai: timeout in seconds of one message with its retries and pauses (ours)"
-    )
     max_retries: int = Field(3, ge=0, le=100, description="openai: retries of a failed request (ours)")
-    retry_pause: float = Field(
-        0.5, ge=0.0, le=3600.0, description="openai: seconds before the first retry, doubled for each, 8 at most (ours)"
-    )
-    max_retry_after: float = Field(
-        60.0, ge=0.0, le=DAY, description="openai: most seconds that a Retry-After can ask for (ours)"
-    )
-    failures_in_a_row: int = Field(
-        5,
-        ge=1,
-        le=1000,
-        description="openai: the command stops after this number of consecutive requests without an answer, five times "
-        "as many once there was one (ours)",
-    )
     price_prompt: float | None = Field(None, ge=0.0, le=1e9, description="openai: price of a million prompt tokens")
     price_completion: float | None = Field(
         None, ge=0.0, le=1e9, description="openai: price of a million completion tokens"
@@ -169,7 +153,7 @@ class EndpointSettings(Section):
         """The limits of all that is spent."""
         return BudgetSettings(tokens=self.budget_tokens, calls=self.budget_calls, money=self.budget_money)
 
-    def as_role(self, model: str) -> RoleSettings:
+    def as_role(self, model: str) -> ChatSettings:
         """Return the settings of requests to ``model``, empty where an environment variable names it.
 
         Raises InputError that names the option which does not fit.
@@ -179,19 +163,13 @@ class EndpointSettings(Section):
         if self.key_variable is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.key_variable):
             # Leave its value out of the message: it may be a key that was given in place of the variable's name.
             raise InputError("--key-variable must be the name of an environment variable, never a key itself")
-        if self.request_deadline < self.request_timeout:
-            raise InputError("--request-deadline is shorter than --request-timeout: raise it")
         try:
-            return RoleSettings(
-                kind="chat",
+            return ChatSettings(
                 model=model or None,
                 base_url=self.base_url,
                 temperature=self.temperature,
                 timeout=self.request_timeout,
-                deadline=self.request_deadline,
                 max_retries=self.max_retries,
-                retry_pause=self.retry_pause,
-                max_retry_after=self.max_retry_after,
                 price_prompt=self.price_prompt,
                 price_completion=self.price_completion,
             )

@@ -33,7 +33,7 @@ class RunServices:
         run: the run directory that the nodes read and write.
         settings: the run's settings.
         environment: where explorers act and drafts are verified.
-        roles: reflector, explorer, abstractor, solver and validator of contexts with a weakness.
+        roles: reflector, explorer, abstractor and validator of contexts with a weakness.
         unguided: the same for D_0 and the unguided baseline, with the limits of unguided exploration.
         held_out: decontamination: every held-out task of the environment and of the file that the settings name.
         ledger: what chat roles have spent.
@@ -79,7 +79,7 @@ def assemble(run: RunDirectory, settings: RunSettings) -> RunServices:
         unguided=unguided_roles(roles, settings.roles, ledger, benchmark_of(environment)),
         held_out=_held_out(environment, settings.evaluation.tasks),
         ledger=ledger,
-        breaker=Breaker(settings.roles.failures_in_a_row),
+        breaker=Breaker(),
     )
 
 

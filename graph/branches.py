@@ -62,7 +62,7 @@ async def branches_at_once(services: RunServices, here: int) -> int:
         loop.set_default_executor(ThreadPoolExecutor(most + SPARE_THREADS, thread_name_prefix="asyncio"))
         _widened.add(loop)
     # With chat roles, requests to their endpoint are what is limited.
-    return here if services.settings.roles.chat() else max(here, most)
+    return here if services.settings.roles.by_chat() else max(here, most)
 
 
 def sends(services: RunServices, stage: str, contexts: Sequence[str], keep: bool = False) -> list[Send]:

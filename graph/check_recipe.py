@@ -47,7 +47,7 @@ def main(
                 check_run(settings, opens_own=False)
             except InputError as error:
                 raise InputError(f"{recipe}: {error}") from None
-            for name, role in settings.roles.chat().items():
+            for name, role in settings.roles.by_chat().items():
                 print(f"{recipe}: roles.{name} asks {destination(role, name)}")
         empty = len(recipes) == 1 and settings == RunSettings()
         note = " (it sets nothing: every setting has its default)" if empty else ""

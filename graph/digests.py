@@ -124,7 +124,7 @@ def _counts(found: Mapping[Any, int]) -> str:
 
 def settings_words(settings: RunSettings) -> str:
     """Return the settings that decide most of an iteration's graph, on one line."""
-    roles = ", ".join(sorted(settings.roles.chat())) or "none"
+    roles = ", ".join(sorted(settings.roles.by_chat())) or "none"
     most = settings.signals.contexts_per_iteration
     limit = "any number of" if most is None else f"at most {most}"
     return (

@@ -187,7 +187,7 @@ def plan_of(
         fits=fits,
         advice=tuple(advice),
         forecast=forecast(settings, rates),
-        destinations={f"roles.{name}": str(destination(role, name)) for name, role in settings.roles.chat().items()},
+        destinations={f"roles.{name}": str(destination(role, name)) for name, role in settings.roles.by_chat().items()},
     )
 
 

@@ -31,7 +31,7 @@ def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = T
         check_benchmark(settings, f"environment {settings.environment.name}", benchmark_of(environment))
     else:
         look(settings.environment.name)
-    for name, role in settings.roles.chat().items():
+    for name, role in settings.roles.by_chat().items():
         resolve(role, name)
     _check_tasks(settings.tasks.initial)
     _check_embedder(settings.memory)

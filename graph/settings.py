@@ -77,7 +77,7 @@ class RunSettings(Section):
 
     @model_validator(mode="after")
     def _words_are_the_scripted_abstractors(self) -> Self:
-        if self.training.expert is not None and self.training.expert.reword and "abstractor" in self.roles.chat():
+        if self.training.expert is not None and self.training.expert.reword and "abstractor" in self.roles.by_chat():
             raise ValueError(
                 "training.expert.reword writes user turns anew by rules, which would replace those of "
                 "roles.abstractor of kind chat: set it to false"

@@ -348,8 +348,7 @@ ACCEPTED = "accepted"
 class DraftVerification(Record):
     """The verification result of one draft. ``reason`` is None exactly when it is accepted.
 
-    ``solved`` is the solver's success rate over its ``attempts`` with an outcome, in [0, 1]; None without a solver or
-    without such an attempt. ``nearest`` are the held-out tasks most similar to an accepted draft.
+    ``nearest`` are the held-out tasks most similar to an accepted draft.
 
     ``agent`` is the validator's run, and None, and not written, where it was not asked or gave none. ``deterministic``
     is what the replays alone say, ``accepted`` or their reason; it is written only where both are asked.
@@ -359,11 +358,7 @@ class DraftVerification(Record):
     context_id: str
     accepted: bool
     reason: str | None = None
-    detail: str = Field(
-        default="", description="one sentence: which call, argument or turn; why no solver evaluated it"
-    )
-    solved: float | None = None
-    attempts: int = 0
+    detail: str = Field(default="", description="one sentence: which call, argument or turn")
     nearest: Nearest | None = Field(None, exclude_if=operator.not_)
     agent: AgentValidation | None = Field(None, exclude_if=operator.not_)
     deterministic: str | None = Field(None, exclude_if=operator.not_)

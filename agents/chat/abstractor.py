@@ -15,15 +15,14 @@ one out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import NamedTuple
 
 from pydantic import AliasChoices, BaseModel, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from agents.chat.playing import NextAction
-from agents.chat.replies import WrittenReply, labelled, listed_calls
+from agents.chat.replies import NextAction, WrittenReply, labelled, listed_calls
 from agents.chat.structured import StructuredModel
 from agents.chat.transcript import context_text, interactions_text, preface_text, prompt, tools_text
 from agents.cuts import call_of, dependent, setup_for, successful_runs
@@ -37,6 +36,8 @@ from memory.jsonl import record_id
 from memory.records import Difficulty, Draft, FailureContext, Interaction
 
 _SIGN_IN_AND_ONE = 2
+MOST_TURNS = 2
+"""Most user turns in a draft (ours)."""
 
 
 _LONG_FIRST = (
@@ -67,6 +68,14 @@ class ProposedPrograms(BaseModel):
     """Tasks made of what was found out, in the order that is asked for."""
 
     tasks: list[ProposedProgram]
+
+
+def _first_problem(problems: Iterable[str | None], final: bool) -> str | None:
+    """Return the problem of the first unusable task; after the repair only if all are unusable."""
+    found = list(problems)
+    if final and None in found:
+        return None
+    return next((problem for problem in found if problem), None if found else "there is no task in it")
 
 
 class ProgramAbstractor:
@@ -107,7 +116,7 @@ class ProgramAbstractor:
             ProposedPrograms,
             messages.system,
             messages.user,
-            self._problem,
+            lambda reply, final: _first_problem(map(self._wrong, reply.tasks), final),
             subject=context.id,
             iteration=context.iteration,
         )
@@ -118,13 +127,6 @@ class ProgramAbstractor:
         drafts = [self._draft(task, place, context, interactions) for place, task in enumerate(usable)]
         # One reply proposes all drafts, so the first draft carries its cost.
         return (drafts[0].model_copy(update={"measured": measured}), *drafts[1:])
-
-    def _problem(self, reply: ProposedPrograms, final: bool) -> str | None:
-        """Describe the first unusable task; after the repair only if all are unusable."""
-        wrong = [self._wrong(task) for task in reply.tasks]
-        if final and None in wrong:
-            return None
-        return next((problem for problem in wrong if problem), None if wrong else "there is no task in it")
 
     def _wrong(self, task: ProposedProgram) -> str | None:
         """Say in a sentence why a task is unusable; None if it is usable."""
@@ -271,13 +273,13 @@ class ChatAbstractor:
             most=str(self._settings.drafts_per_context),
             shortest=str(self._settings.min_reference_calls),
             longest=str(self._settings.max_reference_calls),
-            turns=str(self._settings.max_turns),
+            turns=str(MOST_TURNS),
         )
         reply, measured = await self._model.ask(
             ProposedTasks,
             messages.system,
             messages.user,
-            lambda reply, final: self._problem(reply, interactions, final),
+            lambda reply, final: _first_problem((self._wrong(task, interactions) for task in reply.tasks), final),
             subject=context.id,
             iteration=context.iteration,
         )
@@ -290,13 +292,6 @@ class ChatAbstractor:
         # One reply proposes all drafts, so the first draft carries its cost.
         return (drafts[0].model_copy(update={"measured": measured}), *drafts[1:])
 
-    def _problem(self, reply: ProposedTasks, interactions: Sequence[Interaction], final: bool) -> str | None:
-        """Describe the first unusable task; after the repair only if all are unusable."""
-        wrong = [self._wrong(task, interactions) for task in reply.tasks]
-        if final and None in wrong:
-            return None
-        return next((problem for problem in wrong if problem), None if wrong else "there is no task in it")
-
     def _wrong(self, task: ProposedTask, interactions: Sequence[Interaction]) -> str | None:
         """Say in a sentence why a task is unusable; None if it is usable."""
         turns = _numbers(task, interactions)
@@ -306,7 +301,7 @@ class ChatAbstractor:
         return self._wrong_form(task, calls) or _wrong_calls(calls, interactions)
 
     def _wrong_form(self, task: ProposedTask, calls: Sequence[int]) -> str | None:
-        settings, most = self._settings, self._settings.max_turns
+        settings, most = self._settings, MOST_TURNS
         shortest, longest = settings.min_reference_calls, settings.max_reference_calls
         if not 1 <= len(task.turns) <= most:
             return f"a task needs 1 to {most} turns, not {len(task.turns)}"

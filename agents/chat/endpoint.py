@@ -25,13 +25,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from pydantic import SecretStr
 
-from agents.settings import RoleSettings
+from agents.settings import ChatSettings, RoleSettings
 from environments.addresses import Origin, origin_of
 from environments.base import InputError
 
@@ -67,7 +67,8 @@ class KeyBinding(NamedTuple):
 class Endpoint:
     """Where a chat role's requests go. ``repr`` does not show the key, which is empty for an endpoint without keys.
 
-    ``commanded``: a command's options name it and not a recipe, which is what messages refer to.
+    ``commanded``: a command's options name it and not a recipe, which is what messages refer to. ``own``: the keys of
+    ``roles.chat`` that the role has of its own.
     """
 
     role: str
@@ -76,6 +77,7 @@ class Endpoint:
     key_variable: str | None
     key: SecretStr
     commanded: bool = False
+    own: Collection[str] = ()
 
     @property
     def owner(self) -> str:
@@ -89,7 +91,7 @@ class Endpoint:
 
     def setting(self, name: str) -> str:
         """Return where a user sets ``name``: an option of the command, or a key of the recipe."""
-        return _setting(self.role, name, self.commanded)
+        return _setting(self.role, name, self.commanded, self.own)
 
     def hide(self, text: str) -> str:
         """Redact the key in ``text``: an endpoint may echo it in its response."""
@@ -97,7 +99,7 @@ class Endpoint:
         return text.replace(key, HIDDEN) if len(key) >= SHORTEST_SECRET else text
 
 
-def resolve(settings: RoleSettings, role: str, *, commanded: bool = False, variable: str | None = None) -> Endpoint:
+def resolve(settings: ChatSettings, role: str, *, commanded: bool = False, variable: str | None = None) -> Endpoint:
     """Resolve the endpoint of a chat role; ``role`` is its key in the recipe.
 
     ``commanded``: see ``Endpoint``. ``variable``: the variable of the key that a command's options name. Raises
@@ -109,11 +111,11 @@ def resolve(settings: RoleSettings, role: str, *, commanded: bool = False, varia
     if to.refusal is not None:
         raise InputError(to.refusal)
     key = SecretStr("") if to.variable is None else _key(to.variable, to.base_url, role, commanded)
-    return Endpoint(role, model, to.base_url, to.variable, key, commanded)
+    return Endpoint(role, model, to.base_url, to.variable, key, commanded, _own(settings))
 
 
 def destination(
-    settings: RoleSettings, role: str, *, commanded: bool = False, variable: str | None = None
+    settings: ChatSettings, role: str, *, commanded: bool = False, variable: str | None = None
 ) -> KeyBinding:
     """Return where the role's requests would go, and the key's variable, whether or not that is set.
 
@@ -141,27 +143,31 @@ def destination(
     )
 
 
-def model_of(settings: RoleSettings, role: str, *, commanded: bool = False) -> str:
+def model_of(settings: ChatSettings, role: str, *, commanded: bool = False) -> str:
     """Return the name of the role's model. Raises InputError when none is given."""
     own = _variable(role, "MODEL")
     model = settings.model or os.environ.get(own) or os.environ.get(MODEL_VARIABLE)
     if not model:
-        key = _setting(role, "model", commanded)
+        key = _setting(role, "model", commanded, _own(settings))
         chosen = f"{key} names no model" if commanded else f"roles.{role}.kind is chat, but no model is given"
         where = "write it behind the colon" if commanded else f"set {key} in the recipe"
         raise InputError(f"{chosen}: {where}, or set the environment variable {own} or {MODEL_VARIABLE}")
     return model
 
 
-def _setting(role: str, name: str, commanded: bool) -> str:
-    return f"--{name.replace('_', '-')}" if commanded else f"roles.{role}.{name}"
+def _own(settings: ChatSettings) -> Collection[str]:
+    return settings.overrides if isinstance(settings, RoleSettings) else ()
 
 
-def _base_url(settings: RoleSettings, role: str, commanded: bool) -> tuple[str, str]:
+def _setting(role: str, name: str, commanded: bool, own: Collection[str]) -> str:
+    return f"--{name.replace('_', '-')}" if commanded else f"roles.{role if name in own else 'chat'}.{name}"
+
+
+def _base_url(settings: ChatSettings, role: str, commanded: bool) -> tuple[str, str]:
     """Return where the URL is stated, for a message, and the URL."""
     own = _variable(role, "BASE_URL")
     sources = {
-        _setting(role, "base_url", commanded): settings.base_url,
+        _setting(role, "base_url", commanded, _own(settings)): settings.base_url,
         f"the environment variable {own}": os.environ.get(own),
         f"the environment variable {URL_VARIABLE}": os.environ.get(URL_VARIABLE),
     }

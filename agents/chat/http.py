@@ -6,7 +6,7 @@ import asyncio
 import logging
 import ssl
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
 import httpx2
@@ -14,6 +14,7 @@ from openai import DefaultAsyncHttpxClient, DefaultHttpxClient
 from pydantic import BaseModel, Field, ValidationError
 
 from agents.chat.endpoint import HIDDEN, SHORTEST_SECRET, Endpoint
+from agents.chat.sending import NoCompletion, Usage, attempt, fault_of
 from memory.jsonl import complaint
 
 if TYPE_CHECKING:
@@ -35,15 +36,6 @@ _SENT = frozenset(
 _OF_THE_ORIGINAL = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 
 
-class NoCompletion(Exception):
-    """A response with status 200 without a chat completion. The tokens are those that it reports as used."""
-
-    def __init__(self, problem: str, prompt_tokens: int = 0, completion_tokens: int = 0) -> None:
-        super().__init__(problem)
-        self.prompt_tokens = prompt_tokens
-        self.completion_tokens = completion_tokens
-
-
 class _Function(BaseModel):
     name: str
     arguments: str
@@ -54,6 +46,7 @@ class _Call(BaseModel):
 
 
 class _Message(BaseModel):
+    role: Literal["assistant"] = "assistant"
     content: str | list[dict[str, Any]] | None = None
     refusal: str | None = None
     tool_calls: list[_Call] | None = None
@@ -102,25 +95,29 @@ class GuardedClient(DefaultAsyncHttpxClient):
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, DefaultAsyncHttpxClient] = WeakKeyDictionary()
 
     async def send(self, request: Request, **options: Any) -> Response:  # noqa: ANN401
-        """Send, read and check. Raises NoCompletion for a success without a chat completion."""
+        """Send once, read and check. Raises NoCompletion for a success without a chat completion."""
         loop = asyncio.get_running_loop()
         if loop not in self._by_loop:
             self._by_loop[loop] = DefaultAsyncHttpxClient(verify=certificates(), follow_redirects=False)
         options |= {"stream": True, "follow_redirects": False}
-        response = await self._by_loop[loop].send(self._with_key(request), **options)
-        try:
-            body = await _read(response)
-        finally:
-            await response.aclose()
-        headers = [
-            (name, self._hidden(value))
-            for name, value in response.headers.multi_items()
-            if name.lower() not in _OF_THE_ORIGINAL
-        ]
-        body = body.replace(self._secret.encode(), HIDDEN.encode()) if self._is_secret else body
-        if response.is_success:
-            _check(body)
-        return type(response)(response.status_code, headers=headers, content=body, request=request)
+        async with attempt() as ended:
+            response = await self._by_loop[loop].send(self._with_key(request), **options)
+            try:
+                body = await _read(response)
+            finally:
+                await response.aclose()
+            headers = [
+                (name, self._hidden(value))
+                for name, value in response.headers.multi_items()
+                if name.lower() not in _OF_THE_ORIGINAL
+            ]
+            body = body.replace(self._secret.encode(), HIDDEN.encode()) if self._is_secret else body
+            answer = type(response)(response.status_code, headers=headers, content=body, request=request)
+            if answer.is_success:
+                ended(_usage_of(body))
+            else:
+                ended(fault_of(answer))
+        return answer
 
     def _with_key(self, request: Request) -> Request:
         headers = {name: value for name, value in request.headers.items() if name.lower() in _SENT}
@@ -147,13 +144,15 @@ async def _read(response: Response) -> bytes:
     return bytes(body)
 
 
-def _check(body: bytes) -> None:
+def _usage_of(body: bytes) -> Usage | None:
+    """Return the tokens that a chat completion reports. Raises NoCompletion for anything else."""
     try:
         completion = _Completion.model_validate_json(body)
     except ValidationError as error:
         begins = body[:120].decode(errors="replace")
         problem = f"no chat completion: {complaint(error):.120}; the response begins with {begins!r}"
         raise NoCompletion(problem) from None
+    usage = None if completion.usage is None else (completion.usage.prompt_tokens, completion.usage.completion_tokens)
     if not completion.choices:
-        usage = completion.usage or _Usage()
-        raise NoCompletion("empty choices", usage.prompt_tokens, usage.completion_tokens)
+        raise NoCompletion("empty choices", *(usage or (0, 0)))
+    return usage

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 
 from pydantic import SecretStr
 
 from agents.chat.endpoint import resolve
 from agents.chat.structured import StructuredModel
-from agents.settings import RoleSettings, RolesSettings
+from agents.settings import ChatSettings
 from agents.spending import Ledger
 
 
-def open_model(settings: RoleSettings, role: str, ledger: Ledger, roles: RolesSettings) -> StructuredModel:
+def open_model(settings: ChatSettings, role: str, ledger: Ledger, concurrency: int) -> StructuredModel:
     """Open the model of a chat role; ``role`` is its key in the recipe. No request is sent.
 
-    ``roles`` has what all roles share: concurrency and cache. Raises InputError when no model or key is given (see
-    ``agents.chat.http``) or the cache cannot be opened.
+    ``concurrency``: most requests in flight at its endpoint, over all roles. Raises InputError when no model or key is
+    given (see ``agents.chat.endpoint``).
     """
     endpoint = resolve(settings, role)
     # langchain-openai warns when an endpoint rejects a JSON schema; falling back to tool calls is what it advises.
@@ -33,16 +32,11 @@ def open_model(settings: RoleSettings, role: str, ledger: Ledger, roles: RolesSe
         temperature=settings.temperature,
         max_completion_tokens=settings.max_tokens,
         timeout=settings.timeout,
-        max_retries=0,
+        max_retries=settings.max_retries,
         openai_proxy=None,  # proxies are those of HTTP_PROXY and its kind, which the HTTP client reads
         use_responses_api=False,
         cache=False,
         http_async_client=GuardedClient(endpoint),
         http_client=unused_client(),
     )
-    cache = None
-    if roles.cache is not None:
-        from agents.chat.caching import ReplyCache
-
-        cache = ReplyCache(Path(roles.cache))
-    return StructuredModel(model, endpoint, settings, ledger, roles.concurrency, cache, roles.failures_in_a_row)
+    return StructuredModel(model, endpoint, settings, ledger, concurrency)

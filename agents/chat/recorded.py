@@ -2,7 +2,7 @@
 
 A walkthrough, a demonstration or a bug report needs chat roles that answer the same everywhere, without a key and
 without a network. Only the model is replaced: prompts, limits, the repair turn, budgets and the ledger are those of a
-real endpoint. For replies of a real endpoint that are to be replayed, ``roles.cache`` is the place (``ReplyCache``).
+real endpoint.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from pydantic import Field, JsonValue, SecretStr
 
 from agents.chat.endpoint import MODEL_VARIABLE, Endpoint
 from agents.chat.model import open_model
+from agents.chat.sending import attempt
 from agents.chat.structured import StructuredModel
-from agents.settings import RoleSettings, RolesSettings
+from agents.settings import ChatSettings
 from agents.spending import Ledger
 from environments.base import InputError, Record
 from memory.jsonl import read_jsonl
@@ -77,18 +78,20 @@ class RecordedModel(BaseChatModel):
         text = self.replies.pop(0).text
         asked = sum(len(str(message.content)) for message in messages) // CHARACTERS_OF_A_TOKEN
         said = len(text) // CHARACTERS_OF_A_TOKEN
-        usage = {"input_tokens": asked, "output_tokens": said, "total_tokens": asked + said}
-        message = AIMessage(content=text, usage_metadata=usage)
-        return ChatResult(generations=[ChatGeneration(message=message)])
+        generation = ChatGeneration(message=AIMessage(content=text))
+        return ChatResult(generations=[generation], llm_output={"tokens": (asked, said)})
 
     async def _agenerate(self, messages: list[BaseMessage], *arguments: object, **options: object) -> ChatResult:
-        return self._generate(messages)
+        async with attempt() as ended:
+            result = self._generate(messages)
+            ended((result.llm_output or {})["tokens"])
+            return result
 
 
-def open_recorded(path: Path, role: str, ledger: Ledger, limits: RoleSettings | None = None) -> StructuredModel:
+def open_recorded(path: Path, role: str, ledger: Ledger, limits: ChatSettings | None = None) -> StructuredModel:
     """Open the replies of ``role`` in ``path`` as a chat model, in the order of the file.
 
-    ``limits`` are the role's settings (timeouts, prices, structure). Raises InputError for a file that cannot be read,
+    ``limits`` are the role's settings (timeout, prices, structure). Raises InputError for a file that cannot be read,
     and for one without a reply of the role.
     """
     replies = [one for one in read_jsonl(path, RecordedReply) if one.role == role]
@@ -96,7 +99,7 @@ def open_recorded(path: Path, role: str, ledger: Ledger, limits: RoleSettings | 
         raise InputError(f"{path} has no reply of the role {role!r}: name another file or role")
     endpoint = Endpoint(role, "recorded", "http://recorded", "none", SecretStr(""))
     model = RecordedModel(replies=replies, source=f"{path.name} ({role})")
-    return StructuredModel(model, endpoint, limits or RoleSettings(kind="chat"), ledger)
+    return StructuredModel(model, endpoint, limits or ChatSettings(), ledger)
 
 
 def open_role(role: str, ledger: Ledger, recorded: Path) -> StructuredModel:
@@ -106,7 +109,7 @@ def open_role(role: str, ledger: Ledger, recorded: Path) -> StructuredModel:
     ``open_recorded``.
     """
     if os.environ.get(MODEL_VARIABLE):
-        return open_model(RoleSettings(kind="chat"), role, ledger, RolesSettings())
+        return open_model(ChatSettings(), role, ledger, concurrency=1)
     return open_recorded(recorded, role, ledger)
 
 

@@ -24,7 +24,7 @@ from agents.evidence import (
     what_happened,
 )
 from agents.roles import RoleRefused
-from agents.scripted.words import remedies
+from agents.words import remedies
 from environments.base import Environment, MalformedCall, ToolSpec
 from memory.records import Cause, Evidence, FailureContext, SignalKind
 

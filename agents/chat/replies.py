@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ValidationError, model_validator
+from pydantic import BaseModel, Field, JsonValue, ValidationError, model_validator
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -354,6 +354,13 @@ class WrittenAction(WrittenReply):
             return value
         call = _call_of({**value, "name": value["tool"]} if "tool" in value else value)
         return value if call is None else {**value, "tool": call["name"], "arguments": call["arguments"]}
+
+
+class NextAction(WrittenAction):
+    """The next tool call in this turn, or the end of the turn."""
+
+    tool: str = Field(description="name of the tool to call; empty when the request of this turn is fulfilled")
+    arguments: dict[str, JsonValue] = Field(default_factory=dict, description="arguments by parameter name")
 
 
 def _check_writable(value: object) -> None:

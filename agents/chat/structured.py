@@ -9,7 +9,7 @@ from agents.chat.endpoint import Endpoint
 from agents.chat.replies import LONGEST_SHOWN, Malformed, Reply, instruction, is_cut_off, read_reply, shortened, shown
 from agents.chat.sending import EndpointFailed, Question, Sender
 from agents.roles import RoleRefused
-from agents.settings import RoleSettings
+from agents.settings import ChatSettings
 from agents.spending import Breaker, BudgetReached, Ledger
 from memory.records import Measured
 
@@ -17,37 +17,31 @@ if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import AIMessage
 
-    from agents.chat.caching import ReplyCache
-
 
 class StructuredModel:
     """A chat model that answers in pydantic schemas.
 
     Args:
-        model: any LangChain chat model that can be bound to tools or a response format; its own retries should be
-            off, because they count here.
+        model: a LangChain chat model that can be bound to tools or a response format, and sends every request within
+            ``agents.chat.sending.attempt``.
         endpoint: the endpoint of its requests.
         settings: the role's timeouts, retries, method and prices.
         ledger: records every question and enforces the budgets.
         concurrency: most requests in flight at the endpoint, over all roles that use it.
-        cache: replies to identical requests; None asks the model every time.
-        failures_in_a_row: number of consecutive questions without a readable reply that stops the role.
     """
 
     def __init__(
         self,
         model: BaseChatModel,
         endpoint: Endpoint,
-        settings: RoleSettings,
+        settings: ChatSettings,
         ledger: Ledger,
         concurrency: int = 16,
-        cache: ReplyCache | None = None,
-        failures_in_a_row: int = 5,
     ) -> None:
-        self._breaker = Breaker(failures_in_a_row)
+        self._breaker = Breaker()
         self._endpoint = endpoint
         self._max_tokens = settings.max_tokens
-        self._sender = Sender(model, endpoint, settings, ledger, concurrency, cache)
+        self._sender = Sender(model, endpoint, settings, ledger, concurrency)
 
     async def ask(
         self,
@@ -91,9 +85,11 @@ class StructuredModel:
             return
         name, where = f"roles.{self._endpoint.role}", f"{self._endpoint.base_url}, model {self._endpoint.model}"
         if isinstance(refusal, EndpointFailed):
-            advice = f"check {name}.base_url and whether the endpoint answers, lower roles.concurrency if it is limited"
+            url = self._endpoint.setting("base_url")
+            advice = f"check {url} and whether the endpoint answers, lower roles.concurrency if it is limited"
         else:
-            advice = f"try {name}.structured: tool_call, a larger {name}.max_tokens or another model"
+            structured, most = (self._endpoint.setting(key) for key in ("structured", "max_tokens"))
+            advice = f"try {structured}: tool_call, a larger {most} or another model"
         raise self._sender.stop(
             f"{name} ({where}): {row} questions in a row got no reply that can be read, the last: {refusal}; "
             f"spending.jsonl has all of them. To go on, {advice}"
@@ -110,8 +106,7 @@ class StructuredModel:
         messages = [("system", system), ("human", prompt)]
         problem = ""
         for final in (False, True):
-            message, cached = await self._sender.send(schema, messages, question)
-            question.cached = question.cached or cached
+            message = await self._sender.send(schema, messages, question)
             refusal = _refusal(message)
             if refusal is not None:
                 question.faults.append(f"refusal: {self._endpoint.hide(refusal)}")
@@ -121,8 +116,6 @@ class StructuredModel:
                 question.read = True
                 self._breaker.succeeded()
                 problem = check(reply, final) or ""
-                if not cached:
-                    await self._sender.keep(schema, messages, question, message)
                 if not problem:
                     return reply
                 problem = shortened(f"unusable: {problem}", LONGEST_SHOWN)

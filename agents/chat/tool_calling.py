@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agents.chat.endpoint import Endpoint
 from agents.chat.sending import ContextExceeded, Delivery, EndpointFailed, Question, Usage
-from agents.settings import RoleSettings
+from agents.settings import ChatSettings
 from agents.spending import Breaker, Ledger
 
 if TYPE_CHECKING:
@@ -51,15 +51,11 @@ class ToolCallingModel:
         settings: temperature, timeouts, retries and prices.
         ledger: records every reply and enforces the budgets.
         concurrency: most requests in flight.
-        failures_in_a_row: number of consecutive requests without an answer that stops the model; five times as many
-            once there was an answer.
 
     No request is sent before ``reply``.
     """
 
-    def __init__(
-        self, endpoint: Endpoint, settings: RoleSettings, ledger: Ledger, concurrency: int, failures_in_a_row: int
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, settings: ChatSettings, ledger: Ledger, concurrency: int) -> None:
         from openai import AsyncOpenAI
 
         from agents.chat.http import PLACEHOLDER, GuardedClient
@@ -67,12 +63,12 @@ class ToolCallingModel:
         self._endpoint = endpoint
         self._settings = settings
         self._delivery = Delivery(endpoint, settings, ledger, concurrency)
-        self._breaker = Breaker(failures_in_a_row)
+        self._breaker = Breaker()
         self._client = AsyncOpenAI(
             api_key=PLACEHOLDER,
             base_url=endpoint.base_url,
             timeout=settings.timeout,
-            max_retries=0,
+            max_retries=settings.max_retries,
             http_client=GuardedClient(endpoint),
         )
 
@@ -99,7 +95,7 @@ class ToolCallingModel:
 
         try:
             with self._delivery.recorded(question, iteration=None):
-                answered = await self._delivery.deliver(ask, _usage, question, len(messages))
+                answered = await self._delivery.deliver(ask, question)
         except ContextExceeded:
             self._breaker.succeeded()  # the endpoint works
             raise

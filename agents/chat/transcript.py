@@ -87,7 +87,7 @@ def trajectory_text(trajectory: Trajectory) -> str:
     for t, turn in enumerate(trajectory.turns, start=1):
         lines.append(f"Turn {t}, user: {data('user', turn.full_text)}")
         for s, step in enumerate(turn.steps, start=1):
-            lines.append(f"  {t}.{s} action: {_action(step.action)}")
+            lines.append(f"  {t}.{s} action: {action_text(step.action)}")
             lines.append(f"  {t}.{s} answer: {_answer(step.observation)}")
         lines.append("  the agent ended the turn" if turn.ended else "  the turn was cut off by a limit")
     return "\n".join(lines)
@@ -159,14 +159,14 @@ def interactions_text(interactions: Sequence[Interaction], program: ToolSpec | N
         return "(none yet)"
     limits = _limits([one.observation for one in interactions], program)
     return "\n".join(
-        f"[{number}] run {one.run}: {_action(one.action, program)} -> {one.observation.status}"
+        f"[{number}] run {one.run}: {action_text(one.action, program)} -> {one.observation.status}"
         f"{', changed the state' if one.changed else ''}: {_answer(one.observation, limit)}"
         for number, (one, limit) in enumerate(zip(interactions, limits, strict=True))
     )
 
 
 def attempt_text(actions: Sequence[tuple[Action, Observation]], program: ToolSpec | None = None) -> str:
-    """Write a solver's own actions in one user turn and their observations, in order.
+    """Write the model's own actions in one user turn and their observations, in order.
 
     ``program`` is the tool that runs programs, if any.
     """
@@ -174,7 +174,7 @@ def attempt_text(actions: Sequence[tuple[Action, Observation]], program: ToolSpe
         return "(no action yet)"
     limits = _limits([observation for _, observation in actions], program)
     return "\n".join(
-        f"{_action(action, program)} -> {_answer(observation, limit)}"
+        f"{action_text(action, program)} -> {_answer(observation, limit)}"
         for (action, observation), limit in zip(actions, limits, strict=True)
     )
 
@@ -205,7 +205,8 @@ def _limits(observations: Sequence[Observation], program: ToolSpec | None) -> li
     return limits[::-1]
 
 
-def _action(action: Action, program: ToolSpec | None = None) -> str:
+def action_text(action: Action, program: ToolSpec | None = None) -> str:
+    """Write an action; ``program`` is the tool that runs programs, if any, whose code is shown as it is."""
     if program is not None and program.program is not None and isinstance(action, ToolCall):
         code = action.arguments.get(program.program.name)
         if action.name == program.name and isinstance(code, str):

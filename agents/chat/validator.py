@@ -10,26 +10,27 @@ too: see ``memory.records.AgentValidation``.
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 
 from pydantic import Field, StrictBool
 
-from agents.chat.playing import PlayedEpisode
-from agents.chat.replies import Malformed, WrittenReply, labelled, shortened
+from agents.chat.replies import Malformed, NextAction, WrittenReply, labelled, shortened
+from agents.chat.sending import EndpointFailed
 from agents.chat.structured import StructuredModel
 from agents.chat.transcript import (
-    MAX_ACTION,
     MAX_OBSERVATION,
-    MAX_PROGRAM,
-    RequestMessages,
     acting_tools,
+    action_text,
+    attempt_text,
     data,
+    offered,
+    preface_text,
     prompt,
     tools_text,
 )
-from agents.evidence import executed
 from agents.roles import RoleRefused
 from agents.spending import BudgetReached
-from environments.base import Environment, ToolCall, ToolSpec, UserTurn
+from environments.base import Action, Environment, Episode, Observation, Outcome, ToolCall, ToolSpec, UserTurn
 from environments.verification.programs import program_tool
 from memory.records import AgentValidation, Draft
 
@@ -76,7 +77,7 @@ class ChatValidator:
         answer, unless the environment's reward decides alone. Raises EnvironmentFault when the environment failed.
         """
         tools = acting_tools(await asyncio.to_thread(environment.tools, draft.tools))
-        run = _Run(self._model, draft, environment, iteration, self._actions, program_tool(tools))
+        run = _Run(self._model, draft, environment, iteration, self._actions)
         outcome = await run.play()
         reward = 1.0 if outcome.success else outcome.partial or 0.0
         completed: bool | None = outcome.success
@@ -119,42 +120,86 @@ class ChatValidator:
         return reply
 
 
-class _Run(PlayedEpisode):
-    """The agent's episode: it reads each user turn with the calls that are said to fulfil it."""
+class _Run:
+    """The agent's episode, single use: it reads each user turn with the calls that are said to fulfil it.
+
+    Args:
+        model: the chat model.
+        draft: the task.
+        environment: where it is played.
+        iteration: of the questions' costs; None for D_0.
+        actions: most actions, all user turns together.
+    """
 
     def __init__(
-        self,
-        model: StructuredModel,
-        draft: Draft,
-        environment: Environment,
-        iteration: int | None,
-        actions: int,
-        program: ToolSpec | None,
+        self, model: StructuredModel, draft: Draft, environment: Environment, iteration: int | None, actions: int
     ) -> None:
-        super().__init__(model, draft, environment, iteration, actions)
-        self._reference = draft.reference
-        self._program = program
+        self.preface = ""
+        self.made = 0
+        self.last: Observation | None = None
+        self._model = model
+        self._draft = draft
+        self._environment = environment
+        self._iteration = iteration
+        self._actions = actions
+        self._said: list[str] = []
 
-    def request(self, turn: UserTurn, tools: str, history: str, left: int) -> RequestMessages:
-        """Fill the validator's prompt."""
-        return prompt(
-            "validate",
-            preface=self.preface,
-            tools=tools,
-            history=history,
-            solution=reference_text(self._reference[turn.index], self._program),
-            left=str(left),
-        )
+    @property
+    def history(self) -> str:
+        """The user turns, actions and observations so far, as a prompt shows them."""
+        return "\n".join(self._said)
+
+    async def play(self) -> Outcome:
+        """Play the episode and return the environment's outcome.
+
+        A reply that stays unusable ends it: that is the model's own failure. Raises EndpointFailed and BudgetReached,
+        which say nothing about the draft, and EnvironmentFault.
+        """
+        with closing(await asyncio.to_thread(self._environment.open, self._draft)) as episode:
+            try:
+                await self._converse(episode)
+            except (BudgetReached, EndpointFailed):
+                raise
+            except RoleRefused:  # by the model itself: it gave up
+                pass
+            return await asyncio.to_thread(episode.outcome)
+
+    async def _converse(self, episode: Episode) -> None:
+        """Go through the user turns until the last one has ended or no action is left."""
+        first = await asyncio.to_thread(episode.start)
+        self.preface = preface_text(first.preface)
+        turn: UserTurn | None = first
+        while turn is not None:
+            await self._turn(episode, turn)
+            turn = await asyncio.to_thread(episode.end_turn) if self.made < self._actions else None
+
+    async def _turn(self, episode: Episode, turn: UserTurn) -> None:
+        """Act until the model ends the turn or no action is left."""
+        tools = acting_tools(await asyncio.to_thread(self._environment.tools, turn.tools))
+        documentation, program = tools_text(tools), program_tool(tools)
+        self._said += [f"User: {data('user', turn.full_text)}", attempt_text((), program)]
+        done: list[tuple[Action, Observation]] = []
+        while self.made < self._actions:
+            messages = prompt(
+                "validate",
+                preface=self.preface,
+                tools=documentation,
+                history=self.history,
+                solution=reference_text(self._draft.reference[turn.index], program),
+                left=str(self._actions - self.made),
+            )
+            reply, _ = await self._model.ask(
+                NextAction, messages.system, messages.user, subject=self._draft.id, iteration=self._iteration
+            )
+            if not reply.tool:
+                return
+            action = offered(reply.tool, reply.arguments, turn.tools)
+            self.last = await asyncio.to_thread(episode.step, action)
+            done.append((action, self.last))
+            self.made += 1
+            self._said[-1] = attempt_text(done, program)
 
 
 def reference_text(calls: tuple[ToolCall, ...], program: ToolSpec | None) -> str:
     """Write the calls of one turn's reference, one per line; ``program`` is the tool that runs programs, if any."""
-    return "\n".join(_call_text(call, program) for call in calls) or "(no call)"
-
-
-def _call_text(call: ToolCall, program: ToolSpec | None) -> str:
-    if program is not None and program.program is not None and call.name == program.name:
-        code = call.arguments.get(program.program.name)
-        if isinstance(code, str):
-            return data("action", f"{call.name}:\n{code}\n", MAX_PROGRAM)
-    return data("action", executed(call), MAX_ACTION)
+    return "\n".join(action_text(call, program) for call in calls) or "(no call)"

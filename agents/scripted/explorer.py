@@ -27,8 +27,8 @@ from agents.scripted.knowledge import Knowledge
 from agents.scripted.needs import listed_values, makers, sign_in_tools, sources_of_values
 from agents.scripted.own import own_roles
 from agents.scripted.values import Scalar, Sightings
-from agents.scripted.words import about, name_words, overlap, parameter_words, remedies
 from agents.settings import ExplorationSettings
+from agents.words import about, name_words, overlap, parameter_words, remedies
 from environments.base import Environment, Observation, ObservationStatus, ToolCall, ToolSpec
 from environments.benchmark import KnownValue
 from environments.registry import benchmark_of

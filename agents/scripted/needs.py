@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from agents.evidence import error_message
-from agents.scripted.words import about, name_words, overlap
+from agents.words import about, name_words, overlap
 from environments.base import ToolCall, ToolSpec
 from environments.words import words
 

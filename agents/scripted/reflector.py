@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from agents.evidence import executed, failed_turn, failure_context, what_happened
 from agents.roles import RoleRefused
-from agents.scripted.words import about, remedies
+from agents.words import about, remedies
 from environments.base import Environment, MalformedCall, ToolCall, ToolSpec
 from environments.verification.turn_comparison import Played, TurnComparison
 from memory.jsonl import derive_seed

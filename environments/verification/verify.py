@@ -95,10 +95,9 @@ class Refusal(StrEnum):
     a value appears neither in the turns, nor in earlier observations, nor in the docs. ``unasked_call``: a user turn
     does not ask for a call, and no later call needs it.
 
-    ``verify`` never returns the last four. ``agent``: the agent that carried out the draft neither completed it nor
+    ``verify`` never returns the last three. ``agent``: the agent that carried out the draft neither completed it nor
     earned a positive reward. ``not_validated``: no run of that agent was evaluated, because its model did not answer.
-    ``solver``: a model that tried an accepted draft solved it too rarely or too often for the gate in the settings, or
-    did not answer (``graph.nodes.verify``). ``over_quota``: the draft was accepted, and the iteration admits no more
+    ``over_quota``: the draft was accepted, and the iteration admits no more
     (``tasks.admissions``).
     """
 
@@ -123,7 +122,6 @@ class Refusal(StrEnum):
     UNASKED_CALL = "unasked_call"
     AGENT = "agent"
     NOT_VALIDATED = "not_validated"
-    SOLVER = "solver"
     OVER_QUOTA = "over_quota"
 
 

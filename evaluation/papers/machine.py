@@ -111,9 +111,10 @@ def _of_roles(trees: Iterable[Tree], machine: Machine) -> Iterator[str]:
     unplaced: dict[str, None] = {}
     for tree in trees:
         roles = value_of(tree, "roles", {})
-        for name, role in roles.items() if isinstance(roles, Mapping) else ():
-            if not isinstance(role, Mapping) or role.get("kind") != "chat":
+        for name, own in roles.items() if isinstance(roles, Mapping) else ():
+            if not isinstance(own, Mapping) or own.get("kind") != "chat":
                 continue
+            role = {**(roles.get("chat") or {}), **own}
             named = f"roles.{name} ({role.get('model') or 'a chat model'})"
             key: str | None = KEY_VARIABLE
             if (url := role.get("base_url")) is not None:

@@ -229,7 +229,7 @@ def _provenance(content: RunContent) -> str:
     records = content.records()
     made = {"seed": "unguided exploration", "given": "a file of the user's", "official": "the benchmark's own"}
     first = OFFICIAL if settings.tasks.initial == OFFICIAL else "given" if settings.tasks.initial else "seed"
-    chat = settings.roles.chat()
+    chat = settings.roles.by_chat()
     roles = ", ".join(f"{name}: {model_of(role, name)}" for name, role in chat.items()) or "none (rules)"
     rows = [
         ("environment", settings.environment.name),
@@ -308,7 +308,7 @@ def _licences(content: RunContent, licence: str | None) -> str:
         words.append(f"Whoever exported this publishes it under {licence}.")
     elif own is None:
         words.append("The environment states no licence, and none was given: ask who made it before you use this.")
-    chat = content.settings.roles.chat()
+    chat = content.settings.roles.by_chat()
     if chat:
         models = ", ".join(sorted({model_of(role, name) for name, role in chat.items()}))
         words.append(f"Texts of tasks and contexts were written by {models}, whose terms of use apply to them.")
@@ -316,7 +316,7 @@ def _licences(content: RunContent, licence: str | None) -> str:
 
 
 def _limits(content: RunContent) -> str:
-    scripted = not content.settings.roles.chat()
+    scripted = not content.settings.roles.by_chat()
     words = [
         "Tasks are as narrow as the environment's start states and tools.",
         "User messages are made by templates, which people do not write like." if scripted else "",

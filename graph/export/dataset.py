@@ -65,7 +65,6 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
         "draft": "string",
         "difficulty": "string",
         "verdict": "string",
-        "solved": "float64",
         "nearest_held_out_text": "float64",
         "nearest_held_out_calls": "float64",
         "rollouts": "int64",
@@ -152,7 +151,6 @@ def _lineage(chain: Chain, task: Task) -> Row:
         "draft": outcome.draft.id,
         "difficulty": None if outcome.draft.difficulty is None else str(outcome.draft.difficulty),
         "verdict": None if verification is None else "accepted" if verification.accepted else str(verification.reason),
-        "solved": None if verification is None else verification.solved,
         "nearest_held_out_text": None if nearest is None else nearest.text,
         "nearest_held_out_calls": None if nearest is None else nearest.calls,
     }

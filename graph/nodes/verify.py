@@ -8,8 +8,7 @@ from pathlib import Path
 
 from langgraph.runtime import Runtime
 
-from agents.roles import RoleRefused, Solved, Solver, Validator
-from agents.settings import RolesSettings
+from agents.roles import RoleRefused, Validator
 from environments.base import Environment
 from environments.verification.verify import Refusal, can_train
 from environments.verification.verify import verify as verify_draft
@@ -27,10 +26,9 @@ async def verify(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpd
     """Accept or refuse each proposed task, with the reason: a reference that replays, and needs every call.
 
     Reads the branch's drafts.jsonl and interactions.jsonl and the stage's known.json, writes its verdicts.jsonl.
-    ``verification.mode`` says who verifies: replays, an agent that carries out each draft, or both. Where there is a
-    solver, it then tries the accepted drafts, except D_0's. A draft that equals one of another branch is not seen here:
-    ``update`` resolves those, in order of id. With verification off, an iteration's drafts are only checked for whether
-    an agent can be trained on them; D_0's are verified all the same.
+    ``verification.mode`` says who verifies: replays, an agent that carries out each draft, or both. A draft that equals
+    one of another branch is not seen here: ``update`` resolves those, in order of id. With verification off, an
+    iteration's drafts are only checked for whether an agent can be trained on them; D_0's are verified all the same.
     """
     services = runtime.context
     stage = services.run.stage(state.stage)
@@ -50,13 +48,6 @@ async def verify(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpd
             for draft, verification in zip(drafts, verifications, strict=True)
         )
         verifications = await asyncio.gather(*run)
-    if roles.solver is not None and iteration is not None:
-        settings = services.settings.roles
-        tried = (
-            with_solver(roles.solver, draft, verification, services.environment, iteration, settings)
-            for draft, verification in zip(drafts, verifications, strict=True)
-        )
-        verifications = await asyncio.gather(*tried)
     await asyncio.to_thread(write_jsonl, branch.verdicts, verifications)
     services.breaker.succeeded()
     done = services.tally.add(state.stage, "verify", state.context_id)
@@ -154,45 +145,3 @@ def _refused(verification: DraftVerification, reason: Refusal, detail: str) -> D
     if not verification.accepted:
         return verification
     return verification.model_copy(update={"accepted": False, "reason": reason.value, "detail": detail})
-
-
-async def with_solver(
-    solver: Solver,
-    draft: Draft,
-    verification: DraftVerification,
-    environment: Environment,
-    iteration: int,
-    settings: RolesSettings,
-) -> DraftVerification:
-    """Return the verification result with the solver's success rate on the draft, which may refuse it (ours).
-
-    A refused draft is not tried. A solver that cannot be asked (no usable reply, a spent budget) leaves no rate and its
-    reason in ``detail``; the draft is then refused where a gate is set, and stays accepted where the rate is only
-    recorded.
-    """
-    if not verification.accepted:
-        return verification
-    try:
-        solved = await solver.solve(draft, environment, iteration)
-    except RoleRefused as refusal:
-        return _unsolved(verification, f"No attempt of the solver could be evaluated: {refusal}", settings)
-    return _gated(verification, solved, settings)
-
-
-def _unsolved(verification: DraftVerification, detail: str, settings: RolesSettings) -> DraftVerification:
-    gated = settings.solver_min is not None or settings.solver_max is not None
-    change = {"accepted": False, "reason": Refusal.SOLVER.value} if gated else {}
-    return verification.model_copy(update={"detail": detail, **change})
-
-
-def _gated(verification: DraftVerification, solved: Solved, settings: RolesSettings) -> DraftVerification:
-    updated = verification.model_copy(update={"solved": solved.rate, "attempts": solved.attempts})
-    key = None
-    if settings.solver_min is not None and solved.rate < settings.solver_min:
-        key, word, bound = "solver_min", "below", settings.solver_min
-    elif settings.solver_max is not None and solved.rate > settings.solver_max:
-        key, word, bound = "solver_max", "above", settings.solver_max
-    if key is None:
-        return updated
-    detail = f"Its success rate over {solved.attempts} attempts is {solved.rate:.2f}, {word} roles.{key} ({bound:g})."
-    return updated.model_copy(update={"accepted": False, "reason": Refusal.SOLVER.value, "detail": detail})

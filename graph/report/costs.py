@@ -18,7 +18,6 @@ STAGES = {
     "reflector": "reflect",
     "explorer": "explore",
     "abstractor": "abstract",
-    "solver": "solve",
     "validator": "validate",
 }
 
@@ -33,7 +32,6 @@ class StageCost(Record):
 
     requests: int = 0
     refused: int = 0
-    cached: int = 0
     calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -42,9 +40,8 @@ class StageCost(Record):
 
     def words(self) -> str:
         """Return one line of a table."""
-        counts = {"without a usable reply": self.refused, "cached": self.cached}
-        asides = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-        parts = [f"{self.requests} requests" + (f" ({asides})" if asides else ""), f"{self.calls} calls"]
+        aside = f" ({self.refused} without a usable reply)" if self.refused else ""
+        parts = [f"{self.requests} requests{aside}", f"{self.calls} calls"]
         parts += [f"{self.prompt_tokens} + {self.completion_tokens} tokens", f"{self.seconds:.1f} s"]
         return ", ".join([*parts, *_money(self.money)])
 
@@ -67,7 +64,7 @@ class Cost(Record):
     Model calls, their tokens and money are those of chat roles. ``environment_calls`` are those of rollouts, off-policy
     demonstrations and exploration (not of verification and evaluation). ``sampled_tokens`` are those of rollouts,
     ``supervised_tokens`` those that the expert step learnt from, each time that it did. ``stages`` splits the chat
-    roles' cost: seed (D_0, in the first iteration), reflect, explore, abstract, solve, validate. ``per_admitted`` is
+    roles' cost: seed (D_0, in the first iteration), reflect, explore, abstract, validate. ``per_admitted`` is
     None where no task was admitted or no model asked.
     """
 
@@ -132,7 +129,6 @@ def _sum(requests: Sequence[Request]) -> StageCost:
     return StageCost(
         requests=len(requests),
         refused=sum(request.outcome != "answered" for request in requests),
-        cached=sum(request.cached for request in requests),
         calls=sum(one.calls for one in measured),
         prompt_tokens=sum(one.prompt_tokens for one in measured),
         completion_tokens=sum(one.completion_tokens for one in measured),

@@ -62,7 +62,6 @@ REASONS = {
     "unasked_call": "a user turn of it does not ask for a call, and no later call needs it",
     "agent": "an agent that carried it out neither completed it nor earned a reward",
     "not_validated": "the agent that carries it out could not be evaluated",
-    "solver": "the solver solves it too rarely or too often",
     "over_quota": "the iteration admits no more",
 }
 """The meaning of the reasons of a refused draft; ``environments.verification.verify.Refusal`` defines them."""
@@ -190,12 +189,7 @@ def verification_words(verification: DraftVerification | None, width: int = WIDT
     if verification is None:
         return "not verified"
     if verification.accepted:
-        tried = (
-            ""
-            if verification.solved is None
-            else f", the solver solves {verification.solved:.0%} of {verification.attempts}"
-        )
-        return f"accepted{tried}"
+        return "accepted"
     reason = verification.reason or "refused"
     return one_line(f"refused, {reason}: {verification.detail or REASONS.get(reason, '')}".rstrip(": "), width)
 

@@ -145,13 +145,12 @@ def _requests(settings: RunSettings, rates: RunRates, rollouts: int) -> int:
 
     def each(reflects: bool) -> int:
         return requests_per_context(
-            roles.chat().keys(),
+            roles.by_chat().keys(),
             reflects=reflects,
             rounds=limits.rounds,
             steps=limits.steps,
             drafts=limits.drafts_per_context,
             validator_steps=roles.validator_actions if validates else 0,
-            solver_steps=roles.solver_attempts * roles.solver_actions,
         )
 
     contexts = rates.contexts
@@ -166,7 +165,7 @@ def _money(
     settings: RunSettings, rates: RunRates, hours: float | None, prompt: float | None, completion: float | None
 ) -> float | None:
     """Return the price; None where an amount or a price that it needs is not known. Of several roles, the dearest."""
-    chat = settings.roles.chat().values()
+    chat = settings.roles.by_chat().values()
     terms: list[tuple[float | None, float | None, float]] = [(hours, rates.price_per_hour, 1.0)]
     if chat:
         terms.append((prompt, _dearest(role.price_prompt for role in chat), 1e6))

@@ -273,7 +273,7 @@ def _score_change(folder: IterationDirectory, settings: RunSettings) -> ScoreCha
 
 
 def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tuple[str, ...]:
-    chat = settings.roles.chat()
+    chat = settings.roles.by_chat()
     # A baseline's contexts are made without a reflector.
     asked = ("reflector",) if settings.signals.contexts == "signals" else ()
     scripted = [name for name in (*asked, "explorer", "abstractor") if name not in chat]

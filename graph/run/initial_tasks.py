@@ -159,7 +159,7 @@ async def make_seeds(services: RunServices, count: int, stage: Stage) -> Seeds:
     await asyncio.to_thread(_begin_again, services.run.seed)
     graph = seed_graph().compile()
     roles = services.settings.roles
-    asks = not roles.chat().keys().isdisjoint(("explorer", "abstractor", "validator"))
+    asks = not roles.by_chat().keys().isdisjoint(("explorer", "abstractor", "validator"))
     drafts = unguided_exploration(roles, benchmark).drafts_per_context if asks else None
     at_once = await branches_at_once(services, roles.concurrency if asks else BRANCHES_AT_ONCE)
     seeds = Seeds()

@@ -20,9 +20,10 @@ from agents.spending import AFTER_SUCCESS, Breaker
     ],
 )
 def test_failures_of_one_kind_in_a_row_stop_work_and_a_success_makes_it_more_patient(
-    course: str, stops_at: int | None
+    monkeypatch: pytest.MonkeyPatch, course: str, stops_at: int | None
 ) -> None:
-    breaker = Breaker(3)
+    monkeypatch.setattr("agents.spending.FAILURES_IN_A_ROW", 3)
+    breaker = Breaker()
     for place, letter in enumerate(course, start=1):
         if letter == "s":
             breaker.succeeded()

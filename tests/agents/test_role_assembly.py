@@ -83,7 +83,7 @@ def test_the_unguided_baseline_takes_the_start_states_in_turn_across_iterations(
     assert baseline_contexts((), 100, 0, UNGUIDED_EXPLORATION) == ()
 
 
-@pytest.mark.parametrize("role", ["reflector", "explorer", "abstractor", "solver"])
+@pytest.mark.parametrize("role", ["reflector", "explorer", "abstractor", "validator"])
 def test_a_chat_role_without_a_key_is_an_input_error(monkeypatch, role: str) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(InputError, match=rf"roles\.{role}\.kind is chat.*OPENAI_API_KEY"):
@@ -93,7 +93,7 @@ def test_a_chat_role_without_a_key_is_an_input_error(monkeypatch, role: str) -> 
 def test_a_chat_role_without_a_model_is_an_input_error(monkeypatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "made-up")
     monkeypatch.delenv("COEVOLVE_CHAT_MODEL", raising=False)
-    with pytest.raises(InputError, match=r"roles\.explorer\.model.*COEVOLVE_EXPLORER_MODEL"):
+    with pytest.raises(InputError, match=r"roles\.chat\.model.*COEVOLVE_EXPLORER_MODEL"):
         build(RolesSettings(explorer=RoleSettings(kind="chat")))
     monkeypatch.setenv("COEVOLVE_CHAT_MODEL", "of-the-environment")
     assert build(RolesSettings(explorer=RoleSettings(kind="chat"))).explorer is not None
@@ -101,12 +101,12 @@ def test_a_chat_role_without_a_model_is_an_input_error(monkeypatch) -> None:
 
 def test_chat_roles_are_opened_without_a_request(monkeypatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "made-up")
-    roles = build(RolesSettings(reflector=CHAT, explorer=CHAT, abstractor=CHAT, solver=CHAT))
+    roles = build(RolesSettings(reflector=CHAT, explorer=CHAT, abstractor=CHAT, validator=CHAT))
     assert type(roles.reflector).__name__ == "ChatReflector"
     assert type(roles.explorer).__name__ == "ChatExplorer"
     assert type(roles.abstractor).__name__ == "ChatAbstractor"
-    assert type(roles.solver).__name__ == "ChatSolver"
-    assert build(RolesSettings(reflector=CHAT)).solver is None
+    assert type(roles.validator).__name__ == "ChatValidator"
+    assert build(RolesSettings(reflector=CHAT)).validator is None
 
 
 def test_roles_keep_their_protocols() -> None:
@@ -133,11 +133,8 @@ def test_scripted_assembly_imports_no_chat_library() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"solver_attempts": 2}, "'solver_attempts' is for solver, solver: null would"),
-        ({"solver_min": 0.2}, "'solver_min' is for solver"),
-        ({"solver": RoleSettings()}, "kind must be chat"),
-        ({"solver": CHAT, "solver_min": 0.6, "solver_max": 0.5}, "no draft could pass"),
-        ({"exploration": {"max_turns": 3}}, "'exploration.max_turns' is for abstractor.kind: chat"),
+        ({"validator_actions": 2}, "'validator_actions' is for validator, validator: null would"),
+        ({"validator": RoleSettings()}, "kind must be chat"),
     ],
 )
 def test_options_that_nobody_would_read_are_errors(given: dict, told: str) -> None:

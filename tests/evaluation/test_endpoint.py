@@ -19,7 +19,7 @@ from support.served_policy import Script, message, player, script_of
 from agents.chat.endpoint import resolve
 from agents.chat.replies import LONGEST_REPLY
 from agents.chat.tool_calling import ChatReply, ToolCallingModel, WrittenCall
-from agents.settings import BudgetSettings, RoleSettings
+from agents.settings import BudgetSettings, ChatSettings
 from agents.spending import Ledger, RepeatedFailure, read_requests
 from environments.base import (
     Action,
@@ -75,7 +75,7 @@ def scripts(items: Sequence[Item]) -> dict[str, Script]:
 
 def evaluate(server: FaultyServer, *options: str) -> subprocess.CompletedProcess[str]:
     # One episode at a time, so that what is sent until a stop is known.
-    fixed = ("--model", "openai:some-model", "--base-url", server.url, "--retry-pause", "0.01", "--batch", "1")
+    fixed = ("--model", "openai:some-model", "--base-url", server.url, "--batch", "1")
     return run_here("evaluation.run", *fixed, *options)
 
 
@@ -197,11 +197,11 @@ async def outcomes_of(
     **changes: Any,
 ) -> list[TaskOutcome]:
     found: dict[str, TaskOutcome] = {}
-    fields = {"timeout": 10.0, "retry_pause": 0.0, "max_retries": 1} | changes
+    fields = {"timeout": 10.0, "max_retries": 1} | changes
     with FaultyServer(answer) as server:
-        settings = RoleSettings(kind="chat", model="m", base_url=server.url, **fields)
+        settings = ChatSettings(model="m", base_url=server.url, **fields)
         endpoint = resolve(settings, "policy", commanded=True)
-        model = ToolCallingModel(endpoint, settings, Ledger(None, BudgetSettings()), 4, 3)
+        model = ToolCallingModel(endpoint, settings, Ledger(None, BudgetSettings()), 4)
         opened = environment or BFCLEnvironment()
         await attempt_served(items, model, opened, limits, lambda one: found.setdefault(one.task_id, one) and None)
     return [found[item.task.id] for item in items]
@@ -325,9 +325,9 @@ async def test_equal_failures_stop_the_evaluation_early(items: tuple[Item, ...])
         sent.append(request)
         return Raw(400, {"error": {"message": '"auto" tool choice requires --enable-auto-tool-choice'}})
 
-    with pytest.raises(RepeatedFailure, match=r"3 requests in a row.*enable-auto-tool-choice.*--base-url"):
+    with pytest.raises(RepeatedFailure, match=r"5 requests in a row.*enable-auto-tool-choice.*--base-url"):
         await outcomes_of(refuse, items)
-    assert len(sent) <= LIMITS.batch + 2, "each of the two failures before the last may have let another episode begin"
+    assert len(sent) <= LIMITS.batch + 4, "each of the four failures before the last may have let another episode begin"
 
 
 def test_a_spent_budget_is_gone_on_with_and_nothing_is_paid_twice(items: tuple[Item, ...], tmp_path: Path) -> None:

@@ -114,7 +114,8 @@ def test_branches_that_only_fail_stop_the_run_with_the_last_cause_until_it_is_go
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(graph.assembly, "build_roles", graph.assembly.build_roles)
-        run = make_run(tmp_path / "run", "roles.failures_in_a_row=3")
+        patched.setattr("agents.spending.FAILURES_IN_A_ROW", 3)
+        run = make_run(tmp_path / "run")
         install(run.iteration(0), dict.fromkeys(range(10), fault), tmp_path / "log")
         with pytest.raises(stopped, match=says):
             run_graph(run)
@@ -185,7 +186,7 @@ async def test_branches_of_an_environment_elsewhere_go_on_at_a_time(flying: int,
     class Elsewhere:
         in_flight = flying
 
-    roles = SimpleNamespace(chat=lambda: chat)
+    roles = SimpleNamespace(by_chat=lambda: chat)
     services = SimpleNamespace(environment=Elsewhere(), settings=SimpleNamespace(roles=roles))
     assert await branches_at_once(services, 4) == at_once
     if flying == 40:

@@ -109,7 +109,7 @@ def documentation() -> list[str]:
 def evolve(folder: Path, recipe: str, template: str, says: Table, server: FaultyServer, *options: str) -> Any:
     """Both iterations by the command; rounds of training are processes whose first prompts are written down."""
     policy = save_table_policy(folder / "policy", template, says, documentation())
-    chat = load_recipe(ROOT / recipe).roles.chat()
+    chat = load_recipe(ROOT / recipe).roles.by_chat()
     given = [*SMALL, f"policy.path={policy}", *options, *(f"roles.{role}.base_url={server.url}" for role in chat)]
     if not chat:
         given.remove("roles.concurrency=4")
@@ -365,7 +365,7 @@ def test_what_the_model_reflected_explored_and_drafted_is_recorded_and_verified(
 
 
 def test_every_request_is_paid_by_the_roles_key_and_counted_by_stage(made: SimpleNamespace) -> None:
-    if not made.settings.roles.chat():
+    if not made.settings.roles.by_chat():
         assert not made.requests
         assert not made.run.spending_path.exists()
         return

@@ -114,7 +114,6 @@ MISTAKES = [
         "roles.exploration.min_reference_calls (7) is above verification.max_calls (6): every draft would be refused",
     ),
     ("roles: {explorer: {temperature: 0.5}}", [], "roles.explorer: 'temperature' is for kind: chat"),
-    ("roles: {explorer: {kind: chat, timeout: 400}}", [], "roles.explorer: 'deadline' is shorter than 'timeout'"),
     ("roles: {budget: {calls: 5}}", [], "roles: 'budget' is for reflector.kind: chat or explorer.kind: chat or "),
     ("", ["foo"], "--set foo: write it as key=value"),
     ("", ["=1"], "--set =1: write it as key=value"),
@@ -217,9 +216,10 @@ MODES = {
     "coevolve-seal": [
         "tasks.evolved_share=0.5",
         "signals.contexts_per_iteration=32",
-        "roles.reflector={kind: chat, model: qwen3-max}",
-        "roles.explorer={kind: chat, model: qwen3-max}",
-        "roles.abstractor={kind: chat, model: qwen3-max}",
+        "roles.chat.model=qwen3-max",
+        "roles.reflector.kind=chat",
+        "roles.explorer.kind=chat",
+        "roles.abstractor.kind=chat",
         "roles.exploration={rounds: 3, steps: 10, max_reference_calls: 6}",
     ],
 }

@@ -34,7 +34,7 @@ def answer(schema: str, prompt: str) -> Arguments:
         "Reflection": _reflection,
         "NextCall": _next_call,
         "ProposedTasks": _proposed_tasks,
-        "NextAction": _next_action,
+        "NextAction": _carried_out,
         "RunJudgement": _judgement,
     }
     return roles[schema](prompt)
@@ -155,26 +155,6 @@ def _judgement(prompt: str) -> Arguments:
     return {"reason": "The calls were made." if "<action>" in did else "No call.", "success": "<action>" in did}
 
 
-def _next_action(prompt: str) -> Arguments:
-    """Does what the last user turn asks for; every fourth attempt of a solver gives up at once."""
-    if "The solution of this turn:" in prompt:
-        return _carried_out(prompt)
-    turns = prompt.split("<user>")[1:]
-    said, done = turns[-1], turns[-1].count("<action>")
-    attempt = re.search(r"This is attempt (\d+);", prompt)
-    assert attempt is not None
-    if done or int(attempt.group(1)) % 4 == 0:
-        return {"tool": "", "arguments": {}}
-    fuel, box, note = FUEL.search(said), BOX.search(said), NOTE.search(said)
-    if fuel:
-        return {"tool": "fillFuelTank", "arguments": {"fuelAmount": float(fuel.group(1))}}
-    if note:
-        return {"tool": "touch", "arguments": {"file_name": note.group(1)}}
-    if box:
-        return {"tool": "mkdir", "arguments": {"dir_name": box.group(1)}}
-    return {"tool": "lockDoors", "arguments": {"unlock": False, "door": DOORS}}
-
-
 def reply(request: ChatRequest) -> Answer:
     """The table's reply; of the reflections one is refused and one is prose until the repair turn."""
     if request.schema == "Reflection":
@@ -189,5 +169,6 @@ def reply(request: ChatRequest) -> Answer:
 
 def settings_of(server: FaultyServer, roles: tuple[str, ...] = ROLES, **options: object) -> list[str]:
     """Overrides that make the roles chat roles at the server."""
-    chat = {"kind": "chat", "model": "table", "base_url": server.url, "retry_pause": 0.01, **options}
-    return [f"roles.{role}={json.dumps(chat)}" for role in roles] + ["roles.exploration.drafts_per_context=3"]
+    chat = {"model": "table", "base_url": server.url, **options}
+    kinds = [f"roles.{role}={{kind: chat}}" for role in roles]
+    return [f"roles.chat={json.dumps(chat)}", *kinds, "roles.exploration.drafts_per_context=3"]

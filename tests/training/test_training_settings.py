@@ -33,8 +33,9 @@ def test_the_papers_recipes_say_what_the_paper_states(path: Path) -> None:
     policy = recipe.policy
     assert (policy.path, policy.device, policy.dtype) == ("Qwen/Qwen3-4B-Instruct-2507", "cuda", "bfloat16")
     assert (policy.lora, policy.thinking) == (None, None), "that release has no thinking to turn off"
-    roles = (recipe.roles.reflector, recipe.roles.explorer, recipe.roles.abstractor)
-    assert {(role.kind, role.model, role.base_url is None) for role in roles} == {("chat", "qwen3-max", False)}
+    roles = recipe.roles.by_chat()
+    assert list(roles) == ["reflector", "explorer", "abstractor"]
+    assert {(role.model, role.base_url is None) for role in roles.values()} == {("qwen3-max", False)}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes" / "seal-bfcl").glob("*.yaml")), ids=lambda path: path.stem)

@@ -16,8 +16,8 @@ from agents.scripted.appworld.arguments import chosen_parameters, draw_value
 from agents.scripted.appworld.session import ACTIVE_TASK, COMPLETE, PROFILE, is_about_accounts
 from agents.scripted.appworld.sightings import AnswerValue, sightings
 from agents.scripted.knowledge import Aims
-from agents.scripted.words import name_words, overlap
 from agents.settings import ExplorationSettings
+from agents.words import name_words, overlap
 from environments.appworld.worlds import PYTHON
 from environments.base import Environment, Observation, ToolCall, ToolSpec
 from memory.jsonl import derive_seed

@@ -407,7 +407,7 @@ def _spending(run: RunDirectory) -> list[Json]:
     found: dict[tuple[int | None, str, str], Counter[str]] = defaultdict(Counter)
     for one in read_requests(run.spending_path):
         counts = found[one.iteration, one.role, one.model]
-        counts.update({"requests": 1, one.outcome: 1, "cached": int(one.cached), "calls": one.measured.calls})
+        counts.update({"requests": 1, one.outcome: 1, "calls": one.measured.calls})
         counts["prompt"] += one.measured.prompt_tokens
         counts["completion"] += one.measured.completion_tokens
         counts["micro"] += round(one.measured.money * 1e6)

@@ -277,7 +277,6 @@ function draftsCard(chain, current) {
               : ["Refused, ", $.b(spoken(draft.reason || "")), draft.meaning ? `: ${draft.meaning}.` : "."],
         ),
         draft.detail ? $.p(draft.detail) : null,
-        draft.solved ? $.p(`A solver solves ${percent(draft.solved[0])} of ${draft.solved[1]} attempts.`) : null,
         draft.agent
           ? $.p(
               `An agent carried it out: ${draft.agent.accepted ? "accepted" : "not accepted"}, ${plural(draft.agent.actions, "action")}. ${draft.agent.detail}`,

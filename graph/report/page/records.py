@@ -192,9 +192,6 @@ def _draft(outcome: Drafted) -> Json:
         "reason": reason,
         "meaning": REASONS.get(reason or "", ""),
         "detail": "" if verification is None else cut(verification.detail),
-        "solved": None
-        if verification is None or verification.solved is None
-        else [verification.solved, verification.attempts],
         "agent": None
         if verification is None or verification.agent is None
         else verification.agent.model_dump(mode="json"),

@@ -15,8 +15,9 @@ from support.faulty_server import KEY
 
 from agents.chat.endpoint import Endpoint
 from agents.chat.model import open_model
+from agents.chat.sending import attempt
 from agents.chat.structured import StructuredModel
-from agents.settings import BudgetSettings, RoleSettings, RolesSettings
+from agents.settings import BudgetSettings, RoleSettings
 from agents.spending import Ledger
 
 
@@ -37,13 +38,15 @@ class TableModel(BaseChatModel):
         raise AssertionError("the roles ask asynchronously")
 
     async def _agenerate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
-        self.sent.append(messages)
-        reply = self.replies.pop(0)
-        while isinstance(reply, float):
-            await asyncio.sleep(reply)
+        async with attempt() as ended:
+            self.sent.append(messages)
             reply = self.replies.pop(0)
-        if isinstance(reply, BaseException):
-            raise reply
+            if isinstance(reply, float):
+                await asyncio.sleep(reply)
+            if isinstance(reply, BaseException):
+                raise reply
+            usage = reply.usage_metadata
+            ended(None if usage is None else (usage["input_tokens"], usage["output_tokens"]))
         return ChatResult(generations=[ChatGeneration(message=reply)])
 
     def prompts(self) -> str:
@@ -60,6 +63,12 @@ def reply(schema: str, **arguments: Any) -> AIMessage:
     )
 
 
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch) -> None:
+    """Let openai's client send again at once; what a Retry-After asks for is waited all the same."""
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.0)
+
+
 @pytest.fixture
 def ledger(tmp_path) -> Ledger:
     """A ledger without budgets, in spending.jsonl."""
@@ -68,11 +77,11 @@ def ledger(tmp_path) -> Ledger:
 
 @pytest.fixture
 def table(ledger):
-    """``table(*replies)``: the fake model and the asking side, which tries twice more at once."""
+    """``table(*replies)``: the fake model and the asking side."""
 
     def make(*replies: Any, ledger: Ledger = ledger, **changes: Any) -> tuple[TableModel, StructuredModel]:
         model = TableModel(replies=list(replies), sent=[])
-        fields = {"timeout": 30.0, "max_retries": 2, "retry_pause": 0.0, "structured": "tool_call"}
+        fields = {"timeout": 30.0, "structured": "tool_call"}
         settings = RoleSettings.model_validate({"kind": "chat", "model": "table", **fields, **changes})
         endpoint = Endpoint("explorer", "table", "http://table", "OPENAI_API_KEY", SecretStr(KEY))
         return model, StructuredModel(model, endpoint, settings, ledger)
@@ -94,15 +103,13 @@ def connect(monkeypatch, ledger):
         server: Any,
         *,
         ledger: Ledger = ledger,
-        cache: str | None = None,
         concurrency: int = 16,
         bound: bool = True,
         **changes: Any,
     ) -> StructuredModel:
         monkeypatch.setenv("COEVOLVE_KEYS", f"{server.url}=OPENAI_API_KEY" if bound else "")
-        fields = {"model": "some-model", "base_url": server.url, "timeout": 10.0, "retry_pause": 0.01}
+        fields = {"model": "some-model", "base_url": server.url, "timeout": 10.0}
         settings = RoleSettings.model_validate({"kind": "chat", **fields, **changes})
-        roles = RolesSettings(explorer=settings, cache=cache, concurrency=concurrency)
-        return open_model(settings, "explorer", ledger, roles)
+        return open_model(settings, "explorer", ledger, concurrency)
 
     return make

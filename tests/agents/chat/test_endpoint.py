@@ -178,7 +178,7 @@ def test_a_destination_says_which_variable_goes_where() -> None:
 
 
 def test_no_model() -> None:
-    with pytest.raises(InputError, match=r"roles\.explorer\.model.*COEVOLVE_EXPLORER_MODEL or COEVOLVE_CHAT_MODEL"):
+    with pytest.raises(InputError, match=r"roles\.chat\.model.*COEVOLVE_EXPLORER_MODEL or COEVOLVE_CHAT_MODEL"):
         resolve(RoleSettings(kind="chat"), "explorer")
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from agents.chat.abstractor import ChatAbstractor, ProgramAbstractor
 from agents.chat.explorer import ChatExplorer
-from agents.chat.solver import ChatSolver
 from agents.chat.transcript import MAX_OBSERVATION, MAX_WHOLE, acting_tools, attempt_text, interactions_text
+from agents.chat.validator import ChatValidator
 from agents.roles import RoleRefused
 from agents.settings import ExplorationSettings
 from environments.appworld.benchmark import BENCHMARK
@@ -103,14 +103,14 @@ async def test_a_whole_chain_from_exploring_to_accepted_tasks(table, say, appwor
         assert result.accepted, result
 
 
-async def test_a_solver_acts_by_programs_and_reads_the_preface(table, say, appworld, context) -> None:
+async def test_a_validator_acts_by_programs_and_reads_the_preface(table, say, appworld, context) -> None:
     def acts(code: str):
         return say("NextAction", tool="python", arguments={"code": code})
 
     _, writer = table(say("ProposedPrograms", tasks=[NOTE]))
     (draft,) = await ProgramAbstractor(writer, SETTINGS, PYTHON, EVERYDAY).abstract(context, (), "")
     fake, model = table(acts(f"{SIGN_IN}print(token)"), acts(f"{CREATE}\n{COMPLETE}"), say("NextAction", tool=""))
-    assert (await ChatSolver(model, attempts=1, actions=3).solve(draft, appworld, 0)).rate == 1.0
+    assert (await ChatValidator(model, actions=3, judges=False).validate(draft, appworld, 0)).success
     assert "You work for Alma Arnold" in fake.sent[0][1].content
     assert f"<user>{NOTE['request']}</user>" in fake.sent[0][1].content
     assert f"<action>python:\n{CREATE}\n{COMPLETE}\n</action>" in fake.sent[2][1].content

@@ -95,7 +95,7 @@ def test_long_texts_are_cut_and_say_so() -> None:
     assert "(1000000 characters)" in shown
 
 
-@pytest.mark.parametrize("role", ["reflect", "explore", "abstract", "abstract_program", "solve", "validate", "judge"])
+@pytest.mark.parametrize("role", ["reflect", "explore", "abstract", "abstract_program", "validate", "judge"])
 def test_every_system_message_says_what_is_data(role: str) -> None:
     names = "preface tools signal trajectory outcome context history round rounds left interactions most longest turns"
     names += " scope exploration order shortest solution query expected kind last attempt counterpart"

@@ -16,9 +16,8 @@ from support.faulty_server import Answer, ChatRequest, FaultyServer, Raw, comple
 
 from agents.chat.abstractor import ProposedTasks
 from agents.chat.explorer import NextCall
-from agents.chat.playing import NextAction
 from agents.chat.reflector import Reflection
-from agents.chat.replies import Malformed, read_reply
+from agents.chat.replies import Malformed, NextAction, read_reply
 from agents.chat.validator import RunJudgement
 
 

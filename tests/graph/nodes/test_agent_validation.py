@@ -60,7 +60,7 @@ async def verifications(folder: Path, mode: Any, agent: Agent, **verification: A
         verification=VerificationSettings(mode=mode, **verification),
         roles=RolesSettings(validator=RoleSettings(kind="chat", model="m")),
     )
-    roles: Any = SimpleNamespace(solver=None, validator=agent)
+    roles: Any = SimpleNamespace(validator=agent)
     services = RunServices(
         run,
         settings,
@@ -69,7 +69,7 @@ async def verifications(folder: Path, mode: Any, agent: Agent, **verification: A
         roles,
         {fingerprint(HELD_OUT)},
         Ledger(None, settings.roles.budget),
-        Breaker(3),
+        Breaker(),
     )
     stage = run.iteration(0)
     write_json(stage.known, KnownTasks(fingerprints=()))

@@ -89,11 +89,11 @@ def run(tmp_path: Path) -> RunDirectory:
 def services(
     run: RunDirectory, held_out: Sequence[str] = (), signals: SignalSettings | None = None, **roles: Any
 ) -> Runtime[RunServices]:
-    given: Any = SimpleNamespace(solver=None, **roles)
+    given: Any = SimpleNamespace(**roles)
     settings = RunSettings(seed=5, signals=signals or SignalSettings())
     ledger = Ledger(None, settings.roles.budget)
     return Runtime(
-        context=RunServices(run, settings, ENVIRONMENT, given, given, frozenset(held_out), ledger, Breaker(3))
+        context=RunServices(run, settings, ENVIRONMENT, given, given, frozenset(held_out), ledger, Breaker())
     )
 
 

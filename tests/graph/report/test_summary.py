@@ -115,7 +115,7 @@ def test_a_finished_iteration_is_one_sentence(scored: RunDirectory) -> None:
 def request(role: str, iteration: int | None = 0, outcome: str = "answered", **measured: float) -> Request:
     paid = Measured(seconds=1.5, calls=2, prompt_tokens=100, completion_tokens=7)
     changed = paid.model_copy(update=measured)
-    return Request(role=role, subject="made", iteration=iteration, outcome=outcome, cached=False, measured=changed)
+    return Request(role=role, subject="made", iteration=iteration, outcome=outcome, measured=changed)
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def paid(scored: RunDirectory) -> Iterator[RunDirectory]:
             request("reflector", outcome="refused", money=0.25),
             request("explorer"),
             request("abstractor", outcome="failed", prompt_tokens=0, completion_tokens=0),
-            request("solver"),
+            request("validator"),
             request("explorer", iteration=1, prompt_tokens=99999),
         ],
     )
@@ -141,7 +141,7 @@ def test_costs_come_from_the_ledger_refused_requests_included(paid: RunDirectory
     summary = summary_of(paid)
     cost = summary.cost
     assert (cost.model_calls, cost.prompt_tokens, cost.completion_tokens, cost.money) == (12, 1400, 35, 0.75)
-    assert list(cost.stages) == ["seed", "reflect", "explore", "abstract", "solve"]
+    assert list(cost.stages) == ["seed", "reflect", "explore", "abstract", "validate"]
     assert cost.stages["reflect"] == StageCost(
         requests=2, refused=1, calls=4, prompt_tokens=200, completion_tokens=14, seconds=3.0, money=0.25
     )

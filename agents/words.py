@@ -1,6 +1,6 @@
 """Words of names, documentation and messages, so that rules can compare them without knowing any tool.
 
-All rules of this package that pick tools or values use shared words (``environments.words``).
+All scripted rules that pick tools or values use shared words (``environments.words``).
 
 ``remedies`` reads an error message: whether it blames an argument or asks for another call first, and of which tool. A
 message with the words of another tool's name asks for that tool ("All doors must be locked before starting the engine",
