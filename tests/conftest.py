@@ -30,9 +30,7 @@ hypothesis.settings.load_profile("suite")
 MAY_START_PROGRAMS = ("process", "appworld", "external", "browser")
 INSTALLATION = "installation"
 """The fixture that every test of AppWorld's engine asks for, most through another one."""
-SERVED = "environments/appworld/test_appworld_http.py"  # minutes of its own, and servers beside the engine
 ITS_ENGINE = (
-    SERVED,
     "environments/appworld/test_appworld_faults.py",
     "agents/chat/test_programs_in_appworld.py",
     "agents/scripted/appworld/test_appworld_roles.py",
@@ -43,7 +41,6 @@ ITS_ENGINE = (
 # Groups of files by their CPU time, the longest first, by one file of each: they decide when a parallel run ends.
 FIRST = (
     "environments/appworld/test_appworld_environment.py",
-    "environments/appworld/test_appworld_http.py",
     "training/grpo/test_run_round.py",
     "training/rollout/test_vllm_contract.py",
     "graph/test_kill_matrix.py",

@@ -5,9 +5,6 @@ which holds no solutions and no checks, and forks a process for every episode. A
 evaluates what episodes saved. Neither shares code objects with this process; ``client.AppWorldEngine`` starts and
 watches both.
 
-Running `appworld serve environment` servers can be used instead (``servers.AppWorldServers``), over HTTP and with less
-isolation than described below: that module lists the differences and the option that enables it.
-
 The kernel isolates an agent's code from the tasks' answers and from the rest of the machine (``sandbox``, and inside
 it ``engine/wall.py``). Both run under bubblewrap: read-only file systems with programs, the engine and one root, no
 network, no other process, never root. Each episode runs in namespaces of its own inside that, without a capability,

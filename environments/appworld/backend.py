@@ -1,4 +1,4 @@
-"""Define the interface of a backend that runs AppWorld worlds: the project's engine, or a user's servers."""
+"""Define the interface of what runs AppWorld worlds: the project's engine, and stand-ins of tests."""
 
 from __future__ import annotations
 

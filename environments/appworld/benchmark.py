@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from pydantic import Field, JsonValue, ValidationInfo, field_validator
+from pydantic import Field, JsonValue, field_validator
 
-from environments.addresses import base_urls
 from environments.appworld.environment import MAX_STEPS, NAME, AppWorldEnvironment
 from environments.appworld.evaluation_sets import (
     METRICS,
@@ -41,37 +40,17 @@ class AppWorldOptions(Options):
     max_steps: int = Field(
         MAX_STEPS, ge=1, le=10_000, description="actions in one user turn before it is cut off (official: 30)"
     )
-    servers: tuple[str, ...] | None = Field(
-        None,
-        min_length=1,
-        description="base URLs of `appworld serve environment` servers to play on, one episode per server, instead of "
-        "the project's own worker; they must serve the world that is installed here",
-    )
     trust_agent_code: bool | None = Field(
         None,
         validate_default=True,
-        description="true: agents' code may run without the kernel's sandbox: on a machine without bubblewrap, or on "
-        "servers, where it can reach the tasks' solutions and the user's files; it needs the environment variable "
+        description="true: agents' code may run without the kernel's sandbox: on a machine without bubblewrap, "
+        "where it can reach the tasks' solutions and the user's files; it needs the environment variable "
         f"{TRUST_VARIABLE}=1, because a recipe may come from anyone",
     )
 
-    @field_validator("servers")
-    @classmethod
-    def _reachable(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if value is None:
-            return None
-        once = "a server plays one episode at a time, name it once"
-        return base_urls(value, "a base URL of a server", "http://localhost:8000", once)
-
     @field_validator("trust_agent_code")
     @classmethod
-    def _said_of_servers(cls, value: bool | None, info: ValidationInfo) -> bool | None:
-        # Invalid servers are not in ``data``: that error is enough.
-        if info.data.get("servers") is not None and value is not True:
-            raise ValueError(
-                "servers run agents' code where it can read the tasks' solutions and their user's files: write true if "
-                "you trust that code, or remove environment.options.servers"
-            )
+    def _said_by_the_user(cls, value: bool | None) -> bool | None:
         if value and os.environ.get(TRUST_VARIABLE) != "1":
             raise ValueError(
                 "a recipe does not decide that agents' code is trusted: if you trust it, set the environment variable "
@@ -108,15 +87,11 @@ class AppWorld(Benchmark[AppWorldOptions]):
     )
 
     def open(self, options: AppWorldOptions) -> Environment:
-        """Open the environment, on servers where ``options`` names some.
+        """Open the environment.
 
         Raises InputError when AppWorld is not installed, or agents' code cannot be sandboxed and is not trusted.
         """
-        if options.servers is None:
-            return AppWorldEnvironment(options.max_steps, trust_agent_code=options.trust_agent_code is True)
-        from environments.appworld.servers import AppWorldServers
-
-        return AppWorldEnvironment(options.max_steps, AppWorldServers(options.servers))
+        return AppWorldEnvironment(options.max_steps, trust_agent_code=options.trust_agent_code is True)
 
     def adapt(
         self,

@@ -10,7 +10,6 @@ from environments.base import Environment, InputError
 from environments.registry import open_environment, open_named
 from environments.settings import EnvironmentSettings
 
-SERVERS = {"servers": ["http://127.0.0.1:9/"]}
 SHOP = """
 from environments.base import Environment, InputError
 from environments.example import depot
@@ -98,21 +97,6 @@ def test_appworld_is_opened_or_says_what_is_missing(monkeypatch, tmp_path):
     assert environment.name == "appworld"
 
 
-@pytest.mark.process
-@pytest.mark.appworld
-def test_appworld_servers_are_asked_for_and_told_when_they_are_not_there(monkeypatch):
-    monkeypatch.setenv("COEVOLVE_TRUST_AGENT_CODE", "1")
-    settings = EnvironmentSettings(name="appworld", options={**SERVERS, "trust_agent_code": True})
-    assert settings.options["servers"] == ["http://127.0.0.1:9"]  # nothing listens there
-    assert EnvironmentSettings.model_validate_json(settings.model_dump_json()) == settings
-    installed_appworld()
-    with pytest.raises(
-        InputError, match=r"^environment\.options\.servers: AppWorld's server http://127.0.0.1:9: "
-    ) as caught:
-        open_environment(settings)
-    assert "\n" not in str(caught.value)
-
-
 def test_an_own_environment_is_opened_with_its_options(shop):
     settings = EnvironmentSettings(name="environments.example:depot", options={"starts": 3})
     assert settings.is_own
@@ -126,17 +110,10 @@ def test_an_own_environment_is_opened_with_its_options(shop):
     ("given", "key", "says"),
     [
         ({"name": "webshop"}, ("name",), "write bfcl, appworld, or module:callable"),
-        (appworld(classes=["spotify"]), ("options",), "appworld would ignore it: choose from max_steps, servers"),
+        (appworld(classes=["spotify"]), ("options",), "appworld would ignore it: choose from max_steps, "),
         (appworld(world="made"), ("options",), "appworld would ignore it"),
         (appworld(max_steps=0), ("options", "max_steps"), "greater than or equal to 1"),
-        (appworld(servers=[]), ("options", "servers"), "at least 1 item"),
-        (appworld(servers=["localhost:8000"]), ("options", "servers"), "write it as http://localhost:8000"),
-        (appworld(servers=["http://a:1/world"]), ("options", "servers"), "is not a base URL of a server"),
-        (appworld(servers=["http://a:1", "http://a:1/"]), ("options", "servers"), "http://a:1 is named twice"),
-        (appworld(servers=["http://a:1"]), ("options", "trust_agent_code"), "write true if you trust that code"),
-        (appworld(**SERVERS, trust_agent_code=False), ("options", "trust_agent_code"), "write true if you trust"),
         (appworld(trust_agent_code=True), ("options", "trust_agent_code"), "set the environment variable COEVOLVE_TR"),
-        ({"options": {**SERVERS, "trust_agent_code": True}}, ("options",), "bfcl would ignore it"),
         ({"name": "my shop:open"}, ("name",), "module:callable"),
         ({"name": "shop:open:twice"}, ("name",), "module:callable"),
         ({"name": "../shop:open"}, ("name",), "module:callable"),
