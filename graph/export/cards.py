@@ -21,7 +21,6 @@ from graph.export.hub import REPOSITORY
 from graph.report.digest import REASONS, counts_words
 from graph.settings import RunSettings
 from memory.run import RunDirectory, read_json
-from memory.settings import OFFICIAL
 from memory.strict_yaml import dump_yaml
 from training.grpo.record import RoundRecord
 
@@ -135,18 +134,9 @@ def policy_card(
         *(["Its `adapter_config.json` names the base as a folder of the machine that trained it: write there where "
            "yours is."] if adapter and base is None else []),
         "## Training",
-        _table(("", ""), [
-            ("base", base or shown),
-            ("weights", "LoRA adapter; the base is not included" if adapter else "all"),
-            ("environment", settings.environment.name),
-            ("tasks of the last round", record.tasks),
-            ("steps", record.last_step),
-            ("rollouts per task", settings.training.rollouts_per_task),
-            ("sampled tokens of the last round", record.sampled_tokens),
-            ("success of the last round's rollouts", f"{record.success:.3f}"),
-            ("groups that carry a signal, last round", f"{record.mixed_groups:.1%}"),
-            ("seed", settings.seed),
-        ]),
+        f"In {settings.environment.name}, with seed {settings.seed}. The last round had {record.tasks} tasks; "
+        f"{record.success:.0%} of its rollouts succeeded."
+        f"{' The weights are a LoRA adapter without its base.' if adapter else ''}",
         "Settings that are not defaults:",
         _code(dump_yaml(stated)) if stated else "none",
         "## Evaluation",
@@ -187,8 +177,6 @@ def _provenance(content: RunContent) -> str:
     settings, origins = content.settings, Counter(task.origin for task in content.tasks)
     stated = stated_settings(settings)
     records = content.records()
-    made = {"seed": "unguided exploration", "given": "a file of the user's", "official": "the benchmark's own"}
-    first = OFFICIAL if settings.tasks.initial == OFFICIAL else "given" if settings.tasks.initial else "seed"
     chat = settings.roles.chat()
     roles = ", ".join(f"{name}: {model_of(role, name)}" for name, role in chat.items()) or "none (rules)"
     rows = [
@@ -198,9 +186,7 @@ def _provenance(content: RunContent) -> str:
         ("steps of GRPO", records[-1].last_step),
         ("initial policy", stated.get("policy.path", "the project's embedded one")),
         ("tasks by origin", counts_words(sorted(origins.items()))),
-        ("D_0", made[first]),
         ("chat models of the roles", roles),
-        ("signals by", f"definition {settings.signals.definition}"),
         ("exported with", f"coevolve {version('coevolve')}"),
     ]
     words = _table(("", ""), rows)

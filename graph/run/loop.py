@@ -118,7 +118,6 @@ async def end_iteration(run: Run, iteration: int) -> None:
 async def _evolve(run: Run, iteration: int) -> None:
     await evolve(run, iteration)
     write_json(run.directory.iteration(iteration).summary, summarise(run.directory, run.settings, iteration))
-    run.recorded()
 
 
 async def _evolve_beside_training(run: Run, iteration: int) -> None:
