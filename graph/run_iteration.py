@@ -126,6 +126,8 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], lines: TextIO | None) 
         summaries = []
         async for summary in iterate(run):
             summaries.append(summary)
+            if summary.iteration >= before:
+                trackers.send(summary.iteration)
             if lines is not None:
                 print(summary.model_dump_json(), file=lines, flush=True)
         return summaries
@@ -137,7 +139,7 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], lines: TextIO | None) 
         if longest != kept:
             directory.save_settings(longest)
         with follow_run(directory, settings, progress.say) as trackers:
-            work_of = Run(directory, settings, progress, interruption, resumed, trackers.wake)
+            work_of = Run(directory, settings, progress, interruption, resumed)
             return before, interruption.run(collect(work_of))
 
 

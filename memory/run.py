@@ -134,18 +134,11 @@ class RunDirectory(Folder):
         read_by=("training.grpo.round",),
         meaning="The policy's checkpoints, one `checkpoint-STEP/` each.",
     )
-    tracking_path = RunFile(
-        "tracking.json",
-        "graph.tracking.follow.TrackingRecord",
-        written_by=("graph.tracking.follow",),
-        read_by=("graph.tracking.follow",),
-        meaning="The run's id in experiment trackers, and the points sent to each; only with `training.report_to`.",
-    )
     trackers_path = RunFile(
         "trackers/",
         "files of trackers",
         written_by=("graph.tracking.follow",),
-        meaning="The files that trackers keep here: `tensorboard/`, and `wandb/` where it is offline.",
+        meaning="The run's `id` in trackers and their files: `tensorboard/`, and `wandb/` where it is offline.",
     )
     served_path = RunFile(
         "served/",
@@ -239,9 +232,9 @@ class RunDirectory(Folder):
 
     def _parts(self) -> tuple[Path, ...]:
         """Return the files and folders that only a run has, beside its settings and locks."""
-        files = (self.tasks_path, self.checkpoints_path, self.spending_path, self.served_path)
-        shown = (self.tracking_path, self.trackers_path)
-        return (*files, self.seed_path, self.iterations_path, self.policy_path, self.failures_path, *shown)
+        files = (self.tasks_path, self.checkpoints_path, self.spending_path)
+        folders = (self.seed_path, self.iterations_path, self.policy_path, self.failures_path)
+        return (*files, *folders, self.served_path, self.trackers_path)
 
     @classmethod
     def open(cls, root: Path) -> Self:

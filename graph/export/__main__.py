@@ -28,15 +28,6 @@ class Format(StrEnum):
 
     DATASET = "dataset"
     OPENAI = "openai"
-    ATIF = "atif"
-    INSPECT = "inspect"
-
-
-class ArgumentForm(StrEnum):
-    """How the arguments of calls are written in OpenAI messages."""
-
-    TEXT = "text"
-    OBJECTS = "objects"
 
 
 @app.command(cls=OneSentence)
@@ -44,7 +35,7 @@ def main(
     run: Annotated[Path, typer.Argument(help="a run's folder")],
     output: Annotated[Path, typer.Option(help="new folder to write")],
     form: Annotated[
-        Format, typer.Option("--format", help="dataset: a Hugging Face data set; the others: trajectories alone")
+        Format, typer.Option("--format", help="dataset: a Hugging Face data set; openai: JSON lines of conversations")
     ] = Format.DATASET,
     policy: Annotated[bool, typer.Option("--policy", help="the policy with a model card, instead of data")] = False,
     iteration: Annotated[
@@ -53,12 +44,6 @@ def main(
     successes: Annotated[
         bool, typer.Option("--successes", help="only trajectories that met the official rule")
     ] = False,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="trajectories of each iteration at most, spread over its steps")
-    ] = None,
-    arguments: Annotated[
-        ArgumentForm, typer.Option(help="with --format openai: JSON text, or objects as chat templates take them")
-    ] = ArgumentForm.TEXT,
     license_: Annotated[
         str | None,
         typer.Option("--license", help="identifier of the licence that you publish under, such as apache-2.0"),
@@ -76,7 +61,7 @@ def main(
     from graph.export.hub import HubFailure
 
     with exit_statuses(HubFailure):
-        given = _Given(output, form, policy, iteration, successes, limit, arguments, license_, push, public)
+        given = _Given(output, form, policy, iteration, successes, license_, push, public)
         given.check()
         for line in _export(run, given, title):
             print(line, flush=True)
@@ -91,8 +76,6 @@ class _Given:
     policy: bool
     iteration: int | None
     successes: bool
-    limit: int | None
-    arguments: ArgumentForm
     licence: str | None
     push: str | None
     public: bool
@@ -107,11 +90,6 @@ class _Given:
             (self.policy and self.form is not Format.DATASET, "--format is for data, --policy would ignore it"),
             (self.policy and self.successes, "--successes is for trajectories, --policy would ignore it"),
             (self.iteration is not None and not self.policy, "--iteration is for --policy, data are of all iterations"),
-            (self.limit is not None and (data or self.policy), "--limit is for --format openai, atif and inspect"),
-            (
-                self.arguments is not ArgumentForm.TEXT and (self.policy or self.form is not Format.OPENAI),
-                "--arguments is for --format openai",
-            ),
             (
                 self.licence is not None and not (data or self.policy),
                 "--license is for what has a card: a data set, or --policy",
@@ -164,14 +142,11 @@ def _policy(run: RunDirectory, settings: RunSettings, folder: Path, given: _Give
 def _data(run: RunDirectory, settings: RunSettings, folder: Path, given: _Given, title: str) -> str:
     from graph.export.cards import dataset_card
     from graph.export.content import RunContent
-    from graph.export.dataset import TASKS, TRAJECTORIES, write_tables
-    from graph.export.viewers import WRITERS
+    from graph.export.dataset import TASKS, TRAJECTORIES, write_conversations, write_tables
 
     content = RunContent(run, settings)
     if given.form is not Format.DATASET:
-        rollouts = content.trajectories(given.successes, given.limit)
-        number = WRITERS[given.form](content, folder, rollouts, given.arguments.value)
-        return f"{number} trajectories"
+        return f"{write_conversations(content, folder / 'conversations.jsonl', given.successes)} trajectories"
     if equal := content.contaminated():
         raise InputError(
             f"{run.tasks_path}: {len(equal)} tasks equal held-out ones, {equal[0]} first: a data set with them would "
@@ -180,7 +155,7 @@ def _data(run: RunDirectory, settings: RunSettings, folder: Path, given: _Given,
     tables = write_tables(content, folder, given.successes)
     card = dataset_card(content, tables, given.licence, title, given.successes)
     (folder / "README.md").write_text(card, encoding="utf-8")
-    return f"{tables[TASKS].rows} tasks and {tables[TRAJECTORIES].rows} trajectories with a card"
+    return f"{tables[TASKS]} tasks and {tables[TRAJECTORIES]} trajectories with a card"
 
 
 @contextmanager

@@ -5,30 +5,28 @@ Everything in them is read from the run's records; what the records do not say i
 
 from __future__ import annotations
 
-import platform
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+
+from huggingface_hub import CardData, DatasetCardData, EvalResult, ModelCardData
 
 from agents.chat.endpoint import model_of
 from environments.base import InputError
 from evaluation.outcomes import Score
 from graph.export.content import RunContent, stated_settings
-from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES, Column, Written
+from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES
 from graph.export.hub import REPOSITORY
 from graph.report.digest import REASONS, counts_words
 from graph.settings import RunSettings
 from memory.run import RunDirectory, read_json
-from memory.settings import OFFICIAL
 from memory.strict_yaml import dump_yaml
 from training.grpo.record import RoundRecord
 
 __all__ = ["check_licence", "dataset_card", "policy_card", "scores_of"]
 
 _LICENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}")
-_PACKAGES = ("coevolve", "trl", "transformers", "torch", "peft")
 _COLUMN_NOTES = {
     TASKS: "`reference` (calls, one list per user turn), `setup`, `initial_state`, `withheld` and "
     "`success_by_iteration` are JSON text. The columns from `parent_task` to `nearest_held_out_calls` are the task's "
@@ -48,7 +46,7 @@ def check_licence(name: str | None) -> None:
 
 
 def dataset_card(
-    content: RunContent, tables: Mapping[str, Written], licence: str | None, title: str, successes: bool
+    content: RunContent, tables: Mapping[str, int], licence: str | None, title: str, successes: bool
 ) -> str:
     """Return the README.md of a data set with these ``tables``.
 
@@ -57,30 +55,18 @@ def dataset_card(
     """
     own = content.benchmark.licence
     stated = licence or (None if own is None else own.spdx)
-    front: dict[str, Any] = {"pretty_name": title}
-    front |= {} if stated is None else {"license": stated}
-    front |= {
-        "language": ["en"],
-        "task_categories": ["text-generation"],
-        "tags": ["coevolve", "agent", "tool-use", "function-calling", "reinforcement-learning", "synthetic"],
-        "configs": [
-            {
-                "config_name": name,
-                "data_files": [{"split": "train", "path": f"{name}.parquet"}],
-                **({"default": True} if name == TASKS else {}),
-            }
-            for name in COLUMNS
-        ],
-        "dataset_info": [
-            {
-                "config_name": name,
-                "features": [_feature(key, column) for key, column in COLUMNS[name].items()],
-                # Without the bytes the library of data sets passes over the block, with a warning.
-                "splits": [{"name": "train", "num_bytes": tables[name].memory, "num_examples": tables[name].rows}],
-            }
-            for name in COLUMNS
-        ],
-    }
+    configs = [
+        {"config_name": name, "data_files": [{"split": "train", "path": f"{name}.parquet"}], "default": name == TASKS}
+        for name in COLUMNS
+    ]
+    front = DatasetCardData(
+        pretty_name=title,
+        license=stated,
+        language=["en"],
+        task_categories=["text-generation"],
+        tags=["coevolve", "agent", "tool-use", "function-calling", "reinforcement-learning", "synthetic"],
+        configs=configs,
+    )
     sections = [
         f"# {title}",
         "Tasks that an agent and its training data evolved together on, and the agent's rollouts, made by one run of "
@@ -88,20 +74,12 @@ def dataset_card(
         "agent is weak, each weakness is explored in the real environment and abstracted into drafts, and drafts that "
         "verification accepts are trained on in the next round.",
         "## Content",
-        _table(("config", "rows", "one row is"), [
-            (TASKS, tables[TASKS].rows, "a task of the run's task set"),
-            (
-                TRAJECTORIES,
-                tables[TRAJECTORIES].rows,
-                "a rollout that met the official rule" if successes else "a rollout",
-            ),
-        ]),
-        _loading(),
+        f"`{TASKS}` has {tables[TASKS]} tasks, `{TRAJECTORIES}` {tables[TRAJECTORIES]} rollouts"
+        f"{' that met the official rule' if successes else ''}: `datasets.load_dataset(PATH_OR_REPOSITORY, "
+        f'"{TASKS}", split="train")`.',
         *(f"**{name}.** {note}" for name, note in _COLUMN_NOTES.items()),
         "## Provenance",
         _provenance(content),
-        "## Signals of weakness",
-        _signals(content),
         "## Verification",
         _verification(content),
         "## Decontamination",
@@ -111,7 +89,7 @@ def dataset_card(
         "## Limits",
         _limits(content),
     ]  # fmt: skip
-    return f"---\n{dump_yaml(front)}---\n\n" + "\n\n".join(sections) + "\n"
+    return _card(front, sections)
 
 
 def policy_card(
@@ -131,17 +109,17 @@ def policy_card(
     path = settings.policy.path
     base = path if REPOSITORY.fullmatch(path) and not path.startswith((".", "recipes/")) else None
     scores = scores_of(run, record.iteration)
-    front: dict[str, Any] = {} if licence is None else {"license": licence}
-    front |= {} if base is None else {"base_model": base}
-    front |= {"base_model_relation": "adapter" if adapter else "finetune"} if base is not None else {}
-    front |= {
-        "library_name": "peft" if adapter else "transformers",
-        "pipeline_tag": "text-generation",
-        "language": ["en"],
-        "tags": ["coevolve", "grpo", "trl", "agent", "tool-use", *(["lora"] if adapter else [])],
-    }
-    if scores:
-        front["model-index"] = [{"name": title, "results": _model_index(settings, scores[-1][1])}]
+    front = ModelCardData(
+        model_name=title,
+        license=licence,
+        base_model=base,
+        base_model_relation=None if base is None else "adapter" if adapter else "finetune",
+        library_name="peft" if adapter else "transformers",
+        pipeline_tag="text-generation",
+        language=["en"],
+        tags=["coevolve", "grpo", "trl", "agent", "tool-use", *(["lora"] if adapter else [])],
+        eval_results=_eval_results(settings, scores[-1][1]) if scores else None,
+    )
     stated = stated_settings(settings)
     shown = stated.get("policy.path", "the project's embedded initial policy")
     sections = [
@@ -156,18 +134,9 @@ def policy_card(
         *(["Its `adapter_config.json` names the base as a folder of the machine that trained it: write there where "
            "yours is."] if adapter and base is None else []),
         "## Training",
-        _table(("", ""), [
-            ("base", base or shown),
-            ("weights", "LoRA adapter; the base is not included" if adapter else "all"),
-            ("environment", settings.environment.name),
-            ("tasks of the last round", record.tasks),
-            ("steps", record.last_step),
-            ("rollouts per task", settings.training.rollouts_per_task),
-            ("sampled tokens of the last round", record.sampled_tokens),
-            ("success of the last round's rollouts", f"{record.success:.3f}"),
-            ("groups that carry a signal, last round", f"{record.mixed_groups:.1%}"),
-            ("seed", settings.seed),
-        ]),
+        f"In {settings.environment.name}, with seed {settings.seed}. The last round had {record.tasks} tasks; "
+        f"{record.success:.0%} of its rollouts succeeded."
+        f"{' The weights are a LoRA adapter without its base.' if adapter else ''}",
         "Settings that are not defaults:",
         _code(dump_yaml(stated)) if stated else "none",
         "## Evaluation",
@@ -176,9 +145,9 @@ def policy_card(
         "Scores are those of one seed, of greedy attempts at the evaluation set named above, and of nothing else. The "
         "policy was rewarded for success at generated tasks alone: it was not trained to refuse, to be safe or to "
         "talk. Tools that it calls can do harm in environments that are not simulated.",
-        f"Exported with {_versions()}.",
+        f"Exported with coevolve {version('coevolve')}.",
     ]  # fmt: skip
-    return f"---\n{dump_yaml(front)}---\n\n" + "\n\n".join(sections) + "\n"
+    return _card(front, sections)
 
 
 def scores_of(run: RunDirectory, last: int) -> list[tuple[str, Score]]:
@@ -194,41 +163,20 @@ def scores_of(run: RunDirectory, last: int) -> list[tuple[str, Score]]:
     return found
 
 
-def _loading() -> str:
-    return _code(
-        'from datasets import load_dataset\n\ntasks = load_dataset("path/or/repository", "tasks", split="train")\n'
-        'rollouts = load_dataset("path/or/repository", "trajectories", split="train")\n',
-        "python",
-    )
-
-
 def _policy_loading(settings: RunSettings, adapter: bool, compact: bool) -> str:
     if compact:
         scored = settings.evaluation.set
         what = "--tasks FILE" if scored is None else f"--evaluation-set {scored}"
         command = f"coevolve evaluate --environment {settings.environment.name} {what} --model path/of/this/folder"
         return "With the project installed:\n\n" + _code(command, "sh")
-    if adapter:
-        return _code(
-            "from peft import AutoPeftModelForCausalLM\nfrom transformers import AutoTokenizer\n\n"
-            'model = AutoPeftModelForCausalLM.from_pretrained("path/or/repository")\n'
-            'tokenizer = AutoTokenizer.from_pretrained("path/or/repository")\n',
-            "python",
-        )
-    return _code(
-        "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
-        'model = AutoModelForCausalLM.from_pretrained("path/or/repository")\n'
-        'tokenizer = AutoTokenizer.from_pretrained("path/or/repository")\n',
-        "python",
-    )
+    loader = "peft.AutoPeftModelForCausalLM" if adapter else "transformers.AutoModelForCausalLM"
+    return f"`{loader}` and `transformers.AutoTokenizer` load it by `from_pretrained`."
 
 
 def _provenance(content: RunContent) -> str:
     settings, origins = content.settings, Counter(task.origin for task in content.tasks)
     stated = stated_settings(settings)
     records = content.records()
-    made = {"seed": "unguided exploration", "given": "a file of the user's", "official": "the benchmark's own"}
-    first = OFFICIAL if settings.tasks.initial == OFFICIAL else "given" if settings.tasks.initial else "seed"
     chat = settings.roles.by_chat()
     roles = ", ".join(f"{name}: {model_of(role, name)}" for name, role in chat.items()) or "none (rules)"
     rows = [
@@ -238,22 +186,11 @@ def _provenance(content: RunContent) -> str:
         ("steps of GRPO", records[-1].last_step),
         ("initial policy", stated.get("policy.path", "the project's embedded one")),
         ("tasks by origin", counts_words(sorted(origins.items()))),
-        ("D_0", made[first]),
         ("chat models of the roles", roles),
-        ("exported with", _versions()),
+        ("exported with", f"coevolve {version('coevolve')}"),
     ]
     words = _table(("", ""), rows)
     return f"{words}\n\nSettings that are not defaults:\n\n{_code(dump_yaml(stated))}" if stated else words
-
-
-def _signals(content: RunContent) -> str:
-    rows = []
-    for one in content.evolutions():
-        found = counts_words((str(kind), number) for kind, number in one.signals.items())
-        rows.append((one.iteration, found, one.new, one.known, one.drafts, len(one.admitted)))
-    if not rows:
-        return "The graph of no iteration is done."
-    return _table(("iteration", "signals", "new contexts", "known", "drafts", "admitted"), rows)
 
 
 def _verification(content: RunContent) -> str:
@@ -340,37 +277,22 @@ def _evaluation(scores: Sequence[tuple[str, Score]], settings: RunSettings) -> s
     return f"On {what}:\n\n" + _table(("", "success", "95 % interval", "not evaluated"), rows)
 
 
-def _model_index(settings: RunSettings, score: Score) -> list[dict[str, Any]]:
-    metrics = [{"type": name, "value": round(value, 4), "name": name} for name, value in score.metrics.items()]
+def _eval_results(settings: RunSettings, score: Score) -> list[EvalResult]:
     return [
-        {
-            "task": {"type": "text-generation"},
-            "dataset": {"name": score.group, "type": settings.environment.name},
-            "metrics": metrics,
-        }
+        EvalResult(
+            task_type="text-generation",
+            dataset_type=settings.environment.name,
+            dataset_name=score.group,
+            metric_type=name,
+            metric_name=name,
+            metric_value=round(value, 4),
+        )
+        for name, value in score.metrics.items()
     ]
 
 
-def _feature(name: str, column: Column) -> dict[str, Any]:
-    """Return a column as the front matter of a card describes it."""
-    if isinstance(column, list):
-        inner = _feature("", column[0])
-        return {"name": name, "list": inner.get("struct", inner.get("dtype"))}
-    if isinstance(column, dict):
-        return {"name": name, "struct": [_feature(key, inner) for key, inner in column.items()]}
-    return {"name": name, "dtype": column}
-
-
-def _versions() -> str:
-    return ", ".join([*_installed(_PACKAGES), f"Python {platform.python_version()}"])
-
-
-def _installed(names: Iterable[str]) -> Iterator[str]:
-    for name in names:
-        try:
-            yield f"{name} {version(name)}"
-        except PackageNotFoundError:
-            continue
+def _card(front: CardData, sections: Sequence[str]) -> str:
+    return f"---\n{front.to_yaml()}\n---\n\n" + "\n\n".join(sections) + "\n"
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from environments.base import Environment, EnvironmentFault, InputError, TaskSpec
 from environments.benchmark import AnyBenchmark
 from environments.registry import benchmark_of, open_environment, unpublishable
-from graph.export.messages import strict_json
-from graph.records import Evolution
+from graph.export.messages import offered_tools, strict_json, tool_schemas
 from graph.report.lineage import History
 from graph.settings import RunSettings, changed
 from memory.records import Task, Trajectory
@@ -60,21 +59,17 @@ class RunContent:
         """The benchmark of the environment."""
         return benchmark_of(self.environment)
 
-    def trajectories(self, successes: bool = False, limit: int | None = None) -> Iterator[Trajectory]:
-        """Yield the rollouts of finished rounds, in their order.
+    def trajectories(self, successes: bool = False) -> Iterator[Trajectory]:
+        """Yield the rollouts of finished rounds, in their order; with ``successes`` those that met the official rule.
 
-        ``successes``: only those that met the official rule. ``limit``: so many of each iteration at most, spread
-        over its steps. Raises InputError that names the file and the place of a damaged one.
+        Raises InputError that names the file and the place of a damaged one.
         """
-        for iteration in self.iterations:
-            found = [
-                one
-                for one in self.history.rollouts.values()
-                if one.iteration == iteration and (one.success or not successes)
-            ]
-            if limit is not None and len(found) > limit:
-                found = [found[place * len(found) // limit] for place in range(limit)]
-            yield from map(self._publishable, self.history.trajectories(found))
+        found = [
+            one
+            for one in self.history.rollouts.values()
+            if one.iteration in self.iterations and (one.success or not successes)
+        ]
+        yield from map(self._publishable, self.history.trajectories(found))
 
     def _publishable(self, one: Trajectory) -> Trajectory:
         error = one.infrastructure_error
@@ -86,10 +81,13 @@ class RunContent:
         """Return the record of each finished round."""
         return [read_json(self.run.iteration(n).round, RoundRecord) for n in self.iterations]
 
-    def evolutions(self) -> list[Evolution]:
-        """Return what the graph made of each round, where it is done."""
-        paths = [self.run.iteration(n).evolution for n in self.iterations]
-        return [read_json(path, Evolution) for path in paths if path.exists()]
+    def tools(self, task_id: str) -> list[dict[str, Any]]:
+        """Return OpenAI function schemas of the tools that a task offers in any of its turns."""
+        return self._schemas(offered_tools(self.task(task_id)))
+
+    @cache  # noqa: B019 - one object a command
+    def _schemas(self, names: tuple[str, ...]) -> list[dict[str, Any]]:
+        return tool_schemas(self.environment, names)
 
     def task(self, task_id: str) -> Task:
         """Return a task of the run. Raises InputError for an id that it does not have."""

@@ -10,24 +10,24 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from environments.base import InputError, ToolCall
 from graph.export.content import RunContent, checked_json
-from graph.export.messages import chat_messages, offered_tools, tool_schemas
+from graph.export.messages import chat_messages
 from graph.report.digest import signal_words, weakness_words
 from graph.report.lineage import Chain
 from memory.records import Task, Trajectory
 
-__all__ = ["COLUMNS", "TASKS", "TRAJECTORIES", "Column", "Written", "write_tables"]
+__all__ = ["COLUMNS", "TASKS", "TRAJECTORIES", "write_conversations", "write_tables"]
 
 TASKS, TRAJECTORIES = "tasks", "trajectories"
 
-BATCH = 2**25
-"""Characters of text in one row group, about (ours)."""
+_BATCH = 100
+"""Rows that are in memory at a time: a rollout may hold megabytes of text."""
 
 Column = str | list[Any] | dict[str, Any]
-"""A column's type: a name of Arrow's, a list of one type, or the fields of a structure."""
+"""A column's type: a name of Arrow's type, a list of one type, or the fields of a structure."""
 
 _MESSAGE: Column = {
     "role": "string",
@@ -94,20 +94,29 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
 Row = dict[str, Any]
 
 
-class Written(NamedTuple):
-    """What a table holds: its rows, and the bytes that they take in memory as Arrow lays them out."""
-
-    rows: int
-    memory: int
-
-
-def write_tables(content: RunContent, folder: Path, successes: bool = False) -> dict[str, Written]:
-    """Write a Parquet file for each table below ``folder``, and return what each holds.
+def write_tables(content: RunContent, folder: Path, successes: bool = False) -> dict[str, int]:
+    """Write a Parquet file for each table below ``folder``, and return how many rows each has.
 
     ``successes``: trajectories that met the official rule only. Raises InputError for what no table can hold.
     """
     rows = {TASKS: task_rows(content), TRAJECTORIES: trajectory_rows(content, successes)}
     return {name: _write(folder / f"{name}.parquet", COLUMNS[name], rows[name], content) for name in COLUMNS}
+
+
+def write_conversations(content: RunContent, path: Path, successes: bool = False) -> int:
+    """Write JSON lines of OpenAI messages and tools, which TRL and fine-tuning services read; return their number.
+
+    Each has its ids and its result as metadata. Raises InputError for what no JSON file can hold.
+    """
+    number = 0
+    with path.open("w", encoding="utf-8") as file:
+        for one in content.trajectories(successes):
+            number += 1
+            metadata = one.model_dump(mode="json", include={"id", "task_id", "iteration", "step", "sample", "reward"})
+            metadata |= {"success": None if one.outcome is None else one.success}
+            row = {"messages": chat_messages(one), "tools": content.tools(one.task_id), "metadata": metadata}
+            file.write(checked_json(row, content.run, one.id) + "\n")
+    return number
 
 
 def task_rows(content: RunContent) -> Iterator[Row]:
@@ -164,11 +173,7 @@ def trajectory_rows(content: RunContent, successes: bool = False) -> Iterator[Ro
         marks[signal.trajectory_id].append(str(signal.kind))
     for chain in content.history.chains.values():
         children[chain.context.trajectory_id].extend(task.id for task in chain.admitted)
-    schemas: dict[tuple[str, ...], str] = {}
     for one in content.trajectories(successes):
-        names = offered_tools(content.task(one.task_id))
-        if names not in schemas:
-            schemas[names] = checked_json(tool_schemas(content.environment, names), content.run, one.task_id)
         plain = one.model_dump(mode="json", include=set(COLUMNS[TRAJECTORIES]))
         yield plain | {
             "success": None if one.outcome is None else one.success,
@@ -179,7 +184,7 @@ def trajectory_rows(content: RunContent, successes: bool = False) -> Iterator[Ro
             "signals": sorted(set(marks[one.id])),
             "gave_rise_to": sorted(children[one.id]),
             "messages": _checked_messages(one, content),
-            "tools": schemas[names],
+            "tools": checked_json(content.tools(one.task_id), content.run, one.task_id),
         }
 
 
@@ -197,56 +202,30 @@ def _checked_messages(one: Trajectory, content: RunContent) -> list[dict[str, An
     return chat_messages(one)
 
 
-def _write(path: Path, columns: Mapping[str, Column], rows: Iterable[Row], content: RunContent) -> Written:
+def _write(path: Path, columns: Mapping[str, Column], rows: Iterable[Row], content: RunContent) -> int:
     import pyarrow as pa
-    import pyarrow.parquet as pq
+    from datasets import Features
+    from datasets.arrow_writer import ParquetWriter
 
-    schema = pa.schema([pa.field(name, _arrow(column)) for name, column in columns.items()])
     path.parent.mkdir(parents=True, exist_ok=True)
-    written = memory = 0
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        for batch in _batches(rows):
-            try:
-                table = pa.RecordBatch.from_pylist(batch, schema=schema)
-                writer.write_batch(table)
-            except (pa.ArrowInvalid, UnicodeEncodeError, OverflowError) as error:
-                first, last = batch[0]["id"], batch[-1]["id"]
-                raise InputError(
-                    f"{content.run.root}: one of {first} to {last} does not fit a table ({str(error)[:200]}): correct "
-                    "or remove it"
-                ) from None
-            written += len(batch)
-            memory += table.nbytes
-    return Written(written, memory)
+    with ParquetWriter(features=Features(_features(columns)), path=str(path), writer_batch_size=_BATCH) as writer:
+        try:
+            for row in rows:
+                writer.write({name: row.get(name) for name in columns})
+            number, _ = writer.finalize()
+        except (pa.ArrowInvalid, UnicodeEncodeError, OverflowError) as error:
+            raise InputError(
+                f"{content.run.root}: a row of {path.name} does not fit a table ({str(error)[:200]}): correct or "
+                "remove it"
+            ) from None
+    return int(number)
 
 
-def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Yield rows in lists whose text is about BATCH characters, so that a table of any length fits into memory."""
-    batch: list[Row] = []
-    size = 0
-    for row in rows:
-        batch.append(row)
-        size += sum(_length(value) for value in row.values())
-        if size >= BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+def _features(column: Any) -> Any:  # noqa: ANN401 - a column, or a mapping of columns
+    from datasets import Value
 
-
-def _length(value: object) -> int:
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(map(_length, value.values()))
-    return sum(map(_length, value)) if isinstance(value, list) else 8
-
-
-def _arrow(column: Column) -> Any:  # noqa: ANN401 - a type of Arrow's
-    import pyarrow as pa
-
+    if isinstance(column, str):
+        return Value(column)
     if isinstance(column, list):
-        return pa.list_(_arrow(column[0]))
-    if isinstance(column, dict):
-        return pa.struct([pa.field(name, _arrow(inner)) for name, inner in column.items()])
-    return {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_()}[column]
+        return [_features(column[0])]
+    return {name: _features(inner) for name, inner in column.items()}

@@ -8,24 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from environments.base import Environment, TaskSpec, ToolCall
 from memory.records import Trajectory
 from training.rendering.tool_calls import call_id, tool_schema
 
-__all__ = ["Arguments", "ChatMessage", "chat_messages", "offered_tools", "strict_json", "tool_schemas"]
+__all__ = ["ChatMessage", "chat_messages", "offered_tools", "strict_json", "tool_schemas"]
 
 ChatMessage = dict[str, Any]
 
-Arguments = Literal["text", "objects"]
-"""How the arguments of a call are written: JSON text, as OpenAI's interface has them, or objects, as templates do."""
 
-
-def chat_messages(
-    trajectory: Trajectory, arguments: Arguments = "text", longest: int | None = None
-) -> list[ChatMessage]:
-    """Return a trajectory as messages of the roles user, assistant and tool.
+def chat_messages(trajectory: Trajectory, longest: int | None = None) -> list[ChatMessage]:
+    """Return a trajectory as messages of the roles user, assistant and tool; the arguments of calls are JSON text.
 
     Text that was not a call is what the assistant said, and the environment's answer to it is a user's message: a
     tool's message needs a call. ``longest``: texts are cut after so many characters.
@@ -37,7 +32,7 @@ def chat_messages(
         for step in turn.steps:
             answer = _cut(step.observation.full_text, longest)
             if isinstance(step.action, ToolCall):
-                call = _call(place, step.action, arguments, longest)
+                call = _call(place, step.action, longest)
                 messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
                 messages.append(
                     {"role": "tool", "name": step.action.name, "tool_call_id": call["id"], "content": answer}
@@ -62,21 +57,19 @@ def tool_schemas(environment: Environment, names: Sequence[str]) -> list[dict[st
     return [tool_schema(tool) for tool in environment.tools(names)]
 
 
-def strict_json(value: object, *, indent: int | None = None) -> str:
+def strict_json(value: object) -> str:
     """Return ``value`` as JSON text that every parser and UTF-8 take.
 
     Raises ValueError for a number that is not finite, and for half of a surrogate pair.
     """
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     text.encode()  # raises UnicodeEncodeError, a ValueError
     return text
 
 
-def _call(place: int, call: ToolCall, arguments: Arguments, longest: int | None) -> ChatMessage:
-    given: Any = call.arguments
-    if arguments == "text":
-        given = _cut(json.dumps(given, ensure_ascii=False), longest)
-    return {"id": call_id(place), "type": "function", "function": {"name": call.name, "arguments": given}}
+def _call(place: int, call: ToolCall, longest: int | None) -> ChatMessage:
+    arguments = _cut(json.dumps(call.arguments, ensure_ascii=False), longest)
+    return {"id": call_id(place), "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
 def _cut(text: str, longest: int | None) -> str:

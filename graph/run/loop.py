@@ -108,7 +108,6 @@ async def end_iteration(run: Run, iteration: int) -> None:
     """Evolve the tasks of an iteration whose round is scored, and write its summary."""
     await evolve(run, iteration)
     write_json(run.directory.iteration(iteration).summary, summarise(run.directory, run.settings, iteration))
-    run.recorded()
 
 
 def _has_begun(run: Run, iteration: int) -> bool:

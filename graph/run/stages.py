@@ -148,17 +148,13 @@ class _Branches:
 
 @dataclass(frozen=True)
 class Run:
-    """A run in progress: its folder, settings, display and signals. ``resumed``: an earlier process worked on it.
-
-    ``recorded`` is called when a step or an iteration has been recorded.
-    """
+    """A run in progress: its folder, settings, display and signals. ``resumed``: an earlier process worked on it."""
 
     directory: RunDirectory
     settings: RunSettings
     progress: Progress
     interruption: Interruption
     resumed: bool
-    recorded: Callable[[], None] = lambda: None
 
     @cached_property
     def services(self) -> RunServices:
@@ -223,7 +219,7 @@ async def train(run: Run, iteration: int) -> None:
         command.append("--resume")
     steps = run.settings.training.steps
     with _timed(run, iteration, "train"), run.progress.stage(f"iteration {iteration}: training", steps) as stage:
-        await _child(run, command, folder.training_log, run.settings.deadlines.round, _reporter(stage, run.recorded))
+        await _child(run, command, folder.training_log, run.settings.deadlines.round, _reporter(stage))
 
 
 async def score_after(run: Run, iteration: int) -> None:
@@ -329,11 +325,8 @@ async def _child(
         raise (StorageError if storage_refusal(reason) else InputError)(f"{command[0]}: {reason}")
 
 
-def _reporter(stage: Stage, recorded: Callable[[], None] = lambda: None) -> Callable[[str], None]:
-    """Return a function that shows the progress lines of a round; the log holds the other lines.
-
-    ``recorded`` is called after each step.
-    """
+def _reporter(stage: Stage) -> Callable[[str], None]:
+    """Return a function that shows the progress lines of a round; the log holds the other lines."""
     successes: list[float] = []
 
     def on_line(line: str) -> None:
@@ -343,7 +336,6 @@ def _reporter(stage: Stage, recorded: Callable[[], None] = lambda: None) -> Call
             return
         successes.append(done.success)
         stage.update(done.step, done.of, f"success {done.success:.2f}, mean {sum(successes) / len(successes):.2f}")
-        recorded()
 
     return on_line
 

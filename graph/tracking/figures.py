@@ -6,25 +6,19 @@ The x axis is the global training step everywhere; an iteration's numbers are at
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import Any
 
 from environments.base import Record
 from evaluation.outcomes import Score
 from graph.export.messages import chat_messages
 from graph.report.summary import Summary
 from graph.tracking.trackers import ShownRollout
-from memory.jsonl import complaint, read_lines
 from memory.records import Trajectory
-from memory.run import IterationDirectory, RunDirectory, read_json
-from training.grpo.record import RoundRecord, StepMetrics, plain_numbers, step_metrics
+from memory.run import IterationDirectory, RunDirectory, read_existing, read_json, read_jsonl
+from training.grpo.record import RoundRecord, StepMetrics, plain_numbers
 from training.seal.seal import SealStep
 
 __all__ = ["by_iteration", "by_step", "shown_rollouts"]
-
-Model = TypeVar("Model", bound=BaseModel)
 
 SHOWN = 4
 """Rollouts of each iteration that trackers are sent (ours): failures first, of different tasks."""
@@ -33,24 +27,11 @@ LONGEST = 2000
 """Characters of one text of these (ours)."""
 
 
-def by_step(folder: IterationDirectory, after: int) -> Iterator[tuple[int, dict[str, float]]]:
-    """Yield the numbers of each step of a round later than step ``after``, in order.
-
-    A round that runs has whole lines only up to its last step; a round of an earlier version has its record alone.
-    """
-    steps = [one for one in _steps(folder) if one.step > after]
-    seal = {one.step: one for one in _whole_lines(folder.seal, SealStep)} if steps and folder.seal.exists() else {}
-    for one in steps:
+def by_step(folder: IterationDirectory) -> Iterator[tuple[int, dict[str, float]]]:
+    """Yield the numbers of each step of a finished round, in order."""
+    seal = {one.step: one for one in read_existing(folder.seal, SealStep)}
+    for one in read_jsonl(folder.metrics, StepMetrics):
         yield one.step, _step_numbers(one, seal.get(one.step))
-
-
-def _steps(folder: IterationDirectory) -> Iterator[StepMetrics]:
-    if folder.metrics.exists():
-        yield from _whole_lines(folder.metrics, StepMetrics)
-    elif folder.round.exists():
-        for step in read_json(folder.round, RoundRecord).steps:
-            log = {name: getattr(step, name) for name in ("kl", "loss", "grad_norm")}
-            yield step_metrics(step, {name: value for name, value in log.items() if value is not None})
 
 
 def _step_numbers(step: StepMetrics, seal: SealStep | None) -> dict[str, float]:
@@ -116,7 +97,7 @@ def shown_rollouts(folder: IterationDirectory, most: int = SHOWN) -> list[ShownR
     last = read_json(folder.round, RoundRecord).last_step
     played = [
         one
-        for one in _whole_lines(folder.trajectories, Trajectory)
+        for one in read_jsonl(folder.trajectories, Trajectory)
         if one.step == last and one.infrastructure_error is None
     ]
     firsts: dict[tuple[str, bool], Trajectory] = {}
@@ -130,14 +111,3 @@ def shown_rollouts(folder: IterationDirectory, most: int = SHOWN) -> list[ShownR
         ShownRollout(one.id, one.task_id, one.step, one.success, one.reward, chat_messages(one, longest=LONGEST))
         for one in chosen
     ]
-
-
-def _whole_lines(path: Path, model: type[Model]) -> Iterator[Model]:
-    """Yield the records of a file that its writer may be appending to: half a line at its end is left for later."""
-    for number, line in read_lines(path):
-        if not line.endswith(b"\n"):
-            return
-        try:
-            yield model.model_validate_json(line)
-        except ValidationError as error:
-            raise ValueError(f"{path}, line {number}: {complaint(error)}") from None
