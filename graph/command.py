@@ -1,4 +1,4 @@
-"""`coevolve`: every command of the project under one name, each loaded when it is called."""
+"""`coevolve`: the commands of the project under one name, each loaded when it is called."""
 
 from __future__ import annotations
 
@@ -13,17 +13,11 @@ from environments.command import OneSentenceGroup
 
 COMMANDS = {
     "evolve": ("graph.run_iteration", "Evolve an agent and its tasks: rounds of GRPO, new tasks from its weaknesses."),
-    "seed": ("graph.seed_tasks", "Make the first tasks (D_0) by unguided exploration."),
-    "train": ("training.run_round", "Do one round of GRPO on the tasks of an iteration."),
     "evaluate": ("evaluation.run", "Score a model on an evaluation set, an official category or a file of tasks."),
-    "analyse": ("evaluation.analyses.__main__", "Make the papers' tables and figures from records."),
     "study": ("evaluation.study.__main__", "Run arms and seeds of a study, and report on them."),
-    "papers": ("evaluation.papers.__main__", "List the papers' tables: what makes each, its cost, and run one."),
-    "warm-start": ("training.warm_start", "Train a tiny initial policy on the references of verified tasks."),
     "plan": ("graph.plan", "Say what a recipe needs, memory by device and hours, before anything is downloaded."),
     "check": ("graph.check_recipe", "Check recipes as a run does before it begins."),
     "export": ("graph.export.__main__", "Write a run's tasks, trajectories or policy for others, with a card."),
-    "decontaminate": ("evaluation.decontaminate", "Hold the tasks of a run or a file against the held-out sets."),
     "environment": ("graph.check_environment", "Check an environment of your own."),
     "show": ("graph.show", "Follow a task, context, rollout or tool of a run in the terminal."),
     "report": ("graph.write_report", "Write one HTML page with a run's story, task by task."),

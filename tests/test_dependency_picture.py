@@ -37,8 +37,7 @@ def package(module: str) -> str:
 
 
 def below_study(module: str) -> bool:
-    """``evaluation.papers`` is above it: its entries are studies."""
-    return module.startswith("evaluation") and not module.startswith(("evaluation.study", "evaluation.papers"))
+    return module.startswith("evaluation") and not module.startswith("evaluation.study")
 
 
 def excepted(module: str, other: str) -> bool:

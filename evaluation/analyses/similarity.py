@@ -1,7 +1,7 @@
 """Figure 5 and table 13 of CoEvolve: how similar training tasks are to evaluation tasks, and subsets by similarity.
 
 The same figures are a leak report: the paper's synthetic tasks reach a cosine of 0.97 to the set they are scored on.
-What training may not contain is refused elsewhere (``coevolve decontaminate``); this names what is merely near.
+What training may not contain is refused by ``evaluation.decontaminate``; this names what is merely near.
 """
 
 from __future__ import annotations

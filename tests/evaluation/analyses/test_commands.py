@@ -1,4 +1,4 @@
-"""`coevolve analyse` on a recorded run, on evaluation output and on the study's results; its refusals."""
+"""`python -m evaluation.analyses` on a recorded run, on evaluation output and on the study's results; its refusals."""
 
 from __future__ import annotations
 

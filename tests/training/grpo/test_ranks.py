@@ -50,7 +50,7 @@ def search_path(*folders: Path) -> str:
 
 
 def command(run: RunDirectory, module: str, *flags: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """``coevolve train`` whose processes run ``module``."""
+    """``python -m training.run_round`` whose processes run ``module``."""
     code = f"from training.grpo import launch\nlaunch.RANK = {module!r}\nfrom training.run_round import app\napp()"
     return subprocess.run(
         [sys.executable, "-c", code, "--run", str(run.root), "--iteration", "0", *flags],
