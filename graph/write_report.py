@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -22,24 +21,13 @@ def main(
     output: Annotated[
         Path | None, typer.Option(help="new file to write; without it RUN/report.html, which is replaced")
     ] = None,
-    compare: Annotated[Path | None, typer.Option(help="another run's directory, shown beside it")] = None,
-    serve: Annotated[
-        bool,
-        typer.Option("--serve", help="write nothing: serve the page to this machine's browsers and follow the run"),
-    ] = False,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="with --serve: port of 127.0.0.1; without it a free one")
-    ] = None,
 ) -> None:
-    """Write one HTML file with a run's curves, its flow from signals to tasks, and every task's story.
+    """Write one HTML file with a run's curves, a map of its tools by iteration, and every task's story.
 
     The file holds the records, opens from disk in any browser and asks no network. The run may go on meanwhile: the
     page shows what is there. Rollouts that do not fit are left out by a rule that the page states.
 
-    With --serve an open page loads itself again when records were written, until Ctrl-C.
-
-    Exit status: 0, or 2 with one sentence for a run that cannot be read and for a file that exists. With --serve 130 on
-    SIGINT and 143 on SIGTERM.
+    Exit status: 0, or 2 with one sentence for a run that cannot be read and for a file that exists.
     """
     with exit_statuses():
         from graph.checkpoints import studio_run
@@ -49,18 +37,9 @@ def main(
 
         begun = time.perf_counter()
         directory = RunDirectory.open(run or studio_run())
-        other = None if compare is None else RunDirectory.open(compare)
-        if serve:
-            from graph.report.following import follow
-
-            if output is not None:
-                raise InputError("--output has no effect with --serve, which writes nothing: leave one of them out")
-            follow(directory, lambda changed: make_page(changed, other).html, port or 0)
-        if port is not None:
-            raise InputError(f"--port {port} is of --serve: add it")
         if output is not None:
             check_output("--output", output)
-        page = make_page(directory, other)
+        page = make_page(directory)
         path = output or directory.report_path
         write_atomically(path, [page.html], new=output is not None)
         kept = f"all {page.rollouts}" if page.kept == page.rollouts else f"{page.kept} of {page.rollouts}"

@@ -43,15 +43,7 @@ def test_another_file_is_new(run: RunDirectory, tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("option", ["", "--compare"])
-def test_a_folder_that_is_not_a_run_is_named(run: RunDirectory, tmp_path: Path, option: str) -> None:
-    status, _, error = report(*([run.root, option] if option else []), tmp_path)
+def test_a_folder_that_is_not_a_run_is_named(tmp_path: Path) -> None:
+    status, _, error = report(tmp_path)
     assert status == 2
     assert error.startswith(f"error: {tmp_path} is not a run, it has no settings.yaml")
-
-
-def test_two_runs_in_one_page(run: RunDirectory, tmp_path: Path) -> None:
-    one, both = tmp_path / "one.html", tmp_path / "both.html"
-    assert report(run.root, "--output", one)[0] == 0
-    assert report(run.root, "--compare", run.root, "--output", both)[0] == 0
-    assert len(both.read_bytes()) > len(one.read_bytes())

@@ -1,8 +1,7 @@
 """The README's pictures, taken of the page of a real run in Chromium: ``make pictures``.
 
-``python -m support.pictures RUN FOLDER`` writes ``report.png`` (the run's curves and flow), ``graph.png`` (the graph of
-its newest iteration with what each node did), ``weakness.png`` and ``effect.png`` (the two ends of the first task that
-can be followed to its effect).
+``python -m support.pictures RUN FOLDER`` writes ``report.png`` (the run's curves, whether they helped, and its
+tools by iteration), ``weakness.png`` and ``effect.png`` (the two ends of the first task that can be followed).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def take_pictures(run: RunDirectory, folder: Path, browser: Browser) -> list[Pat
         path = Path(held) / "report.html"
         path.write_bytes(make_page(run).html)
         page.open(path, READY)
-        made = [_first(page, folder / "report.png"), _part(page, "#nodes", folder / "graph.png")]
+        made = [_first(page, folder / "report.png")]
         page.evaluate(f"location.hash = 'task={story.task.id}'")
         page.wait("document.getElementById('drawer').open")
         page.settle(0.5)
@@ -45,17 +44,9 @@ def take_pictures(run: RunDirectory, folder: Path, browser: Browser) -> list[Pat
 
 
 def _first(page: Page, path: Path) -> Path:
-    """The head of the page, the run's curves and its flow."""
-    bottom = page.evaluate("document.getElementById('nodes').getBoundingClientRect().top + scrollY")
+    """The head of the page down to its map of tools."""
+    bottom = page.evaluate("document.getElementById('records').getBoundingClientRect().top + scrollY")
     return page.screenshot(path, clip=(0, 0, WIDTH, bottom))
-
-
-def _part(page: Page, selector: str, path: Path) -> Path:
-    box = page.evaluate(
-        f"(() => {{ const b = document.querySelector('{selector}').getBoundingClientRect();"
-        "return [b.x + scrollX, b.y + scrollY, b.width, b.height]; })()"
-    )
-    return page.screenshot(path, clip=(0, box[1], WIDTH, box[3]))
 
 
 def main() -> None:

@@ -183,17 +183,8 @@ function route() {
   drawDrawer();
 }
 
-const chosen = () => {
-  if (at.iteration === null) return null;
-  if (at.iteration === "seed") return { iteration: null, ...run.seed };
-  return run.iterations.find((one) => String(one.iteration) === at.iteration) || null;
-};
-const newest = () => run.iterations.filter((one) => one.finished).at(-1) || run.iterations.at(-1) || null;
-
 function drawIteration() {
   drawPicker();
   drawCharts();
-  drawFlow();
-  drawNodes();
   drawRows(0);
 }

@@ -15,22 +15,15 @@ from evaluation.statistics import t_interval
 from graph.recipe import load_recipe
 from graph.report.digest import (
     REASONS,
-    context_words,
     counts_words,
-    draft_words,
-    exploration_words,
     kind_words,
     one_line,
-    signal_words,
-    task_words,
-    verification_words,
-    weakness_words,
 )
-from graph.report.lineage import Group, History
+from graph.report.lineage import Chain, Group, History
 from graph.report.mistakes import first_story
 from graph.report.page.records import reason_of
 from graph.report.summary import COMPACT_LABEL, PRIVATE, Summary, engine_rows
-from graph.settings import RunSettings, changed, dotted
+from graph.settings import RunSettings, changed
 from memory.records import SignalKind
 from memory.run import RunDirectory, read_json
 from memory.tasks import tasks_at
@@ -38,20 +31,6 @@ from training.grpo.record import RoundRecord
 from training.seal.report import round_rows
 
 Json = dict[str, Any]
-
-LINES = 5
-"""Lines of a node's digest (ours)."""
-
-NODES = {
-    "extract": "marks rollouts that show a weakness",
-    "reflect": "says how and why each of the followed ones failed",
-    "deduplicate": "asks the failure memory whether it knows the weakness",
-    "explore": "acts around each new weakness in the real environment",
-    "abstract": "makes drafts of tasks from paths that were really walked",
-    "verify": "replays every draft and refuses what does not hold",
-    "update": "admits the accepted ones to the next task set",
-}
-"""The nodes of an iteration's graph and what each is for."""
 
 EFFECT_ROWS = (
     ("followed", "weak (marked by another signal than rare), and new tasks were made of it"),
@@ -118,8 +97,9 @@ def overview(history: History) -> Json:
             "rollouts": len(history.rollouts),
         },
         "iterations": [_iteration(history, settings, number, summaries.get(number)) for number in history.iterations],
-        "seed": {"flow": _flow(history, None), "nodes": _nodes(history, None)},
+        "seeded": bool(history.chains_in(None)),
         "effect": effect(history),
+        "map": tool_map(history),
         "story": story and story.task.id,
         "settings": [[key, value, default] for key, (value, default) in changed(settings).items()],
         "spending": _spending(run),
@@ -155,8 +135,6 @@ def _iteration(history: History, settings: RunSettings, number: int, summary: Su
         "sampled_tokens": sum(one.sampled_tokens for group in groups for one in group.rollouts),
         "warnings": [] if summary is None else list(summary.warnings),
         "facts": [] if summary is None else facts_of(summary),
-        "flow": _flow(history, number),
-        "nodes": _nodes(history, number),
     }
 
 
@@ -226,119 +204,6 @@ def _groups(groups: Sequence[Group]) -> Json:
     return {"all": len(groups), **{name: counts[name] for name in ("none", "mixed", "solved", "faulted")}}
 
 
-def _flow(history: History, number: int | None) -> list[list[Any]]:
-    """Return the edges of an iteration's flow: from, to, count; a node is ``COLUMN:NAME``.
-
-    D_0 begins at contexts: an edge from nowhere, "", says how many there are. Signals beyond the followed ones, further
-    ones of a task and kind among them, end in ``left out``.
-    """
-    edges: Counter[tuple[str, str]] = Counter()
-    chains = history.chains_in(number)
-    if number is not None:
-        signals = Counter(str(one.kind) for one in history.signals.values() if one.iteration == number)
-        followed = Counter(str(chain.signal.kind) for chain in chains if chain.signal is not None)
-        for kind in SignalKind:
-            edges[f"signals:{kind}", "contexts:left out"] += max(0, signals[kind] - followed[kind])
-    for chain in chains:
-        status = "new" if chain.deduplication is None else chain.deduplication.status
-        source = f"contexts:{status}"
-        if chain.signal is not None:
-            edges[f"signals:{chain.signal.kind}", source] += 1
-        elif number is not None:
-            edges["signals:no signal", source] += 1
-        else:
-            edges["", source] += 1
-        if chain.failure is not None:
-            edges[source, "drafts:branch failed"] += 1
-        elif status == "new" and not chain.outcomes:
-            edges[source, "drafts:none made"] += 1
-        for one in chain.outcomes:
-            edges[source, "drafts:drafts"] += 1
-            if one.verification is None:
-                edges["drafts:drafts", "verifications:not verified"] += 1
-                continue
-            verification = "accepted" if one.verification.accepted else reason_of(one.verification)
-            edges["drafts:drafts", f"verifications:{verification}"] += 1
-            if one.verification.accepted:
-                edges["verifications:accepted", "tasks:admitted" if one.task is not None else "tasks:not admitted"] += 1
-    return [[source, target, count] for (source, target), count in edges.items() if count]
-
-
-def _nodes(history: History, number: int | None) -> list[Json]:
-    """Return the nodes of an iteration's graph with a digest each: lines, with the kind and id of their record."""
-    chains = history.chains_in(number)
-    outcomes = [one for chain in chains for one in chain.outcomes]
-    new = [chain for chain in chains if chain.deduplication is None or chain.deduplication.status == "new"]
-    known = [chain for chain in chains if chain.deduplication is not None and chain.deduplication.status == "known"]
-    signals = Counter(
-        str(one.kind) for one in history.signals.values() if number is not None and one.iteration == number
-    )
-    refused = [one for one in outcomes if one.verification is not None and not one.verification.accepted]
-    reasons = Counter(reason_of(one.verification) for one in refused if one.verification is not None)
-    admitted = [one.task for one in outcomes if one.task is not None]
-    explored = sum(len(chain.interactions) for chain in chains)
-    drafted = Counter(str(one.draft.difficulty) for one in outcomes if one.draft.difficulty is not None)
-    lines: dict[str, tuple[str, list[list[str]]]] = {
-        "extract": (
-            f"{sum(signals.values())} signals" + (f": {counts_words(signals.items())}" if signals else ""),
-            [
-                [signal_words(one.signal, one.weak), "context", one.context.id]
-                for one in chains
-                if one.signal is not None
-            ],
-        ),
-        "reflect": (
-            f"{len(chains)} contexts",
-            [[context_words(one.context), "context", one.context.id] for one in chains],
-        ),
-        "deduplicate": (
-            f"{len(new)} new, {len(known)} known",
-            [[f"known: {weakness_words(one.context)}", "context", one.context.id] for one in known],
-        ),
-        "explore": (
-            f"{explored:,} actions in {sum(1 for one in new if one.interactions)} branches",
-            [
-                [f"{weakness_words(one.context, 50)}: {exploration_words(one.interactions)}", "context", one.context.id]
-                for one in new
-                if one.interactions
-            ],
-        ),
-        "abstract": (
-            f"{len(outcomes)} drafts" + (f", {counts_words(drafted.items())}" if drafted else ""),
-            [[draft_words(one.draft), "context", one.draft.context_id] for one in outcomes],
-        ),
-        "verify": (
-            f"{len(outcomes) - len(refused)} accepted, {len(refused)} refused"
-            + (f": {counts_words((spoken(reason), count) for reason, count in reasons.items())}" if reasons else ""),
-            [
-                [
-                    f"{verification_words(one.verification)} ({task_words(one.draft, 60)})",
-                    "context",
-                    one.draft.context_id,
-                ]
-                for one in refused
-            ],
-        ),
-        "update": (
-            f"{len(admitted)} tasks admitted",
-            [[task_words(task), "task", task.id] for task in admitted],
-        ),
-    }
-    begun = (
-        NODES if number is not None else [name for name in NODES if name not in ("extract", "reflect", "deduplicate")]
-    )
-    return [
-        {
-            "name": name,
-            "for": NODES[name],
-            "count": lines[name][0],
-            "of": len(lines[name][1]),
-            "lines": lines[name][1][:LINES],
-        }
-        for name in begun
-    ]
-
-
 def effect(history: History) -> Json:
     """Return mean success of tasks in one iteration and in the next one that rolled them out, by what marked them.
 
@@ -379,6 +244,32 @@ def effect(history: History) -> Json:
     return {"rows": rows, "new": _new_tasks(history)}
 
 
+def tool_map(history: History) -> list[list[Any]]:
+    """Return a row for each tool with a weakness, most first: its name, and a cell for each iteration with one.
+
+    A cell is the iteration, its weaknesses, the tasks made of them, and of the weak tasks that a later iteration rolled
+    out: their number, and their mean success in the iteration and in the next such one.
+    """
+    found: dict[str, dict[int, list[Chain]]] = defaultdict(lambda: defaultdict(list))
+    for chain in history.chains.values():
+        if chain.context.tool and chain.iteration is not None:
+            found[one_line(chain.context.tool)][chain.iteration].append(chain)
+    rows = []
+    for tool, by_iteration in found.items():
+        cells = []
+        for number, chains in sorted(by_iteration.items()):
+            pairs = []
+            for task_id in sorted({chain.context.task_id for chain in chains}):
+                course = history.course(task_id).by_iteration
+                later = min((one for one in course if one > number), default=None)
+                if number in course and later is not None:
+                    pairs.append((course[number][0], course[later][0]))
+            means = [fmean(share) for share in zip(*pairs, strict=True)] or [None, None]
+            cells.append([number, len(chains), sum(len(chain.admitted) for chain in chains), len(pairs), *means])
+        rows.append([tool, cells])
+    return sorted(rows, key=lambda row: (-sum(cell[1] for cell in row[1]), row[0]))
+
+
 def _new_tasks(history: History) -> Json:
     """Return mean success of evolved tasks in the first and in the last iteration that rolled them out."""
     courses = [
@@ -394,12 +285,6 @@ def _new_tasks(history: History) -> Json:
         "first": fmean(first for first, _ in twice) if twice else None,
         "last": fmean(last for _, last in twice) if twice else None,
     }
-
-
-def differing_settings(one: RunSettings, other: RunSettings) -> list[list[Any]]:
-    """Return key and both values of each setting in which two runs differ."""
-    left, right = dotted(one), dotted(other)
-    return [[key, left.get(key), right.get(key)] for key in sorted({*left, *right}) if left.get(key) != right.get(key)]
 
 
 def _spending(run: RunDirectory) -> list[Json]:

@@ -3,7 +3,7 @@
 function drawPicker() {
   const picker = byId("picker");
   const focused = picker.contains(document.activeElement);
-  const seeded = run.seed.flow.length > 0;
+  const seeded = run.seeded;
   const names = [
     [null, "All"],
     ...(seeded ? [["seed", "D₀"]] : []),
@@ -222,9 +222,6 @@ function drawCharts() {
   if (!rows.length) return place.replaceChildren(muted("No iteration has begun."));
   const charts = [];
   const bar = (name, color, pick) => ({ kind: "bar", name, color, values: rows.map(pick) });
-  const beside = run.other
-    ? names.map((name) => run.other.iterations.find((one) => one.iteration === name) || null)
-    : null;
   const scored = rows.some((one) => one.evaluation);
   if (scored) {
     const begun = rows[0].evaluation && rows[0].evaluation.before;
@@ -237,28 +234,12 @@ function drawCharts() {
       low: scores.map((one) => one && one.interval[0]),
       high: scores.map((one) => one && one.interval[1]),
     };
-    const series = [line];
-    if (beside && scoredAlike()) {
-      const other = run.other.iterations[0] && run.other.iterations[0].evaluation;
-      series.push({
-        kind: "line",
-        name: run.other.name,
-        color: "c3",
-        style: "dashed",
-        values: [
-          (other && other.before && other.before.success) ?? null,
-          ...beside.map(
-            (one) => (one && one.evaluation && one.evaluation.after && one.evaluation.after.success) ?? null,
-          ),
-        ],
-      });
-    }
     charts.push(
       chart(
         "Success on held-out tasks",
         `${(begun || scores.find(Boolean)).group}; 95 % intervals`,
         ["start", ...names],
-        series,
+        [line],
         { top: 1, format: percent },
       ),
     );
@@ -279,17 +260,6 @@ function drawCharts() {
           at: (i, x, slot) => x(steps[i][0]) + (steps[i][1] - 0.5) * slot,
         },
         { kind: "line", name: run.name, color: "c1", values: rows.map((one) => one.success) },
-        ...(beside
-          ? [
-              {
-                kind: "line",
-                name: run.other.name,
-                color: "c3",
-                style: "dashed",
-                values: beside.map((one) => one && one.success),
-              },
-            ]
-          : []),
       ],
       { top: 1, format: percent },
     ),
@@ -403,178 +373,6 @@ function drawStrip() {
     $.div({ id: "charts", class: "charts" }),
     $.details($.summary("The numbers"), scroller(numbers)),
   ]);
-  if (run.other) fill(byId("strip"), [compared()]);
-}
-
-// ---------------------------------------------------------------- flow
-
-const FLOW = [
-  ["signals", "Signals"],
-  ["contexts", "Contexts"],
-  ["drafts", "Drafts"],
-  ["verifications", "Verification"],
-  ["tasks", "Tasks"],
-];
-const BAD = new Set([
-  "contexts:left out",
-  "contexts:known",
-  "drafts:branch failed",
-  "drafts:none made",
-  "tasks:not admitted",
-]);
-const tone = (node) => {
-  if (node === "verifications:accepted" || node === "tasks:admitted") return "good";
-  return BAD.has(node) || node.startsWith("verifications:") ? "quiet" : "plain";
-};
-
-function drawFlow() {
-  const one = chosen();
-  const flows = one ? [one.flow] : run.iterations.map((iteration) => iteration.flow);
-  const edges = new Map();
-  for (const [source, target, count] of flows.flat()) {
-    const key = `${source}\n${target}`;
-    edges.set(key, (edges.get(key) || 0) + count);
-  }
-  const all = [...edges].map(([key, count]) => [...key.split("\n"), count]);
-  const list = all.filter(([source]) => source); // the others only say how much their target holds
-  const sizes = new Map();
-  for (const [source, target, count] of all) {
-    const incoming = all.some((edge) => edge[1] === source);
-    if (source && !incoming) sizes.set(source, (sizes.get(source) || 0) + count);
-    sizes.set(target, (sizes.get(target) || 0) + count);
-  }
-  const nodes = new Map();
-  const columns = FLOW.map(([column, title]) => {
-    const found = [...sizes.keys()]
-      .filter((node) => node.startsWith(`${column}:`))
-      .sort((a, b) => (tone(a) === "quiet") - (tone(b) === "quiet") || sizes.get(b) - sizes.get(a));
-    return $.div(
-      { class: "column" },
-      $.h3(title),
-      found.map((node) => {
-        const name = node.slice(column.length + 1);
-        const meaning = own(run.words.kinds, name) || own(run.words.reasons, name, "");
-        const out = list.filter((edge) => edge[0] === node);
-        const box = $.div(
-          { class: `node ${tone(node)}`, title: meaning },
-          $.b(number(sizes.get(node))),
-          $.span(spoken(name)),
-          out.length
-            ? $.ul(
-                { class: "out" },
-                out.map(([, target, count]) =>
-                  $.li(`${number(count)} → ${spoken(target.slice(target.indexOf(":") + 1))}`),
-                ),
-              )
-            : null,
-        );
-        nodes.set(node, box);
-        return box;
-      }),
-    );
-  });
-  const picture = svg("svg", { class: "edges", "aria-hidden": "true" });
-  const place = $.div({ class: "columns" }, picture, columns);
-  const where = one
-    ? one.iteration === null
-      ? "D₀: explored without a guide."
-      : `Iteration ${one.iteration}.`
-    : run.seed.flow.length
-      ? "All iterations, without D₀."
-      : "All iterations.";
-  const body = byId("flow-body");
-  if (!list.length) {
-    body.replaceChildren(muted(`${where} Nothing was made yet.`));
-    return;
-  }
-  body.replaceChildren(
-    muted(
-      where,
-      " Each number counts what its column says: a marked rollout can carry",
-      " several signals, a context gives several drafts. Signals that were not followed end in “left out”.",
-    ),
-    place,
-  );
-  const draw = () => drawEdges(picture, place, nodes, list);
-  draw();
-  drawFlow.again = draw;
-}
-
-function drawEdges(picture, place, nodes, list) {
-  const frame = place.getBoundingClientRect();
-  picture.replaceChildren();
-  picture.setAttribute("viewBox", `0 0 ${frame.width} ${frame.height}`);
-  const most = new Map();
-  for (const [source, , count] of list) {
-    const column = source.split(":")[0];
-    most.set(column, Math.max(most.get(column) || 0, count));
-  }
-  const places = list.map(([source, target, count]) => {
-    const port = (node, end, other) => {
-      // the edges of a node leave it side by side, in the order of their other ends
-      const box = nodes.get(node).getBoundingClientRect();
-      const top = (edge) => nodes.get(edge[other]).getBoundingClientRect().top;
-      const its = list.filter((edge) => edge[end] === node).sort((one, two) => top(one) - top(two));
-      const index = its.findIndex((edge) => edge[0] === source && edge[1] === target);
-      const apart = Math.min(12, (box.height - 6) / its.length);
-      return [
-        (end ? box.left : box.right) - frame.left,
-        box.top + box.height / 2 - frame.top + apart * (index - (its.length - 1) / 2),
-      ];
-    };
-    return [port(source, 0, 1), port(target, 1, 0), count, target, source];
-  });
-  for (const [[x1, y1], [x2, y2], count, target, source] of places) {
-    const middle = (x1 + x2) / 2;
-    picture.append(
-      svg("path", {
-        class: `edge ${tone(target)}`,
-        d: `M${x1},${y1} C${middle},${y1} ${middle},${y2} ${x2},${y2}`,
-        "stroke-width": (1.5 + 9 * Math.sqrt(count / most.get(source.split(":")[0]))).toFixed(1),
-      }),
-    );
-  }
-  for (const [, [x2, y2], count] of places) {
-    picture.append(svg("text", { class: "count", x: x2 - 6, y: y2 + 4, "text-anchor": "end" }, number(count)));
-  }
-}
-
-// ---------------------------------------------------------------- the graph of an iteration
-
-const BRANCH = new Set(["explore", "abstract", "verify"]);
-
-function drawNodes() {
-  const one = chosen() || newest();
-  const body = byId("nodes-body");
-  if (!one) return body.replaceChildren(muted("No iteration has begun."));
-  const name = one.iteration === null ? "D₀" : `Iteration ${one.iteration}`;
-  const digest = (node) =>
-    $.div(
-      { class: "digest" },
-      $.p(node.count),
-      $.ul(node.lines.map(([words, kind, id]) => $.li($.a({ href: address({ [kind]: id }) }, words)))),
-      node.of > node.lines.length ? muted(`and ${number(node.of - node.lines.length)} more, in the table below`) : null,
-    );
-  body.replaceChildren(
-    muted(
-      chosen() ? `${name}.` : `${name}, the newest; choose another above.`,
-      " explore, abstract and verify run in one branch per new context.",
-    ),
-    $.ol(
-      { class: "rail" },
-      one.nodes.map((node) =>
-        $.li(
-          { class: BRANCH.has(node.name) ? "branch" : null },
-          $.div({ class: "stop" }, $.b(node.name), $.span(node.for)),
-          digest(node),
-        ),
-      ),
-    ),
-    $.dl(
-      { class: "facts" },
-      (one.facts || []).map(([title, words]) => fact(title, words)),
-    ),
-  );
 }
 
 // ---------------------------------------------------------------- effect
@@ -597,16 +395,12 @@ function effectTable(effect) {
           end.style.left = width(row.after);
           track.append(span, start, end);
         }
-        const change =
-          row.change === null
-            ? "–"
-            : `${row.change >= 0 ? "+" : "−"}${Math.abs(100 * row.change).toFixed(1)}${row.half === null ? "" : ` ± ${(100 * row.half).toFixed(1)}`}`;
         return $.tr(
           $.th({ scope: "row" }, row.words),
           $.td(number(row.pairs)),
           $.td(percent(row.before)),
           $.td(percent(row.after)),
-          $.td(change),
+          $.td(points(row)),
           $.td(track),
         );
       }),
@@ -614,18 +408,49 @@ function effectTable(effect) {
   );
 }
 
+// Returns in sentences what the held-out scores and the pairs of weak tasks say, with their intervals.
+function verdict() {
+  const scored = run.iterations.filter((one) => one.evaluation && one.evaluation.after);
+  const words = [];
+  if (scored.length) {
+    const first = scored[0].evaluation.before || scored[0].evaluation.after;
+    const last = scored.at(-1).evaluation.after;
+    const [low, high] = last.interval;
+    const said = `On ${number(last.n)} held-out tasks (${last.group}) success went from ${percent(first.success)} to ${percent(last.success)} (95 %: ${percent(low)} to ${percent(high)}).`;
+    const inside = first.success >= low && first.success <= high;
+    words.push(
+      inside
+        ? `${said} The interval holds the score at the start: this run alone does not show that training helped.`
+        : `${said} The score at the start lies outside the interval.`,
+    );
+  } else words.push("No iteration was scored on held-out tasks, so that the run does not say whether training helped.");
+  const row = (name) => run.effect.rows.find((one) => one.name === name);
+  const [followed, weak] = [row("followed"), row("weak").pairs ? row("weak") : row("none")];
+  if (followed.pairs && weak.pairs) {
+    words.push(
+      `Weak tasks of which new ones were made changed by ${points(followed)} points, those ${weak.name === "weak" ? "of which none was made" : "without any signal"} by ${points(weak)}.`,
+    );
+  }
+  return words.join(" ");
+}
+
+const points = (row) =>
+  row.change === null
+    ? "–"
+    : `${row.change >= 0 ? "+" : "−"}${Math.abs(100 * row.change).toFixed(1)}${row.half === null ? "" : ` ± ${(100 * row.half).toFixed(1)}`}`;
+
 function drawEffect() {
-  const { effect } = run;
-  const fresh = effect.new;
+  const fresh = run.effect.new;
   fill(byId("effect"), [
+    $.p({ class: "verdict" }, verdict()),
     $.p(
-      "Mean success of a task in one iteration (before) and in the next one that rolled it out ",
-      "(after), by what marked it in the first. A weak task was picked because it failed, so that it rises by regression to ",
-      "the mean alone, whatever is done about it. Compare the first row with the second, not with zero; the two differ in ",
-      "more than the new tasks, so that this is a description, not an experiment. An experiment has arms: coevolve study.",
+      "A weak task was picked because it failed, so that it rises by regression to the mean alone. Compare the first row ",
+      "with the second, not with zero; the two differ in more than the new tasks. An experiment has arms: coevolve study.",
     ),
-    muted("A pair is a task and two such iterations. The change is in points of a hundred, ± half of its 95 % interval."),
-    scroller(effectTable(effect)),
+    muted(
+      "A pair is a task and two iterations, one after the other, that rolled it out. The change is in points of a hundred, ± half of its 95 % interval.",
+    ),
+    scroller(effectTable(run.effect)),
     fresh.tasks
       ? $.p(
           `Of ${plural(fresh.tasks, "new task")}, ${number(fresh.drawn)} were rolled out. `,
@@ -637,11 +462,64 @@ function drawEffect() {
     run.story
       ? [
           $.h3("One task, from the failed rollout to its effect"),
-          $.p(link({ task: run.story }, table.tasksById.get(run.story)[TASK.words])),
+          $.p({ class: "story" }, link({ task: run.story }, table.tasksById.get(run.story)[TASK.words])),
         ]
       : null,
-    run.other ? [$.h3(run.other.name), scroller(effectTable(run.other.effect))] : null,
   ]);
+}
+
+// ---------------------------------------------------------------- tools by iteration
+
+const MAPPED = 12;
+
+function drawMap() {
+  const names = run.iterations.map((one) => one.iteration);
+  const cell = (tool, iteration, found) => {
+    if (!found) return $.td({ class: "quiet" }, "·");
+    const [, weak, made, pairs, before, after] = found;
+    const style = pairs && after !== before ? (after > before ? "good" : "bad") : "";
+    return $.td(
+      { class: style },
+      $.a(
+        { href: address({}, String(iteration)), onclick: () => showTool(tool) },
+        `${number(weak)} weak, ${plural(made, "task")}`,
+      ),
+      $.small(pairs ? `${percent(before)} → ${percent(after)} of ${pairs}` : "not rolled out again"),
+    );
+  };
+  const rows = run.map.map(([tool, cells]) =>
+    $.tr(
+      $.th({ scope: "row" }, tool),
+      names.map((name) =>
+        cell(
+          tool,
+          name,
+          cells.find((one) => one[0] === name),
+        ),
+      ),
+    ),
+  );
+  const body = $.tbody(rows.slice(0, MAPPED));
+  const more = $.button(
+    { type: "button", class: "more", onclick: () => more.replaceWith(fill(body, rows.slice(MAPPED)) && "") },
+    `Show all ${plural(rows.length, "tool")}`,
+  );
+  fill(byId("map"), [
+    muted(
+      "The weaknesses at a tool, the tasks made of them, and the weak tasks' mean success in the iteration and in the ",
+      "next one that rolled them out. Weak tasks rise by regression to the mean alone, too.",
+    ),
+    rows.length
+      ? scroller($.table({ class: "map" }, heads(["Tool", ...names.map((name) => `Iteration ${name}`)]), body))
+      : muted("No weakness names a tool yet."),
+    rows.length > MAPPED ? more : null,
+  ]);
+}
+
+// Filters the records below by a tool.
+function showTool(tool) {
+  byId("filter-tool").value = String(table.tools.indexOf(tool));
+  setTimeout(() => jumpTo("records"), 50);
 }
 
 // ---------------------------------------------------------------- settings, costs, two runs
@@ -658,70 +536,6 @@ function settingsTable(rows, names) {
           $.tr($.th({ scope: "row" }, $.code(key)), $.td(value(left)), $.td({ class: "muted" }, value(right))),
         ),
       ),
-    ),
-  );
-}
-
-const scoredOn = (of) => [
-  ...new Set(
-    of.iterations.flatMap((one) =>
-      Object.values(one.evaluation || {}).map((score) => `${score.group}, n = ${score.n}`),
-    ),
-  ),
-];
-const scoredAlike = () => scoredOn(run).join() === scoredOn(run.other).join();
-
-function compared() {
-  const { other } = run;
-  const rows = run.iterations.map((one) => [one, other.iterations.find((its) => its.iteration === one.iteration)]);
-  const after = (one) => {
-    const score = one && one.evaluation && one.evaluation.after;
-    return score
-      ? `${percent(score.success, 1)} (${percent(score.interval[0])} to ${percent(score.interval[1])})`
-      : "–";
-  };
-  const quiet = (one) => (one && one.groups.all ? percent(1 - one.groups.mixed / one.groups.all) : "–");
-  const figure = [
-    ["Held out", after],
-    ["Training", (one) => (one ? percent(one.success, 1) : "–")],
-    ["Tasks", (one) => (one ? number(one.tasks) : "–")],
-    ["Admitted", (one) => (one ? number(one.admitted) : "–")],
-    ["No reward signal", quiet],
-  ];
-  return $.div(
-    { class: "compared" },
-    $.h3(`Beside ${other.name}`),
-    figures(other),
-    $.p(
-      "One run each: two runs of the same recipe with other seeds differ, too. Several seeds are compared by coevolve study.",
-    ),
-    scoredAlike()
-      ? null
-      : $.p(
-          { class: "notice" },
-          `Their held-out scores cannot be compared: ${scoredOn(run).join("; ") || "none"} here, ${scoredOn(other).join("; ") || "none"} there.`,
-        ),
-    scroller(
-      $.table(
-        $.thead(
-          $.tr(
-            $.th({ scope: "col" }, "Iteration"),
-            figure.map(([name]) => [$.th({ scope: "col" }, name), $.th({ scope: "col", class: "other" }, other.name)]),
-          ),
-        ),
-        $.tbody(
-          rows.map(([one, its]) =>
-            $.tr(
-              $.th({ scope: "row" }, one.iteration),
-              figure.map(([, pick]) => [$.td(pick(one)), $.td({ class: "other" }, pick(its))]),
-            ),
-          ),
-        ),
-      ),
-    ),
-    $.details(
-      $.summary(`${plural(run.differing.length, "setting")} in which they differ`),
-      settingsTable(run.differing, ["Setting", run.name, other.name]),
     ),
   );
 }
@@ -779,6 +593,19 @@ function drawAbout() {
           ),
         )
       : $.p("No chat role was asked: the roles are scripted."),
+  ]);
+  const told = run.iterations.filter((one) => one.facts.length);
+  fill(byId("about"), [
+    told.length ? $.h3("More of each iteration") : null,
+    told.map((one) =>
+      $.details(
+        $.summary(`Iteration ${one.iteration}`),
+        $.dl(
+          { class: "facts" },
+          one.facts.map(([title, words]) => fact(title, words)),
+        ),
+      ),
+    ),
   ]);
   const words = (given) =>
     $.dl(

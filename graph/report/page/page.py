@@ -10,20 +10,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import itertools
 import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from environments.base import InputError
-from graph.recipe import load_recipe
-from graph.report.digest import one_line
 from graph.report.lineage import History
-from graph.report.page.data import Json, differing_settings, overview
+from graph.report.page.data import Json, overview
 from graph.report.page.records import LONGEST_TEXT, in_order_of_worth, rollouts, signals, stage_block, table, trajectory
 from memory.run import SEED_STAGE, RunDirectory
 
@@ -53,8 +49,8 @@ class Page(NamedTuple):
     unpublishable: str | None
 
 
-def make_page(run: RunDirectory, other: RunDirectory | None = None, *, largest: int = LARGEST) -> Page:
-    """Return the page of ``run`` with at most about ``largest`` bytes of records; with ``other`` both side by side.
+def make_page(run: RunDirectory, *, largest: int = LARGEST) -> Page:
+    """Return the page of ``run`` with at most about ``largest`` bytes of records.
 
     Raises InputError that names the file and line of a damaged record.
     """
@@ -69,33 +65,7 @@ def make_page(run: RunDirectory, other: RunDirectory | None = None, *, largest: 
     page_data = overview(history)
     turns, kept = _turns(history, left, diagnosed=page_data["seal"])
     page_data["kept"] = {"rollouts": kept, "of": len(history.rollouts), "length": length}
-    if other is not None:
-        page_data["other"] = _beside(overview(History.read(other)))
-        page_data["name"], page_data["other"]["name"] = map(
-            one_line, names_apart(run.root.resolve(), other.root.resolve())
-        )
-        page_data["differing"] = differing_settings(load_recipe(run.settings_path), load_recipe(other.settings_path))
     return Page(_document(page_data, parts | turns), kept, len(history.rollouts), page_data["unpublishable"])
-
-
-def names_apart(one: Path, other: Path) -> tuple[str, str]:
-    """Return names of two runs' folders, with as many of the folders above as make them differ."""
-    if one == other:
-        return one.name, other.name
-    for parts in itertools.count(1):
-        names = [Path(*path.parts[-parts:]).as_posix() for path in (one, other)]
-        if names[0] != names[1]:
-            break
-    return names[0], names[1]
-
-
-def _beside(page_data: Json) -> Json:
-    """Return what the page shows of the run that another one is compared with: no records, no digests."""
-    iterations = [{key: row[key] for key in row if key not in ("flow", "nodes")} for row in page_data["iterations"]]
-    return {
-        **{key: page_data[key] for key in ("name", "labels", "counts", "effect", "asked")},
-        "iterations": iterations,
-    }
 
 
 def _stages_within(history: History, limit: int) -> tuple[dict[str, bytes], int]:

@@ -32,11 +32,10 @@ async function begin() {
   [run, table] = await Promise.all([part("run"), part("table")]);
   table.tasksById = new Map(table.tasks.map((row) => [row[TASK.id], row]));
   table.contextsById = new Map(table.contexts.map((row) => [row[CONTEXT.id], row]));
-  fill(byId("flow"), [$.div({ id: "flow-body" })]);
-  fill(byId("nodes"), [$.div({ id: "nodes-body" })]);
   drawNotices();
   drawStrip();
   drawEffect();
+  drawMap();
   drawTable();
   drawAbout();
   byId("picker").addEventListener("keydown", (event) =>
@@ -49,7 +48,6 @@ async function begin() {
   byId("drawer").addEventListener("click", (event) => {
     if (event.target === byId("drawer")) go(address({}));
   });
-  new ResizeObserver(() => drawFlow.again && drawFlow.again()).observe(byId("flow"));
   window.addEventListener("hashchange", route);
   route();
   document.documentElement.dataset.ready = "true";

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -285,28 +284,21 @@ def test_every_text_is_legible(page: Page, written: Written, scheme: str) -> Non
     assert not found, "WCAG asks for 4.5"
 
 
-def test_flow_of_the_first_tasks_counts_contexts_and_drafts(page: Page, evolved: RunDirectory, tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path / "run")
-    shutil.copytree(evolved.root, run.root)
-    run.seed.root.mkdir(exist_ok=True)
-    for name in ("contexts", "interactions", "drafts", "verdicts"):  # as if its contexts had been D_0's
-        shutil.move(getattr(run.iteration(0), name), getattr(run.seed, name))
-    path = tmp_path / "seeded.html"
-    path.write_bytes(make_page(run).html)
-    page.open(path, READY, fragment="#iteration=seed")
-    page.wait("document.getElementById('flow-body').textContent.startsWith('D\u2080')")
-    chains = History.read(run).chains_in(None)
-    assert sum(len(chain.outcomes) for chain in chains) > len(chains) > 0
-    shown = page.evaluate(
-        "[...document.querySelectorAll('#flow .node')].map((one) => one.innerText.split(/\\s+/).join(' '))"
-    )
-    assert f"{len(chains)} new" in shown
-    assert f"{sum(len(chain.outcomes) for chain in chains)} drafts" in shown
+def test_the_map_leads_to_the_records_of_a_tool(page: Page, written: Written) -> None:
+    page.open(written.path, READY)
+    assert text(page, "#effect .verdict").startswith("On ")
+    page.click("#map tbody td a")
+    page.wait("at.iteration !== null")
+    tool = text(page, "#map tbody th")
+    number = int(page.evaluate("at.iteration"))
+    found = sum(one.context.tool == tool for one in written.history.chains_in(number))
+    page.wait("document.activeElement.id === 'records'")
+    assert int(text(page, "#found").split()[0]) >= found > 0
 
 
 def test_a_newcomer_finds_a_story_and_the_words(page: Page, written: Written) -> None:
     page.open(written.path, READY)
-    page.evaluate("document.querySelector('#effect p a').focus()")
+    page.evaluate("document.querySelector('#effect .story a').focus()")
     page.press("Enter")
     page.wait(DRAWN)
     assert page.evaluate("at.id === run.story")
@@ -317,16 +309,6 @@ def test_a_newcomer_finds_a_story_and_the_words(page: Page, written: Written) ->
         assert word in text(page, "#words")
 
 
-def test_a_click_waits_for_what_lies_above(page: Page, written: Written) -> None:
-    page.open(written.path, READY)
-    page.evaluate("document.querySelector('#effect p a').focus()")
-    page.press("Enter")
-    page.wait(DRAWN)
-    page.evaluate("void setTimeout(() => go(address({})), 300)")
-    page.click("nav [data-to=words]")
-    page.wait("document.activeElement.id === 'words'")
-
-
 def _luminance(colour: list[int]) -> float:
     """WCAG's relative luminance of an sRGB colour."""
     linear = [c / 12.92 if (c := one / 255) <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for one in colour]
@@ -335,7 +317,7 @@ def _luminance(colour: list[int]) -> float:
 
 def test_the_readme_has_pictures_of_a_run(browser: Browser, grown_run: RunDirectory, tmp_path: Path) -> None:
     pictures = take_pictures(grown_run, tmp_path, browser)
-    assert {path.name for path in pictures} == {"report.png", "graph.png", "weakness.png", "effect.png"}
+    assert {path.name for path in pictures} == {"report.png", "weakness.png", "effect.png"}
     for path in pictures:
         head = path.read_bytes()[:24]
         width, height = struct.unpack(">II", head[16:])
