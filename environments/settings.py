@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import ConfigDict, Field, JsonValue, ValidationInfo, field_validator
 
-from environments.base import InputError
 from environments.benchmark import AnyBenchmark
 from environments.registry import (
     DEFAULT,
@@ -19,8 +17,6 @@ from environments.registry import (
     stated_benchmark,
 )
 from environments.sections import Section, requires
-
-_KEYS = ("name", "options")
 
 
 class EnvironmentSettings(Section):
@@ -84,51 +80,6 @@ class EnvironmentSettings(Section):
         """The options that the evaluations of a run also need."""
         benchmark = self.benchmark
         return benchmark.evaluation_options(parse_options(benchmark, self.options))
-
-
-def with_options(section: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the section ``environment`` of a recipe with a benchmark's options below ``options``, and their keys.
-
-    Up to 0.1 they were keys beside ``name``. That spelling works for one more release. Raises InputError for an option
-    that is given in both spellings.
-    """
-    known = _options_of(section.get("name", DEFAULT))
-    old = tuple(key for key in section if key in known and key not in _KEYS)
-    options = section.get("options") or {}
-    twice = [key for key in old if key in options]
-    if twice:
-        raise InputError(f"environment.{twice[0]} is the old name of environment.options.{twice[0]}: give one of them")
-    kept = {key: value for key, value in section.items() if key not in old}
-    # An option that an earlier release wrote out as null has its default.
-    moved = {key: section[key] for key in old if section[key] is not None}
-    return (kept | {"options": options | moved} if old else kept), old
-
-
-def with_options_key(keys: tuple[str, ...], name: str) -> tuple[str, ...]:
-    """Return the dotted key ``keys`` of a recipe in today's spelling; ``name`` is the environment's."""
-    if len(keys) > 1 and keys[0] == "environment" and keys[1] not in _KEYS and keys[1] in _options_of(name):
-        return ("environment", "options", *keys[1:])
-    return keys
-
-
-def as_spelt(section: object, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the dotted key ``keys`` of an option in the spelling that the ``environment`` of a recipe has for it.
-
-    Keys of other settings, and of options that the section does not state, stay as they are.
-    """
-    if keys[0] != "environment" or len(keys) < 2 or not isinstance(section, dict):
-        return keys
-    options = section.get("options")
-    if isinstance(options, dict) and keys[1] in options and keys[1] not in _KEYS:
-        return ("environment", "options", *keys[1:])
-    if len(keys) > 2 and keys[1] == "options" and keys[2] in section and keys[2] not in _KEYS:
-        return ("environment", *keys[2:])
-    return keys
-
-
-def _options_of(name: object) -> Collection[str]:
-    benchmark = packaged(name) if isinstance(name, str) else None
-    return benchmark.options_type.model_fields if benchmark is not None else ()
 
 
 class VerificationSettings(Section):

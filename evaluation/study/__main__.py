@@ -21,7 +21,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command(cls=OneSentence)
 def main(
-    recipe: Annotated[Path, typer.Argument(help="recipe of the study: recipes/study.yaml")],
+    recipe: Annotated[Path, typer.Argument(help="recipe of the study: recipes/study-world.yaml")],
     split: Annotated[
         Literal["dev", "test"] | None,
         typer.Option(
@@ -29,7 +29,6 @@ def main(
             show_default="dev",
         ),
     ] = None,
-    panel: Annotated[Literal["dev", "test"] | None, typer.Option(hidden=True)] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="arms in parallel, one thread each; all cores if not given")
     ] = None,
@@ -62,7 +61,7 @@ def main(
         from evaluation.study.schedule import check_settings, run_jobs
         from evaluation.test_access import committed
 
-        mode = _mode(split, panel)
+        mode: Mode = split or "dev"
         study = load_study(recipe)
         place = Place(output=output or Path("results") / recipe.stem, work=work)
         for option, folder in (("--output", place.output), ("--work", place.work)):
@@ -81,16 +80,6 @@ def main(
             say(f"error: {failure}")
         if failures:
             raise typer.Exit(FAILURE)
-
-
-def _mode(split: Mode | None, panel: Mode | None) -> Mode:
-    """Return the split that was asked for, also under the option's former name."""
-    if panel is None:
-        return split or "dev"
-    if split is not None:
-        raise InputError("--panel is the former name of --split, and both are given: leave --panel out")
-    say("warning: --panel is called --split now, the old name works for one release")
-    return panel
 
 
 def _names(arms: str | None) -> tuple[str, ...] | None:

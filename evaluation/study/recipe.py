@@ -15,13 +15,11 @@ from environments.base import InputError, Record
 from environments.benchmark import AnyBenchmark
 from environments.checkout import INITIAL_POLICY, shipped_policy
 from environments.registry import DEFAULT, named_benchmark
-from environments.settings import EnvironmentSettings, as_spelt, with_options
+from environments.settings import EnvironmentSettings
 from evaluation.baselines import LOOKUP
 from evaluation.sets import held_out, set_hash
 from evaluation.settings import ENDPOINT, AttemptSettings
 from evaluation.study.hypotheses import MOST, Hypothesis, check_hypotheses
-from evaluation.study.recorded import settings_as_recorded, text_as_recorded
-from memory.former import FORMER_NAMES, give_todays_names
 from memory.jsonl import complaint
 from memory.strict_yaml import read_recipe
 
@@ -119,7 +117,7 @@ class StudySet(NamedTuple):
 
 
 class StudyRecipe(Strict):
-    """The whole of recipes/study.yaml."""
+    """The whole of recipes/study-world.yaml."""
 
     base: Path = Field(description="recipe file that holds the settings of a run")
     settings: dict[str, JsonValue] = Field({}, description="settings on top of it that all arms share, by dotted key")
@@ -173,11 +171,11 @@ class StudyRecipe(Strict):
         if "seed" in self.varies:
             raise ValueError("'varies' names seed, which each run has of its own: remove it")
         for key in self.varies:
-            if not _is_shared(_today(key)):
+            if not _is_shared(key):
                 raise ValueError(f"'varies' names {key}, which arms may override anyway: remove it")
         for arm in self.arms:
             for key in () if arm.untrained else arm.overrides:
-                if _is_shared(_today(key)) and not self._varies(_today(key)):
+                if _is_shared(key) and not self._varies(key):
                     raise ValueError(
                         f"'{arm.name}' overrides {key}, which all arms share: move it to settings, or name it in "
                         "'varies' where the study is about it"
@@ -185,16 +183,7 @@ class StudyRecipe(Strict):
         return self
 
     def _varies(self, key: str) -> bool:
-        return any(key == one or key.startswith(f"{one}.") for one in map(_today, self.varies))
-
-    @model_validator(mode="after")
-    def _each_setting_has_one_name(self) -> Self:
-        stated = [("'settings' states", self.settings)]
-        stated += [(f"'{arm.name}' overrides", arm.overrides) for arm in self.arms]
-        for who, keys in stated:
-            if twice := [key for key in keys if _today(key) != key and _today(key) in keys]:
-                raise ValueError(f"{who} {twice[0]}, the former name of {_today(twice[0])}, and that too: remove one")
-        return self
+        return any(key == one or key.startswith(f"{one}.") for one in self.varies)
 
     @model_validator(mode="after")
     def _arms_fit(self) -> Self:
@@ -241,12 +230,8 @@ class StudyRecipe(Strict):
         return self.sets.dev if mode == "dev" else self.sets.test
 
 
-def _today(key: str) -> str:
-    return FORMER_NAMES.get(key, key)
-
-
 def _is_shared(key: str) -> bool:
-    """Return whether all arms of a study have this setting, by its name of today, in common, unless it ``varies``."""
+    """Return whether all arms of a study have this setting in common, unless it ``varies``."""
     return (key.partition(".")[0] in _FROZEN or key in _FROZEN_TASKS) and not key.startswith(_FREE)
 
 
@@ -296,10 +281,9 @@ class Study(Record):
     def run_hash(self, arm: Arm, seed: int, mode: Mode, admissions: Sequence[int] | None) -> str:
         """Return the SHA-256 of everything stated that decides the outcomes of one arm and seed."""
         settings = self.settings_of(arm, seed, None if arm.untrained else admissions)
-        run: Tree | None = (_how_scored(settings) or None) if arm.untrained else settings_as_recorded(settings)
+        run: Tree | None = (_how_scored(settings) or None) if arm.untrained else settings
         names = self.recipe.set_names(mode)
         scored: JsonValue = [[name, self.set_hashes[name]] for name in names]
-        # Stated limits alone: recorded hashes were taken without them.
         limits: list[JsonValue] = [self.recipe.limits] if self.recipe.limits else []
         looked: list[JsonValue] = ["lookup"] if self.recipe.lookup and not arm.untrained else []
         return _sha256([run, self.policies[self.policy_of(arm)], scored, self.recipe.limit, *limits, *looked])
@@ -320,14 +304,13 @@ def load_study(path: Path) -> Study:
     except ValidationError as error:
         raise InputError(f"{path}: {complaint(error).replace('Value error, ', '')}") from None
     shared = read_recipe(recipe.base)
-    _rename(shared, str(recipe.base))
     for key, value in recipe.settings.items():
         put(shared, key, value)
     initial_policy = _policy(shared)
     study = Study(
         recipe=recipe,
         shared=shared,
-        sha256=_sha256([text_as_recorded(tree), settings_as_recorded(shared)]),
+        sha256=_sha256([tree, shared]),
         initial_policy=initial_policy,
         initial_policy_sha256=_policy_hash(initial_policy),
         policies={initial_policy: _policy_hash(initial_policy)},
@@ -372,7 +355,7 @@ def environment_options(settings: Tree, environment: str) -> dict[str, JsonValue
     section = settings.get("environment")
     if not isinstance(section, dict) or section.get("name", DEFAULT) != environment:
         return {}
-    return EnvironmentSettings.model_validate(with_options(section)[0]).for_evaluation
+    return EnvironmentSettings.model_validate(section).for_evaluation
 
 
 def _how_scored(settings: Tree) -> Tree:
@@ -391,12 +374,11 @@ def _policy_hash(name: str) -> str:
 
 
 def put(tree: Tree, key: str, value: JsonValue) -> None:
-    """Set one dotted key in a recipe's sections, under its name of today.
+    """Set one dotted key in a recipe's sections.
 
-    An option of the environment goes where the recipe has it, in the former place or in today's.
     Raises InputError where a part of the key is a value, not a section.
     """
-    *sections, last = as_spelt(tree.get("environment"), tuple(_today(key).split(".")))
+    *sections, last = key.split(".")
     section = tree
     for name in sections:
         if section.get(name) is None:
@@ -405,14 +387,6 @@ def put(tree: Tree, key: str, value: JsonValue) -> None:
         if not isinstance(section, dict):
             raise InputError(f"{key}: '{name}' is a value, not a section")
     section[last] = copy.deepcopy(value)  # a section, which further keys may change
-    _rename(tree, key)
-
-
-def _rename(tree: Tree, source: str) -> None:
-    try:
-        give_todays_names(tree)
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from None
 
 
 def _content_hash(folder: Path) -> str:

@@ -22,7 +22,6 @@ from evaluation.study.plan import Plan, Planned, Starts, check_start, current_re
 from evaluation.study.recipe import Study, StudySet, Tree, environment_options
 from evaluation.study.records import read_result
 from evaluation.test_access import current_commit
-from memory.former import give_todays_names
 from memory.jsonl import write_atomically, write_json
 from memory.processes import ChildFailure, exclusive, run_child
 from memory.strict_yaml import read_yaml
@@ -228,10 +227,9 @@ def _prepare(folder: Path, settings: Tree) -> None:
 
 
 def _states(path: Path, settings: Tree) -> bool:
-    """Return whether the recipe at ``path`` holds these settings, by names of today or former ones."""
+    """Return whether the recipe at ``path`` holds these settings."""
     try:
         tree = read_yaml(path)
-        give_todays_names(tree)
     except InputError:
         return False
     return bool(tree == settings)

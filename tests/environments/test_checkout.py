@@ -32,7 +32,7 @@ def test_in_the_checkout_records_keep_the_short_name(monkeypatch: pytest.MonkeyP
 
 def test_a_typed_recipe_is_the_working_directorys_where_it_has_one(elsewhere: Path) -> None:
     assert find_recipe(Path("recipes/quickstart.yaml")) == Path("recipes/quickstart.yaml")
-    assert find_recipe(Path("recipes/study.yaml")) == ROOT / "recipes" / "study.yaml"
+    assert find_recipe(Path("recipes/study-world.yaml")) == ROOT / "recipes" / "study-world.yaml"
     assert find_recipe(Path("recipes/none.yaml")) == Path("recipes/none.yaml")
 
 

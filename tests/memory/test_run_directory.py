@@ -6,11 +6,9 @@ import sys
 
 import pytest
 import yaml
-from pydantic import Field, RootModel
+from pydantic import Field
 
 from environments.base import InputError
-from environments.settings import EnvironmentSettings
-from graph.recipe import load_recipe
 from graph.settings import RunSettings
 from memory.run import RunDirectory, write_jsonl
 from memory.settings import MemorySettings, Section
@@ -81,20 +79,6 @@ def test_the_whole_recipe_comes_back(tmp_path):
     continued = settings.model_copy(update={"iterations": 9})
     run.save_settings(continued)
     assert RunDirectory.open(run.root).section("iterations", int) == 9
-
-
-def test_the_options_of_a_former_runs_environment_are_read_beside_its_name(tmp_path):
-    settings = RunSettings(environment=EnvironmentSettings(name="bfcl", options={"classes": ["TicketAPI"]}))
-    run = RunDirectory.create(tmp_path / "run", settings)
-    tree = settings.model_dump(mode="json")
-    tree["environment"] = {"name": "bfcl", "classes": ["TicketAPI"], "max_steps": None}
-    run.save_settings(RootModel(tree))
-    assert run.settings(RunSettings) == load_recipe(run.settings_path) == settings
-    assert run.section("environment", EnvironmentSettings) == settings.environment
-    tree["environment"]["options"] = {"classes": ["MathAPI"]}
-    run.save_settings(RootModel(tree))
-    with pytest.raises(InputError, match=r"environment\.classes is the old name of .*: give one of them"):
-        run.section("seed", int)
 
 
 def _changed(run, change):

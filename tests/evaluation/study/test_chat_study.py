@@ -31,7 +31,7 @@ RECIPE = ROOT / "recipes" / "study-world-gpu.yaml"
 WORLD = ROOT / "recipes" / "study-world.yaml"
 SMALL = {
     "iterations": 2,
-    "environment.classes": ["MathAPI"],
+    "environment.options.classes": ["MathAPI"],
     "policy.device": "cpu",
     "policy.dtype": "float32",
     "sampling.engine": "in_process",

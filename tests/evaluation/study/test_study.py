@@ -334,17 +334,6 @@ def test_a_mistake_ends_the_study_before_anything_runs(tmp_path: Path, old: str,
     assert not (tmp_path / "out").exists()
 
 
-def test_the_former_option_works_with_a_warning_that_names_the_new_one(tmp_path: Path) -> None:
-    recipe = str(made_recipe(tmp_path))
-    said = CliRunner().invoke(app, [recipe, "--panel", "dev", "--seeds", "3"])
-    warning, error = said.stderr.splitlines()
-    assert warning == "warning: --panel is called --split now, the old name works for one release"
-    assert "from 100" in error
-    both = CliRunner().invoke(app, [recipe, "--panel", "dev", "--split", "dev"])
-    assert (both.exit_code, both.stdout) == (2, "")
-    assert "leave --panel out" in both.stderr
-
-
 @pytest.mark.parametrize(("options", "told"), [(("--seeds", "3"), "from 100"), (("--seeds", "x"), "0,2-4")])
 def test_wrong_seeds_are_one_sentence(tmp_path: Path, options: tuple[str, ...], told: str) -> None:
     done = study_here(made_recipe(tmp_path), *options)
@@ -431,36 +420,9 @@ def test_evaluating_a_held_out_evaluation_set_by_hand_is_refused() -> None:
     assert "evaluation.study" in done.stderr
 
 
-def test_the_shipped_recipe_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    shipped = load_study(Path("recipes/study.yaml"))
-    check_settings(make_plan(shipped, "dev", Place(output=tmp_path / "out", work=tmp_path / "work"), None, None))
-    seeds = {arm.name: arm.seeds for arm in shipped.recipe.arms}
-    assert list(seeds)[:5] == ["grpo", "full", "random", "unguided", "starter"]
-    assert [seeds[name] for name in ("grpo", "full", "random", "unguided")] == [8, 8, 5, 5]
-    assert {seeds[name] for name in list(seeds)[4:]} == {3}
-    assert set(shipped.recipe.sets.test) == {"templated-test", "longer-test", "turns-test"}
-
-
 def test_the_recipe_of_a_run_is_refused_as_what_it_is() -> None:
     with pytest.raises(InputError, match=r"quickstart\.yaml: not a study's recipe"):
         load_study(Path("recipes/quickstart.yaml"))
-
-
-def test_the_shipped_recipe_of_seal_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    shipped, other = load_study(Path("recipes/study-seal.yaml")), load_study(Path("recipes/study.yaml"))
-    check_settings(make_plan(shipped, "dev", Place(output=tmp_path / "out", work=tmp_path / "work"), None, None))
-    starters = [study.shared.pop("policy") for study in (shipped, other)]
-    assert shipped.shared == other.shared, "budget and settings are those of the other study"
-    assert starters == [{"path": "recipes/starter-seal"}, {"path": "recipes/starter"}]
-    assert shipped.set_hashes == other.set_hashes
-    for arm in shipped.recipe.arms:
-        if not arm.untrained:
-            settings = shipped.settings_of(arm, 100, None)
-            drawn = settings["tasks"]["evolved_share"]
-            assert drawn == (0.5 if arm.name in ("full", "coevolve-seal") else 0.0), arm.name
-            assert ("seal" in settings["training"]) == ("seal" in arm.name), arm.name
 
 
 def test_the_shipped_recipe_of_the_world_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

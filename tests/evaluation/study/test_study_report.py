@@ -29,7 +29,6 @@ from evaluation.study.schedule import _Schedule
 from evaluation.study.summary import summarise
 from evaluation.test_access import StudyAccess, log_study_access
 from graph.recipe import load_recipe
-from memory.former import FORMER_DEFAULTS
 from training.seal.failure_profile import ErrorStatistics, SealFigures
 
 YES, NO = True, False
@@ -517,42 +516,6 @@ def test_arms_over_f_train_as_many_steps(name, tmp_path, monkeypatch):
         assert settings.training.steps * settings.iterations == 120, arm.name
         steps.add(settings.training.steps)
     assert len(steps) == 3
-
-
-def test_a_former_default_that_is_stated_has_the_recorded_hash_and_one_left_out_has_another(tmp_path):
-    """Left out, the settings have other values today, and other results must not be taken for them."""
-
-    def hashed(seal):
-        text = RECIPE.replace(
-            "arms:", f"arms:\n  - {{name: seal, description: s, overrides: {{training.seal: {seal}}}}}", 1
-        )
-        study = made_study(tmp_path, text)
-        return study.run_hash(study.recipe.arm("seal"), 100, "dev", None), study.sha256
-
-    stated = "{unreached: left_out, weights: {dynamic: true, cap_abstention: true, unit: turn}}"
-    recorded, left_out = hashed(stated), hashed("{weights: {unit: turn}}")
-    assert recorded[1] == left_out[1], "the text, as it was recorded"
-    assert recorded[0] != left_out[0]
-    alone = hashed("{unreached: left_out, weights: {dynamic: true, cap_abstention: true}}")
-    assert alone[0] not in (recorded[0], left_out[0], hashed("null")[0]), "a section that is on by itself stays"
-    assert alone[1] == hashed("{}")[1]
-    assert hashed(stated.replace("dynamic: true", "dynamic: false"))[0] not in (recorded[0], left_out[0])
-    explicit = stated.replace("left_out", "padded").replace("true", "false")
-    assert hashed(explicit)[0] == left_out[0], "today's defaults, stated or not"
-
-
-@pytest.mark.parametrize("key", [key for key in FORMER_DEFAULTS if not key.startswith("training.seal.")])
-def test_a_default_that_changed_is_left_out_of_the_hash_at_its_old_value_alone(key, tmp_path):
-    then, now = FORMER_DEFAULTS[key]
-    others = {other: former.then for other, former in FORMER_DEFAULTS.items() if other != key and ".seal." not in other}
-
-    def hash_with(stated):
-        text = json.dumps(others | stated)
-        study = made_study(tmp_path, RECIPE.replace("compare:", f"settings: {text}\ncompare:"))
-        return study.run_hash(study.recipe.arm("full"), 100, "dev", None)
-
-    recorded, left_out = hash_with({key: then}), hash_with({})
-    assert left_out == hash_with({key: now}) != recorded
 
 
 BROKEN = RECIPE + "breakdown: true\n"
