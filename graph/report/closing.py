@@ -17,22 +17,18 @@ from graph.report.costs import Cost
 from graph.report.digest import (
     REASONS,
     WIDTH,
-    call_words,
-    calls_words,
     counts_words,
     kind_words,
     number_words,
     one_line,
-    signal_words,
-    task_words,
-    weakness_words,
 )
-from graph.report.lineage import Course, Drafted, History
-from graph.report.mistakes import Story, first_story
+from graph.report.lineage import Drafted, History
+from graph.report.mistakes import Followed, first_story
+from graph.report.story import in_short
 from graph.report.summary import COMPACT_LABEL, Summary
 from graph.report.tables import table
 from graph.settings import RunSettings
-from memory.records import PAPER_SHARES, Interaction, SignalKind, Step
+from memory.records import PAPER_SHARES, Interaction, SignalKind
 from memory.run import RunDirectory, read_json
 from training.grpo.record import RoundRecord
 
@@ -246,7 +242,7 @@ def _gap_words(why: str, acted: Sequence[Interaction], drafted: Sequence[Drafted
     return f"{words} ({one_line(detail.rstrip('.'))})" if detail else words
 
 
-def _story(history: History, story: Story | None) -> Iterator[str]:
+def _story(history: History, story: Followed | None) -> Iterator[str]:
     yield ""
     yield "From weakness to effect"
     if story is None:
@@ -254,28 +250,17 @@ def _story(history: History, story: Story | None) -> Iterator[str]:
             "No task can be followed yet: none was rolled out, and its weak task again, since it was made."
         )
         return
-    task, weak, signal, chain, mistake = story
-    context = chain.context
     yield from _plain(
-        f"The first new task {'about the tool of a wrong or missing call ' if mistake else ''}that was rolled out, and "
-        "its weak task again; the outcome plays no part in the choice. It shows how, not how much."
+        f"The first new task {'about the tool of a wrong or missing call ' if story.mistake else ''}that was rolled "
+        "out, and its weak task again; the outcome plays no part in the choice. It shows how, not how much."
     )
-    yield from _said("task", f"{weak.id}: {task_words(weak, 2 * WIDTH)}")
-    yield from _said("signal", f"iteration {signal.iteration}: {signal_words(signal, width=2 * WIDTH)}")
-    if mistake is not None:
-        yield from _said("wrote", _wrong_words(mistake.wrong))
-        yield from _said("expected", one_line(call_words(mistake.expected)))
-    elif context.how:
-        yield from _said("rollout", one_line(context.how, 2 * WIDTH))
-    explored = f"; explore {', '.join(context.explore[:4])}" if context.explore else ""
-    yield from _said("context", f"{weakness_words(context)}{one_line(explored)}")
-    yield from _said("new task", f"{task.id}: {task_words(task, 2 * WIDTH)}")
-    yield from _said("reference", calls_words((call for turn in task.reference for call in turn), 2 * WIDTH))
-    yield from _said("effect", f"success by iteration: the old task {_course(history.course(weak.id))};")
-    yield from _said("", f"the new task {_course(history.course(task.id))}")
+    for label, words in in_short(history, story):
+        yield from _said(label, words)
 
 
-def _next(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summary], story: Story | None) -> Iterator[str]:
+def _next(
+    run: RunDirectory, settings: RunSettings, summaries: Sequence[Summary], story: Followed | None
+) -> Iterator[str]:
     root, policy = quote(str(run.root)), quote(str(run.root / _policy(run, summaries)))
     scored = settings.evaluation.scored
     if settings.evaluation.tasks is not None:
@@ -310,15 +295,3 @@ def _coevolve() -> str:
 
 def _policy(run: RunDirectory, summaries: Sequence[Summary]) -> str:
     return read_json(run.iteration(summaries[-1].iteration).round, RoundRecord).policy
-
-
-def _wrong_words(step: Step | None) -> str:
-    if step is None:
-        return "nothing more: the turn ended"
-    answer = f", refused: {error_message(step.observation.text)}" if step.observation.failed else ""
-    return one_line(f"{call_words(step.action)}{answer}", 2 * WIDTH)
-
-
-def _course(course: Course) -> str:
-    found = sorted(course.by_iteration.items())
-    return ", ".join(f"{share:.0%} of {count} ({iteration})" for iteration, (share, count) in found)

@@ -250,6 +250,11 @@ class History:
                 except ValidationError as error:
                     raise InputError(f"{path}, byte {one.start}: {complaint(error)}") from None
 
+    def group_of(self, rollout: Rollout) -> Group | None:
+        """Return the group of a rollout; None where its task has none."""
+        groups = self.groups.get(rollout.task_id, ())
+        return next((one for one in groups if one.step == rollout.step and one.iteration == rollout.iteration), None)
+
     def sibling(self, rollout: Rollout, *, success: bool) -> Rollout | None:
         """Return a rollout of the same task with the result ``success``: of the same group, or the nearest by step."""
         others = [

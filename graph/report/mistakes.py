@@ -25,7 +25,7 @@ class Mistake(NamedTuple):
     expected: ToolCall
 
 
-class Story(NamedTuple):
+class Followed(NamedTuple):
     """An admitted task, the weak task and the signal that it came from, their chain, and the mistake behind it.
 
     ``mistake`` is None where no call was expected, or the task's reference does not call the expected call's tool.
@@ -65,14 +65,14 @@ def mistake_of(history: History, chain: Chain) -> Mistake | None:
     return Mistake(turn, wrong, expected)
 
 
-def first_story(history: History) -> Story | None:
+def first_story(history: History) -> Followed | None:
     """Return the first admitted task that was rolled out, and whose weak task was rolled out again after it was made.
 
     First come tasks about the tool of a wrong or missing call, then those about the tool that a text without a call
     should have called, then those of other signals than rare. The outcome plays no part in the choice. None without
     such a task. Raises InputError for a damaged trajectory.
     """
-    found: dict[int, Story] = {}
+    found: dict[int, Followed] = {}
     for number in history.iterations:
         for task in history.tasks.values():
             chain = history.chain_of(task.id) if task.admitted_at == number else None
@@ -85,7 +85,7 @@ def first_story(history: History) -> Story | None:
             rank = 2 + (chain.signal.kind is SignalKind.RARE)
             if mistake is not None:
                 rank = int(mistake.wrong is not None and isinstance(mistake.wrong.action, MalformedCall))
-            story = Story(task, chain.weak, chain.signal, chain, mistake)
+            story = Followed(task, chain.weak, chain.signal, chain, mistake)
             if rank == 0:
                 return story
             found.setdefault(rank, story)

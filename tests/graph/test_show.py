@@ -128,7 +128,7 @@ def test_a_rollout_stands_beside_its_reference(history: History, show: Show) -> 
     for call in chain.weak.reference[0]:
         assert call.name in text
     assert "[○]" in text
-    assert "> " in text[text.index("agent") :]
+    assert "wrong >" in text
     assert chain.context.id in text
     sibling = history.sibling(chain.rollout, success=True)
     assert sibling is None or sibling.id in text

@@ -150,7 +150,7 @@ async function chainOf(id) {
 // ---------------------------------------------------------------- addresses
 
 const VIEWS = ["task", "context", "rollout"];
-let at = {}; // what the address says: iteration, and one of VIEWS; beside: what a rollout is shown beside
+let at = {}; // what the address says: iteration, and one of VIEWS
 
 function parsed(hash) {
   const found = Object.fromEntries(new URLSearchParams(hash.replace(/^#/, "")));
@@ -158,7 +158,6 @@ function parsed(hash) {
     iteration: found.iteration === undefined ? null : found.iteration,
     view: VIEWS.find((name) => found[name]) || null,
     id: found[VIEWS.find((name) => found[name])] || null,
-    beside: found.beside || null,
   };
 }
 

@@ -8,19 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from environments.base import Action, MalformedCall, Observation, ToolCall, TurnOutcome
+from environments.base import Action, Observation, ToolCall, TurnOutcome
 from graph.report.digest import (
-    REASONS,
-    call_words,
     context_words,
     one_line,
     signal_words,
     task_words,
     weakness_words,
 )
-from graph.report.lineage import Chain, Drafted, History, Rollout
-from graph.report.mistakes import Mistake, mistake_of
-from memory.records import DraftVerification, Signal, Task, Trajectory, TrajectoryTurn
+from graph.report.lineage import Chain, History, Rollout
+from graph.report.story import Row, Step, chain_steps, effect_steps, task_steps, written
+from memory.records import DraftVerification, Task, Trajectory, TrajectoryTurn
 from training.seal.diagnosis import turn_label
 
 Json = dict[str, Any]
@@ -116,18 +114,47 @@ def _named(reference: Iterable[Iterable[ToolCall]]) -> list[str]:
 def stage_block(history: History, chains: Sequence[Chain], tasks: Sequence[Task], length: int) -> Json:
     """Return a stage's chains and the tasks that it admitted, by id; ``pool`` has their shared values.
 
-    What explorers did and observed is cut to ``length`` characters a text.
+    What is behind a row, as what explorers did and observed, is cut to ``length`` characters a text.
     """
     pool = Pool()
     return {
-        "chains": {chain.context.id: _chain(chain, mistake_of(history, chain), pool, length) for chain in chains},
-        "tasks": {task.id: _task(task, pool) for task in tasks},
+        "chains": {chain.context.id: _chain(history, chain, length) for chain in chains},
+        "tasks": {task.id: _task(history, task, pool, length) for task in tasks},
         "pool": pool.values,
     }
 
 
-def _task(task: Task, pool: Pool) -> Json:
+def _chain(history: History, chain: Chain, length: int) -> Json:
+    """Return the steps of a chain, those of its effect, and the place in its rollout that it is about."""
+    context = chain.context
     return {
+        "name": weakness_words(context),
+        "task": context.task_id,
+        "rollout": context.trajectory_id,
+        "where": list(context.where),
+        "cause": cut(str(context.cause or "")),
+        "steps": [_step(one, length) for one in chain_steps(history, chain)],
+        "effect": [_step(one, length) for one in effect_steps(history, chain)],
+    }
+
+
+def _step(step: Step, length: int) -> list[Any]:
+    return [step.name, step.id, step.about, [_row(one, LONGEST_TEXT, length) for one in step.rows]]
+
+
+def _row(row: Row, longest: int, behind: int) -> Json:
+    """Return what a row has; groups are named by task, iteration and steps: the page has all rollouts."""
+    found: Json = {"label": row.label, "text": cut(row.text, longest), "tone": row.tone, "to": row.to, "code": row.code}
+    if row.groups:
+        steps = [one.step for one in row.groups]
+        found["groups"] = [row.groups[0].task_id, row.groups[0].iteration, steps, row.marked]
+    found["more"] = [_row(one, behind, behind) for one in row.more]
+    return {name: value for name, value in found.items() if value and value != "plain"}
+
+
+def _task(history: History, task: Task, pool: Pool, length: int) -> Json:
+    return {
+        "steps": [_step(one, length) for one in task_steps(history, task)],
         "turns": [cut(turn) for turn in task.turns],
         "reference": [_calls(turn) for turn in task.reference],
         "setup": _calls(task.setup),
@@ -140,78 +167,8 @@ def _state(state: Json) -> Json | str:
     return state if len(text := repr(state)) <= 10 * LONGEST_TEXT else cut(text)
 
 
-def _chain(chain: Chain, mistake: Mistake | None, pool: Pool, length: int) -> Json:
-    context, compared = chain.context, chain.deduplication
-    return {
-        "name": weakness_words(context),
-        "iteration": chain.iteration,
-        "task": context.task_id,
-        "rollout": context.trajectory_id,
-        "signal": None if chain.signal is None else _signal(chain.signal),
-        "where": list(context.where),
-        "expected": None if mistake is None else cut(written(mistake.expected)),
-        **{name: cut(str(getattr(context, name) or "")) for name in ("cause", "error_class", "label")},
-        **{name: cut(str(getattr(context, name) or "")) for name in ("turn_cause", "how", "why", "summary")},
-        "instability": cut(context.instability_pattern),
-        "objectives": [cut(one) for one in context.exploration_objectives],
-        "avoid": [cut(one) for one in context.do_not_repeat],
-        "focus": [cut(one) for one in context.focus_pattern],
-        "facts": [cut(one) for one in context.facts],
-        "explore": list(context.explore),
-        "setup": _calls(context.setup),
-        "state": pool.number(_state(context.initial_state)),
-        "deduplication": None if compared is None else [compared.status, compared.nearest, compared.cosine],
-        "interactions": [
-            [one.id, one.run, one.position, *_act(one.action, one.observation, length), one.changed]
-            for one in chain.interactions
-        ],
-        "drafts": [_draft(one) for one in chain.outcomes],
-        "failure": None if chain.failure is None else f"{chain.failure.node}: {cut(chain.failure.detail)}",
-    }
-
-
-def _signal(signal: Signal) -> Json:
-    return {
-        "id": signal.id,
-        "kind": str(signal.kind),
-        "words": signal_words(signal),
-        "counterpart": signal.counterpart_id,
-    }
-
-
-def _draft(outcome: Drafted) -> Json:
-    draft, verification = outcome.draft, outcome.verification
-    reason = None if verification is None else verification.reason
-    return {
-        "id": draft.id,
-        "difficulty": None if draft.difficulty is None else str(draft.difficulty),
-        "turns": [cut(turn) for turn in draft.turns],
-        "reference": [_calls(turn) for turn in draft.reference],
-        "parents": list(draft.parents),
-        "accepted": None if verification is None else verification.accepted,
-        "reason": reason,
-        "meaning": REASONS.get(reason or "", ""),
-        "detail": "" if verification is None else cut(verification.detail),
-        "agent": None
-        if verification is None or verification.agent is None
-        else verification.agent.model_dump(mode="json"),
-        "task": None if outcome.task is None else outcome.task.id,
-    }
-
-
 def _calls(calls: Iterable[ToolCall], length: int = LONGEST_TEXT) -> list[str]:
     return [cut(written(call), length) for call in calls]
-
-
-def written(call: ToolCall | MalformedCall) -> str:
-    """Return a call as Python would write it, a program in its arguments over several lines."""
-    if isinstance(call, MalformedCall) or not any("\n" in str(value) for value in call.arguments.values()):
-        return call_words(call)
-    values = (
-        f"{name}=\n{value}\n" if isinstance(value, str) and "\n" in value else f"{name}={value!r}"
-        for name, value in call.arguments.items()
-    )
-    return f"{call.name}({', '.join(values)})"
 
 
 def _act(action: Action, observation: Observation, length: int = LONGEST_TEXT) -> list[Any]:

@@ -30,7 +30,8 @@ from graph.report.mistakes import first_story
 from graph.report.page import make_page
 from graph.report.page.data import effect, overview, tool_map
 from graph.report.page.page import _SCRIPTS
-from graph.report.page.records import LONGEST_TEXT, cut, in_order_of_worth, trajectory, written
+from graph.report.page.records import LONGEST_TEXT, cut, in_order_of_worth, trajectory
+from graph.report.story import written
 from graph.report.summary import Summary, summarise
 from memory.records import Draft, DraftVerification, FailureContext, Interaction, Measured, Signal, Trajectory
 from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_json
@@ -67,15 +68,17 @@ def test_every_record_has_its_place(evolved: RunDirectory, parts: dict[str, Any]
     assert set(chains) == {one.id for one in contexts}
     assert set(parts["stage-seed"]["tasks"]) == {task.id for task in tasks if task.admitted_at is None}
     assert set(parts["stage-000"]["tasks"]) == {task.id for task in tasks if task.admitted_at == 0}
-    shown = {one["id"]: one for chain in chains.values() for one in chain["drafts"]}
-    assert set(shown) == {one.id for one in read_jsonl(folder.drafts, Draft)}
-    verifications = read_jsonl(folder.verdicts, DraftVerification)
-    assert all(
-        (shown[one.draft_id]["accepted"], shown[one.draft_id]["reason"]) == (one.accepted, one.reason)
-        for one in verifications
-    )
-    acts = {act[0] for chain in chains.values() for act in chain["interactions"]}
-    assert acts == {one.id for one in read_jsonl(folder.interactions, Interaction)}
+    steps = {name: {step[0]: step[3] for step in chain["steps"]} for name, chain in chains.items()}
+    verifications = {one.draft_id: one for one in read_jsonl(folder.verdicts, DraftVerification)}
+    for draft in read_jsonl(folder.drafts, Draft):
+        rows = steps[draft.context_id]["drafts"]
+        place = next(at for at, row in enumerate(rows) if row.get("text", "").startswith(f"{draft.id}: "))
+        assert rows[place - 1]["label"] == ("accepted" if verifications[draft.id].accepted else "refused")
+        assert [row["text"] for row in rows[place - 1]["more"] if row.get("label", "").startswith("user")] == list(draft.turns)
+    for context in contexts:
+        episodes = [row["more"] for row in steps[context.id]["exploration"] if row.get("label", "").startswith("episode")]
+        acts = [one for one in read_jsonl(folder.interactions, Interaction) if one.context_id == context.id]
+        assert sum(map(len, episodes)) == len(acts) > 0
     rollouts = read_jsonl(folder.trajectories, Trajectory)
     assert set(parts["rollouts"]["id"]) == set(parts["turns-000"]) == {one.id for one in rollouts}
     assert {row[0] for rows in parts["signals"].values() for row in rows} == {
@@ -89,10 +92,11 @@ def test_a_task_leads_back_to_the_rollout(evolved: RunDirectory, parts: dict[str
         draft, context, signal, rollout, weak = task.parents
         assert rows[task.id][5] == context
         chain = parts["stage-000"]["chains"][context]
-        assert (chain["signal"]["id"], chain["rollout"], chain["task"]) == (signal, rollout, weak)
-        (made,) = [one for one in chain["drafts"] if one["task"] == task.id]
-        assert made["id"] == draft
-        assert made["turns"] == list(task.turns) == parts["stage-000"]["tasks"][task.id]["turns"]
+        ids = {name: record for name, record, *_ in chain["steps"]}
+        assert (ids["signal"], ids["rollout"], chain["rollout"], chain["task"]) == (signal, rollout, rollout, weak)
+        made = next(row for step in chain["steps"] for row in step[3] if row.get("to") == ["task", task.id])
+        assert made["text"].startswith(f"{draft}: accepted")
+        assert parts["stage-000"]["tasks"][task.id]["turns"] == list(task.turns)
         assert rows[context][-1] == weak
         assert weak in parts["stage-seed"]["tasks"]
         state = parts["stage-000"]["pool"][parts["stage-000"]["tasks"][task.id]["state"]]
@@ -143,7 +147,7 @@ def made_history(courses: dict[str, dict[int, float]]) -> History:
             return Course({number: (share, 8) for number, share in courses[task_id].items()})
 
     history = Made(RunDirectory(Path("none")), [], [0, 1, 2])
-    rollout = Rollout("r", "t", 0, 1, 0, True, False, 1, 0)
+    rollout = Rollout("r", "t", 0, 1, 0, True, 1, 0)
     history.groups = {task: (Group(task, 0, 1, (rollout,)),) for task in courses}
     return history
 
@@ -226,9 +230,7 @@ def test_explorations_are_cut_before_chains_are_lost(grown_run: RunDirectory, tm
     size = len(make_page(run).html)
     parts = parts_of(make_page(run, largest=size // 3).html)
     assert parts["run"]["kept"]["length"] < LONGEST_TEXT
-    acts = [act for chain in parts["stage-001"]["chains"].values() for act in chain["interactions"]]
-    assert len(acts) == len(rows)
-    assert all("[cut: " in act[4] for act in acts)
+    assert "[cut: " in json.dumps(parts["stage-001"])
 
 
 def test_failures_come_before_successes_and_each_group_has_its_turn(grown_run: RunDirectory) -> None:

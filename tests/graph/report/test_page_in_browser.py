@@ -17,8 +17,9 @@ from support.measured_page import READY, measure
 from support.pictures import WIDTH, take_pictures
 
 from graph.report.lineage import History
+from graph.report.mistakes import mistake_of
 from graph.report.page import make_page
-from graph.report.terminal import share_words
+from graph.report.story import share_words
 from memory.run import RunDirectory
 
 pytestmark = pytest.mark.browser
@@ -187,22 +188,15 @@ def test_a_task_is_followed_by_click_key_and_link(page: Page, written: Written) 
     assert chain.rollout is not None
     assert chain.signal is not None
     cards = page.evaluate("[...document.querySelectorAll('#drawer .card h3')].map((one) => one.textContent)")
-    order = [
-        "Failed rollout",
-        "Signal",
-        "Reflection",
-        "Exploration",
-        "Drafts and verification",
-        "The task",
-        "Its groups",
-    ]
+    order = ["Rollout", "Signal", "Reflection", "Exploration", "Drafts", "What it asks", "Effect"]
     assert [one for one in cards if one in order] == order
     told = text(page, "#drawer")
-    for part in (first, chain.signal.id, chain.context.id, *(one.draft.id for one in chain.outcomes)):
+    for part in (chain.rollout.id, chain.signal.id, chain.context.id, *(one.draft.id for one in chain.outcomes)):
         assert part in told
-    turn, position = chain.context.where
-    if position < len(history.trajectory(chain.rollout.id).turns[turn].steps):
-        assert count(page, "#drawer .step.wrong, #drawer .step.noted") == 1
+    labels = page.evaluate("[...document.querySelectorAll('#drawer dt')].map((one) => one.textContent)")
+    assert labels.count("wrong >") == (chain.context.cause is not None)
+    if mistake_of(history, chain) is not None:
+        assert "expected" in labels
     page.press("Tab")
     page.press("Escape")
     page.wait("!document.getElementById('drawer').open")

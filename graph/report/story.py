@@ -1,0 +1,377 @@
+"""The story of a task: weakness, context, exploration, drafts with their verification, the task, its effect.
+
+It is built once from a run's joined records (``lineage.History``) as steps of labelled rows. The terminal
+(`coevolve show`) and the report's page draw the same steps. Rows hold foreign text whole: who draws them cuts it, and
+shows it as text only.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain as joined
+from itertools import groupby
+from operator import attrgetter
+from typing import Literal, NamedTuple
+
+from agents.evidence import error_message
+from environments.base import MalformedCall, ToolCall
+from graph.report.digest import (
+    REASONS,
+    call_words,
+    calls_words,
+    draft_words,
+    exploration_words,
+    number_words,
+    one_line,
+    signal_words,
+    task_words,
+    verification_words,
+    weakness_words,
+)
+from graph.report.lineage import Chain, Drafted, Group, History, Rollout
+from graph.report.mistakes import Followed, mistake_of
+from memory.records import Interaction, Signal, Task, Trajectory
+from memory.records import Step as RolloutStep
+
+LONG = 240
+"""Characters of a foreign text that a line names: three lines of a terminal with 80 columns."""
+SHORT = 66
+"""Characters of a foreign text in a list."""
+LISTED = 12
+"""Rows of a list, groups of an iteration."""
+WRONG = "wrong >"
+"""Label of the call that a reflector names as the first mistake."""
+
+Tone = Literal["plain", "good", "bad", "quiet"]
+Kind = Literal["task", "context", "rollout"]
+"""Kinds of records that have a story of their own."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a step.
+
+    Args:
+        label: what the text is; an empty one continues the row before.
+        text: foreign text, whole.
+        tone: whether it tells of a success, a failure, or something beside the story.
+        to: kind and id of the record that it leads to.
+        code: the text is a call, or what the environment answered.
+        groups: groups of rollouts of one task and iteration, drawn as a dot for each rollout.
+        marked: id of the rollout among them that the row is about.
+        listed: the row is one of a list, one line of a terminal.
+        whole: a terminal shows all lines of the text.
+        more: what is behind the row; a page folds it, a terminal leaves it out.
+    """
+
+    label: str
+    text: str = ""
+    tone: Tone = "plain"
+    to: tuple[Kind, str] | None = None
+    code: bool = False
+    groups: tuple[Group, ...] = ()
+    marked: str = ""
+    listed: bool = False
+    whole: bool = False
+    more: tuple[Row, ...] = ()
+
+
+class Step(NamedTuple):
+    """One step of a story: its name, the id of its record, words beside them, and its rows."""
+
+    name: str
+    id: str = ""
+    about: str = ""
+    rows: tuple[Row, ...] = ()
+
+
+def task_story(history: History, task: Task) -> list[Step]:
+    """Return the story of a task. Raises InputError for a damaged trajectory."""
+    chain = history.chain_of(task.id)
+    before = [] if chain is None else [*chain_steps(history, chain, task)]
+    return [Step("task", task.id, came_words(task)), *before, *task_steps(history, task)]
+
+
+def context_story(history: History, chain: Chain) -> list[Step]:
+    """Return the story of a weakness. Raises InputError for a damaged trajectory."""
+    head = Step("context", chain.context.id, f"{place_words(chain)}, {weakness_words(chain.context)}")
+    return [head, *chain_steps(history, chain), *effect_steps(history, chain)]
+
+
+def chain_steps(history: History, chain: Chain, this: Task | None = None) -> Iterator[Step]:
+    """Yield rollout, signal, reflection, exploration and drafts of a chain, as far as it has them."""
+    context = chain.context
+    if chain.rollout is not None:
+        yield _rollout_step(history, chain, chain.rollout)
+    if chain.signal is not None:
+        yield Step("signal", chain.signal.id, "", tuple(_marked_rows(history, chain.signal, chain.rollout)))
+    reflection = tuple(_reflection_rows(chain))
+    if len(reflection) > 1:  # nobody reflects where exploration has no guide
+        yield Step("reflection", context.id, "", reflection)
+    if chain.interactions or chain.failure is not None:
+        about = () if len(reflection) > 1 else (Row("context", f"{context.id}, {weakness_words(context)}"),)
+        yield Step("exploration", "", "", (*about, *_exploration_rows(chain)))
+    rows = [row for one in chain.outcomes for row in _draft_rows(one, this)]
+    yield Step("drafts", str(len(chain.outcomes)), "", tuple(rows) or (Row("", "none", "quiet"),))
+
+
+def task_steps(history: History, task: Task) -> Iterator[Step]:
+    """Yield what a task says, the success of its rollouts by iteration, and the weaknesses that were found at it."""
+    chain = history.chain_of(task.id)
+    said = tuple(_spoken_rows(task.turns, task.reference))
+    yield Step("what it asks", "", came_words(task), said)
+    rows = [*_group_rows(history, task.id)]
+    if chain is not None:
+        rows += _parent_rows(history, chain)
+    yield Step("effect", "", "groups of rollouts by iteration", tuple(rows))
+    if weak := history.chains_at(task.id):
+        yield Step("weaknesses", f"{len(weak)} at this task", "", tuple(chain_rows(weak)))
+
+
+def effect_steps(history: History, chain: Chain) -> Iterator[Step]:
+    """Yield the success of the tasks that a chain led to, and of its weak task."""
+    for task in chain.admitted:
+        open_it = Row("task", task_words(task, LONG), to=("task", task.id))
+        yield Step("effect", task.id, "groups by iteration", (open_it, *_group_rows(history, task.id)))
+    if chain.weak is not None:
+        yield Step("effect", chain.weak.id, "the weak task itself", tuple(_parent_rows(history, chain)))
+
+
+def in_short(history: History, followed: Followed) -> Iterator[tuple[str, str]]:
+    """Yield the story of a task in a few labelled lines, from its weak task to the success of both by iteration."""
+    task, weak, signal, chain, mistake = followed
+    context = chain.context
+    yield "task", f"{weak.id}: {task_words(weak, LONG)}"
+    yield "signal", f"iteration {signal.iteration}: {signal_words(signal, width=LONG)}"
+    if mistake is not None:
+        yield "wrote", _wrong_words(mistake.wrong)
+        yield "expected", one_line(call_words(mistake.expected))
+    elif context.how:
+        yield "rollout", one_line(context.how, LONG)
+    explored = f"; explore {', '.join(context.explore[:4])}" if context.explore else ""
+    yield "context", f"{weakness_words(context)}{one_line(explored)}"
+    yield "new task", f"{task.id}: {task_words(task, LONG)}"
+    yield "reference", calls_words(joined(*task.reference), LONG)
+    yield "effect", f"success by iteration: the old task {_course_words(history, weak.id)};"
+    yield "", f"the new task {_course_words(history, task.id)}"
+
+
+def _course_words(history: History, task_id: str) -> str:
+    course = sorted(history.course(task_id).by_iteration.items())
+    return ", ".join(f"{share_words(share, count)} ({number})" for number, (share, count) in course)
+
+
+def _wrong_words(step: RolloutStep | None) -> str:
+    if step is None:
+        return "nothing more: the turn ended"
+    answer = f", refused: {error_message(step.observation.text)}" if step.observation.failed else ""
+    return one_line(f"{call_words(step.action)}{answer}", LONG)
+
+
+def came_words(task: Task) -> str:
+    """Return where a task comes from."""
+    came = "in D_0" if task.admitted_at is None else f"admitted by iteration {task.admitted_at}"
+    return f"{task.origin}, {came}"
+
+
+def place_words(chain: Chain) -> str:
+    """Return the stage of a chain."""
+    return "D_0" if chain.iteration is None else f"iteration {chain.iteration}"
+
+
+def share_words(share: float, count: int) -> str:
+    """Return a share in [0, 1] of a count."""
+    return f"{share:.0%} of {count}"
+
+
+def rollout_words(rollout: Rollout) -> str:
+    """Return the place of a rollout."""
+    return f"iteration {rollout.iteration}, step {rollout.step}, sample {rollout.sample}"
+
+
+def result_row(trajectory: Trajectory, rollout: Rollout) -> Row:
+    """Return how a rollout ended."""
+    if trajectory.outcome is None:
+        return Row("result", f"infrastructure error: {trajectory.infrastructure_error}", "bad")
+    if trajectory.outcome.success:
+        words = "success"
+    else:
+        turn = trajectory.outcome.failed_turn
+        words = f"failed: {trajectory.outcome.failure}{'' if turn is None else f' in turn {turn + 1}'}"
+    return Row("result", words, "good" if trajectory.outcome.success else "bad")
+
+
+def signal_rows(history: History, signal: Signal) -> Iterator[Row]:
+    """Yield a signal with its numbers, the task and the rollouts that it marks."""
+    yield Row("", signal_words(signal, width=LONG))
+    task = history.tasks.get(signal.task_id)
+    yield Row("task", signal.task_id, to=("task", signal.task_id) if task is not None else None)
+    if task is not None:
+        yield Row("", task_words(task, LONG))
+    yield Row("rollout", signal.trajectory_id, to=("rollout", signal.trajectory_id))
+    if signal.counterpart_id:
+        words = f"{signal.counterpart_id}, of the same group with the other result"
+        yield Row("beside", words, to=("rollout", signal.counterpart_id))
+
+
+def chain_rows(chains: Sequence[Chain]) -> Iterator[Row]:
+    """Yield the newest of some weaknesses as a list."""
+    for one in chains[-LISTED:]:
+        words = f"{one.context.id}  {place_words(one)}, {len(one.admitted)} admitted, "
+        yield Row("", words + weakness_words(one.context, SHORT), to=("context", one.context.id), listed=True)
+    if len(chains) > LISTED:
+        yield Row("", f"and {len(chains) - LISTED} before them", "quiet", listed=True)
+
+
+def _rollout_step(history: History, chain: Chain, rollout: Rollout) -> Step:
+    """Return the rollout that a chain begins with: the wrong call is marked, with the expected one beside it."""
+    trajectory = history.trajectory(rollout.id)
+    rows = [Row("task", rollout.task_id, to=("task", rollout.task_id) if chain.weak is not None else None)]
+    if chain.weak is not None:
+        rows.append(Row("", task_words(chain.weak, LONG)))
+        rows.append(Row("reference", calls_words(joined(*chain.weak.reference), LONG), code=True))
+    number, position = chain.context.where
+    mistake = mistake_of(history, chain)
+    expected = [] if mistake is None else [Row("expected", written(mistake.expected), "good", code=True)]
+    for index, turn in enumerate(trajectory.turns):
+        if len(trajectory.turns) > 1:
+            rows.append(Row(f"turn {index + 1}", turn.text, "quiet"))
+        marked = chain.context.cause is not None and index == number
+        for at, step in enumerate(turn.steps):
+            wrong = marked and at == position
+            label = WRONG if wrong else "calls" if at == 0 else ""
+            rows.append(Row(label, written(step.action), "bad" if wrong else "plain", code=True))
+            if wrong:
+                rows += [Row("answer", step.observation.full_text, code=True), *expected]
+        if marked and position >= len(turn.steps):
+            words = f"nothing more here: {str(chain.context.cause).replace('_', ' ')}"
+            rows += [Row(WRONG, words, "bad"), *expected]
+    rows = rows if len(rows) <= 2 * LISTED else [*rows[: 2 * LISTED], Row("", "...", "quiet")]
+    rows.append(result_row(trajectory, rollout))
+    return Step("rollout", rollout.id, rollout_words(rollout), tuple(rows))
+
+
+def _marked_rows(history: History, signal: Signal, rollout: Rollout | None) -> Iterator[Row]:
+    yield Row("", signal_words(signal, width=LONG))
+    group = None if rollout is None else history.group_of(rollout)
+    if rollout is not None and group is not None:
+        yield Row("group", groups=(group,), marked=rollout.id)
+    if signal.counterpart_id:
+        words = f"{signal.counterpart_id}, of the same group with the other result"
+        yield Row("beside", words, to=("rollout", signal.counterpart_id))
+
+
+def _reflection_rows(chain: Chain) -> Iterator[Row]:
+    context = chain.context
+    yield Row("weakness", weakness_words(context, LONG))
+    texts = (
+        ("how", context.how),
+        ("why", context.why),
+        ("summary", context.summary),
+        ("unstable", context.instability_pattern),
+        ("facts", "; ".join(context.facts)),
+        ("focus", "; ".join(context.focus_pattern)),
+        ("aims", "; ".join(context.exploration_objectives)),
+        ("avoid", "; ".join(context.do_not_repeat)),
+        ("diagnosis", " ".join(filter(None, (context.label, context.turn_cause)))),
+        ("explore", ", ".join(context.explore)),
+    )
+    yield from (Row(label, text) for label, text in texts if text)
+    if chain.deduplication is not None:
+        known: str = chain.deduplication.status
+        nearest = chain.deduplication.nearest
+        if nearest is not None:
+            known += f", nearest {nearest} (cosine {chain.deduplication.cosine})"
+        yield Row("memory", known, to=("context", nearest) if nearest is not None else None)
+
+
+def _exploration_rows(chain: Chain) -> Iterator[Row]:
+    yield Row("actions", exploration_words(chain.interactions, LONG))
+    used = {one for made in chain.outcomes if made.task is not None for one in made.draft.parents}
+    for episode, acts in groupby(chain.interactions, key=attrgetter("run")):
+        rows = tuple(_act_row(one, one.id in used) for one in acts)
+        yield Row(f"episode {episode + 1}", number_words(len(rows), "action"), "quiet", more=rows)
+    if chain.failure is not None:
+        yield Row("gave up", f"{chain.failure.node}, {chain.failure.cause}: {chain.failure.detail}", "bad")
+
+
+def _act_row(one: Interaction, used: bool) -> Row:
+    """Return an action of an exploration, with what it ran and what was answered behind it."""
+    ran = () if one.observation.calls == (one.action,) else one.observation.calls
+    hint = one.observation.hint
+    more = (
+        *(Row("ran", written(call), code=True) for call in ran),
+        Row("answer", one.observation.text, code=True),
+        *((Row("hint", f"{hint.kind}: {hint.text}"),) if hint is not None else ()),
+    )
+    marks = filter(None, ("changed" if one.changed else "", "in a new task" if used else ""))
+    tone: Tone = "good" if used else "bad" if one.observation.failed else "plain"
+    return Row(", ".join(marks), written(one.action), tone, code=True, more=more)
+
+
+def _draft_rows(one: Drafted, this: Task | None) -> Iterator[Row]:
+    """Yield a draft, and what verification said of it."""
+    draft, verification = one.draft, one.verification
+    accepted = verification is not None and verification.accepted
+    label = "accepted" if accepted else "refused" if verification is not None else "draft"
+    more = [*_spoken_rows(draft.turns, draft.reference)]
+    if verification is not None and verification.reason and verification.detail:
+        more.append(Row("means", REASONS.get(verification.reason, "")))
+    if verification is not None and (agent := verification.agent) is not None:
+        carried = f"{'accepted' if agent.accepted else 'not accepted'}, {number_words(agent.actions, 'action')}"
+        more.append(Row("agent", f"{carried}. {agent.detail}"))
+    yield Row(label, draft_words(draft, LONG), "good" if accepted else "bad", more=tuple(more))
+    words = f"{draft.id}: {verification_words(verification, LONG)}"
+    if one.task is None or one.task == this:
+        yield Row("", words if one.task is None else f"{words}: this task", "quiet")
+    else:
+        yield Row("", f"{words}: {one.task.id}", "quiet", to=("task", one.task.id))
+
+
+def _spoken_rows(turns: Sequence[str], reference: Iterable[Sequence[ToolCall]]) -> Iterator[Row]:
+    """Yield what the user says, and the calls that answer it, turn by turn."""
+    for number, (turn, calls) in enumerate(zip(turns, reference, strict=True), start=1):
+        yield Row("user" if len(turns) == 1 else f"user {number}", turn)
+        yield Row("reference", "\n".join(map(written, calls)) or "no call", code=True)
+
+
+def _group_rows(history: History, task_id: str) -> Iterator[Row]:
+    groups, course = history.groups.get(task_id, ()), history.course(task_id).by_iteration
+    if not groups:
+        yield Row("", "no rollout of it yet", "quiet")
+    by_iteration: dict[int, list[Group]] = defaultdict(list)
+    for group in groups:
+        by_iteration[group.iteration].append(group)
+    for number, found in sorted(by_iteration.items()):
+        words = share_words(*course[number]) if number in course else ""
+        if len(found) > LISTED:
+            words = f"and {len(found) - LISTED} groups more, {words}"
+        yield Row(f"iter. {number}", words, groups=tuple(found[:LISTED]))
+
+
+def _parent_rows(history: History, chain: Chain) -> Iterator[Row]:
+    """Yield the success of the weak task up to the chain's iteration, and after it."""
+    if chain.weak is None or chain.iteration is None:
+        return
+    course = history.course(chain.weak.id)
+    before, after = course.until(chain.iteration), course.after(chain.iteration)
+    tone: Tone = "plain"
+    if before is not None and after is not None and before[0] != after[0]:
+        tone = "good" if after[0] > before[0] else "bad"
+    words = f"{chain.weak.id}: {share_words(*before) if before else 'no rollout'} until iteration {chain.iteration}, "
+    words += f"{share_words(*after)} after it" if after else "no rollout after it yet"
+    yield Row("parent", words, tone, to=("task", chain.weak.id))
+    yield Row("", "a weak task was picked because it failed: it rises by regression to the mean alone", "quiet")
+
+
+def written(call: ToolCall | MalformedCall) -> str:
+    """Return a call as Python would write it, a program in its arguments over several lines."""
+    if isinstance(call, MalformedCall) or not any("\n" in str(value) for value in call.arguments.values()):
+        return call_words(call)
+    values = (
+        f"{name}=\n{value}\n" if isinstance(value, str) and "\n" in value else f"{name}={value!r}"
+        for name, value in call.arguments.items()
+    )
+    return f"{call.name}({', '.join(values)})"
