@@ -74,7 +74,9 @@ def test_every_record_has_its_place(evolved: RunDirectory, parts: dict[str, Any]
         rows = steps[draft.context_id]["drafts"]
         place = next(at for at, row in enumerate(rows) if row.get("text", "").startswith(f"{draft.id}: "))
         assert rows[place - 1]["label"] == ("accepted" if verifications[draft.id].accepted else "refused")
-        assert [row["text"] for row in rows[place - 1]["more"] if row.get("label", "").startswith("user")] == list(draft.turns)
+        assert [row["text"] for row in rows[place - 1]["more"] if row.get("label", "").startswith("user")] == list(
+            draft.turns
+        )
     for context in contexts:
         acts = [one for one in read_jsonl(folder.interactions, Interaction) if one.context_id == context.id]
         assert acts
