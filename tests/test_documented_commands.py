@@ -48,7 +48,7 @@ SHOWN = _shown()
 
 
 def test_commands_are_found() -> None:
-    assert {"README.md", "running.md", "exchange.md", "scale.md", "Makefile"} <= {name for name, _ in SHOWN}
+    assert {"README.md", "running.md", "exchange.md", "Makefile"} <= {name for name, _ in SHOWN}
 
 
 @pytest.mark.parametrize(("place", "line"), SHOWN, ids=lambda text: text[:60])

@@ -19,7 +19,7 @@ def _commands() -> list[list[str]]:
     given = dict(re.findall(r"^(\w+) := (\S+)$", text, re.MULTILINE))
     text = re.sub(r"\$\((\w+)\)", lambda found: given.get(found[1], found[0]), text)
     lines = [line.partition(" || exit")[0] for line in text.splitlines() if " --recipe " in line]
-    return [shlex.split(line.partition("$(if")[0]) for line in lines if not line.lstrip().startswith("@")]
+    return [shlex.split(line.partition("$(if")[0]) for line in lines if not line.lstrip().startswith(("@", "SERVED"))]
 
 
 COMMANDS = _commands()
@@ -31,7 +31,7 @@ def _values(command: list[str], option: str) -> list[str]:
 
 def test_the_recipes_are_found() -> None:
     assert {"graph.run_iteration", "graph.seed_tasks"} <= {word for command in COMMANDS for word in command}
-    assert len(COMMANDS) >= 8
+    assert len(COMMANDS) >= 6
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command)[:80])

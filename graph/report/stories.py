@@ -16,8 +16,8 @@ from graph.report.story import (
     LONG,
     SHORT,
     WRONG,
+    Chapter,
     Row,
-    Step,
     chain_rows,
     context_story,
     result_row,
@@ -33,7 +33,7 @@ NEWEST = 3
 """Tasks of an iteration in the list of what can be shown."""
 
 
-def story_of(history: History, name: str, *, full: bool = False) -> list[Step]:
+def story_of(history: History, name: str, *, full: bool = False) -> list[Chapter]:
     """Return the story of the record with the id ``name``, or of the tool called so; ``full`` keeps observations whole.
 
     Raises KeyError for a name that is neither, and InputError for a damaged trajectory.
@@ -59,7 +59,7 @@ def tools_of(history: History) -> list[str]:
     return sorted({tool for task in history.tasks.values() for tool in task.tools})
 
 
-def run_story(history: History) -> list[Step]:
+def run_story(history: History) -> list[Chapter]:
     """Return what can be shown of a run: the newest admitted tasks of each iteration, and its tools."""
     given = sum(task.admitted_at is None for task in history.tasks.values())
     head = (
@@ -67,10 +67,10 @@ def run_story(history: History) -> list[Step]:
         Row("rollouts", f"{len(history.rollouts)} in {number_words(len(history.iterations), 'iteration')}"),
         Row("contexts", f"{len(history.chains)} weaknesses, {len(history.signals)} signals"),
     )
-    steps = [Step("run", str(history.run.root), "", head)]
+    steps = [Chapter("run", str(history.run.root), "", head)]
     if story := first_story(history):
         about = "it was rolled out, and its weak task again"
-        steps.append(Step("begin", "with this task", about, (_listed_task(history, story.task),)))
+        steps.append(Chapter("begin", "with this task", about, (_listed_task(history, story.task),)))
     for number in reversed(history.iterations):
         admitted = [task for task in history.tasks.values() if task.admitted_at == number]
         groups = history.groups_in(number)
@@ -82,25 +82,28 @@ def run_story(history: History) -> list[Step]:
         newest = f", of these the newest {NEWEST}" if len(admitted) > NEWEST else ""
         rows = [Row("success", words), Row("admitted", number_words(len(admitted), "task") + newest)]
         rows += [_listed_task(history, task) for task in admitted[-NEWEST:]]
-        steps.append(Step("iteration", str(number), "", tuple(rows)))
+        steps.append(Chapter("iteration", str(number), "", tuple(rows)))
     tools = [tool for tool, _ in Counter(chain.context.tool for chain in history.chains.values()).most_common() if tool]
     if tools:
         named = one_line(", ".join(tools[:LISTED]), LONG)
-        steps.append(Step("tools", "with the most weaknesses", "", (Row("", named),)))
-    return [*steps, Step("coevolve show NAME follows a task, context, signal, rollout or tool; ids may be cut short")]
+        steps.append(Chapter("tools", "with the most weaknesses", "", (Row("", named),)))
+    return [
+        *steps,
+        Chapter("coevolve show NAME follows a task, context, signal, rollout or tool; ids may be short"),
+    ]
 
 
-def _signal(history: History, signal: Signal) -> Iterator[Step]:
-    yield Step("signal", signal.id, f"iteration {signal.iteration}", tuple(signal_rows(history, signal)))
+def _signal(history: History, signal: Signal) -> Iterator[Chapter]:
+    yield Chapter("signal", signal.id, f"iteration {signal.iteration}", tuple(signal_rows(history, signal)))
     chains = history.chains_of_signal(signal.id)
     if not chains:
         left_out = "not reflected on: its task has another signal of this kind, or the iteration had contexts enough"
-        yield Step("contexts", "none", "", (Row("", left_out, "quiet"),))
+        yield Chapter("contexts", "none", "", (Row("", left_out, "quiet"),))
     for chain in chains:
         yield from context_story(history, chain)
 
 
-def _rollout(history: History, rollout: Rollout, full: bool) -> Iterator[Step]:
+def _rollout(history: History, rollout: Rollout, full: bool) -> Iterator[Chapter]:
     trajectory, task = history.trajectory(rollout.id), history.tasks.get(rollout.task_id)
     rows = [Row("task", rollout.task_id)]
     if task is not None:
@@ -108,25 +111,25 @@ def _rollout(history: History, rollout: Rollout, full: bool) -> Iterator[Step]:
     group = history.group_of(rollout)
     if group is not None:
         rows.append(Row("group", groups=(group,), marked=rollout.id))
-    yield Step("rollout", rollout.id, rollout_words(rollout), (*rows, result_row(trajectory, rollout)))
+    yield Chapter("rollout", rollout.id, rollout_words(rollout), (*rows, result_row(trajectory, rollout)))
     chains = [one for one in history.chains.values() if one.context.trajectory_id == rollout.id]
     marks = {one.context.where for one in chains if one.context.cause is not None}
     checks = () if trajectory.outcome is None else trajectory.outcome.turns
     for index, turn in enumerate(trajectory.turns):
         found = checks[index] if index < len(checks) else None
-        yield Step("turn", str(index + 1), "", tuple(_turn_rows(task, index, turn, found, marks, full)))
+        yield Chapter("turn", str(index + 1), "", tuple(_turn_rows(task, index, turn, found, marks, full)))
     if task is not None and len(trajectory.turns) < len(task.turns):
         missed = tuple(
             Row(f"turn {index + 1}", calls_words(task.reference[index], LONG))
             for index in range(len(trajectory.turns), len(task.turns))
         )
-        yield Step("reference", "of the turns that were not reached", "", missed)
+        yield Chapter("reference", "of the turns that were not reached", "", missed)
     other = history.sibling(rollout, success=not rollout.success)
     if other is not None:
         kind = "a successful" if other.success else "a failed"
-        yield Step("compare", f"{kind} rollout of the same task: {other.id}, step {other.step}")
+        yield Chapter("compare", f"{kind} rollout of the same task: {other.id}, step {other.step}")
     if chains:
-        yield Step("weaknesses", f"{len(chains)} found in it", "", tuple(chain_rows(chains)))
+        yield Chapter("weaknesses", f"{len(chains)} found in it", "", tuple(chain_rows(chains)))
 
 
 def _turn_rows(
@@ -167,7 +170,7 @@ def _checks_row(found: TurnOutcome) -> Row:
     )
 
 
-def _tool(history: History, tool: str) -> Iterator[Step]:
+def _tool(history: History, tool: str) -> Iterator[Chapter]:
     tasks = history.using(tool)
     chains = [one for one in history.chains.values() if one.context.tool == tool]
     offered = sum(tool in task.tools for task in history.tasks.values())
@@ -176,7 +179,7 @@ def _tool(history: History, tool: str) -> Iterator[Step]:
     rows += [Row(f"iter. {number}", share_words(share, count)) for number, (share, count) in sorted(course.items())]
     if len(course) > 1:
         rows.append(Row("", "of rollouts of tasks that change: not a measure of progress", "quiet"))
-    yield Step("tool", tool, "success of the tasks whose reference calls it", tuple(rows))
+    yield Chapter("tool", tool, "success of the tasks whose reference calls it", tuple(rows))
     if chains:
         causes = Counter(str(one.context.cause or one.context.kind or "unguided") for one in chains)
         admitted = len([*joined(*(one.admitted for one in chains))])
@@ -184,10 +187,10 @@ def _tool(history: History, tool: str) -> Iterator[Step]:
             Row("causes", counts_words(causes.most_common()).replace("_", " ")),
             Row("admitted", f"{admitted} tasks"),
         )
-        yield Step("contexts", f"{len(chains)} weaknesses at it", "", (*head, *chain_rows(chains)))
+        yield Chapter("contexts", f"{len(chains)} weaknesses at it", "", (*head, *chain_rows(chains)))
     if tasks:
         listed = tuple(_listed_task(history, task) for task in reversed(tasks[-LISTED:]))
-        yield Step("tasks", f"the newest {len(listed)} of {len(tasks)}", "", listed)
+        yield Chapter("tasks", f"the newest {len(listed)} of {len(tasks)}", "", listed)
 
 
 def _listed_task(history: History, task: Task) -> Row:

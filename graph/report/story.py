@@ -78,7 +78,7 @@ class Row:
     more: tuple[Row, ...] = ()
 
 
-class Step(NamedTuple):
+class Chapter(NamedTuple):
     """One step of a story: its name, the id of its record, words beside them, and its rows."""
 
     name: str
@@ -87,56 +87,56 @@ class Step(NamedTuple):
     rows: tuple[Row, ...] = ()
 
 
-def task_story(history: History, task: Task) -> list[Step]:
+def task_story(history: History, task: Task) -> list[Chapter]:
     """Return the story of a task. Raises InputError for a damaged trajectory."""
     chain = history.chain_of(task.id)
     before = [] if chain is None else [*chain_steps(history, chain, task)]
-    return [Step("task", task.id, came_words(task)), *before, *task_steps(history, task)]
+    return [Chapter("task", task.id, came_words(task)), *before, *task_steps(history, task)]
 
 
-def context_story(history: History, chain: Chain) -> list[Step]:
+def context_story(history: History, chain: Chain) -> list[Chapter]:
     """Return the story of a weakness. Raises InputError for a damaged trajectory."""
-    head = Step("context", chain.context.id, f"{place_words(chain)}, {weakness_words(chain.context)}")
+    head = Chapter("context", chain.context.id, f"{place_words(chain)}, {weakness_words(chain.context)}")
     return [head, *chain_steps(history, chain), *effect_steps(history, chain)]
 
 
-def chain_steps(history: History, chain: Chain, this: Task | None = None) -> Iterator[Step]:
+def chain_steps(history: History, chain: Chain, this: Task | None = None) -> Iterator[Chapter]:
     """Yield rollout, signal, reflection, exploration and drafts of a chain, as far as it has them."""
     context = chain.context
     if chain.rollout is not None:
         yield _rollout_step(history, chain, chain.rollout)
     if chain.signal is not None:
-        yield Step("signal", chain.signal.id, "", tuple(_marked_rows(history, chain.signal, chain.rollout)))
+        yield Chapter("signal", chain.signal.id, "", tuple(_marked_rows(history, chain.signal, chain.rollout)))
     reflection = tuple(_reflection_rows(chain))
     if len(reflection) > 1:  # nobody reflects where exploration has no guide
-        yield Step("reflection", context.id, "", reflection)
+        yield Chapter("reflection", context.id, "", reflection)
     if chain.interactions or chain.failure is not None:
         about = () if len(reflection) > 1 else (Row("context", f"{context.id}, {weakness_words(context)}"),)
-        yield Step("exploration", "", "", (*about, *_exploration_rows(chain)))
+        yield Chapter("exploration", "", "", (*about, *_exploration_rows(chain)))
     rows = [row for one in chain.outcomes for row in _draft_rows(one, this)]
-    yield Step("drafts", str(len(chain.outcomes)), "", tuple(rows) or (Row("", "none", "quiet"),))
+    yield Chapter("drafts", str(len(chain.outcomes)), "", tuple(rows) or (Row("", "none", "quiet"),))
 
 
-def task_steps(history: History, task: Task) -> Iterator[Step]:
+def task_steps(history: History, task: Task) -> Iterator[Chapter]:
     """Yield what a task says, the success of its rollouts by iteration, and the weaknesses that were found at it."""
     chain = history.chain_of(task.id)
     said = tuple(_spoken_rows(task.turns, task.reference))
-    yield Step("what it asks", "", came_words(task), said)
+    yield Chapter("what it asks", "", came_words(task), said)
     rows = [*_group_rows(history, task.id)]
     if chain is not None:
         rows += _parent_rows(history, chain)
-    yield Step("effect", "", "groups of rollouts by iteration", tuple(rows))
+    yield Chapter("effect", "", "groups of rollouts by iteration", tuple(rows))
     if weak := history.chains_at(task.id):
-        yield Step("weaknesses", f"{len(weak)} at this task", "", tuple(chain_rows(weak)))
+        yield Chapter("weaknesses", f"{len(weak)} at this task", "", tuple(chain_rows(weak)))
 
 
-def effect_steps(history: History, chain: Chain) -> Iterator[Step]:
+def effect_steps(history: History, chain: Chain) -> Iterator[Chapter]:
     """Yield the success of the tasks that a chain led to, and of its weak task."""
     for task in chain.admitted:
         open_it = Row("task", task_words(task, LONG), to=("task", task.id))
-        yield Step("effect", task.id, "groups by iteration", (open_it, *_group_rows(history, task.id)))
+        yield Chapter("effect", task.id, "groups by iteration", (open_it, *_group_rows(history, task.id)))
     if chain.weak is not None:
-        yield Step("effect", chain.weak.id, "the weak task itself", tuple(_parent_rows(history, chain)))
+        yield Chapter("effect", chain.weak.id, "the weak task itself", tuple(_parent_rows(history, chain)))
 
 
 def in_short(history: History, followed: Followed) -> Iterator[tuple[str, str]]:
@@ -225,7 +225,7 @@ def chain_rows(chains: Sequence[Chain]) -> Iterator[Row]:
         yield Row("", f"and {len(chains) - LISTED} before them", "quiet", listed=True)
 
 
-def _rollout_step(history: History, chain: Chain, rollout: Rollout) -> Step:
+def _rollout_step(history: History, chain: Chain, rollout: Rollout) -> Chapter:
     """Return the rollout that a chain begins with: the wrong call is marked, with the expected one beside it."""
     trajectory = history.trajectory(rollout.id)
     rows = [Row("task", rollout.task_id, to=("task", rollout.task_id) if chain.weak is not None else None)]
@@ -250,7 +250,7 @@ def _rollout_step(history: History, chain: Chain, rollout: Rollout) -> Step:
             rows += [Row(WRONG, words, "bad"), *expected]
     rows = rows if len(rows) <= 2 * LISTED else [*rows[: 2 * LISTED], Row("", "...", "quiet")]
     rows.append(result_row(trajectory, rollout))
-    return Step("rollout", rollout.id, rollout_words(rollout), tuple(rows))
+    return Chapter("rollout", rollout.id, rollout_words(rollout), tuple(rows))
 
 
 def _marked_rows(history: History, signal: Signal, rollout: Rollout | None) -> Iterator[Row]:

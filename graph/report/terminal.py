@@ -15,7 +15,7 @@ from rich.text import Text
 
 from environments.terminal import printable
 from graph.report.digest import one_line
-from graph.report.story import LONG, Row, Step
+from graph.report.story import LONG, Chapter, Row
 
 LABEL = 11
 """Columns of a row's label."""
@@ -25,7 +25,7 @@ DOTS = {True: ("●", "green"), False: ("○", "red"), None: ("·", "dim")}
 """A rollout that succeeded, one that failed, and an infrastructure error."""
 
 
-def print_story(steps: Iterable[Step], console: Console) -> None:
+def print_story(steps: Iterable[Chapter], console: Console) -> None:
     """Print steps with an empty line between them."""
     for number, step in enumerate(steps):
         if number:

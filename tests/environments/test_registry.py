@@ -78,7 +78,7 @@ def test_bfcl_is_the_default_and_writes_its_options_out():
 
 def test_appworld_takes_its_official_limit_and_no_evaluation_set():
     plain = EnvironmentSettings(name="appworld")
-    assert plain.options == {"max_steps": 30, "servers": None, "trust_agent_code": None}
+    assert plain.options == {"max_steps": 30, "trust_agent_code": None}
     assert not plain.is_own
     assert EnvironmentSettings.model_validate_json(plain.model_dump_json()) == plain
     assert EnvironmentSettings(name="appworld", options={"max_steps": 5}).max_actions == 5

@@ -96,7 +96,7 @@ def test_from_a_folder_with_packages_and_recipes_of_its_own(tmp_path: Path) -> N
     (tmp_path / "recipes" / "mine.yaml").write_text("iterations: 2\n")
     (tmp_path / "recipes" / "wrong.yaml").write_text("policy: {path: ./recipes/starter}\n")
     (tmp_path / "my_shop.py").write_text("open('ran', 'w')\nfrom environments.example import depot as shop\n")
-    (tmp_path / "own.yaml").write_text("environment: {name: 'my_shop:shop'}\nevaluation: {panel: null}\n")
+    (tmp_path / "own.yaml").write_text("environment: {name: 'my_shop:shop'}\nevaluation: {set: null}\n")
 
     done = coevolve("check", "recipes/quickstart.yaml", "recipes/mine.yaml", "own.yaml", cwd=tmp_path)
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "3 recipes are right"), done.stderr

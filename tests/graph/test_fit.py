@@ -127,7 +127,6 @@ def test_servers_elsewhere_take_nothing_here(large: str, monkeypatch: pytest.Mon
         return found[0]
 
     assert needs("sampling={engine: vllm_server, servers: ['http://a:1']}") == 1
-    assert needs("sampling={engine: vllm_server, start: {count: 1}}") == 2
 
 
 @pytest.mark.parametrize("config", [{"model_type": "gpt2"}, {"model_type": "qwen3", "hidden_size": 8}])

@@ -21,7 +21,6 @@ class Chatter:
     max_new_tokens: int = 9
     stop_ids: frozenset[int] = frozenset({STOP})
     opening: tuple[int, ...] = ()
-    withheld: tuple[tuple[int, ...], ...] = ((),)
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     sampled: list[bool] = field(default_factory=list)
@@ -35,7 +34,7 @@ class Chatter:
         if self.opening and not self.acted:
             new = list(self.opening)
         self._add(new, [0.0] * len(new), False)
-        return TokenPrompt(new, self.max_new_tokens, self.withheld[len(self.acted) % len(self.withheld)])
+        return TokenPrompt(new, self.max_new_tokens)
 
     def _add(self, ids: Sequence[int], logprobs: Sequence[float], sampled: bool) -> None:
         self.ids += ids

@@ -110,8 +110,6 @@ def test_an_engine_takes_the_samplers_place() -> None:
     trainer, server = needs(engine=Engine(kind="vllm_server", servers=2, devices_each=2))
     assert (trainer.sampling, server.count) == ({}, 4)
     assert server.held["engine weights"] == 2 * P
-    (beside,) = needs(engine=Engine(kind="vllm_colocate"))
-    assert beside.sampling == {"engine weights": 4 * P, "KV cache": kv_bytes(SHAPE, 1, 500, 4)}
     settings = TrainingSettings(**TRAINING)
     sharded = memory_of(SHAPE, PolicySettings(), settings, device="cuda", launch=Launch(processes=2, sharding="zero3"))
     assert "engine" in sharded.notes[0]

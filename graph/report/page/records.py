@@ -17,7 +17,7 @@ from graph.report.digest import (
     weakness_words,
 )
 from graph.report.lineage import Chain, History, Rollout
-from graph.report.story import Row, Step, chain_steps, effect_steps, task_steps, written
+from graph.report.story import Chapter, Row, chain_steps, effect_steps, task_steps, written
 from memory.records import DraftVerification, Task, Trajectory, TrajectoryTurn
 from training.seal.diagnosis import turn_label
 
@@ -138,7 +138,7 @@ def _chain(history: History, chain: Chain, length: int) -> Json:
     }
 
 
-def _step(step: Step, length: int) -> list[Any]:
+def _step(step: Chapter, length: int) -> list[Any]:
     return [step.name, step.id, step.about, [_row(one, LONGEST_TEXT, length) for one in step.rows]]
 
 

@@ -79,7 +79,6 @@ def test_every_record_has_its_place(evolved: RunDirectory, parts: dict[str, Any]
         )
     for context in contexts:
         acts = [one for one in read_jsonl(folder.interactions, Interaction) if one.context_id == context.id]
-        assert acts
         told = json.dumps(chains[context.id])
         assert all(one.action.name in told for one in acts if isinstance(one.action, ToolCall))
     rollouts = read_jsonl(folder.trajectories, Trajectory)

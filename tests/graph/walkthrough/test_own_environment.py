@@ -21,4 +21,4 @@ def test_the_folder_has_a_class_and_a_recipe_that_is_read(monkeypatch: pytest.Mo
 @pytest.mark.process
 def test_a_command_that_fails_says_why() -> None:
     with pytest.raises(RuntimeError, match=r"ended with status 2: .*no-such-recipe"):
-        coevolve(workshop(), "seed", "--recipe", "no-such-recipe.yaml", "--output", "tasks.jsonl")
+        coevolve(workshop(), "evolve", "--recipe", "no-such-recipe.yaml", "--run", "run")

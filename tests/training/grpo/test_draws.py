@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.sample_records import task
 
 from environments.base import InputError
-from training.grpo.task_sampler import RoundDraw, draw_steps
+from training.grpo.task_sampler import draw_steps
 
 
 def seeds(count):
@@ -73,20 +73,6 @@ def test_without_a_share_all_tasks_are_drawn_alike():
     share = [sum(task.origin == "evolved" for task in step) for step in draw_steps(tasks, 200, 8, None, 3)]
     assert sum(share) == 200 * 8 / 4
     assert {0, 1, 2, 3} <= set(share), "no share is kept from step to step"
-
-
-@pytest.mark.parametrize(("share", "expected"), [(None, 0.25), (0.0, 0.0), (0.5, 0.5), (1.0, 1.0)])
-def test_further_tasks_of_a_step_are_drawn_by_the_rounds_rule(share, expected):
-    tasks = (*seeds(30), *evolved(10))
-    draw = RoundDraw(tasks, share, seed=5)
-    taken = {tasks[0].id, tasks[35].id}
-    drawn = [draw.others(step, 3, taken) for step in range(400)]
-    assert drawn == [RoundDraw(tuple(reversed(tasks)), share, 5).others(n, 3, taken) for n in range(400)]
-    assert all(len({task.id for task in step}) == 3 and not taken & {task.id for task in step} for step in drawn)
-    assert len({tuple(task.id for task in step) for step in drawn}) > 200
-    of_evolved = sum(task.origin == "evolved" for step in drawn for task in step)
-    assert of_evolved / 1200 == pytest.approx(expected, abs=0.05)
-    assert draw.others(0, 3, {task.id for task in tasks[1:]}) == (tasks[0],), "what there is, whatever the share"
 
 
 def test_a_share_that_floats_cannot_hold_is_kept_exactly():

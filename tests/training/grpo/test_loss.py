@@ -7,8 +7,7 @@ from collections import defaultdict
 from types import SimpleNamespace
 
 import pytest
-
-from tests.support.late import Late
+from support.late import Late
 
 torch = Late("torch")
 pure = Late("training.grpo.loss")

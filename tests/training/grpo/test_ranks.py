@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.usefixtures("pr
 
 # Updates are drawn from a step's groups, advantages have SEAL's weights, and there are more rows than fit one forward.
 # The expert step's batches have one reference and two: one process has none of its own, or each has one.
-EXPERT = {"passes": 3, "batch": 2, "learning_rate": 1e-3}
+EXPERT = {"passes": 3, "learning_rate": 1e-3}
 TRAINING = {"tasks_per_step": 4, "updates_per_step": 2, "seal": {"interface": None}, "expert": EXPERT}
 TWO = {"processes": 2, "deadline": 120.0}
 STEPS = 3

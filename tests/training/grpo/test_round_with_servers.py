@@ -159,7 +159,7 @@ def test_servers_that_die_end_the_round_and_nothing_is_trained_on_twice(
 def test_an_adapter_goes_by_name_and_the_correction_measures_the_gap(
     starter: Path, servers: FakeVllm, tmp_path: Path
 ) -> None:
-    run = new_run(tmp_path / "lora", starter, lora=True, correction="token_truncate")
+    run = new_run(tmp_path / "lora", starter, lora=True)
     restart(servers)
     record, _ = run_round(run.root, 0, False, lambda line: None)
     assert not servers[A].loads

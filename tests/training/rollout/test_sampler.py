@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,29 +71,6 @@ def test_logprobs_equal_a_plain_forward_over_the_whole_episode(temperature: floa
         compared = [(a, b) for a, b, own in zip(chatter.logprobs, expected, chatter.sampled, strict=True) if own]
         assert len(compared) >= chatter.actions
         assert max(abs(a - b) for a, b in compared) < 1e-4
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_what_is_withheld_is_never_sampled_and_the_rest_has_the_probabilities_of_what_remains(
-    temperature: float,
-) -> None:
-    free = [Chatter(seed, actions=8) for seed in range(4)]
-    run(free, temperature)
-    often = Counter(token for one in free for message in one.acted for token in message.ids if token != STOP)
-    likely = tuple(sorted(token for token, _ in often.most_common(12)))
-    held = [Chatter(seed, actions=8, withheld=(likely, (), likely[:2])) for seed in range(4)]
-    run([*held, Chatter(9)], temperature)
-    for chatter in held:
-        for number, message in enumerate(chatter.acted):
-            withheld = chatter.withheld[number % 3]
-            assert not set(message.ids) & set(withheld)
-            begin = message.context
-            with torch.no_grad():
-                seen = torch.tensor([chatter.ids[: begin + len(message.ids)]])
-                logits = model().eval()(input_ids=seen).logits[0, begin - 1 : -1] / (temperature or 1.0)
-            allowed = torch.tensor([token for token in range(40) if token not in withheld])
-            expected = logits.gather(1, torch.tensor(message.ids)[:, None])[:, 0] - logits[:, allowed].logsumexp(-1)
-            torch.testing.assert_close(torch.tensor(message.logprobs), expected, atol=1e-4, rtol=0)
 
 
 def test_eager_attention_samples_the_same() -> None:

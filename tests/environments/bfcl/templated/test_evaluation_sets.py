@@ -1,8 +1,6 @@
 """Evaluation sets: rebuilt from ids, held by their hash, labelled rightly, and of held-out indices only."""
 
 import json
-import runpy
-import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -334,13 +332,3 @@ def test_a_limit_draws_a_sample_of_its_size(monkeypatch):
     assert (len(tasks), len({task.id for task in tasks})) == (30, 30)
     assert file.available > 100
     assert len({task.cluster for task in tasks}) > 5
-
-
-def test_the_former_name_of_the_command_works_with_a_warning(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(sys, "argv", ["panels", "--help"])
-    with pytest.raises(SystemExit) as end:
-        runpy.run_module("environments.bfcl.panels", run_name="__main__")
-    printed = capsys.readouterr()
-    assert end.value.code == 0
-    assert "--force" in printed.out
-    assert "is called environments.bfcl.templated.evaluation_sets now" in printed.err
