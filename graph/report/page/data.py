@@ -265,7 +265,8 @@ def tool_map(history: History) -> list[list[Any]]:
                 later = min((one for one in course if one > number), default=None)
                 if number in course and later is not None:
                     pairs.append((course[number][0], course[later][0]))
-            means = [fmean(share) for share in zip(*pairs, strict=True)] or [None, None]
+            means: list[float | None] = [fmean(share) for share in zip(*pairs, strict=True)]
+            means = means or [None, None]
             cells.append([number, len(chains), sum(len(chain.admitted) for chain in chains), len(pairs), *means])
         rows.append([tool, cells])
     return sorted(rows, key=lambda row: (-sum(cell[1] for cell in row[1]), row[0]))
