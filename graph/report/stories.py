@@ -162,8 +162,8 @@ def _turn_rows(
 
 def _checks_row(found: TurnOutcome) -> Row:
     results = {name: getattr(found, name) for name in ("instances", "state", "response")}
-    words = [f"{name} {'passed' if passed else 'failed'}" for name, passed in results.items() if passed is not None]
-    said = "; ".join(filter(None, (", ".join(words), found.checker_error))) or "none"
+    passed = [f"{name} {'passed' if one else 'failed'}" for name, one in results.items() if one is not None]
+    said = "; ".join(filter(None, (", ".join(passed), found.checker_error))) or "none"
     failed = bool(found.checker_error) or False in results.values()
     return Row(
         "checks", f"{said}; {found.calls} calls, reference {found.reference_calls}", "bad" if failed else "plain"

@@ -1,7 +1,7 @@
 """The advantages of GRPO, as pure functions: from the rewards of groups to a factor of each row or token.
 
-The trainer calls ``per_group`` and ``weighed`` on what TRL computed; TRL 1.16.0 computes the form of ``group_advantages``
-itself, whose values tests state by hand. Import this module late: it needs torch.
+The trainer calls ``per_group`` and ``weighed`` on what TRL computed. TRL 1.16.0 computes the form of
+``group_advantages`` itself; tests state its values by hand. Import this module late: it needs torch.
 """
 
 from __future__ import annotations

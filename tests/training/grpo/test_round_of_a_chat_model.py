@@ -94,7 +94,7 @@ def test_a_round_of_all_weights(template: str, tmp_path: Path) -> None:
 
 
 def test_an_adapter_learns_from_references_before_its_first_rollout(tmp_path: Path) -> None:
-    learns = {"passes": 6, "batch": 5, "learning_rate": 1e-2}
+    learns = {"passes": 6, "learning_rate": 1e-2}
     limits = {"max_new_tokens": 160, "rollouts_per_task": 2, "tasks_per_step": 1, "micro_batch": 1}
     policy = {"lora": LORA, "thinking": False}
     (record,) = rounds(tmp_path, "qwen3", 1, policy, expert=learns, gradient_checkpointing=True, **limits).records
