@@ -15,7 +15,7 @@ from support.vllm_server import RunningServer, serving
 
 from agents.chat.model import open_model
 from agents.chat.validator import ChatValidator
-from agents.settings import RoleSettings, RolesSettings
+from agents.settings import RoleSettings
 from agents.spending import Ledger, read_requests
 from environments.base import Environment, StartState
 
@@ -68,7 +68,7 @@ async def test_the_validator_is_answered_in_its_schemas(
         temperature=0.0,
         max_tokens=256,
     )
-    model = open_model(settings, "validator", ledger, RolesSettings())
+    model = open_model(settings, "validator", ledger, 16)
     draft = two_turns(car_start)
     draft = draft.model_copy(update={"tools": ("fillFuelTank", "lockDoors")})
     run = await ChatValidator(model, actions=5, judges=True).validate(draft, environment, 0)
