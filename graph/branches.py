@@ -39,7 +39,7 @@ from memory.run import (
 from memory.tasks import load_tasks
 
 DEADLINE = "deadline"
-SPARE_THREADS = 8  # beside those that wait for hosts: files are read and written on threads, too
+SPARE_THREADS = 8  # beside those that wait for an environment elsewhere: files are read and written on threads, too
 
 _widened: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from environments.checkout import ROOT
+from environments.registry import DEFAULT
 from environments.sections import in_words
 from graph.settings import RunSettings
 from memory.strict_yaml import read_recipe
 
 Schema = Mapping[str, Any]
 _BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
-_SHOWN = ("quickstart.yaml", "paper-bfcl.yaml")
+_SHOWN = ("quickstart.yaml", f"paper-{DEFAULT}.yaml")
 """Recipes whose settings begin the page: what people set."""
 _HEAD = """# Settings
 

@@ -25,7 +25,7 @@ def open_model(
 
     ``concurrency``: most requests in flight at its endpoint, over all roles. ``cache``: SQLite file of replies to
     requests that were asked before, each of which is then not sent. Raises InputError when no model or key is given
-    (see ``agents.chat.endpoint``), and where the folder of the file is not there.
+    (see ``agents.chat.endpoint``), and where the file cannot be opened as such a cache.
     """
     endpoint = resolve(settings, role)
     # langchain-openai warns when an endpoint rejects a JSON schema; falling back to tool calls is what it advises.
@@ -39,10 +39,15 @@ def open_model(
         if not Path(cache).parent.is_dir():
             raise InputError(f"roles.cache: {Path(cache).parent} is not a folder: make it, or name another file")
         from langchain_community.cache import SQLiteCache
+        from sqlalchemy.exc import SQLAlchemyError
 
         # SQLiteCache loads its entries with a default that is going to change; the file is the user's own.
         warnings.filterwarnings("ignore", message="The default value of `allowed_objects`")
-        kept = SQLiteCache(cache)
+        try:
+            kept = SQLiteCache(cache)
+        except SQLAlchemyError as error:
+            reason = getattr(error, "orig", None) or type(error).__name__
+            raise InputError(f"roles.cache: {cache} cannot be used, {reason}: name another file") from None
     model = ChatOpenAI(
         model=endpoint.model,
         base_url=endpoint.base_url,

@@ -274,7 +274,7 @@ def _next(
     scoring = f"{coevolve} evaluate {named}{what}{''.join(options)}"
     yield ""
     yield "Next"
-    yield f"  {coevolve} report {root}   # one HTML page: curves, flow, and every task from its weakness to its effect"
+    yield f"  {coevolve} report {root}   # one HTML page: curves, tools, and every task from its weakness to its effect"
     if story is not None:
         yield f"  {coevolve} show {story.task.id} --run {root}   # the task above, step by step"
     yield f"  {coevolve} studio --run {root}   # the run's graph in LangGraph Studio"

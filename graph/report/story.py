@@ -211,6 +211,10 @@ def signal_rows(history: History, signal: Signal) -> Iterator[Row]:
     if task is not None:
         yield Row("", task_words(task, LONG))
     yield Row("rollout", signal.trajectory_id, to=("rollout", signal.trajectory_id))
+    yield from _counterpart_rows(signal)
+
+
+def _counterpart_rows(signal: Signal) -> Iterator[Row]:
     if signal.counterpart_id:
         words = f"{signal.counterpart_id}, of the same group with the other result"
         yield Row("beside", words, to=("rollout", signal.counterpart_id))
@@ -258,9 +262,7 @@ def _marked_rows(history: History, signal: Signal, rollout: Rollout | None) -> I
     group = None if rollout is None else history.group_of(rollout)
     if rollout is not None and group is not None:
         yield Row("group", groups=(group,), marked=rollout.id)
-    if signal.counterpart_id:
-        words = f"{signal.counterpart_id}, of the same group with the other result"
-        yield Row("beside", words, to=("rollout", signal.counterpart_id))
+    yield from _counterpart_rows(signal)
 
 
 def _reflection_rows(chain: Chain) -> Iterator[Row]:

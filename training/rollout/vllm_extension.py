@@ -6,7 +6,6 @@ The methods are called on every worker by ``POST /collective_rpc {"method": ...,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 __all__ = ["PolicyWorker"]
@@ -25,14 +24,6 @@ class PolicyWorker:
         new embedding with the old output layer, wrong by 0.07 after one step, and no error. So the copy is made anew.
         """
         self.model_runner.reload_weights(weights_path=path)
-        self._renew_head()
-
-    def load_tensors(self, tensors: Iterable[tuple[str, Any]]) -> None:
-        """Replace all weights by ``tensors``, pairs of a name and a value, of a trainer in the same process."""
-        self.model_runner.reload_weights(weights_iterator=iter(tensors))
-        self._renew_head()
-
-    def _renew_head(self) -> None:
         model = self.model_runner.get_model()
         head = getattr(model, "lm_head", None)
         if head is not None and getattr(model.config, "tie_word_embeddings", False):

@@ -364,4 +364,7 @@ async def test_an_identical_request_is_asked_once_with_a_cache(connect, tmp_path
         assert len(server.requests) == 2
         with pytest.raises(InputError, match=r"roles\.cache: .*none is not a folder"):
             connect(server, cache=str(tmp_path / "none" / "replies.sqlite"))
+        (tmp_path / "other").write_text("not a database " * 100)
+        with pytest.raises(InputError, match=r"roles\.cache: .*other cannot be used, file is not a database"):
+            connect(server, cache=str(tmp_path / "other"))
     assert [one.number for one in replies] == [4, 4]

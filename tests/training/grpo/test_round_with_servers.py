@@ -156,13 +156,20 @@ def test_servers_that_die_end_the_round_and_nothing_is_trained_on_twice(
     assert resumed.measured.engine.messages > 0
 
 
-def test_an_adapter_goes_by_name(starter: Path, servers: FakeVllm, tmp_path: Path) -> None:
+def test_an_adapter_goes_by_name_and_the_correction_measures_the_gap(
+    starter: Path, servers: FakeVllm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As with bfloat16, in which fakes and trainer would differ by more than the bound.
+    monkeypatch.setattr(SamplingSettings, "corrected", lambda self, bfloat16: "sequence_mask")
     run = new_run(tmp_path / "lora", starter, lora=True)
     restart(servers)
     record, _ = run_round(run.root, 0, False, lambda line: None)
     assert not servers[A].loads
     names = {body["model"] for server in servers.servers.values() for body in server.generated}
     assert sorted(name[-7:] for name in names) == ["-step-0", "-step-1"]
+    for step in record.steps:
+        assert step.measured is not None
+        assert 0 <= step.measured.mean <= step.measured.largest < 1e-4
     assert read_json(run.iteration(0).round, RoundRecord) == record
     restart(servers)
     here, there = scores(str(run.root / record.policy))
