@@ -20,7 +20,7 @@ from memory.jsonl import read_jsonl
 
 PROMISED: dict[str, tuple[str, ...]] = {
     "01_one_iteration.ipynb": ("extract", "reflect", "deduplicate", "explore", "abstract", "verify", "update"),
-    "02_signals.ipynb": ("forgetting", "boundary", "rare", "theta / 100 * N", "group: signals"),
+    "02_signals.ipynb": ("forgetting", "boundary", "rare", "theta / 100 * N", "signals: rollouts that the kind marks"),
     "03_verification.ipynb": ("unknown_tool", "ungrounded_argument", "nondeterministic", "trivial_policy", "sealed"),
     "04_chat_roles.ipynb": ("unmet_precondition", "refused, trivial_policy", "RoleRefused", "roles.budget.tokens"),
     "05_seal.ipynb": ("correct_abstention", "weighted", "state mismatch: shown in steps", "with a hint"),
