@@ -289,10 +289,8 @@ class Study(Record):
         return _sha256([run, self.policies[self.policy_of(arm)], scored, self.recipe.limit, *limits, *looked])
 
 
-def load_study(path: Path) -> Study:
-    """Read the study at ``path``; files that it names are looked up from the working directory, as in recipes.
-
-    What ships with the project, recipes and initial policies, is found from any working directory.
+def read_study(path: Path) -> tuple[StudyRecipe, Tree]:
+    """Return the study at ``path`` as it is stated, and its file's content; no other file is looked at.
 
     Raises InputError that names the file and the key.
     """
@@ -300,9 +298,19 @@ def load_study(path: Path) -> Study:
     if "base" not in tree:
         raise InputError(f"{path}: not a study's recipe, which names as base the recipe of a run")
     try:
-        recipe = StudyRecipe.model_validate_json(json.dumps(tree, default=str), strict=True)
+        return StudyRecipe.model_validate_json(json.dumps(tree, default=str), strict=True), tree
     except ValidationError as error:
         raise InputError(f"{path}: {complaint(error).replace('Value error, ', '')}") from None
+
+
+def load_study(path: Path) -> Study:
+    """Read the study at ``path``; files that it names are looked up from the working directory, as in recipes.
+
+    What ships with the project, recipes and initial policies, is found from any working directory.
+
+    Raises InputError that names the file and the key.
+    """
+    recipe, tree = read_study(path)
     shared = read_recipe(recipe.base)
     for key, value in recipe.settings.items():
         put(shared, key, value)
