@@ -12,7 +12,7 @@ seed, other tasks of the same policy. Scores are means over call shapes, as in t
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import sqrt
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -24,12 +24,11 @@ from environments.registry import DEFAULT, find_benchmark
 from environments.verification.fingerprints import call_sequence
 from evaluation.call_shapes import numbered, rarest_functions, set_shapes
 from evaluation.sets import open_set
-from evaluation.statistics import shared_interval, t_interval, t_quantile
+from evaluation.statistics import shared_interval
 from evaluation.study.records import read_result
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
-Interval: TypeAlias = tuple[float, float] | None
 STUDY = Path("results/study-world")
 DRAWS = 400
 """Replicates of a bootstrap."""
@@ -126,81 +125,7 @@ def _mean_rate(mean: float, spread: float) -> float:
     return float((_WEIGHTS / (1 + np.exp(-(mean + spread * _NODES)))).sum() / _WEIGHTS.sum())
 
 
-class _Errors(NamedTuple):
-    """Squared standard errors of the mean of scores (seeds, tasks), and what degrees of freedom are taken from."""
-
-    starts: float
-    functions: float
-    pairs: float
-    seeds: float
-    with_seeds: float
-    least: int
-    n: int
-
-    @property
-    def tasks(self) -> float:
-        return max(self.starts + self.functions - self.pairs, self.starts, self.functions)
-
-
-def _errors(scores: Floats, layout: Layout) -> _Errors:
-    rates = scores @ layout.weights
-    parts = layout.weights * (scores - rates[:, None])
-    _, pairs = np.unique(np.stack([layout.starts, layout.functions]), axis=1, return_inverse=True)
-    numbers = (layout.starts, layout.functions, pairs.ravel())
-
-    def variance(part: Floats, of: Ints) -> float:
-        groups = int(of.max()) + 1
-        return float((np.bincount(of, weights=part) ** 2).sum()) * groups / (groups - 1)
-
-    n = len(scores)
-    starts, functions, both = (variance(parts.mean(axis=0), of) for of in numbers)
-    of_seeds = [sum(variance(part, of) for part in parts) / n**2 for of in numbers]
-    return _Errors(
-        starts,
-        functions,
-        both,
-        seeds=float(rates.var(ddof=1)) / n if n > 1 else 0.0,
-        with_seeds=of_seeds[0] + of_seeds[1] - of_seeds[2],
-        least=min(int(of.max()) for of in numbers[:2]),
-        n=n,
-    )
-
-
-def _around(scores: Floats, layout: Layout, square: float, degrees: float) -> Interval:
-    mean = float((scores @ layout.weights).mean())
-    half = t_quantile(0.975, max(1, int(degrees))) * sqrt(max(0.0, square))
-    return mean - half, mean + half
-
-
-def three_way(scores: Floats, layout: Layout) -> Interval:
-    """Return the interval of Cameron, Gelbach and Miller (2011): seeds, start states and functions cluster."""
-    found = _errors(scores, layout)
-    square = max(found.tasks + found.seeds - found.with_seeds, found.tasks, found.seeds) if found.n > 1 else found.tasks
-    return _around(scores, layout, square, found.least if found.n == 1 else min(found.least, found.n - 1))
-
-
-def two_way(scores: Floats, layout: Layout) -> Interval:
-    """Return the interval from the sum of the variances of tasks and seeds, t by Welch and Satterthwaite."""
-    found = _errors(scores, layout)
-    if found.n == 1:
-        return _around(scores, layout, found.tasks, found.least)
-    square = found.tasks + found.seeds
-    parts = found.tasks**2 / found.least + found.seeds**2 / (found.n - 1)
-    return _around(scores, layout, square, square**2 / parts if parts else found.least)
-
-
-def two_way_t(scores: Floats, layout: Layout) -> Interval:
-    """Return the same with t for the number of start states or of functions, the smaller, less one."""
-    found = _errors(scores, layout)
-    return _around(scores, layout, found.tasks + found.seeds, found.least)
-
-
-def seeds_only(scores: Floats, layout: Layout) -> Interval:
-    """Return Student's t over seeds."""
-    return t_interval(list(map(float, scores @ layout.weights)))
-
-
-def pigeonhole(scores: Floats, layout: Layout, rng: np.random.Generator) -> Interval:
+def pigeonhole(scores: Floats, layout: Layout, rng: np.random.Generator) -> tuple[float, float]:
     """Return the bootstrap that draws seeds, start states and functions (Owen, 2007): the method of older reports."""
     seeds, levels = len(scores), (int(layout.starts.max()) + 1, int(layout.functions.max()) + 1)
     rows, begins, calls = (rng.multinomial(size, [1 / size] * size, DRAWS) for size in (seeds, *levels))
@@ -210,18 +135,7 @@ def pigeonhole(scores: Floats, layout: Layout, rng: np.random.Generator) -> Inte
     return float(np.nanquantile(means, 0.025)), float(np.nanquantile(means, 0.975))
 
 
-def nested(scores: Floats, layout: Layout, rng: np.random.Generator) -> Interval:
-    """Return the bootstrap that draws seeds, and start states anew inside each."""
-    seeds, starts = len(scores), int(layout.starts.max()) + 1
-    if seeds == 1:
-        return None
-    rows = rng.integers(seeds, size=(DRAWS, seeds))
-    weights = rng.multinomial(starts, [1 / starts] * starts, (DRAWS, seeds))[:, :, layout.starts] * layout.weights
-    means = ((weights * scores[rows]).sum(axis=2) / weights.sum(axis=2)).mean(axis=1)
-    return float(np.quantile(means, 0.025)), float(np.quantile(means, 0.975))
-
-
-def chosen(study: Simulated, layout: Layout, *, difference: bool) -> Interval:
+def chosen(study: Simulated, layout: Layout, *, difference: bool) -> tuple[float, float] | None:
     """Return the interval of ``evaluation.statistics``, over call shapes."""
     ones = np.ones_like(study.first)
     where = layout.starts, layout.functions
@@ -230,55 +144,39 @@ def chosen(study: Simulated, layout: Layout, *, difference: bool) -> Interval:
     return shared_interval(study.second, ones, *where, shapes=layout.shapes)
 
 
-HEAD = (
-    "pigeonhole bootstrap",
-    "nested bootstrap",
-    "t over seeds",
-    "three-way robust",
-    "two-way, t by clusters",
-    "two-way, Satterthwaite",
-    "chosen",
-)
+HEAD = ("pigeonhole bootstrap", "chosen")
 
 
-class Counted:
+class Counted(NamedTuple):
     """How often intervals held the truth, and their half widths."""
 
-    def __init__(self) -> None:
-        """Begin without an interval."""
-        self.held: list[bool] = []
-        self.halves: list[float] = []
+    held: list[bool]
+    halves: list[float]
 
-    def add(self, interval: Interval, truth: float) -> None:
-        """Count an interval, if there is one."""
-        if interval is not None:
-            self.held.append(interval[0] <= truth <= interval[1])
-            self.halves.append((interval[1] - interval[0]) / 2)
-
-    def words(self) -> str:
-        """Return coverage and mean half width in percent points."""
-        return f"{100 * np.mean(self.held):.1f}, {100 * np.mean(self.halves):.1f}" if self.held else ""
+    def add(self, interval: tuple[float, float], truth: float) -> None:
+        """Count an interval."""
+        self.held.append(interval[0] <= truth <= interval[1])
+        self.halves.append((interval[1] - interval[0]) / 2)
 
 
 def measure(
     layout: Layout, one: StudyKind, studies: int, bootstrapped: int, *, difference: bool
-) -> tuple[list[Counted], float]:
+) -> tuple[dict[str, Counted], float]:
     """Return coverage and half width of each method of ``HEAD``, and the half width that would cover 95 % exactly.
 
-    That is 1.96 times the standard deviation of the estimates. The first ``bootstrapped`` studies have bootstraps too.
+    That is 1.96 times the standard deviation of the estimates. The first ``bootstrapped`` studies alone have the
+    bootstrap, which takes longer.
     """
-    rng, counted, off = np.random.default_rng(1), [Counted() for _ in HEAD], []
+    rng, counted, off = np.random.default_rng(1), {name: Counted([], []) for name in HEAD}, []
     for number in range(studies):
         study = simulate(rng, layout, one)
         truth = study.truth[0] - study.truth[1] if difference else study.truth[1]
         scores = (study.first - study.second if difference else study.second).astype(np.float64)
         off.append(float((scores @ layout.weights).mean()) - truth)
-        draws = np.random.default_rng(number)
-        drawn = [pigeonhole(scores, layout, draws), nested(scores, layout, draws)] if number < bootstrapped else []
-        plain: tuple[Callable[[Floats, Layout], Interval], ...] = (seeds_only, three_way, two_way_t, two_way)
-        found = [*(drawn or [None, None]), *(of(scores, layout) for of in plain)]
-        for counts, interval in zip(counted, [*found, chosen(study, layout, difference=difference)], strict=True):
-            counts.add(interval, truth)
+        if number < bootstrapped:
+            counted[HEAD[0]].add(pigeonhole(scores, layout, np.random.default_rng(number)), truth)
+        if (interval := chosen(study, layout, difference=difference)) is not None:
+            counted[HEAD[1]].add(interval, truth)
     return counted, 1.959964 * float(np.std(off))
 
 
@@ -307,19 +205,21 @@ def table(studies: int, bootstrapped: int) -> Iterator[str]:
     yield f"| setting | of a | ideal | {' | '.join(HEAD)} |"
     yield "|---" * (len(HEAD) + 3) + "|"
     many, few = layouts()
-    for one in SETTINGS:
+    for kind in SETTINGS:
         for difference in (True, False):
-            layout = few if one.few_starts else many
-            counted, ideal = measure(layout, one, studies, bootstrapped, difference=difference)
-            cells = " | ".join(counts.words() for counts in counted)
-            yield f"| {one.name} | {'difference' if difference else 'rate'} | {100 * ideal:.1f} | {cells} |"
+            layout = few if kind.few_starts else many
+            counted, ideal = measure(layout, kind, studies, bootstrapped, difference=difference)
+            cells = " | ".join(
+                f"{100 * np.mean(one.held):.1f}, {100 * np.mean(one.halves):.1f}" for one in counted.values()
+            )
+            yield f"| {kind.name} | {'difference' if difference else 'rate'} | {100 * ideal:.1f} | {cells} |"
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description="simulate studies and say how often intervals hold the truth")
     parser.add_argument("--studies", type=int, default=2000, help="simulated studies per row")
-    parser.add_argument("--bootstrapped", type=int, default=300, help="of them with bootstraps, which take longer")
+    parser.add_argument("--bootstrapped", type=int, default=300, help="of them with the bootstrap, which takes longer")
     options = parser.parse_args()
     for line in table(options.studies, options.bootstrapped):
         print(line, flush=True)

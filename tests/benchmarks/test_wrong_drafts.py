@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from support.made_run import CAR, ENVIRONMENT, FILES, first_tasks
 
-from benchmarks.wrong_references import Change, perturb
+from benchmarks.wrong_drafts import Change, perturb
 from environments.base import JsonValue, TaskSpec, ToolCall
 from environments.verification.verify import verify
 from memory.records import Draft
