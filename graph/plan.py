@@ -254,19 +254,27 @@ def _ways_out(
                 told = " ".join(filter(None, (words, checkpointing, micro_batch)))
                 yield told, policy.model_copy(update={"training": changed}), of
 
-    yield from tuned("", settings, shape)
+    apart = settings.sampling.model_copy(update={"engine": "vllm_server"})
+    places = [("", settings)]
+    if device == "cuda" and settings.sampling.engine == "in_process":
+        places.append(("sampling.engine=vllm_server", settings.model_copy(update={"sampling": apart})))
+    for words, placed in places:
+        yield from tuned(words, placed, shape)
     if settings.policy.lora is None:
         lora: dict[str, object] = {"lora": LoraSettings()}
-        words = f"policy.lora={{rank: {LoraSettings().rank}}}"
+        adapter = f"policy.lora={{rank: {LoraSettings().rank}}}"
         if device == "cuda" and settings.policy.dtype != "bfloat16":
             lora["dtype"] = "bfloat16"
-            words += " policy.dtype=bfloat16"
-        adapted = settings.model_copy(update={"policy": settings.policy.model_copy(update=lora)})
-        yield from tuned(words, adapted, shape_of(config, LoraSettings()))
+            adapter += " policy.dtype=bfloat16"
+        adapted = shape_of(config, LoraSettings())
+        for words, placed in places:
+            changed = placed.model_copy(update={"policy": settings.policy.model_copy(update=lora)})
+            yield from tuned(f"{adapter} {words}".strip(), changed, adapted)
 
 
 def _refusal(plan: RecipePlan, recipe: str) -> str:
-    assert plan.available is not None and plan.memory is not None
+    assert plan.available is not None
+    assert plan.memory is not None
     worst = max(plan.memory.devices, key=lambda need: need.peak * (need.count if plan.device == "cpu" else 1))
     several = f" in {worst.count} processes" if plan.device == "cpu" and worst.count > 1 else ""
     way = f"set {plan.advice}" if plan.advice else "choose a smaller policy or a larger device, or more of them"

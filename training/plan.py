@@ -1,8 +1,8 @@
 """The memory that training and sampling need, by device, before a model is there.
 
-Parameters are counted on the model itself (``training.model_shape``); every other term is a formula of its shape and of
-settings, which the docstring beside it has, with its source and what it assumes. Bytes are counted at the highest point:
-every rollout has ``tokens`` tokens, and no two rollouts are alike. Measured on CPU: docs/scale.md has the ratios.
+Parameters are counted on the model itself (``training.model_shape``). Every other term is a formula of its shape and of
+settings; the docstring beside it gives the formula, its source and what it assumes. Bytes are counted at the highest
+point: every rollout has ``tokens`` tokens, and no two rollouts are alike. docs/scale.md has the ratios measured on CPU.
 
 Symbols: P parameters, T those that are trained, L layers, h hidden width, q and k the widths of a layer's queries and
 keys, i the feed-forward width that one token goes through, V vocabulary, s tokens of a rollout, N processes.

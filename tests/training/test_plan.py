@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from training.model_shape import ModelShape
 from training.plan import (
     IN_PROCESS,
