@@ -26,7 +26,7 @@ from graph.report.lineage import Drafted, History
 from graph.report.mistakes import Followed, first_story
 from graph.report.story import in_short
 from graph.report.summary import COMPACT_LABEL, Summary
-from graph.report.tables import table
+from graph.report.tables import Table, table
 from graph.settings import RunSettings
 from memory.records import PAPER_SHARES, Interaction, SignalKind
 from memory.run import RunDirectory, read_json
@@ -48,7 +48,7 @@ def closing(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summar
     """
     if not summaries:
         return ""
-    lines = [*iteration_lines(summaries[max(0, before - 1) :])]
+    lines = repr(iterations_table(summaries[max(0, before - 1) :])).splitlines()
     if before >= len(summaries):
         lines += ["", f"Nothing is left to do: {run.root} has its {number_words(len(summaries), 'iteration')}."]
         return "\n".join([*lines, *_next(run, settings, summaries, None)]) + "\n"
@@ -66,8 +66,8 @@ def closing(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summar
     return "\n".join(lines) + "\n"
 
 
-def iteration_lines(summaries: Sequence[Summary]) -> Iterator[str]:
-    """Yield a table with one line per iteration: a head, then the lines, at most 80 columns wide."""
+def iterations_table(summaries: Sequence[Summary]) -> Table:
+    """Return a table with one row per iteration, at most 80 columns wide."""
     kinds = dict.fromkeys(kind for one in summaries for kind in one.signals)
     rows = []
     for one in summaries:
@@ -82,9 +82,7 @@ def iteration_lines(summaries: Sequence[Summary]) -> Iterator[str]:
             )
         )
     signals = f"signals {'/'.join(kind[0] for kind in kinds)}"
-    yield from repr(
-        table(("iteration", "tasks", "admitted", "success % (95 %)", signals, "seconds"), rows)
-    ).splitlines()
+    return table(("iteration", "tasks", "admitted", "success % (95 %)", signals, "seconds"), rows)
 
 
 def success_words(summary: Summary) -> str:

@@ -96,6 +96,11 @@ class Group(NamedTuple):
         """Return the successes of the rollouts that were evaluated."""
         return tuple(one.success for one in self.rollouts if one.success is not None)
 
+    def dots(self, marked: str = "") -> str:
+        """Return a filled dot for a success, an open one for a failure, a point for a fault; ``marked`` in brackets."""
+        marks = {True: "●", False: "○", None: "·"}
+        return "".join(f"[{marks[one.success]}]" if one.id == marked else marks[one.success] for one in self.rollouts)
+
     @property
     def carries_signal(self) -> bool:
         """Return whether it holds a success and a failure: only then does its reward move the policy (section 2)."""

@@ -21,8 +21,6 @@ LABEL = 11
 """Columns of a row's label."""
 STYLES = {"plain": "", "good": "green", "bad": "red", "quiet": "dim"}
 """Styles of a row's tones; a pipe gets none of them."""
-DOTS = {True: ("●", "green"), False: ("○", "red"), None: ("·", "dim")}
-"""A rollout that succeeded, one that failed, and an infrastructure error."""
 
 
 def print_story(steps: Iterable[Chapter], console: Console) -> None:
@@ -48,10 +46,7 @@ def _content(row: Row) -> Text:
         return Text(one_line(row.text, LONG), style=style, no_wrap=True, overflow="ellipsis")
     if row.whole:
         return Text("\n".join(map(printable, row.text.splitlines())), style=style)
-    line = Text()
-    for number, group in enumerate(row.groups):
-        line.append(" " if number else "")
-        for one in group.rollouts:
-            mark, colour = DOTS[one.success]
-            line.append(f"[{mark}]" if one.id == row.marked else mark, style=colour)
+    line = Text("  ".join(group.dots(row.marked) for group in row.groups))
+    line.highlight_regex("●", STYLES["good"])
+    line.highlight_regex("○", STYLES["bad"])
     return line.append(("  " if row.groups and row.text else "") + one_line(row.text, LONG), style=style or "default")

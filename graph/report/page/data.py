@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
 from agents.spending import read_requests
 from environments.settings import EnvironmentSettings
 from evaluation.outcomes import Score
-from evaluation.statistics import t_interval
 from graph.recipe import load_recipe
 from graph.report.digest import (
     REASONS,
@@ -19,7 +17,8 @@ from graph.report.digest import (
     kind_words,
     one_line,
 )
-from graph.report.lineage import Chain, Group, History
+from graph.report.effect import effect, finished_iterations, tool_map
+from graph.report.lineage import Group, History
 from graph.report.mistakes import first_story
 from graph.report.page.records import reason_of
 from graph.report.summary import COMPACT_LABEL, PRIVATE, Summary, engine_rows
@@ -31,13 +30,6 @@ from training.grpo.record import RoundRecord
 from training.seal.report import round_rows
 
 Json = dict[str, Any]
-
-EFFECT_ROWS = (
-    ("followed", "weak (marked by another signal than rare), and new tasks were made of it"),
-    ("weak", "weak, and no new task was made of it"),
-    ("rare", "a rare combination of calls alone"),
-    ("none", "without any signal: the simplest control"),
-)
 
 TERMS = {
     "rollout": "one attempt of the agent at one task",
@@ -75,11 +67,7 @@ def overview(history: History) -> Json:
     """Return everything that the page shows at once. Raises InputError for a damaged record."""
     run = history.run
     settings = load_recipe(run.settings_path)
-    summaries = {
-        number: read_json(path, Summary)
-        for number in history.iterations
-        if (path := run.iteration(number).summary).exists()
-    }
+    summaries = {one.iteration: one for one in finished_iterations(history)}
     newest = max(summaries, default=None)
     story = first_story(history)
     labels = [] if newest is None else list(summaries[newest].labels)
@@ -202,90 +190,6 @@ def _groups(groups: Sequence[Group]) -> Json:
             "mixed" if group.carries_signal else "faulted" if not results else "solved" if results[0] else "none"
         ] += 1
     return {"all": len(groups), **{name: counts[name] for name in ("none", "mixed", "solved", "faulted")}}
-
-
-def effect(history: History) -> Json:
-    """Return mean success of tasks in one iteration and in the next one that rolled them out, by what marked them.
-
-    A pair is a task and such two iterations. ``half`` is half of a 95 % interval of the mean change (Student's t, pairs
-    taken as independent); None for a single pair. A weak task was chosen because it failed, so that it rises by
-    regression to the mean alone: only the difference to tasks of the same weakness is evidence for the new tasks.
-    """
-    followed = {(chain.context.task_id, chain.iteration) for chain in history.chains.values() if chain.admitted}
-    marked: dict[tuple[str, int], set[SignalKind]] = defaultdict(set)
-    for one in history.signals.values():
-        marked[one.task_id, one.iteration].add(one.kind)
-    pairs: dict[str, list[tuple[float, float]]] = {name: [] for name, _ in EFFECT_ROWS}
-    for task_id in history.groups:
-        course = sorted(history.course(task_id).by_iteration.items())
-        for (first, (before, _)), (_, (after, _)) in pairwise(course):
-            kinds = marked.get((task_id, first), set())
-            if kinds - {SignalKind.RARE}:
-                name = "followed" if (task_id, first) in followed else "weak"
-            else:
-                name = "rare" if kinds else "none"
-            pairs[name].append((before, after))
-    rows = []
-    for name, words in EFFECT_ROWS:
-        found = pairs[name]
-        changes = [after - before for before, after in found]
-        interval = t_interval(changes)
-        rows.append(
-            {
-                "name": name,
-                "words": words,
-                "pairs": len(found),
-                "before": fmean(before for before, _ in found) if found else None,
-                "after": fmean(after for _, after in found) if found else None,
-                "change": fmean(changes) if changes else None,
-                "half": None if interval is None else (interval[1] - interval[0]) / 2,
-            }
-        )
-    return {"rows": rows, "new": _new_tasks(history)}
-
-
-def tool_map(history: History) -> list[list[Any]]:
-    """Return a row for each tool with a weakness, most first: its name, and a cell for each iteration with one.
-
-    A cell is the iteration, its weaknesses, the tasks made of them, and of the weak tasks that a later iteration rolled
-    out: their number, and their mean success in the iteration and in the next such one.
-    """
-    found: dict[str, dict[int, list[Chain]]] = defaultdict(lambda: defaultdict(list))
-    for chain in history.chains.values():
-        if chain.context.tool and chain.iteration is not None:
-            found[one_line(chain.context.tool)][chain.iteration].append(chain)
-    rows = []
-    for tool, by_iteration in found.items():
-        cells = []
-        for number, chains in sorted(by_iteration.items()):
-            pairs = []
-            for task_id in sorted({chain.context.task_id for chain in chains}):
-                course = history.course(task_id).by_iteration
-                later = min((one for one in course if one > number), default=None)
-                if number in course and later is not None:
-                    pairs.append((course[number][0], course[later][0]))
-            means: list[float | None] = [fmean(share) for share in zip(*pairs, strict=True)]
-            means = means or [None, None]
-            cells.append([number, len(chains), sum(len(chain.admitted) for chain in chains), len(pairs), *means])
-        rows.append([tool, cells])
-    return sorted(rows, key=lambda row: (-sum(cell[1] for cell in row[1]), row[0]))
-
-
-def _new_tasks(history: History) -> Json:
-    """Return mean success of evolved tasks in the first and in the last iteration that rolled them out."""
-    courses = [
-        sorted(history.course(task.id).by_iteration.items())
-        for task in history.tasks.values()
-        if task.admitted_at is not None
-    ]
-    twice = [(course[0][1][0], course[-1][1][0]) for course in courses if len(course) > 1]
-    return {
-        "tasks": len(courses),
-        "drawn": sum(1 for course in courses if course),
-        "twice": len(twice),
-        "first": fmean(first for first, _ in twice) if twice else None,
-        "last": fmean(last for _, last in twice) if twice else None,
-    }
 
 
 def _spending(run: RunDirectory) -> list[Json]:

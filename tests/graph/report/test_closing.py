@@ -19,7 +19,7 @@ from evaluation.outcomes import Score, ScoreChange
 from evaluation.settings import ScoringSettings
 from graph.command import COMMANDS
 from graph.recipe import load_recipe
-from graph.report.closing import _coevolve, closing, gaps, iteration_lines
+from graph.report.closing import _coevolve, closing, gaps, iterations_table
 from graph.report.digest import REASONS, call_words
 from graph.report.lineage import Drafted, History
 from graph.report.mistakes import first_story
@@ -83,7 +83,7 @@ def told(run: RunDirectory, summaries: Sequence[Summary], before: int = 0, overr
 
 def test_each_iteration_is_one_line_of_a_terminal(scored: Summary) -> None:
     summaries = [scored.model_copy(update={"iteration": number}) for number in range(11)]
-    head, *lines = iteration_lines(summaries)
+    head, *lines = repr(iterations_table(summaries)).splitlines()
     assert " ".join(head.split()) == "iteration tasks admitted success % (95 %) signals f/b/r seconds"
     assert [line.split()[0] for line in lines] == [str(number) for number in range(11)]
     assert max(map(len, (head, *lines))) <= 80

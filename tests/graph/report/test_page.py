@@ -25,10 +25,11 @@ from environments.registry import packaged
 from evaluation.outcomes import Score
 from graph.recipe import load_recipe
 from graph.report.digest import one_line
+from graph.report.effect import effect, tool_map
 from graph.report.lineage import Course, Group, History, Rollout
 from graph.report.mistakes import first_story
 from graph.report.page import make_page
-from graph.report.page.data import effect, overview, tool_map
+from graph.report.page.data import overview
 from graph.report.page.page import _SCRIPTS
 from graph.report.page.records import LONGEST_TEXT, cut, in_order_of_worth, trajectory
 from graph.report.story import written
