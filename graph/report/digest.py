@@ -194,6 +194,11 @@ def verification_words(verification: DraftVerification | None, width: int = WIDT
     return one_line(f"refused, {reason}: {verification.detail or REASONS.get(reason, '')}".rstrip(": "), width)
 
 
+def spoken(word: str) -> str:
+    """Return a name of the records as words."""
+    return word.replace("_", " ")
+
+
 def number_words(count: int, noun: str) -> str:
     """Return ``1 draft`` or ``2 drafts``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain as joined
+from itertools import zip_longest
 from statistics import fmean
 
-from environments.base import TurnOutcome
-from graph.report.digest import calls_words, counts_words, number_words, one_line, task_words
-from graph.report.lineage import History, Rollout
+from environments.base import ToolCall, TurnOutcome
+from graph.report.digest import calls_words, counts_words, number_words, one_line, signal_words, spoken, task_words
+from graph.report.lineage import History
 from graph.report.mistakes import first_story
 from graph.report.story import (
     LISTED,
     LONG,
-    SHORT,
     WRONG,
     Chapter,
     Row,
@@ -27,14 +27,15 @@ from graph.report.story import (
     task_story,
     written,
 )
-from memory.records import Signal, Task, TrajectoryTurn
+from memory.records import Signal, Task, Trajectory, TrajectoryTurn
+from training.seal.diagnosis import turn_label
 
 NEWEST = 3
 """Tasks of an iteration in the list of what can be shown."""
 
 
-def story_of(history: History, name: str, *, full: bool = False) -> list[Chapter]:
-    """Return the story of the record with the id ``name``, or of the tool called so; ``full`` keeps observations whole.
+def story_of(history: History, name: str) -> list[Chapter]:
+    """Return the story of the record with the id ``name``, or of the tool called so.
 
     Raises KeyError for a name that is neither, and InputError for a damaged trajectory.
     """
@@ -45,7 +46,7 @@ def story_of(history: History, name: str, *, full: bool = False) -> list[Chapter
     if name in history.signals:
         return list(_signal(history, history.signals[name]))
     if name in history.rollouts:
-        return list(_rollout(history, history.rollouts[name], full))
+        return list(rollout_story(history, history.trajectory(name)))
     for chain in history.chains.values():
         if any(one.draft.id == name for one in chain.outcomes):
             return context_story(history, chain)
@@ -95,7 +96,7 @@ def run_story(history: History) -> list[Chapter]:
 
 def _signal(history: History, signal: Signal) -> Iterator[Chapter]:
     yield Chapter("signal", signal.id, f"iteration {signal.iteration}", tuple(signal_rows(history, signal)))
-    chains = history.chains_of_signal(signal.id)
+    chains = history.chains_from(signal.id)
     if not chains:
         left_out = "not reflected on: its task has another signal of this kind, or the iteration had contexts enough"
         yield Chapter("contexts", "none", "", (Row("", left_out, "quiet"),))
@@ -103,71 +104,86 @@ def _signal(history: History, signal: Signal) -> Iterator[Chapter]:
         yield from context_story(history, chain)
 
 
-def _rollout(history: History, rollout: Rollout, full: bool) -> Iterator[Chapter]:
-    trajectory, task = history.trajectory(rollout.id), history.tasks.get(rollout.task_id)
-    rows = [Row("task", rollout.task_id)]
+def rollout_story(history: History, trajectory: Trajectory, *, diagnosed: bool = False) -> Iterator[Chapter]:
+    """Yield the story of a rollout, turn by turn; ``diagnosed``: with SEAL's label of each turn."""
+    rollout, task = history.rollouts[trajectory.id], history.tasks.get(trajectory.task_id)
+    rows = [Row("task", rollout.task_id, to=("task", rollout.task_id) if task is not None else None)]
     if task is not None:
         rows.append(Row("", task_words(task, LONG)))
     group = history.group_of(rollout)
     if group is not None:
         rows.append(Row("group", groups=(group,), marked=rollout.id))
-    yield Chapter("rollout", rollout.id, rollout_words(rollout), (*rows, result_row(trajectory, rollout)))
-    chains = [one for one in history.chains.values() if one.context.trajectory_id == rollout.id]
-    marks = {one.context.where for one in chains if one.context.cause is not None}
+    rows += [result_row(trajectory, rollout), *_figure_rows(trajectory)]
+    rows += [Row("signal", signal_words(one, width=LONG)) for one in history.marks.get(rollout.id, ())]
+    yield Chapter("rollout", rollout.id, rollout_words(rollout), tuple(rows))
+    chains = history.chains_from(rollout.id)
+    marks = {one.context.where: spoken(str(one.context.cause)) for one in chains if one.context.cause is not None}
     checks = () if trajectory.outcome is None else trajectory.outcome.turns
-    for index, turn in enumerate(trajectory.turns):
-        found = checks[index] if index < len(checks) else None
-        yield Chapter("turn", str(index + 1), "", tuple(_turn_rows(task, index, turn, found, marks, full)))
-    if task is not None and len(trajectory.turns) < len(task.turns):
-        missed = tuple(
-            Row(f"turn {index + 1}", calls_words(task.reference[index], LONG))
-            for index in range(len(trajectory.turns), len(task.turns))
-        )
-        yield Chapter("reference", "of the turns that were not reached", "", missed)
-    other = history.sibling(rollout, success=not rollout.success)
-    if other is not None:
-        kind = "a successful" if other.success else "a failed"
-        yield Chapter("compare", f"{kind} rollout of the same task: {other.id}, step {other.step}")
+    reference = () if task is None else task.reference
+    for index, (turn, found, calls) in enumerate(zip_longest(trajectory.turns, checks, reference)):
+        yield Chapter(f"turn {index + 1}", rows=tuple(_turn_rows(index, turn, found, calls, marks, diagnosed)))
+    beside = []
+    for success in (True, False):
+        other = history.sibling(rollout, success=success)
+        if other is not None:
+            words = f"{'a successful' if success else 'a failed'} rollout: {other.id}, {rollout_words(other)}"
+            beside.append(Row("", words, to=("rollout", other.id)))
+    if beside:
+        yield Chapter("compare", "", "with others of the same task", tuple(beside))
     if chains:
         yield Chapter("weaknesses", f"{len(chains)} found in it", "", tuple(chain_rows(chains)))
 
 
+def _figure_rows(trajectory: Trajectory) -> Iterator[Row]:
+    if trajectory.reward is not None:
+        yield Row("reward", f"{trajectory.reward:g}")
+    if trajectory.outcome is not None and trajectory.outcome.partial is not None:
+        yield Row("passed", f"{trajectory.outcome.partial:.0%} of the checks")
+    yield Row("tokens", f"{trajectory.sampled_tokens} sampled")
+
+
 def _turn_rows(
-    task: Task | None,
     index: int,
-    turn: TrajectoryTurn,
+    turn: TrajectoryTurn | None,
     found: TurnOutcome | None,
-    marks: Set[tuple[int, int]],
-    full: bool,
+    reference: Sequence[ToolCall] | None,
+    marks: Mapping[tuple[int, int], str],
+    diagnosed: bool,
 ) -> Iterator[Row]:
     """Yield what the user said, the reference's calls, and the agent's calls with their answers."""
-    yield Row("user", turn.full_text)
-    if task is not None and index < len(task.reference):
-        yield Row("reference", calls_words(task.reference[index], LONG), "quiet", code=True)
-    for position, step in enumerate(turn.steps):
-        wrong = (index, position) in marks
-        label = WRONG if wrong else "agent" if position == 0 else ""
-        yield Row(label, written(step.action), "bad" if wrong else "plain", code=True)
-        text = step.observation.full_text
-        lines = text.splitlines()
-        yield Row("", text if full else one_line(lines[0] if lines else "", SHORT), "quiet", code=True, whole=full)
-        if not full and (len(lines) > 1 or len(text) > SHORT):
-            yield Row("", f"({number_words(len(lines), 'line')}, {len(text)} characters)", "quiet")
-    if not turn.steps:
-        yield Row("agent", "no action", "quiet")
+    if turn is not None:
+        yield Row("user", turn.full_text)
+    if reference is not None:
+        yield Row("reference", calls_words(reference, LONG) or "no call", "quiet", code=True)
+    for position, step in enumerate(() if turn is None else turn.steps):
+        mark = marks.get((index, position))
+        label = "agent" if position == 0 else ""
+        yield Row(WRONG if mark else label, written(step.action), "bad" if mark else "plain", code=True)
+        if mark:
+            yield Row("", mark, "bad")
+        ran = () if step.observation.calls == (step.action,) else step.observation.calls
+        yield from (Row("ran", written(call), "quiet", code=True) for call in ran)
+        yield Row("", step.observation.full_text, "quiet", code=True, folded=True)
+    if turn is None or not turn.steps:
+        yield Row("agent", "not reached" if turn is None else "no action", "quiet")
+    if mark := marks.get((index, 0 if turn is None else len(turn.steps))):
+        yield Row(WRONG, f"nothing more here: {mark}", "bad")
     if found is not None:
         yield _checks_row(found)
-    yield Row("stopped", str(turn.stop_reason or ("end_of_turn" if turn.ended else "cut off")))
+        if diagnosed:
+            yield Row("SEAL", spoken(str(turn_label(found))))
+    if turn is not None:
+        yield Row("stopped", spoken(str(turn.stop_reason or ("end_of_turn" if turn.ended else "cut off"))))
 
 
 def _checks_row(found: TurnOutcome) -> Row:
     results = {name: getattr(found, name) for name in ("instances", "state", "response")}
     passed = [f"{name} {'passed' if one else 'failed'}" for name, one in results.items() if one is not None]
-    said = "; ".join(filter(None, (", ".join(passed), found.checker_error))) or "none"
-    failed = bool(found.checker_error) or False in results.values()
-    return Row(
-        "checks", f"{said}; {found.calls} calls, reference {found.reference_calls}", "bad" if failed else "plain"
-    )
+    error = "the reference raised" if found.reference_error else found.checker_error
+    said = "; ".join(filter(None, (", ".join(passed), error))) or "none"
+    words = f"{said}; {found.calls} calls, reference {found.reference_calls}"
+    words += f", {found.malformed} malformed" if found.malformed else ""
+    return Row("checks", words, "bad" if error or False in results.values() else "plain")
 
 
 def _tool(history: History, tool: str) -> Iterator[Chapter]:

@@ -111,7 +111,7 @@ def test_contexts_signals_and_drafts_show_their_chain(history: History, show: Sh
     assert show(chain.outcomes[0].draft.id) == told
     signal = show(chain.signal.id)
     assert told in signal
-    left_out = next(one for one in history.signals.values() if not history.chains_of_signal(one.id))
+    left_out = next(one for one in history.signals.values() if not history.chains_from(one.id))
     assert "not reflected on" in show(left_out.id)
 
 
@@ -210,7 +210,7 @@ def test_hostile_records_are_shown_as_text(grown_run: RunDirectory, show: Show, 
     run = make_hostile_run(tmp_path / "hostile", grown_run)
     history = History.read(run)
     for name in (*history.tasks, *history.chains, *list(history.rollouts)[:40], *tools_of(history)):
-        assert story_of(history, name, full=True)
+        assert story_of(history, name)
     chain = next(iter(history.chains.values()))
     assert chain.rollout is not None
     shown = ("", 'task-"', chain.context.id, chain.rollout.id, next(iter(history.rollouts)), "__proto__")

@@ -16,6 +16,7 @@ from graph.report.digest import (
     counts_words,
     kind_words,
     one_line,
+    spoken,
 )
 from graph.report.effect import effect, finished_iterations, tool_map
 from graph.report.lineage import Group, History
@@ -155,11 +156,6 @@ def _reasons(history: History) -> dict[str, str]:
         if one.verification is not None and not one.verification.accepted
     }
     return {reason: meaning for reason, meaning in REASONS.items() if reason in found}
-
-
-def spoken(word: str) -> str:
-    """Return a name of the records as words."""
-    return word.replace("_", " ")
 
 
 def _evaluation(run: RunDirectory, number: int) -> Json | None:

@@ -44,8 +44,8 @@ def test_every_admitted_task_leads_back_to_the_rollout(evolved: RunDirectory, hi
         outcome = next(one for one in chain.outcomes if one.task == task)
         ids = (outcome.draft.id, chain.context.id, chain.signal.id, chain.rollout.id, chain.weak.id)
         assert task.parents == ids
-        assert chain in history.chains_of_signal(chain.signal.id)
-        assert chain in history.chains_at(chain.weak.id)
+        assert chain in history.chains_from(chain.signal.id)
+        assert chain in history.chains_from(chain.weak.id)
         assert chain.iteration == task.admitted_at
         assert chain.interactions
     seeds = [task for task in load_tasks(evolved) if task.admitted_at is None]

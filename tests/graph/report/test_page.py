@@ -82,9 +82,9 @@ def test_every_record_has_its_place(evolved: RunDirectory, parts: dict[str, Any]
         assert sum(len(row["more"]) for row in rows if row.get("label", "").startswith("episode")) == len(acts)
     rollouts = read_jsonl(folder.trajectories, Trajectory)
     assert set(parts["rollouts"]["id"]) == set(parts["turns-000"]) == {one.id for one in rollouts}
-    assert {row[0] for rows in parts["signals"].values() for row in rows} == {
-        one.id for one in read_jsonl(folder.signals, Signal)
-    }
+    marked = [step[3] for steps in parts["turns-000"].values() for step in steps if step[0] == "rollout"]
+    shown = [row for rows in marked for row in rows if row.get("label") == "signal"]
+    assert len(shown) == len(read_jsonl(folder.signals, Signal)) > 0
 
 
 def test_a_task_leads_back_to_the_rollout(evolved: RunDirectory, parts: dict[str, Any]) -> None:
@@ -94,10 +94,11 @@ def test_a_task_leads_back_to_the_rollout(evolved: RunDirectory, parts: dict[str
         assert rows[task.id][5] == context
         chain = parts["stage-000"]["chains"][context]
         ids = {name: record for name, record, *_ in chain["steps"]}
-        assert (ids["signal"], ids["rollout"], chain["rollout"], chain["task"]) == (signal, rollout, rollout, weak)
+        assert (ids["signal"], ids["rollout"]) == (signal, rollout)
         made = next(row for step in chain["steps"] for row in step[3] if row.get("to") == ["task", task.id])
         assert made["text"].startswith(f"{draft}: accepted")
-        assert parts["stage-000"]["tasks"][task.id]["turns"] == list(task.turns)
+        (said,) = (rows for name, _, _, rows in parts["stage-000"]["tasks"][task.id]["steps"] if name == "what it asks")
+        assert [row["text"] for row in said if "user" in row["label"]] == list(task.turns)
         assert rows[context][-1] == weak
         assert weak in parts["stage-seed"]["tasks"]
         state = parts["stage-000"]["pool"][parts["stage-000"]["tasks"][task.id]["state"]]
@@ -112,13 +113,16 @@ def test_rollouts_and_their_turns_are_those_of_the_records(evolved: RunDirectory
         assert columns["tasks"][columns["task"][number]] == one.task_id
         assert (columns["step"][number], columns["sample"][number]) == (one.step, one.sample)
         assert columns["result"][number] == str(int(one.success))
-        shown = parts["turns-000"][one.id]
-        assert [len(turn[2]) for turn in shown["turns"]] == [len(turn.steps) for turn in one.turns]
+        turns = [rows for name, _, _, rows in parts["turns-000"][one.id] if name.startswith("turn")]
+        assert [rows[0]["text"] for rows in turns[: len(one.turns)]] == [turn.full_text for turn in one.turns]
+        for rows, turn in zip(turns, one.turns, strict=False):
+            texts = [row.get("text") for row in rows]
+            for step in turn.steps:
+                assert written(step.action) in texts
+                assert step.observation.full_text in texts
         assert one.outcome is not None
-        assert [tuple(check[3:6]) for check in shown["checks"]] == [
-            (turn.instances, turn.state, turn.response) for turn in one.outcome.turns
-        ]
-        assert all(check[7] is None for check in shown["checks"]), "no label of SEAL in a run without it"
+        assert sum(row.get("label") == "checks" for rows in turns for row in rows) == len(one.outcome.turns)
+        assert not [row for rows in turns for row in rows if row.get("label") == "SEAL"], "a run without it"
 
 
 def test_figures_agree_with_the_records(evolved: RunDirectory, parts: dict[str, Any]) -> None:
@@ -280,7 +284,8 @@ def test_hostile_records_are_data(evolved: RunDirectory, tmp_path: Path) -> None
     assert "pwned" not in plain
     assert len(hostile) < 1_000_000, "texts of a megabyte are cut"
     parts = parts_of(hostile)
-    longest = max(len(act[1]) for one in parts["turns-000"].values() for turn in one["turns"] for act in turn[2])
+    rows = [row for steps in parts["turns-000"].values() for step in steps for row in step[3]]
+    longest = max(len(row.get("text", "")) for row in rows)
     assert LONGEST_TEXT < longest < LONGEST_TEXT + 100
 
 
@@ -375,9 +380,16 @@ def test_costs_of_chat_roles_are_added_up(evolved: RunDirectory, tmp_path: Path)
 def test_turns_have_their_label_where_seal_is_on(evolved: RunDirectory) -> None:
     one = next(one for one in read_jsonl(evolved.iteration(0).trajectories, Trajectory) if not one.success)
     assert one.outcome is not None
-    labels = [check[7] for check in trajectory(one, diagnosed=True)["checks"]]
-    assert labels == [turn_label(check) for check in one.outcome.turns]
-    assert set(labels) & set(FAILED)
+    steps = trajectory(History.read(evolved), one, diagnosed=True)
+    labels = [
+        row["text"]
+        for name, _, _, rows in steps
+        if name.startswith("turn")
+        for row in rows
+        if row.get("label") == "SEAL"
+    ]
+    assert labels == [str(turn_label(check)).replace("_", " ") for check in one.outcome.turns]
+    assert set(labels) & {str(label).replace("_", " ") for label in FAILED}
 
 
 def test_a_score_has_its_widest_interval(grown_run: RunDirectory) -> None:

@@ -87,7 +87,7 @@ def test_a_notebook_shows_the_story_as_a_table(history: History) -> None:
     steps = [row[0] for row in shown.rows if row[0]]
     assert steps == [
         "rollout", "signal", "reflection", "exploration", "drafts", "what it asks", "effect", *["weaknesses"] * (
-            len(history.chains_at(followed.task.id)) > 0)
+            len(history.chains_from(followed.task.id)) > 0)
     ]  # fmt: skip
     text = repr(shown)
     for words in (followed.weak.turns[0], "wrong >", "[○]", "explore", chain.interactions[0].action.name):
