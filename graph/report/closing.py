@@ -22,6 +22,7 @@ from graph.report.digest import (
     number_words,
     one_line,
 )
+from graph.report.effect import did_it_help
 from graph.report.lineage import Drafted, History
 from graph.report.mistakes import Followed, first_story
 from graph.report.story import in_short
@@ -55,6 +56,7 @@ def closing(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summar
     history = History.read(run)
     story = first_story(history)
     lines += [
+        *_plain(did_it_help(history)),
         *_labels(summaries),
         *(line for one in summaries[before:] for line in _warnings(one)),
         *_story(history, story),

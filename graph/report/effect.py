@@ -7,13 +7,14 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
+from evaluation.outcomes import TaskOutcome, paired_change
 from evaluation.statistics import t_interval
 from graph.report.digest import one_line
 from graph.report.lineage import Chain, History
 from graph.report.summary import Summary
 from graph.report.tables import Table, table
 from memory.records import SignalKind
-from memory.run import read_json
+from memory.run import read_existing, read_json
 
 EFFECT_ROWS = (
     ("followed", "weak (marked by another signal than rare), and new tasks were made of it"),
@@ -27,6 +28,32 @@ def finished_iterations(history: History) -> list[Summary]:
     """Return the summaries of the iterations that are finished, in their order."""
     paths = (history.run.iteration(number).summary for number in history.iterations)
     return [read_json(path, Summary) for path in paths if path.exists()]
+
+
+def did_it_help(history: History) -> str:
+    """Return success on held-out tasks before the run's training and after it, with intervals, and the lookup's.
+
+    Both are paired by task. Raises InputError for a damaged record.
+    """
+    scored = [one for one in history.iterations if history.run.iteration(one).evaluation_after.exists()]
+    if not scored:
+        return "No iteration was scored on held-out tasks, so that the run does not say whether training helped."
+    first, last = history.run.iteration(scored[0]), history.run.iteration(scored[-1])
+    before, after, lookup = (
+        read_existing(path, TaskOutcome)
+        for path in (first.evaluation_before_outcomes, last.evaluation_after_outcomes, last.lookup_outcomes)
+    )
+    change, control = paired_change(before, after), paired_change(lookup, after)
+    if change is None:
+        return "No held-out task was evaluated both before and after training."
+    words = f"On {change.tasks} held-out tasks ({after[0].group}) success went from {change.before:.1%} to "
+    words += f"{change.after:.1%}: {change.words()}."
+    if change.interval is not None and change.interval[0] <= 0 <= change.interval[1]:
+        words += " The interval holds zero: this run alone does not show that training helped."
+    if control is not None:
+        words += f" A lookup over the training tasks, without a model, solves {control.before:.1%}: "
+        words += f"the policy minus the lookup is {control.words()}."
+    return words
 
 
 def effect(history: History) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from graph.report.digest import (
     one_line,
     spoken,
 )
-from graph.report.effect import effect, finished_iterations, tool_map
+from graph.report.effect import did_it_help, effect, finished_iterations, tool_map
 from graph.report.lineage import Group, History
 from graph.report.mistakes import first_story
 from graph.report.page.records import reason_of
@@ -87,6 +87,7 @@ def overview(history: History) -> Json:
         },
         "iterations": [_iteration(history, settings, number, summaries.get(number)) for number in history.iterations],
         "seeded": bool(history.chains_in(None)),
+        "verdict": did_it_help(history),
         "effect": effect(history),
         "map": tool_map(history),
         "story": story and story.task.id,
@@ -159,12 +160,12 @@ def _reasons(history: History) -> dict[str, str]:
 
 
 def _evaluation(run: RunDirectory, number: int) -> Json | None:
-    """Return the scores before and after a round, with the interval to quote; None where none is recorded."""
+    """Return the scores before and after a round, and the lookup's; None where none is recorded."""
     folder = run.iteration(number)
     found = {
         when: read_json(path, Score)
-        for when, path in (("before", folder.evaluation_before), ("after", folder.evaluation_after))
-        if path.exists()
+        for when in ("before", "after", "lookup")
+        if (path := folder.evaluation(when).score).exists()
     }
     return {
         when: {

@@ -226,20 +226,23 @@ function drawCharts() {
   if (scored) {
     const begun = rows[0].evaluation && rows[0].evaluation.before;
     const scores = [begun || null, ...rows.map((one) => (one.evaluation && one.evaluation.after) || null)];
-    const line = {
+    const line = (name, color, scores) => ({
       kind: "line",
-      name: run.name,
-      color: "c1",
+      name,
+      color,
       values: scores.map((one) => one && one.success),
       low: scores.map((one) => one && one.interval[0]),
       high: scores.map((one) => one && one.interval[1]),
-    };
+    });
+    const looked = [null, ...rows.map((one) => (one.evaluation && one.evaluation.lookup) || null)];
+    const lines = [line("policy", "c1", scores)];
+    if (looked.some(Boolean)) lines.push({ ...line("lookup over the training tasks, no model", "c2", looked), low: null });
     charts.push(
       chart(
         "Success on held-out tasks",
         `${(begun || scores.find(Boolean)).group}; 95 % intervals`,
         ["start", ...names],
-        [line],
+        lines,
         { top: 1, format: percent },
       ),
     );
@@ -369,6 +372,7 @@ function drawStrip() {
     ),
   );
   fill(byId("strip"), [
+    $.p({ class: "verdict" }, run.verdict),
     figures(run),
     $.div({ id: "charts", class: "charts" }),
     $.details($.summary("The numbers"), scroller(numbers)),
@@ -408,32 +412,6 @@ function effectTable(effect) {
   );
 }
 
-// Returns in sentences what the held-out scores and the pairs of weak tasks say, with their intervals.
-function verdict() {
-  const scored = run.iterations.filter((one) => one.evaluation && one.evaluation.after);
-  const words = [];
-  if (scored.length) {
-    const first = scored[0].evaluation.before || scored[0].evaluation.after;
-    const last = scored.at(-1).evaluation.after;
-    const [low, high] = last.interval;
-    const said = `On ${number(last.n)} held-out tasks (${last.group}) success went from ${percent(first.success)} to ${percent(last.success)} (95 %: ${percent(low)} to ${percent(high)}).`;
-    const inside = first.success >= low && first.success <= high;
-    words.push(
-      inside
-        ? `${said} The interval holds the score at the start: this run alone does not show that training helped.`
-        : `${said} The score at the start lies outside the interval.`,
-    );
-  } else words.push("No iteration was scored on held-out tasks, so that the run does not say whether training helped.");
-  const row = (name) => run.effect.rows.find((one) => one.name === name);
-  const [followed, weak] = [row("followed"), row("weak").pairs ? row("weak") : row("none")];
-  if (followed.pairs && weak.pairs) {
-    words.push(
-      `Weak tasks of which new ones were made changed by ${points(followed)} points, those ${weak.name === "weak" ? "of which none was made" : "without any signal"} by ${points(weak)}.`,
-    );
-  }
-  return words.join(" ");
-}
-
 const points = (row) =>
   row.change === null
     ? "–"
@@ -442,7 +420,6 @@ const points = (row) =>
 function drawEffect() {
   const fresh = run.effect.new;
   fill(byId("effect"), [
-    $.p({ class: "verdict" }, verdict()),
     $.p(
       "A weak task was picked because it failed, so that it rises by regression to the mean alone. Compare the first row ",
       "with the second, not with zero; the two differ in more than the new tasks. An experiment has arms: coevolve study.",
