@@ -12,6 +12,7 @@ from typing import Any
 from environments.base import Environment, EnvironmentFault, InputError, TaskSpec
 from environments.benchmark import AnyBenchmark
 from environments.registry import benchmark_of, open_environment, unpublishable
+from graph.report.digest import result_of
 from graph.report.lineage import History
 from graph.settings import RunSettings, changed
 from memory.records import Task, Trajectory
@@ -112,14 +113,7 @@ class RunContent:
     def verification_counts(self) -> Counter[str]:
         """Count the drafts of the whole run, D_0 included, by ``accepted`` or the reason of their refusal."""
         outcomes = (outcome for chain in self.history.chains.values() for outcome in chain.outcomes)
-        return Counter(
-            "not verified"
-            if one.verification is None
-            else "accepted"
-            if one.verification.accepted
-            else str(one.verification.reason)
-            for one in outcomes
-        )
+        return Counter(result_of(one.verification) for one in outcomes)
 
 
 def stated_settings(settings: RunSettings) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Container
 
 from environments.base import InputError
 from graph.report.charts import Bar, Chart, DotRow, Dots, bar_chart, dot_chart
-from graph.report.digest import task_words
+from graph.report.digest import result_of, task_words
 from graph.report.lineage import Chain, Group, History
 from memory.records import Task
 
@@ -87,7 +87,7 @@ def generations_chart(history: History, task_id: str) -> Chart:
 def refusals_chart(history: History) -> Chart:
     """Draw what became of all drafts: accepted, or the reason of the refusal. Raises InputError for a run without."""
     counts = Counter(
-        "accepted" if one.verification.accepted else one.verification.reason or "refused"
+        result_of(one.verification)
         for chain in history.chains.values()
         for one in chain.outcomes
         if one.verification is not None

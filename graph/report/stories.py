@@ -8,10 +8,20 @@ from itertools import chain as joined
 from itertools import zip_longest
 from statistics import fmean
 
+from agents.evidence import error_message
 from environments.base import ToolCall, TurnOutcome
-from graph.report.digest import calls_words, counts_words, number_words, one_line, signal_words, spoken, task_words
+from graph.report.digest import (
+    calls_words,
+    counts_words,
+    number_words,
+    one_line,
+    result_of,
+    signal_words,
+    spoken,
+    task_words,
+)
 from graph.report.lineage import History
-from graph.report.mistakes import first_story
+from graph.report.mistakes import called, first_story
 from graph.report.story import (
     LISTED,
     LONG,
@@ -195,6 +205,7 @@ def _tool(history: History, tool: str) -> Iterator[Chapter]:
     rows += [Row(f"iter. {number}", share_words(share, count)) for number, (share, count) in sorted(course.items())]
     if len(course) > 1:
         rows.append(Row("", "of rollouts of tasks that change: not a measure of progress", "quiet"))
+    rows += _tried_rows(history, tool)
     yield Chapter("tool", tool, "success of the tasks whose reference calls it", tuple(rows))
     if chains:
         causes = Counter(str(one.context.cause or one.context.kind or "unguided") for one in chains)
@@ -207,6 +218,17 @@ def _tool(history: History, tool: str) -> Iterator[Chapter]:
     if tasks:
         listed = tuple(_listed_task(history, task) for task in reversed(tasks[-LISTED:]))
         yield Chapter("tasks", f"the newest {len(listed)} of {len(tasks)}", "", listed)
+
+
+def _tried_rows(history: History, tool: str) -> Iterator[Row]:
+    """Yield what explorations made of a tool, and what became of the drafts that call it."""
+    every = history.chains.values()
+    acts = [one for chain in every for one in chain.interactions if tool in called([one.observation.calls])]
+    failed = [error_message(one.observation.text) for one in acts if one.observation.failed]
+    words = f"{number_words(len(acts), 'action')} of explorations, {len(failed)} failed"
+    yield Row("explored", words + (f", most often: {Counter(failed).most_common(1)[0][0]}" if failed else ""))
+    drafts = (one for chain in every for one in chain.outcomes if tool in called(one.draft.reference))
+    yield Row("drafts", counts_words(Counter(result_of(one.verification) for one in drafts).most_common()))
 
 
 def _listed_task(history: History, task: Task) -> Row:

@@ -22,7 +22,7 @@ from graph.digests import (
     of_verify,
 )
 from graph.records import ExtractionRecord, Failure
-from graph.report.digest import context_words, kind_words, named_weakness
+from graph.report.digest import kind_words, named_weakness
 from memory.records import (
     Cause,
     Draft,
@@ -120,7 +120,6 @@ def test_a_context_from_coverage_is_named_by_its_tools() -> None:
         id="c", kind=Unsignalled.COVERAGE, tool="cd", why="No task.", focus_pattern=("cd", "du"), **fields
     )
     assert named_weakness(pair) == "coverage: cd then du"
-    assert context_words(pair) == "coverage: cd then du; No task."
     assert of_reflect(["a", "b", "c"], [], 2, 1)[0] == "2 contexts of 2 signals, 0 gave up; 1 context without a signal"
 
 

@@ -157,6 +157,17 @@ def test_a_tool_names_its_tasks_and_weaknesses(history: History, show: Show) -> 
     assert f"{len(history.using(tool))} whose reference calls it" in text
     contexts = sum(chain.context.tool == tool for chain in history.chains.values())
     assert f"contexts {contexts} weaknesses at it" in text
+    acts = [
+        one
+        for chain in history.chains.values()
+        for one in chain.interactions
+        if tool in {call.name for call in one.observation.calls}
+    ]
+    failed = sum(one.observation.failed for one in acts)
+    assert f"explored {len(acts)} actions of explorations, {failed} failed" in words(text)
+    drafts = [one for chain in history.chains.values() for one in chain.outcomes]
+    made = [one for one in drafts if tool in {call.name for turn in one.draft.reference for call in turn}]
+    assert f"drafts {sum(one.task is not None for one in made)} accepted" in words(text)
     results = [
         result
         for task in history.using(tool)

@@ -16,12 +16,12 @@ from graph.report.digest import (
     counts_words,
     kind_words,
     one_line,
+    result_of,
     spoken,
 )
 from graph.report.effect import did_it_help, effect, finished_iterations, tool_map
 from graph.report.lineage import Group, History
 from graph.report.mistakes import first_story
-from graph.report.page.records import reason_of
 from graph.report.summary import COMPACT_LABEL, PRIVATE, Summary, engine_rows
 from graph.settings import RunSettings, changed
 from memory.records import SignalKind
@@ -114,7 +114,7 @@ def _iteration(history: History, settings: RunSettings, number: int, summary: Su
         "finished": summary is not None,
         "tasks": len(tasks_at(history.tasks.values(), number)),
         "admitted": sum(len(chain.admitted) for chain in chains),
-        "refused": dict(Counter(reason_of(one) for one in verifications if not one.accepted)),
+        "refused": dict(Counter(result_of(one) for one in verifications if not one.accepted)),
         "signals": {kind: signals[kind] for kind in SignalKind},
         "evaluation": _evaluation(history.run, number),
         "success": fmean(results) if results else None,
@@ -151,7 +151,7 @@ def facts_of(summary: Summary) -> list[list[str]]:
 def _reasons(history: History) -> dict[str, str]:
     """Return what the reasons mean for which drafts of the run were refused, in the order of the checks."""
     found = {
-        reason_of(one.verification)
+        result_of(one.verification)
         for chain in history.chains.values()
         for one in chain.outcomes
         if one.verification is not None and not one.verification.accepted

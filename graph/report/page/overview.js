@@ -208,11 +208,6 @@ function chart(title, note, names, given, { top = null, format = number } = {}) 
   );
 }
 
-const short = (count) =>
-  count >= 1e6 ? `${+(count / 1e6).toFixed(1)} M` : count >= 1e4 ? `${+(count / 1e3).toFixed(1)} k` : number(count);
-const spentTokens = (iteration) =>
-  run.spending.filter((row) => row.iteration === iteration).reduce((sum, row) => sum + row.prompt + row.completion, 0);
-
 const COLORS = ["c2", "c3", "c4", "c5", "c6", "c7", "c8"];
 
 function drawCharts() {
@@ -317,15 +312,6 @@ function drawCharts() {
       ),
     );
   }
-  charts.push(
-    chart(
-      "Tokens",
-      "sampled by the policy, and of chat roles",
-      names,
-      [bar("sampled", "c6", (one) => one.sampled_tokens), bar("chat roles", "c2", (one) => spentTokens(one.iteration))],
-      { format: short },
-    ),
-  );
   place.replaceChildren(...charts);
 }
 

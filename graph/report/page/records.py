@@ -10,15 +10,16 @@ from typing import Any
 
 from environments.base import ToolCall
 from graph.report.digest import (
-    context_words,
+    named_weakness,
     one_line,
+    result_of,
     task_words,
     weakness_words,
 )
 from graph.report.lineage import Chain, History, Rollout
 from graph.report.stories import rollout_story
 from graph.report.story import Chapter, Row, chain_steps, effect_steps, task_steps, written
-from memory.records import DraftVerification, Task, Trajectory
+from memory.records import Task, Trajectory
 
 Json = dict[str, Any]
 
@@ -40,11 +41,6 @@ class Pool:
             self._numbers[key] = len(self.values)
             self.values.append(value)
         return self._numbers[key]
-
-
-def reason_of(verification: DraftVerification) -> str:
-    """Return the reason of a refusal in one line."""
-    return one_line(verification.reason or "refused")
 
 
 def cut(text: str, length: int = LONGEST_TEXT) -> str:
@@ -85,7 +81,7 @@ def _context_row(chain: Chain, tools: Pool, reasons: Pool) -> list[Any]:
     """Return id, iteration, kind, words, status, drafts, admitted, reasons, tools, task."""
     context = chain.context
     refused = [
-        reason_of(one.verification) for one in chain.outcomes if one.verification and not one.verification.accepted
+        result_of(one.verification) for one in chain.outcomes if one.verification and not one.verification.accepted
     ]
     drafted = [name for one in chain.outcomes for name in _named(one.draft.reference)]
     if chain.failure is not None:
@@ -96,7 +92,7 @@ def _context_row(chain: Chain, tools: Pool, reasons: Pool) -> list[Any]:
         context.id,
         chain.iteration,
         None if context.kind is None else str(context.kind),
-        context_words(context),
+        named_weakness(context, chain.signal, chain.weak),
         status,
         len(chain.outcomes),
         len(chain.admitted),

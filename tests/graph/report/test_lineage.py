@@ -12,9 +12,9 @@ from graph.report.digest import (
     REASONS,
     WIDTH,
     calls_words,
-    context_words,
     draft_words,
     exploration_words,
+    named_weakness,
     one_line,
     signal_words,
     task_words,
@@ -123,7 +123,7 @@ def test_every_record_has_one_line(history: History) -> None:
         assert chain.signal is not None
         lines = [
             signal_words(chain.signal, chain.weak),
-            context_words(chain.context),
+            named_weakness(chain.context, chain.signal, chain.weak),
             weakness_words(chain.context),
             exploration_words(chain.interactions),
             *(draft_words(one.draft) for one in chain.outcomes),
