@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from agents.spending import read_requests
 from environments.settings import EnvironmentSettings
 from evaluation.outcomes import Score
 from graph.recipe import load_recipe
@@ -92,7 +91,6 @@ def overview(history: History) -> Json:
         "map": tool_map(history),
         "story": story and story.task.id,
         "settings": [[key, value, default] for key, (value, default) in changed(settings).items()],
-        "spending": _spending(run),
         "words": {
             "terms": TERMS | ({"argument references ($k)": POINTERS} if COMPACT_LABEL in labels else {}),
             "kinds": kind_words(settings.signals),
@@ -187,21 +185,3 @@ def _groups(groups: Sequence[Group]) -> Json:
             "mixed" if group.carries_signal else "faulted" if not results else "solved" if results[0] else "none"
         ] += 1
     return {"all": len(groups), **{name: counts[name] for name in ("none", "mixed", "solved", "faulted")}}
-
-
-def _spending(run: RunDirectory) -> list[Json]:
-    """Return the chat roles' requests added up by iteration, role and model; empty without chat roles."""
-    found: dict[tuple[int | None, str, str], Counter[str]] = defaultdict(Counter)
-    for one in read_requests(run.spending_path):
-        counts = found[one.iteration, one.role, one.model]
-        counts.update({"requests": 1, one.outcome: 1, "calls": one.measured.calls})
-        counts["prompt"] += one.measured.prompt_tokens
-        counts["completion"] += one.measured.completion_tokens
-        counts["micro"] += round(one.measured.money * 1e6)
-        counts["milliseconds"] += round(one.measured.seconds * 1e3)
-    return [
-        {"iteration": iteration, "role": role, "model": one_line(model), **counts}
-        for (iteration, role, model), counts in sorted(
-            found.items(), key=lambda row: (-1 if row[0][0] is None else row[0][0], row[0][1:])
-        )
-    ]

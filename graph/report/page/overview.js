@@ -485,22 +485,16 @@ function showTool(tool) {
   setTimeout(() => jumpTo("records"), 50);
 }
 
-// ---------------------------------------------------------------- settings, costs, two runs
+// ---------------------------------------------------------------- settings, costs
 
 const value = (one) =>
   one === null || one === undefined ? "none" : typeof one === "object" ? JSON.stringify(one) : String(one);
 
-function settingsTable(rows, names) {
-  return scroller(
-    $.table(
-      heads(names),
-      $.tbody(
-        rows.map(([key, left, right]) =>
-          $.tr($.th({ scope: "row" }, $.code(key)), $.td(value(left)), $.td({ class: "muted" }, value(right))),
-        ),
-      ),
-    ),
+function settingsTable() {
+  const rows = run.settings.map(([key, here, otherwise]) =>
+    $.tr($.th({ scope: "row" }, $.code(key)), $.td(value(here)), $.td({ class: "muted" }, value(otherwise))),
   );
+  return scroller($.table(heads(["Setting", "Here", "Default"]), $.tbody(rows)));
 }
 
 const keptWords = () => {
@@ -510,7 +504,6 @@ const keptWords = () => {
 };
 
 function drawAbout() {
-  const money = run.spending.some((row) => row.micro);
   fill(byId("about"), [
     $.p(
       keptWords(),
@@ -518,48 +511,11 @@ function drawAbout() {
       run.kept.length < 4000 ? `, those of explorations after ${number(run.kept.length)}.` : ".",
     ),
     $.h3("Settings that differ from the defaults"),
-    run.settings.length ? settingsTable(run.settings, ["Setting", "Here", "Default"]) : $.p("None."),
-    $.h3("Costs of the chat roles"),
-    run.spending.length
-      ? scroller(
-          $.table(
-            heads([
-              "Iteration",
-              "Role",
-              "Model",
-              "Requests",
-              "Without a usable reply",
-              "Calls",
-              "Tokens in",
-              "Tokens out",
-              "Seconds",
-              ...(money ? ["Money"] : []),
-            ]),
-            $.tbody(
-              run.spending.map((row) =>
-                $.tr(
-                  [
-                    row.iteration ?? "D₀",
-                    row.role,
-                    row.model,
-                    number(row.requests),
-                    number((row.refused || 0) + (row.failed || 0)),
-                    number(row.calls),
-                    number(row.prompt),
-                    number(row.completion),
-                    (row.milliseconds / 1000).toFixed(1),
-                    ...(money ? [(row.micro / 1e6).toFixed(4)] : []),
-                  ].map((cell) => $.td(cell)),
-                ),
-              ),
-            ),
-          ),
-        )
-      : $.p("No chat role was asked: the roles are scripted."),
+    run.settings.length ? settingsTable() : $.p("None."),
   ]);
   const told = run.iterations.filter((one) => one.facts.length);
   fill(byId("about"), [
-    told.length ? $.h3("More of each iteration") : null,
+    told.length ? $.h3("Costs and more of each iteration") : null,
     told.map((one) =>
       $.details(
         $.summary(`Iteration ${one.iteration}`),

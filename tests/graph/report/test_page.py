@@ -18,7 +18,6 @@ import pytest
 from support.hostile_run import make_hostile_run
 from support.large_run import SMALL
 
-from agents.spending import Request
 from environments.base import InputError, MalformedCall, ToolCall
 from environments.bfcl.benchmark import BFCL
 from environments.registry import packaged
@@ -34,8 +33,8 @@ from graph.report.page.page import _SCRIPTS
 from graph.report.page.records import LONGEST_TEXT, cut, in_order_of_worth, trajectory
 from graph.report.story import written
 from graph.report.summary import Summary, summarise
-from memory.records import Draft, DraftVerification, FailureContext, Interaction, Measured, Signal, Trajectory
-from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_json
+from memory.records import Draft, DraftVerification, FailureContext, Interaction, Signal, Trajectory
+from memory.run import RunDirectory, read_json, read_jsonl, write_json
 from memory.tasks import load_tasks
 from training.seal.diagnosis import turn_label
 from training.seal.labels import FAILED
@@ -357,24 +356,6 @@ def test_settings_that_differ_from_the_defaults_are_named(parts: dict[str, Any])
     assert found["training.rollouts_per_task"] == (4, 8)
     assert found["seed"] == (3, 0)
     assert "training.learning_rate" not in found
-
-
-def test_costs_of_chat_roles_are_added_up(evolved: RunDirectory, tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path / "copy")
-    shutil.copytree(evolved.root, run.root)
-    assert parts_of(make_page(run).html)["run"]["spending"] == []
-    spent = Measured(seconds=1.5, calls=2, prompt_tokens=100, completion_tokens=10, money=0.25)
-    rows = [("answered", 0), ("refused", 0), ("answered", None)]
-    requests = [
-        Request(role="reflector", subject="s", iteration=number, outcome=outcome, model="m", measured=spent)
-        for outcome, number in rows
-    ]
-    append_jsonl(run.spending_path, requests)
-    seed, first = parts_of(make_page(run).html)["run"]["spending"]
-    assert (seed["iteration"], seed["requests"]) == (None, 1)
-    assert (first["role"], first["model"], first["requests"], first["refused"]) == ("reflector", "m", 2, 1)
-    assert (first["calls"], first["prompt"], first["completion"]) == (4, 200, 20)
-    assert (first["micro"], first["milliseconds"]) == (500_000, 3000)
 
 
 def test_turns_have_their_label_where_seal_is_on(evolved: RunDirectory) -> None:
