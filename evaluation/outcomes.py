@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -114,6 +114,41 @@ class ScoreChange(Record):
             if name != SUCCESS:
                 yield f"{name} {_number(before.metrics.get(name)) or '-'} -> {_number(value)}"
         yield f"{after.group}, n={after.n}"
+
+
+class PairedChange(NamedTuple):
+    """Success of two evaluations on the tasks that both evaluated, and the 95 % interval of the difference."""
+
+    tasks: int
+    before: float
+    after: float
+    interval: Interval | None
+
+    def words(self) -> str:
+        """Return the difference in points of a hundred, with its interval."""
+        points = f"{100 * (self.after - self.before):+.1f} points"
+        if self.interval is None:
+            return points
+        return f"{points} (95 %: {100 * self.interval[0]:+.1f} to {100 * self.interval[1]:+.1f})"
+
+
+def paired_change(before: Sequence[TaskOutcome], after: Sequence[TaskOutcome]) -> PairedChange | None:
+    """Return how success changed from one evaluation to another, paired by task; None without a common task.
+
+    The interval is for other start states and functions (``statistics.shared_interval``); None for a single task.
+    """
+    former = {one.task_id: one for one in before if one.infrastructure_error is None}
+    pairs = [(former[o.task_id], o) for o in after if o.infrastructure_error is None and o.task_id in former]
+    if not pairs:
+        return None
+    counts = [np.array([[int(pair[place].success) for pair in pairs]]) for place in (0, 1)]
+    ones = np.ones_like(counts[0])
+    interval = None
+    if len(pairs) > 1:
+        clusters = numbered([one.cluster for _, one in pairs])
+        functions = numbered(rarest_functions([one.shape for _, one in pairs]))
+        interval = shared_interval(counts[1], ones, clusters, functions, (counts[0], ones))
+    return PairedChange(len(pairs), float(counts[0].mean()), float(counts[1].mean()), interval)
 
 
 class Report(Record):

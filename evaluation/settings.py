@@ -107,6 +107,9 @@ class EvaluationSettings(AttemptSettings):
         return self.set if self.tasks is None else Path(self.tasks).name
 
 
+LOOKUP, CONSTANT = "lookup", "constant"
+"""Models that are none: baselines over training tasks (``evaluation.baselines``)."""
+
 ENDPOINT = "openai:"
 """The prefix of the name of a model that an OpenAI-compatible endpoint serves."""
 

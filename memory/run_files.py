@@ -110,6 +110,7 @@ _LOOP = "graph.run.loop"
 _ROUND = "training.grpo.round"
 _SUMMARY, _CLOSING, _COSTS = "graph.report.summary", "graph.report.closing", "graph.report.costs"
 _HISTORY = "graph.report.lineage"
+_EFFECT = "graph.report.effect"
 _ARM = "evaluation.study.arm"
 _EXPLORED = "memory.explored"
 _MASTERY = "memory.mastery"
@@ -228,7 +229,7 @@ class StageDirectory(Folder):
 
 
 class EvaluationFiles(NamedTuple):
-    """The three files of one evaluation of a run's policy."""
+    """The three files of one evaluation of a run's policy, or of the lookup beside it."""
 
     score: Path
     outcomes: Path
@@ -255,6 +256,7 @@ class IterationDirectory(StageDirectory):
         "panel_before.jsonl",
         "evaluation.outcomes.TaskOutcome",
         written_by=(_STAGES,),
+        read_by=(_EFFECT,),
         meaning="One outcome per task of the evaluation before the round; iteration 0 only.",
     )
     evaluation_before_log = RunFile(
@@ -313,11 +315,26 @@ class IterationDirectory(StageDirectory):
         "panel_after.jsonl",
         "evaluation.outcomes.TaskOutcome",
         written_by=(_STAGES,),
+        read_by=(_EFFECT,),
         meaning="One outcome per task of the evaluation after the round.",
     )
     evaluation_after_log = RunFile(
         "panel_after.log", "text", written_by=(_STAGES,), meaning="Output of that evaluation's process."
     )
+    lookup = RunFile(
+        "lookup.json",
+        "evaluation.outcomes.Score",
+        written_by=(_STAGES,),
+        meaning="Score of the lookup over the round's tasks, without a model: the dullest control.",
+    )
+    lookup_outcomes = RunFile(
+        "lookup.jsonl",
+        "evaluation.outcomes.TaskOutcome",
+        written_by=(_STAGES,),
+        read_by=(_EFFECT,),
+        meaning="One outcome per task of that evaluation.",
+    )
+    lookup_log = RunFile("lookup.log", "text", written_by=(_STAGES,), meaning="Output of that evaluation's process.")
     signals = RunFile(
         "signals.jsonl",
         "memory.records.Signal",
@@ -393,9 +410,11 @@ class IterationDirectory(StageDirectory):
         """Return the path of the context that was reflected from the signal ``signal_id``."""
         return self.reflections / f"{signal_id}.json"
 
-    def evaluation(self, when: Literal["before", "after"]) -> EvaluationFiles:
-        """Return the files of the evaluation before or after the round."""
-        if when == "before":
+    def evaluation(self, what: Literal["before", "after", "lookup"]) -> EvaluationFiles:
+        """Return the files of the evaluation before or after the round, or of the lookup."""
+        if what == "lookup":
+            return EvaluationFiles(self.lookup, self.lookup_outcomes, self.lookup_log)
+        if what == "before":
             return EvaluationFiles(self.evaluation_before, self.evaluation_before_outcomes, self.evaluation_before_log)
         return EvaluationFiles(self.evaluation_after, self.evaluation_after_outcomes, self.evaluation_after_log)
 

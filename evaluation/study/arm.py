@@ -25,9 +25,8 @@ from environments.command import MISTAKE, NOTHING, OneSentence, exit_statuses
 from environments.registry import open_environment, packaged
 from environments.settings import EnvironmentSettings
 from environments.verification.fingerprints import call_sequence
-from evaluation.baselines import LOOKUP
 from evaluation.outcomes import ScoreChange
-from evaluation.settings import ENDPOINT, ScoringSettings
+from evaluation.settings import ENDPOINT, LOOKUP, ScoringSettings
 from evaluation.study.records import IterationFigures, Overlap
 from memory.jsonl import dump_line
 from memory.records import Interaction, Task, Trajectory

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from environments.base import Record
 from environments.metrics import Metric
-from evaluation.baselines import LOOKUP
 from evaluation.call_shapes import Shape, set_shapes
+from evaluation.settings import LOOKUP
 from evaluation.study.comparisons import Cell, cell, deciding_function, difference
 from evaluation.study.figures import ArmFacts, arm_facts, call_shares, unequal_budgets
 from evaluation.study.hypotheses import Findings, findings_of, lookup_row
