@@ -125,8 +125,8 @@ def read_given(path: Path) -> list[tuple[int, Task | str]]:
     """
     try:
         given = [(number, _given_task(line)) for number, line in read_lines(path) if line.strip()]
-    except OSError as error:
-        raise InputError(f"tasks.initial: {path} cannot be read: {error.strerror}") from None
+    except (OSError, InputError) as error:
+        raise InputError(f"tasks.initial: {error}") from None
     read: list[tuple[int, Task | str]] = []
     first_lines: dict[str, int] = {}
     for number, task in given:

@@ -129,7 +129,8 @@ def task_rows(content: RunContent) -> Iterator[Row]:
         plain = task.model_dump(mode="json")
         row: Row = {name: plain[name] for name in ("id", "origin", "admitted_at", "environment", "split")}
         row |= {name: list(getattr(task, name)) for name in ("classes", "turns", "tools")}
-        row |= {name: text(plain[name]) for name in ("withheld", "setup", "initial_state", "reference")}
+        row |= {name: text(plain[name]) for name in ("setup", "initial_state", "reference")}
+        row["withheld"] = text(task.withheld)
         chain = content.history.chain_of(task.id)
         row |= {} if chain is None else _lineage(chain, task)
         course = content.history.course(task.id).by_iteration
