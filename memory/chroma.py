@@ -16,6 +16,7 @@ __all__ = [
     "Documents",
     "EmbeddingFunction",
     "Embeddings",
+    "InternalError",
     "PersistentClient",
     "SentenceTransformerEmbeddingFunction",
     "Settings",
@@ -35,7 +36,7 @@ try:
     from chromadb import PersistentClient
     from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space
     from chromadb.config import Settings
-    from chromadb.errors import ChromaError
+    from chromadb.errors import ChromaError, InternalError
     from chromadb.utils.embedding_functions import register_embedding_function
     from chromadb.utils.embedding_functions.sentence_transformer_embedding_function import (
         SentenceTransformerEmbeddingFunction,
