@@ -170,13 +170,13 @@ class RunDirectory(Folder):
         "run.lock",
         "a lock",
         written_by=("memory.run", "graph.studio.forks"),
-        meaning="Held by the one process that works on the run; `run.lock.pid` beside it holds its process id.",
+        meaning="Held by the one process that works on the run; `run.lock.json` beside it names it.",
     )
     round_lock_path = RunFile(
         "round.lock",
         "a lock",
         written_by=("training.grpo.round",),
-        meaning="Held by the process that trains; `round.lock.json` beside it holds its process and parent.",
+        meaning="Held by the process that trains; `round.lock.json` beside it names it.",
     )
 
     @classmethod
