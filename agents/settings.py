@@ -140,7 +140,7 @@ class ExplorationSettings(Section):
     unguided: Literal["uniform_calls", "same_arguments", "same_rules"] = Field(
         "uniform_calls",
         description="scripted unguided exploration, of D_0 and of the unguided baseline; uniform_calls: tools and "
-        "values are drawn uniformly (as in recorded studies); same_arguments: tools uniformly, arguments as the guided "
+        "values are drawn uniformly; same_arguments: tools uniformly, arguments as the guided "
         "explorer draws them; same_rules: the guided explorer without an aim, so that the two differ in the context "
         "alone (ours)",
         json_schema_extra=requires({"explorer.kind": "scripted"}),
