@@ -37,7 +37,7 @@ RULES = 2
 
 
 class SealState(Record):
-    """SEAL's state between steps, under the rules of the number ``rules``; a part is None where settings turn it off."""
+    """SEAL's state between steps, by the rules of number ``rules``; a part is None where the settings turn it off."""
 
     rules: int = 1
     rho: RhoState | None = None

@@ -73,7 +73,7 @@ async def test_a_run_without_a_thread_is_listed_as_none(tmp_path: Path, monkeypa
 
 
 async def test_checkpoints_of_a_former_version_are_read(tmp_path: Path) -> None:
-    """A state without digests, as a thread is left in the middle of the branches."""
+    """A state without digests, as earlier versions left it in the middle of the branches."""
     from graph.iteration import iteration_graph
     from graph.state import BranchState, IterationState
 
