@@ -23,6 +23,7 @@ from typing import Any
 
 from benchmarks.measurement import Measurement, Pair, of_pairs
 from environments.bfcl.docs import all_tools
+from memory.embedding import hashed_ngrams
 from memory.failures import FailureMemory, embedded_text
 from memory.records import Cause, FailureContext
 from memory.settings import RECUR_AFTER, MemorySettings
@@ -193,7 +194,9 @@ def _query(memory: FailureMemory, context: FailureContext, now: int) -> Any:  # 
         {"iteration": {"$lt": now}},
         {"admitted": {"$gt": 0}},
     ]
-    return memory._contexts.query(query_texts=[embedded_text(context)], n_results=1, where={"$and": conditions})
+    return memory._contexts.query(
+        query_embeddings=hashed_ngrams([embedded_text(context)]), n_results=1, where={"$and": conditions}
+    )
 
 
 def _milliseconds(act: Callable[[], object]) -> float:

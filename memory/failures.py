@@ -25,12 +25,14 @@ from numpy.typing import NDArray
 from environments.base import Record
 from environments.command import storage_refusal
 from environments.terminal import say
+from memory.embedding import DIMENSION, hashed_ngrams
 from memory.records import FailureContext
 from memory.settings import RECUR_AFTER, MemorySettings
 
 __all__ = ["DeduplicationResult", "FailureMemory", "embedded_text", "use_memory"]
 
 _DATABASE = "chroma.sqlite3"
+_COLLECTION = "contexts"
 _DECIMALS = 4  # float32 sums differ after this decimal; a recorded result must not depend on them.
 
 Made = TypeVar("Made")
@@ -66,16 +68,14 @@ class FailureMemory:
     Chroma indexes, the JSON lines of the run remember: any index can be deleted. ``agrees`` compares the index with
     the JSON lines, and the caller restores it from them with ``rebuild``.
 
-    Raises InputError if the embedder is missing, ChromaError for an index that cannot be read.
+    Raises ChromaError for an index that cannot be read.
     """
 
     def __init__(self, folder: Path, settings: MemorySettings) -> None:
         from memory.chroma import InternalError, PersistentClient, Settings
-        from memory.embedding import open_embedder
 
         self._folder = folder
         self._settings = settings
-        self._embedder = open_embedder(settings)
         if not _is_sound(folder / _DATABASE):
             raise InternalError(f"{_DATABASE} is damaged")
         self._client = PersistentClient(folder, settings=Settings(anonymized_telemetry=False))
@@ -96,9 +96,8 @@ class FailureMemory:
         ``explored`` and ``admitted`` are what the records say, as in ``rebuild``: contexts of earlier iterations than
         ``iteration``, at least those that are young enough to be eligible. If the two differ: ``rebuild``.
         """
-        dimension = len(self._embedder.function([""])[0])
         expected = {
-            (one.signature(), one.id, dimension)
+            (one.signature(), one.id, DIMENSION)
             for one in explored
             if one.iteration is not None
             and iteration - RECUR_AFTER < one.iteration < iteration
@@ -119,8 +118,8 @@ class FailureMemory:
         eligible = self._eligible(iteration)
         results: dict[str, DeduplicationResult] = {}
         ordered = sorted(contexts, key=lambda context: context.id)
-        vectors = self._embedder.function([embedded_text(context) for context in ordered])
-        for context, vector in zip(ordered, cast(list[Vector], vectors), strict=True):
+        vectors = hashed_ngrams([embedded_text(context) for context in ordered])
+        for context, vector in zip(ordered, vectors, strict=True):
             like = eligible[context.signature()]
             results[context.id] = self._compared(context.id, vector, like)
             if results[context.id].status == "new":
@@ -136,9 +135,11 @@ class FailureMemory:
         size = self._client.get_max_batch_size()  # Chroma refuses longer writes
         for start in range(0, len(contexts), size):
             batch = contexts[start : start + size]
+            texts = [embedded_text(context) for context in batch]
             self._contexts.upsert(
                 ids=[context.id for context in batch],
-                documents=[embedded_text(context) for context in batch],
+                embeddings=hashed_ngrams(texts),
+                documents=texts,
                 metadatas=[
                     {
                         "signature": context.signature(),
@@ -156,16 +157,13 @@ class FailureMemory:
         """
         if self._contexts.count():
             say(f"warning: {self._folder} differs from the records of the run: it is rebuilt from them")
-        self._client.delete_collection(self._contexts.name)
+        self._client.delete_collection(_COLLECTION)
         self._open_collection()
         self.remember(contexts, admitted)
 
     def _open_collection(self) -> None:
-        # Chroma opens a collection with any embedder and fails later, if the dimension differs: the name says both.
         self._contexts = self._client.get_or_create_collection(
-            f"contexts-{self._embedder.label}",
-            embedding_function=cast(Any, self._embedder.function),  # typed for texts and images
-            configuration={"hnsw": {"space": "cosine"}},
+            _COLLECTION, embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
         )
 
     def _eligible(self, iteration: int) -> defaultdict[str, list[tuple[str, Vector]]]:

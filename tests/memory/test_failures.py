@@ -12,12 +12,12 @@ from support import ROOT
 from support.late import Late
 from support.sample_records import context
 
+from memory.embedding import hashed_ngrams
 from memory.failures import FailureMemory, embedded_text, use_memory
 from memory.records import Cause
 from memory.settings import MemorySettings
 
 chromadb = Late("chromadb")
-embedding = Late("memory.embedding")
 
 SETTINGS = MemorySettings()
 NOTES = ("dir_name='notes'", "cwd='/workspace/documents'", "mkdir: cannot create 'notes': it exists")
@@ -110,7 +110,7 @@ def test_a_context_that_is_known_makes_no_other_known(tmp_path):
     contexts = [
         context(identifier, words[start : start + 8]) for identifier, start in zip("abc", range(3), strict=True)
     ]
-    first, second, third = embedding.HashedNgrams()([embedded_text(one) for one in contexts])
+    first, second, third = hashed_ngrams([embedded_text(one) for one in contexts])
     assert min(first @ second, second @ third) >= 0.8 > first @ third
     with closing(FailureMemory(tmp_path / "failures", MemorySettings(duplicate_above=0.8))) as memory:
         assert statuses(memory.compare(contexts, 0)) == ["new", "known", "new"]
@@ -200,7 +200,7 @@ def _compared_by_hand(remembered, contexts, iteration):
     """The documented rule over everything that was remembered: (context, iteration, tasks admitted)."""
 
     def cosine(one, other):
-        first, second = embedding.HashedNgrams()([embedded_text(one), embedded_text(other)])
+        first, second = hashed_ngrams([embedded_text(one), embedded_text(other)])
         return round(float(first.astype(np.float64) @ second), 4)
 
     covering = [one for one, explored, admitted in remembered if 0 < iteration - explored < 3 and admitted]
@@ -278,7 +278,8 @@ def metadata(one, **change):
 
 def poison(index, name, one, **change):
     """What another program writes into the index: an entry ``name`` as of ``one``, but for ``change``."""
-    index.upsert(ids=[name], documents=[embedded_text(one)], metadatas=[metadata(one, **change)])
+    texts = [embedded_text(one)]
+    index.upsert(ids=[name], embeddings=hashed_ngrams(texts), documents=texts, metadatas=[metadata(one, **change)])
 
 
 FIRST = EXPLORED[0]
@@ -366,8 +367,7 @@ def test_a_signature_that_changed_moves_its_context(memory):
     assert statuses(memory.compare([context("b", NOTES, 1, tool="touch")], 1)) == ["known"]
 
 
-def test_the_collection_names_embedder_and_dimension_and_measures_by_cosine(memory):
-    assert memory._contexts.name == "contexts-hashed-ngrams-1024"
+def test_the_collection_measures_by_cosine(memory):
     assert memory._contexts.configuration["hnsw"]["space"] == "cosine"
 
 
@@ -446,6 +446,7 @@ def refuse(*arguments):
 
 socket.socket.connect = refuse
 socket.getaddrinfo = refuse
+from memory.embedding import hashed_ngrams
 from memory.failures import FailureMemory
 assert "chromadb" not in sys.modules
 from memory.settings import MemorySettings
