@@ -184,8 +184,7 @@ def _evaluate(settings: ScoringSettings, to: Destination) -> None:
         from memory.run import write_jsonl
 
         to.output.parent.mkdir(parents=True, exist_ok=True)
-        # The file of an endpoint's outcomes exists, in the order in which they came.
-        write_jsonl(to.output, written(outcomes, selected.benchmark), new=settings.served is None)
+        write_jsonl(to.output, written(outcomes, selected.benchmark))
     if to.as_json:
         print(report.model_dump_json())
     else:

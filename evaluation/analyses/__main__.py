@@ -189,7 +189,7 @@ def subsets(
         chosen = similarity_subsets(nearest, size, seed)
         by_id = {task.id: task for task in found}
         for one in chosen:
-            write_jsonl(output / f"{one.level}.jsonl", [by_id[name] for name in one.tasks], new=True)
+            write_jsonl(output / f"{one.level}.jsonl", [by_id[name] for name in one.tasks])
         from rich.table import Table
 
         table = Table(title="subsets by similarity (CoEvolve, table 13)")

@@ -54,10 +54,9 @@ def _compared(
     recent = explored_before(run, iteration, since=iteration - RECUR_AFTER + 1)
 
     def compare(memory: FailureMemory) -> Sequence[DeduplicationResult]:
-        if not memory.agrees(recent.compared, recent.admitted, compared, iteration):
-            # The index was dropped, damaged or changed, or belongs to another embedder: rebuild it from the records.
-            explored = explored_before(run, iteration)
-            memory.rebuild(explored.compared, explored.admitted)
+        if not memory.agrees(recent.compared, recent.admitted, iteration):
+            # The index was dropped, damaged or changed: rebuild it from the records.
+            memory.rebuild(recent.compared, recent.admitted)
         return memory.compare(compared, iteration)
 
     with writing(run.failures_path):

@@ -76,7 +76,7 @@ def join(services: RunServices, state: IterationState) -> tuple[Evolution, list[
             use_memory(
                 services.run.failures_path,
                 services.settings.memory,
-                lambda memory: memory.remember(explored.compared, explored.admitted, state.iteration),
+                lambda memory: memory.remember(explored.compared, explored.admitted),
             )
     evolution = _evolution(services, folder, state.iteration, tasks, verifications, failures)
     write_json(folder.evolution, evolution)

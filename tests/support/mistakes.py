@@ -115,7 +115,7 @@ CASES = {
         "'initial_count' is for initial: null",
     ),
     "recipe that is not there": Case(
-        "graph.run_iteration", f"{NEW} --recipe {{}}/none.yaml", "cannot read this recipe"
+        "graph.run_iteration", f"{NEW} --recipe {{}}/none.yaml", "none.yaml does not exist"
     ),
     "recipe that is no YAML": Case(
         "graph.run_iteration", f"{NEW} --recipe {{}}/mine.yaml", "not YAML: line 2", recipe("a: 1\nb: [1")

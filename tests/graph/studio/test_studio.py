@@ -207,7 +207,7 @@ def test_start_states_are_explored_without_a_guide_in_a_copy(served: Served) -> 
         "settings.recorded.yaml",
         "fork.json",
         "seed",
-        "run.lock.pid",
+        "run.lock.json",
     }
     paused = str(client.threads.create(graph_id="seed")["thread_id"])
     client.runs.wait(paused, "seed", input={"start_states": 3}, context={"pause": "verify"}, raise_error=True)
