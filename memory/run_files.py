@@ -113,7 +113,6 @@ _HISTORY = "graph.report.lineage"
 _ARM = "evaluation.study.arm"
 _EXPLORED = "memory.explored"
 _MASTERY = "memory.mastery"
-_ANALYSES = "evaluation.analyses.recorded"
 _TRACKING = "graph.tracking.figures"
 
 
@@ -248,7 +247,7 @@ class IterationDirectory(StageDirectory):
         "panel_before.json",
         "evaluation.outcomes.Score",
         written_by=(_STAGES,),
-        read_by=(_STAGES, _SUMMARY, _ANALYSES),
+        read_by=(_STAGES, _SUMMARY),
         meaning="Score of the policy before the round; a copy of the last iteration's score after its round.",
     )
     evaluation_before_outcomes = RunFile(
@@ -292,7 +291,7 @@ class IterationDirectory(StageDirectory):
         "round.json",
         "training.grpo.record.RoundRecord",
         written_by=(_ROUND,),
-        read_by=(_ROUND, _STAGES, _LOOP, _FORKS, _SUMMARY, _CLOSING, _ARM, _ANALYSES),
+        read_by=(_ROUND, _STAGES, _LOOP, _FORKS, _SUMMARY, _CLOSING, _ARM),
         meaning="The finished round of training, with its policy's folder.",
     )
     training_log = RunFile(
@@ -306,7 +305,7 @@ class IterationDirectory(StageDirectory):
         "panel_after.json",
         "evaluation.outcomes.Score",
         written_by=(_STAGES,),
-        read_by=(_STAGES, _SUMMARY, _ANALYSES),
+        read_by=(_STAGES, _SUMMARY),
         meaning="Score of the policy that the round made.",
     )
     evaluation_after_outcomes = RunFile(
@@ -371,14 +370,14 @@ class IterationDirectory(StageDirectory):
         "evolution.json",
         "graph.records.Evolution",
         written_by=(_UPDATE,),
-        read_by=(_STAGES, _RESUMPTION, _SUMMARY, _ANALYSES),
+        read_by=(_STAGES, _RESUMPTION, _SUMMARY),
         meaning="The result of the graph; written last, so the graph is done once it exists.",
     )
     seconds = RunFile(
         "seconds.json",
         "graph.records.StageSeconds",
         written_by=(_STAGES,),
-        read_by=(_STAGES, _SUMMARY, _ANALYSES),
+        read_by=(_STAGES, _SUMMARY),
         meaning="Seconds of wall-clock time per completed stage.",
     )
     summary = RunFile(

@@ -11,14 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 from math import floor
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from environments.base import InputError, Record
 from evaluation.analyses.texts import Vectors, nearest_rows
 from memory.jsonl import derive_seed
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 Level = Literal["low", "medium", "high", "mixed"]
 LEVELS: tuple[Level, ...] = ("low", "medium", "high", "mixed")
@@ -147,34 +144,11 @@ def similarity_subsets(
     )
 
 
-def similarity_table(report: SimilarityReport) -> Table:
-    """Return the histogram of figure 5, one row per bin."""
-    from rich.table import Table
-
-    compared = f"{report.tasks} {'task' if report.tasks == 1 else 'tasks'} against {report.targets}, {report.embedder}"
-    table = Table(
-        title="largest cosine to an evaluation task (CoEvolve, figure 5)",
-        caption=f"{compared}: mean {report.mean:.3f}, median {report.median:.3f}, largest {report.largest:.3f}",
-    )
-    for column in ("cosine", "tasks", "share", ""):
-        table.add_column(column, justify="left" if not column else "right", no_wrap=True)
+def similarity_table(report: SimilarityReport) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the head and the rows of the histogram of figure 5, one row per bin."""
     most = max(one.share for one in report.bins)
-    for one in report.bins:
-        bar = "█" * round(30 * one.share / most)
-        table.add_row(f"{one.low:.2f} to {one.high:.2f}", str(one.tasks), f"{one.share:.1%}", bar)
-    return table
-
-
-def pairs_table(report: SimilarityReport, rows: int) -> Table:
-    """Return the pairs above the threshold, ``rows`` at most."""
-    from rich.table import Table
-
-    more = len(report.above) - rows
-    table = Table(
-        title=f"tasks with a cosine of {report.threshold:g} or more", caption=f"and {more} more" if more > 0 else None
-    )
-    for column in ("task", "evaluation task", "cosine"):
-        table.add_column(column, justify="right" if column == "cosine" else "left", overflow="fold")
-    for one in report.above[:rows]:
-        table.add_row(one.task, one.target, f"{one.cosine:.3f}")
-    return table
+    rows: list[tuple[str, ...]] = [
+        (f"{one.low:.2f} to {one.high:.2f}", str(one.tasks), f"{one.share:.1%}", "█" * round(30 * one.share / most))
+        for one in report.bins
+    ]
+    return ("cosine", "tasks", "share", ""), rows
