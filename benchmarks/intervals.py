@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from environments.registry import DEFAULT, find_benchmark
 from environments.verification.fingerprints import call_sequence
-from evaluation.call_shapes import numbered, rarest_functions, set_shapes
+from evaluation.call_shapes import numbered, rarest_functions
 from evaluation.sets import open_set
 from evaluation.statistics import shared_interval, t_interval, t_quantile
 from evaluation.study.records import read_result
@@ -286,7 +286,8 @@ def layouts() -> tuple[Layout, Layout]:
     """Return what tasks share in the study's held-out set, whose access its log has, and in a development set."""
     benchmark = find_benchmark(DEFAULT)
     name = "world-test"
-    shapes = set_shapes(name, STUDY / "openings.jsonl", benchmark)
+    opened = open_set(name, access_log=STUDY / "openings.jsonl", benchmark=benchmark)
+    shapes = {one.task.id: call_sequence(one.task) for one in opened}
     outcomes = read_result(STUDY / "raw" / "ours-0.jsonl.gz").outcomes
     tasks = {one.task: one.cluster for one in outcomes if one.panel == name and not one.baseline}
     few = open_set("templated-dev", benchmark=benchmark)

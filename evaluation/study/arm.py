@@ -22,13 +22,13 @@ from pydantic import BaseModel
 
 from environments.base import InputError, Record, TaskSpec
 from environments.command import MISTAKE, NOTHING, OneSentence, exit_statuses
-from environments.registry import open_environment, packaged
+from environments.registry import open_environment
 from environments.settings import EnvironmentSettings
 from environments.verification.fingerprints import call_sequence
 from evaluation.baselines import LOOKUP
 from evaluation.outcomes import ScoreChange
 from evaluation.settings import ENDPOINT, ScoringSettings
-from evaluation.study.records import IterationFigures, Overlap
+from evaluation.study.records import IterationFigures
 from memory.jsonl import dump_line
 from memory.records import Interaction, Task, Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
@@ -41,19 +41,12 @@ if TYPE_CHECKING:
     from evaluation.study.records import ArmOutcome
 
 
-class _Contexts(BaseModel):
-    new: int
-    known: int
-
-
 class _Summary(BaseModel):
     """The part of an iteration's summary.json that a study reads."""
 
-    tasks: int
     admitted: int
     refused: dict[str, int]
     signals: dict[str, int]
-    contexts: _Contexts
     evaluation: ScoreChange | None
     seconds: dict[str, float]
     labels: tuple[str, ...]
@@ -112,13 +105,6 @@ class FinishedRun:
         return tuple(tuple(read_jsonl(folder.trajectories, Trajectory)) for folder in folders)
 
     @property
-    def prompt_order(self) -> str:
-        """SHA-256 of the first round's prompts: the tasks of each step, in the order of their first rollouts."""
-        drawn = dict.fromkeys((one.step, one.task_id) for one in self._played[0])
-        by_step = sorted(drawn, key=lambda pair: pair[0])
-        return hashlib.sha256(repr(by_step).encode()).hexdigest()
-
-    @property
     def functions(self) -> int:
         """The number of functions that tasks can call: the tools of the start states of exploration."""
         environment = open_environment(self._run.section("environment", EnvironmentSettings))
@@ -128,22 +114,6 @@ class FinishedRun:
     def initial_functions(self) -> dict[str, int]:
         """The number of D_0's tasks that call each function in their reference."""
         return _by_function(self.initial)
-
-    def overlap(self) -> dict[str, Overlap]:
-        """Value-free call sequences that training tasks share with each evaluation set; empty where there is none."""
-        benchmark = packaged(self._tasks[0].environment)
-        if benchmark is None:
-            return {}
-        initial = {call_sequence(task) for task in self.initial}
-        final = {call_sequence(task) for task in self._tasks}
-        return {
-            published.panel: Overlap(
-                sequences=len(published.call_sequences),
-                in_initial=len(initial & set(published.call_sequences)),
-                in_final=len(final & set(published.call_sequences)),
-            )
-            for published in benchmark.published_sets()
-        }
 
     def figures(self) -> tuple[IterationFigures, ...]:
         """Return one entry per iteration."""
@@ -157,11 +127,9 @@ class FinishedRun:
         return IterationFigures(
             iteration=iteration,
             steps=done.last_step,
-            tasks=summary.tasks,
             dev_before=summary.evaluation.before.success if summary.evaluation else None,
             dev_after=summary.evaluation.after.success if summary.evaluation else None,
             signals=summary.signals,
-            contexts=summary.contexts.new,
             drafts=summary.admitted + sum(summary.refused.values()),
             admitted=summary.admitted,
             refused=summary.refused,
@@ -169,9 +137,7 @@ class FinishedRun:
             rollout_calls=sum(len(one.calls()) for one in played),
             exploration_calls=self._explored(iteration),
             supervised_tokens=0 if done.expert is None else done.expert.tokens,
-            train_success=done.success,
             mixed_groups=done.mixed_groups,
-            kl=done.kl,
             trained_functions=_by_function(task for task in self._tasks if task.id in drawn),
             admitted_functions=_by_function(task for task in self._tasks if task.admitted_at == iteration),
             seal=done.seal,
@@ -224,7 +190,6 @@ class Job(Record):
     result: str
     arm: str
     seed: int
-    mode: str
     trains: bool
     iterations: int
     policy: str
@@ -233,8 +198,6 @@ class Job(Record):
     deadline: float
     recipe: str
     study: str
-    starter: str
-    panels: dict[str, str]
     commit: str | None
 
 
@@ -272,19 +235,13 @@ async def _work(job: Job) -> None:
     header = ArmHeader(
         arm=job.arm,
         seed=job.seed,
-        mode=job.mode,
         recipe=job.recipe,
         study=job.study,
-        starter=job.starter,
         initial_tasks=run.initial_hash if run else None,
-        prompt_order=run.prompt_order if run else None,
-        panels=job.panels,
-        limit=job.scoring[0].settings.limit,
         labels=run.labels if run else (),
         functions=run.functions if run else 0,
         initial_functions=run.initial_functions if run else {},
         iterations=run.figures() if run else (),
-        overlap=run.overlap() if run else {},
         tasks_left_out=run.keep_tasks(tasks_path(result)) if run else "",
         measured=ArmMeasured(
             cpu_seconds=round(sum(one.ru_utime + one.ru_stime for one in used), 1),
@@ -326,7 +283,7 @@ def _outcome(prefix: str, one: TaskOutcome, baseline: str = "") -> ArmOutcome:
         panel=f"{prefix}{one.group}",
         task=one.task_id,
         cluster=one.cluster,
-        strata=tuple(f"{key}={value}" for key, value in one.strata.items()),
+        shape=one.shape,
         success=one.success,
         calls=one.calls,
         reference_calls=one.reference_calls,

@@ -25,7 +25,7 @@ def _seal_facts(headers: Sequence[ArmHeader]) -> SealFacts | None:
 
 
 class UsedBudget(Record):
-    """The costs of one arm and seed. Environment calls: rollouts, exploration and demonstrations.
+    """The costs of one arm and seed. Environment calls: rollouts and exploration.
 
     ``supervised_tokens``: written tokens that expert steps learnt from, written where there are any.
     """
@@ -59,9 +59,8 @@ class ArmFacts(Record):
     """Facts of an arm. ``start``: success of the initial policy on the evaluation set that runs score themselves.
 
     ``evolution_share``: seconds of the graph over those of rollouts, optimisation and graph, without process starts,
-    evaluation and D_0. ``shared_sequences``: by evaluation set, the share of its value-free call sequences that tasks
-    of D_0 and of the last D_t have too. ``signals``: marks on trajectories by kind, in all rounds of all seeds.
-    ``seal``: None where SEAL was off.
+    evaluation and D_0. ``signals``: marks on trajectories by kind, in all rounds of all seeds. ``seal``: None where
+    SEAL was off.
     """
 
     description: str
@@ -74,7 +73,6 @@ class ArmFacts(Record):
     evolution_share: float | None
     cpu_seconds: dict[str, float]
     wall_seconds: dict[str, float]
-    shared_sequences: dict[str, tuple[float, float]]
     signals: dict[str, int] = {}
     seal: SealFacts | None = None
 
@@ -94,7 +92,6 @@ def arm_facts(description: str, planned: int, headers: Mapping[int, ArmHeader]) 
         evolution_share=_evolution_share([figures for one in trained for figures in one.iterations]),
         cpu_seconds={str(one.seed): one.measured.cpu_seconds for one in ordered},
         wall_seconds={str(one.seed): one.measured.wall_seconds for one in ordered},
-        shared_sequences=_shared(trained),
         signals=_marks(trained),
         seal=_seal_facts(trained),
     )
@@ -191,18 +188,6 @@ def _evolution_share(figures: Sequence[IterationFigures]) -> float | None:
     graph = sum(one.measured.get("stage evolve", 0.0) for one in figures)
     others = sum(one.measured.get(f"round {name}", 0.0) for one in figures for name in ("rollouts", "optimisation"))
     return graph / (graph + others) if graph + others else None
-
-
-def _shared(headers: Sequence[ArmHeader]) -> dict[str, tuple[float, float]]:
-    set_names = sorted({set_name for header in headers for set_name in header.overlap})
-    found = {key: [header.overlap[key] for header in headers if key in header.overlap] for key in set_names}
-    return {
-        set_name: (
-            fmean(one.in_initial / one.sequences for one in overlaps),
-            fmean(one.in_final / one.sequences for one in overlaps),
-        )
-        for set_name, overlaps in found.items()
-    }
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -7,9 +7,9 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from environments.base import InputError, Record
 from environments.benchmark import AnyBenchmark
@@ -121,10 +121,7 @@ class StudyRecipe(Strict):
 
     base: Path = Field(description="recipe file that holds the settings of a run")
     settings: dict[str, JsonValue] = Field({}, description="settings on top of it that all arms share, by dotted key")
-    sets: SetsBySplit = Field(validation_alias=AliasChoices("sets", "panels"))
-    strata: tuple[Annotated[str, Field(pattern="^[a-z]+=[a-z0-9_-]+$")], ...] = Field(
-        (), description="labels of tasks, key=value: parts of each mode's first set that are reported on their own"
-    )
+    sets: SetsBySplit
     limit: int | None = Field(
         None, ge=1, le=1_000_000, description="score the first N tasks of each set only (labelled as such)"
     )
@@ -147,10 +144,6 @@ class StudyRecipe(Strict):
         max_length=MOST,
         description="differences that are expected, with their size, written down before a test set is opened: tested "
         "together, with a correction for their number, and compared as in compare (ours)",
-    )
-    breakdown: bool = Field(
-        False,
-        description="report the mean over call shapes with its intervals, and tables by function and by length (ours)",
     )
     lookup: bool = Field(
         False,
@@ -220,11 +213,6 @@ class StudyRecipe(Strict):
                 return arm
         raise InputError(f"no arm is called {name!r}: choose from {', '.join(arm.name for arm in self.arms)}")
 
-    def reported(self, mode: Mode) -> tuple[str, ...]:
-        """Return the evaluation sets of a mode, with the strata of the first one after it."""
-        first, *others = self.set_names(mode)
-        return (first, *(f"{first}/{stratum}" for stratum in self.strata), *others)
-
     def set_names(self, mode: Mode) -> tuple[str, ...]:
         """Return the evaluation sets that a mode scores on."""
         return self.sets.dev if mode == "dev" else self.sets.test
@@ -238,14 +226,12 @@ def _is_shared(key: str) -> bool:
 class Study(Record):
     """A study's recipe with the base recipe's settings and the hashes of initial policies and evaluation sets.
 
-    ``initial_policy`` is the one that arms start from which name no other, ``policies`` the hashes of all by path.
+    ``policies`` has the hashes of the initial policies by path.
     """
 
     recipe: StudyRecipe
     shared: dict[str, JsonValue]
     sha256: str
-    initial_policy: str
-    initial_policy_sha256: str
     policies: dict[str, str]
     set_hashes: dict[str, str]
 
@@ -306,23 +292,20 @@ def load_study(path: Path) -> Study:
     shared = read_recipe(recipe.base)
     for key, value in recipe.settings.items():
         put(shared, key, value)
-    initial_policy = _policy(shared)
     study = Study(
         recipe=recipe,
         shared=shared,
         sha256=_sha256([tree, shared]),
-        initial_policy=initial_policy,
-        initial_policy_sha256=_policy_hash(initial_policy),
-        policies={initial_policy: _policy_hash(initial_policy)},
+        policies={},
         set_hashes={},
     )
-    others = {name: _policy_hash(name) for name in map(study.policy_of, recipe.arms) if name != initial_policy}
+    policies = {name: _policy_hash(name) for name in dict.fromkeys(map(study.policy_of, recipe.arms))}
     try:
         set_hashes = {one.key: one.sha256 for mode in FIRST_SEED for one in _checked_sets(study, mode)}
         _check_matching(study)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    return study.model_copy(update={"policies": study.policies | others, "set_hashes": set_hashes})
+    return study.model_copy(update={"policies": policies, "set_hashes": set_hashes})
 
 
 def _checked_sets(study: Study, mode: Mode) -> tuple[StudySet, ...]:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from evaluation.study.breakdown import function_table, length_table
-from evaluation.study.comparisons import Cell, Comparison, Interval, Rest
-from evaluation.study.figures import ArmFacts, Point
+from evaluation.study.comparisons import Cell, Comparison, Interval
+from evaluation.study.figures import ArmFacts
 from evaluation.study.hypotheses import Findings, hypothesis_table, points, rule
 from evaluation.study.plan import Place
 from evaluation.study.recipe import BASELINE, Mode, Study
@@ -46,8 +46,6 @@ def study_table(summary: StudySummary, reading: str = "", *, by_function: bool =
     for set_name in dict.fromkeys(name for cells in summary.cells.values() for name in cells):
         lines += _success(summary, set_name, by_function)
     lines += _course(facts.arms)
-    if any(one.breakdown is not None for cells in summary.cells.values() for one in cells.values()):
-        lines += _coverage(facts.arms)
     lines += _signals(facts.arms)
     lines += _seal(facts.arms)
     lines += _spending(facts.arms, facts.environment_calls)
@@ -85,8 +83,6 @@ def _success(summary: StudySummary, set_name: str, by_function: bool) -> list[st
                 _points(versus),
                 _interval(versus.interval if versus else None),
                 _interval(versus.t_interval if versus else None),
-                _rest(found.without, "{:.1f}"),
-                _rest(versus.without if versus else None, "{:+.1f}"),
                 _by_seed(versus),
                 "" if found.extra_calls is None else f"{found.extra_calls:.2f}",
                 *own,
@@ -94,22 +90,19 @@ def _success(summary: StudySummary, set_name: str, by_function: bool) -> list[st
         )
     if not rows:
         return []
-    function = summary.facts.deciding_functions.get(set_name.partition("/")[0])
-    left_out = f"success without {function}" if function else "success without one function"
-    head = ("arm", "n seeds", "success", "95 %", f"minus {BASELINE}", "95 %", "t", left_out, f"minus {BASELINE}")
+    head = ("arm", "n seeds", "success", "95 %", f"minus {BASELINE}", "95 %", "t")
     sizes = _sizes(summary, set_name)
     by_shape = ("by shape", "95 %", f"minus {BASELINE}, by shape", "95 %") if broken else ()
     table = _table((*head, "by seed", "extra calls per solved task", *metrics, *by_shape), rows)
     lines = [f"**{set_name}** ({sizes})", "", *table, ""]
     if broken:
         lines += [*_table(*length_table(set_name, broken)), ""]
-    if by_function and broken and "/" not in set_name:
+    if by_function and broken:
         lines += [*_table(*function_table(set_name, broken)), ""]
     for name, cells in summary.cells.items():
         for other, one in cells[set_name].differences.items() if set_name in cells else ():
-            rest = f"; without {one.without.function} {_rest(one.without, '{:+.1f}')}" if one.without else ""
             sentence = (
-                f"{_points(one)} (95 % {_interval(one.interval)}, t {_interval(one.t_interval)}; n = {one.seeds}{rest};"
+                f"{_points(one)} (95 % {_interval(one.interval)}, t {_interval(one.t_interval)}; n = {one.seeds};"
             )
             macro = f" by shape {' ('.join(_macro(one))});" if one.breakdown else ""
             lines += [f"{name} minus {other}: {sentence}{macro} {_by_seed(one)})", ""]
@@ -165,25 +158,6 @@ def _course(arms: dict[str, ArmFacts]) -> list[str]:
         "evolution's share (scripted roles)",
     )
     return ["**Course** (means over seeds; percent where not counts)", "", *_table(head, rows), ""]
-
-
-def _coverage(arms: dict[str, ArmFacts]) -> list[str]:
-    """Return the share of the environment's functions that references of the task set call, by iteration."""
-    rows = [
-        (name, *(" ".join(_percent(of(point)) for point in facts.curve) for of in (_of_tasks, _of_training)))
-        for name, facts in arms.items()
-        if facts.curve
-    ]
-    head = ("arm", "functions in D_1, D_2, ...", "functions trained on until then")
-    return ["**Coverage** (means over seeds; percent of the functions)", "", *_table(head, rows), ""] if rows else []
-
-
-def _of_tasks(point: Point) -> float:
-    return point.coverage_tasks
-
-
-def _of_training(point: Point) -> float:
-    return point.coverage_trained
 
 
 def _signals(arms: dict[str, ArmFacts]) -> list[str]:
@@ -242,24 +216,11 @@ def _notes(summary: StudySummary) -> list[str]:
     facts = summary.facts
     notes = [facts.statistics, *_labels(facts.arms)]
     notes += [f"unequal budget: {sentence}" for sentence in facts.unequal_budgets]
-    if facts.other_prompts:
-        notes.append(f"first round with other prompts than {BASELINE}'s: {', '.join(facts.other_prompts)}")
     held = [access for access in facts.openings if facts.mode == "test"]
     if facts.mode == "test":
         notes.append(f"the held-out sets were accessed {len(held)} times ({len({one.commit for one in held})} commits)")
     else:
         notes.append("development sets and seeds: settings were chosen on them, so they prove nothing")
-    shares: dict[str, list[tuple[float, float]]] = {}
-    for one in facts.arms.values():
-        for set_name in facts.panels:
-            shares.setdefault(set_name, []).extend(
-                [one.shared_sequences[set_name]] if set_name in one.shared_sequences else []
-            )
-    for set_name, found in shares.items():
-        if found:
-            initial, final = (_range((pair[i] * 100 for pair in found), "{:.0f}") for i in (0, 1))
-            sentence = f"{initial} % in D_0, {final} % in the last D_t, by arm"
-            notes.append(f"value-free call sequences of {set_name} that training tasks have too: {sentence}")
     if facts.outdated:
         notes.append(f"left out, because they are of another recipe: {', '.join(facts.outdated)}")
     if facts.missing:
@@ -297,14 +258,6 @@ def _percent(rate: float) -> str:
 
 def _points(one: Comparison | None) -> str:
     return "" if one is None else points(one.mean)
-
-
-def _rest(rest: Rest | None, form: str) -> str:
-    """Return the mean without one function, and its t interval."""
-    if rest is None:
-        return ""
-    ends = f" ({_interval(rest.t_interval)})" if rest.t_interval and "+" in form else ""
-    return form.format(round(rest.mean * 100, 1) + 0.0) + ends
 
 
 def _interval(interval: Interval | None) -> str:

@@ -146,7 +146,6 @@ class _Schedule:
             result=str(place.result(planned.arm, planned.seed)),
             arm=arm.name,
             seed=planned.seed,
-            mode=mode,
             trains=not arm.untrained,
             iterations=0 if arm.untrained else study.iterations(arm),
             policy=study.policy_of(arm),
@@ -155,8 +154,6 @@ class _Schedule:
             deadline=study.recipe.deadline,
             recipe=study.run_hash(arm, planned.seed, mode, admissions),
             study=study.sha256,
-            starter=study.policies[study.policy_of(arm)],
-            panels={name: study.set_hashes[name] for name in study.recipe.set_names(mode)},
             commit=self._commit,
         )
         write_json(folder / JOB_FILE, job)
