@@ -155,7 +155,7 @@ class StudyRecipe(Strict):
     @property
     def limits(self) -> dict[str, JsonValue]:
         """The limits of attempts that the recipe states."""
-        return {name: value for name, value in self.scoring.model_dump().items() if value is not None}
+        return self.scoring.model_dump(exclude_defaults=True)
 
     @model_validator(mode="after")
     def _arms_share(self) -> Self:
