@@ -71,7 +71,6 @@ class ArmFacts(Record):
     start: float | None
     curve: tuple[Point, ...]
     evolution_share: float | None
-    cpu_seconds: dict[str, float]
     wall_seconds: dict[str, float]
     signals: dict[str, int] = {}
     seal: SealFacts | None = None
@@ -90,7 +89,6 @@ def arm_facts(description: str, planned: int, headers: Mapping[int, ArmHeader]) 
         start=_mean(one.iterations[0].dev_before for one in trained),
         curve=_curve(trained),
         evolution_share=_evolution_share([figures for one in trained for figures in one.iterations]),
-        cpu_seconds={str(one.seed): one.measured.cpu_seconds for one in ordered},
         wall_seconds={str(one.seed): one.measured.wall_seconds for one in ordered},
         signals=_marks(trained),
         seal=_seal_facts(trained),

@@ -79,13 +79,12 @@ class IterationFigures(ResultRecord):
         return passed / self.drafts if self.drafts else None
 
 
-class ArmMeasured(Record):
-    """Fields that differ between equal runs: seconds of CPU and wall for run and scoring, and the code's commit.
+class ArmMeasured(ResultRecord):
+    """Fields that differ between equal runs: wall seconds of run and scoring, and the code's commit.
 
     A run that was stopped and resumed has the seconds of the last attempt only.
     """
 
-    cpu_seconds: float
     wall_seconds: float
     commit: str | None
 

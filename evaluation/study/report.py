@@ -24,9 +24,6 @@ from training.seal.report import HEAD, study_rows
 READING_FILE = "reading.md"
 """A person's reading of the study's results; it is put above the tables."""
 
-LIMIT_SECONDS = 300.0
-"""CPU seconds that one arm and seed is meant to take at most."""
-
 
 def study_table(summary: StudySummary, reading: str = "", *, by_function: bool = True) -> str:
     """Return all tables with their notes. Rates and differences are in percent points.
@@ -191,7 +188,6 @@ def _spending(arms: dict[str, ArmFacts], calls: dict[str, float]) -> list[str]:
     supervised = any(one.supervised_tokens for facts in arms.values() for one in facts.budgets.values())
     for name, facts in arms.items():
         budgets = list(facts.budgets.values())
-        cpu = list(facts.cpu_seconds.values())
         rows.append(
             (
                 name,
@@ -202,13 +198,12 @@ def _spending(arms: dict[str, ArmFacts], calls: dict[str, float]) -> list[str]:
                 _range(one.environment_calls for one in budgets),
                 _percent(calls[name]) if name in calls else "",
                 *([_range(one.supervised_tokens for one in budgets)] if supervised else []),
-                f"{min(cpu):.0f}-{max(cpu):.0f}" + (" (!)" if max(cpu) > LIMIT_SECONDS else ""),
                 f"{max(facts.wall_seconds.values()):.0f}",
             )
         )
     head = ("arm", "what it is", "seeds", "rollouts", "optimizer steps", "environment calls", f"% of {BASELINE}'s")
-    table = _table((*head, *(["supervised tokens"] if supervised else []), "CPU s", "wall s, most"), rows)
-    sentence = "**Budgets** (of each seed; CPU and wall seconds of a run that was stopped are of its last attempt)"
+    table = _table((*head, *(["supervised tokens"] if supervised else []), "wall s, most"), rows)
+    sentence = "**Budgets** (of each seed; seconds of a run that was stopped are of its last attempt)"
     return [sentence, "", *table, ""] if rows else []
 
 

@@ -107,8 +107,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     partial = study(recipe, "--jobs", "2", "--seeds", "100", "--arms", "full,grpo")
     assert partial.returncode == 0, partial.stderr
     (recipe.parent / "partial.txt").write_text(partial.stdout)
-    with alone():  # CPU time of its children is recorded, which a fork's are not
-        start = study(recipe, "--arms", "starter")
+    start = study(recipe, "--arms", "starter")
     assert start.returncode == 0, start.stderr
     whole = study(recipe, "--jobs", "2")
     assert whole.returncode == 0, whole.stderr
@@ -198,7 +197,6 @@ def test_every_arm_and_seed_leaves_header_and_outcomes(finished: Path) -> None:
         assert figures.exploration_calls > 0
         assert sum(figures.trained_functions.values()) > 0
         assert one.header.functions > 30
-    assert results[3].header.measured.cpu_seconds > 1, "of an arm whose processes were not forks"
     starts = {(one.header.seed, one.header.initial_tasks) for one in results[:-1]}
     assert len(starts) == 2, "arms of a seed share D_0, seeds do not"
     summary = json.loads((finished.parent / "out" / "development.json").read_text())
@@ -239,7 +237,7 @@ def test_what_another_recipe_made_is_left_out_and_replaced(finished: Path) -> No
         "starter-100.jsonl.gz"
     }
     assert len(read_result(raw / "starter-100.jsonl.gz").outcomes) == 3
-    assert (finished.parent / "work" / "starter-100" / "outcomes.jsonl").exists()
+    assert (finished.parent / "work" / "starter-100" / "policy-scoring-0.jsonl").exists()
 
 
 VARIED = """\

@@ -440,11 +440,11 @@ def test_one_command_scores_the_sets_that_one_environment_serves(tmp_path, place
     ):
         schedule = _Schedule(make_plan(study, mode, place, None, None), 1, False)
         found = schedule._scoring(study.settings_of(study.recipe.arm("grpo"), 100, None))
-        assert [(one.prefix, one.settings.evaluation_set) for one in found] == expected
-        for one in found:
-            assert (one.settings.max_new_tokens, one.settings.thinking) == (70, False)
-            assert one.settings.access_log == (place.access_log if mode == "test" else None)
-            assert one.settings.environment == (LAMPS if one.prefix else "bfcl")
+        assert [(prefix, one.evaluation_set) for prefix, one in found] == expected
+        for prefix, one in found:
+            assert (one.max_new_tokens, one.thinking) == (70, False)
+            assert one.access_log == (place.access_log if mode == "test" else None)
+            assert one.environment == (LAMPS if prefix else "bfcl")
 
 
 def test_a_study_opens_sets_of_a_ledger_by_its_own_log(tmp_path):
