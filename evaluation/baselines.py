@@ -19,6 +19,7 @@ from environments.base import (
     EnvironmentFault,
     InputError,
     Observation,
+    Outcome,
     TaskSpec,
     ToolCall,
     UserTurn,
@@ -130,11 +131,17 @@ def play(items: Sequence[Item], environment: Environment, driver: Lookup, max_ac
                 while turn is not None:
                     observations += [episode.step(call) for call in driver.act(turn)[:max_actions]]
                     turn = episode.end_turn()
-                outcomes.append(outcome_of(item, observations, episode.outcome(), 0, None))
+                outcomes.append(_outcome(item, observations, episode.outcome(), None))
         except EnvironmentFault as fault:
-            outcomes.append(outcome_of(item, observations, None, 0, f"{type(fault).__name__}: {fault}"))
+            outcomes.append(_outcome(item, observations, None, f"{type(fault).__name__}: {fault}"))
     say(f"evaluated {len(outcomes)} of {len(items)}")
     return tuple(outcomes)
+
+
+def _outcome(
+    item: Item, observations: Sequence[Observation], outcome: Outcome | None, fault: str | None
+) -> TaskOutcome:
+    return outcome_of(item, observations, outcome, 0, fault).model_copy(update={"baseline": LOOKUP})
 
 
 def _likeness(clause: Clause, known: Clause) -> tuple[float, ...]:

@@ -8,10 +8,10 @@ from statistics import fmean
 
 from environments.base import Record
 from evaluation.call_shapes import Shape, by_function, macro_mean
-from evaluation.study.records import ArmOutcome
+from evaluation.outcomes import TaskOutcome
 
 Interval = tuple[float, float]
-Attempts = Mapping[int, Sequence[ArmOutcome]]
+Attempts = Mapping[int, Sequence[TaskOutcome]]
 
 
 class Macro(Record):

@@ -11,14 +11,15 @@ import numpy as np
 from pydantic import Field
 
 from environments.base import Record
-from environments.metrics import Attempted, Metric
+from environments.metrics import Metric
 from evaluation.call_shapes import numbered, rarest_functions
+from evaluation.outcomes import TaskOutcome, attempted
 from evaluation.statistics import Counts, shared_interval, t_interval
 from evaluation.study.breakdown import Breakdown, broken_down
-from evaluation.study.records import ArmOutcome, ArmResult
+from evaluation.study.records import ArmResult
 
 Interval = tuple[float, float]
-Attempts = Mapping[int, Sequence[ArmOutcome]]
+Attempts = Mapping[int, Sequence[TaskOutcome]]
 
 
 class Comparison(Record):
@@ -83,7 +84,7 @@ def cell(
     return Cell(
         **_summary(evaluated, None),
         metrics=_metrics(attempts, metrics or {}),
-        tasks=len({one.task for one in everything}),
+        tasks=len({one.task_id for one in everything}),
         clusters=len({one.cluster for one in everything}),
         infrastructure_errors=sum(not _evaluated(one) for one in everything),
         extra_calls=fmean(extra) if extra else None,
@@ -104,12 +105,7 @@ def _metrics(attempts: Attempts, metrics: Mapping[str, Metric]) -> dict[str, Met
     """Return the metrics over the attempts that were evaluated; one that is defined for no seed is left out."""
     found: dict[str, dict[str, float]] = {name: {} for name in metrics}
     for seed, outcomes in attempts.items():
-        broken = {one.cluster for one in outcomes if not _evaluated(one)}
-        tried = [
-            Attempted(id=one.task, group=one.cluster, success=one.success, group_evaluated=one.cluster not in broken)
-            for one in outcomes
-            if _evaluated(one)
-        ]
+        tried = attempted(outcomes)
         for name, metric in metrics.items():
             value = metric(tried)
             if not math.isnan(value):
@@ -120,14 +116,14 @@ def _metrics(attempts: Attempts, metrics: Mapping[str, Metric]) -> dict[str, Met
 def _paired(
     arm: Mapping[int, ArmResult], other: Mapping[int, ArmResult], set_name: str
 ) -> tuple[Attempts, Attempts] | None:
-    left: dict[int, list[ArmOutcome]] = {}
-    right: dict[int, list[ArmOutcome]] = {}
+    left: dict[int, list[TaskOutcome]] = {}
+    right: dict[int, list[TaskOutcome]] = {}
     for seed in sorted(set(arm) & set(other)):
         ours, theirs = _of_set(arm[seed], set_name), _of_set(other[seed], set_name)
-        both = {one.task for one in ours if _evaluated(one)} & {one.task for one in theirs if _evaluated(one)}
+        both = {one.task_id for one in ours if _evaluated(one)} & {one.task_id for one in theirs if _evaluated(one)}
         if both:
-            left[seed] = [one for one in ours if one.task in both]
-            right[seed] = [one for one in theirs if one.task in both]
+            left[seed] = [one for one in ours if one.task_id in both]
+            right[seed] = [one for one in theirs if one.task_id in both]
     return (left, right) if left else None
 
 
@@ -150,7 +146,7 @@ def _interval(attempts: Attempts, minus: Attempts | None, *, of_shapes: bool = F
     """Return the interval of the mean over tasks, or over call shapes; None for a single seed."""
     if len(attempts) < 2:
         return None
-    tasks = {one.task: one for outcomes in attempts.values() for one in outcomes}
+    tasks = {one.task_id: one for outcomes in attempts.values() for one in outcomes}
     names = sorted(tasks)
     sides = [_counts(side, names) for side in (attempts, minus) if side is not None]
     shapes = [tasks[name].shape for name in names]
@@ -170,18 +166,18 @@ def _counts(attempts: Attempts, names: Sequence[str]) -> tuple[Counts, Counts]:
     tasks = np.zeros_like(successes)
     for row, outcomes in enumerate(attempts.values()):
         for one in outcomes:
-            tasks[row, columns[one.task]] += 1
-            successes[row, columns[one.task]] += one.success
+            tasks[row, columns[one.task_id]] += 1
+            successes[row, columns[one.task_id]] += one.success
     return successes, tasks
 
 
-def _of_set(result: ArmResult, set_name: str) -> list[ArmOutcome]:
-    return [one for one in result.outcomes if one.panel == set_name]
+def _of_set(result: ArmResult, set_name: str) -> list[TaskOutcome]:
+    return [one for one in result.outcomes if one.group == set_name]
 
 
-def _evaluated(outcome: ArmOutcome) -> bool:
+def _evaluated(outcome: TaskOutcome) -> bool:
     return outcome.infrastructure_error is None
 
 
-def _rate(outcomes: Sequence[ArmOutcome]) -> float:
+def _rate(outcomes: Sequence[TaskOutcome]) -> float:
     return sum(one.success for one in outcomes) / len(outcomes)

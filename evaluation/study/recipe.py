@@ -155,7 +155,7 @@ class StudyRecipe(Strict):
     @property
     def limits(self) -> dict[str, JsonValue]:
         """The limits of attempts that the recipe states."""
-        return self.scoring.model_dump(exclude_defaults=True)
+        return self.scoring.model_dump(exclude_defaults=True) | ({"limit": self.limit} if self.limit else {})
 
     @model_validator(mode="after")
     def _arms_share(self) -> Self:
@@ -270,9 +270,8 @@ class Study(Record):
         run: Tree | None = (_how_scored(settings) or None) if arm.untrained else settings
         names = self.recipe.set_names(mode)
         scored: JsonValue = [[name, self.set_hashes[name]] for name in names]
-        limits: list[JsonValue] = [self.recipe.limits] if self.recipe.limits else []
-        looked: list[JsonValue] = ["lookup"] if self.recipe.lookup and not arm.untrained else []
-        return _sha256([run, self.policies[self.policy_of(arm)], scored, self.recipe.limit, *limits, *looked])
+        looked = self.recipe.lookup and not arm.untrained
+        return _sha256([run, self.policies[self.policy_of(arm)], scored, self.recipe.limits, looked])
 
 
 def load_study(path: Path) -> Study:

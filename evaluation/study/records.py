@@ -19,7 +19,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from environments.base import InputError, Record
 from environments.benchmark import AnyBenchmark
 from environments.registry import unpublishable
-from evaluation.call_shapes import Shape
+from evaluation.outcomes import TaskOutcome
 from memory.jsonl import complaint, dump_line, write_atomically
 from memory.records import Task
 from training.seal.failure_profile import SealFigures
@@ -116,31 +116,11 @@ class ArmHeader(ResultRecord):
         return tuple(figures.admitted for figures in self.iterations)
 
 
-class ArmOutcome(ResultRecord):
-    """One greedy attempt at one task. One with ``infrastructure_error`` counts in no rate.
-
-    ``panel`` is the evaluation set (committed results have this key), ``shape`` the functions that the reference calls,
-    in order (empty where unknown). ``reference_calls`` is None where it is unknown. ``baseline``: what attempted it in
-    place of the policy, from the arm's tasks; empty, and not written, for the policy.
-    """
-
-    panel: str
-    task: str
-    cluster: str
-    shape: Shape = ()
-    success: bool
-    calls: int
-    reference_calls: int | None
-    failure: str | None = None
-    infrastructure_error: str | None = None
-    baseline: str = Field("", exclude_if=operator.not_)
-
-
 class ArmResult(Record):
-    """The whole of one result file."""
+    """The whole of one result file; the groups of outcomes are the evaluation sets, by their names in the recipe."""
 
     header: ArmHeader
-    outcomes: tuple[ArmOutcome, ...]
+    outcomes: tuple[TaskOutcome, ...]
 
     def of(self, baseline: str) -> ArmResult | None:
         """Return the result with the attempts of ``baseline`` ("" for the policy) alone; None where it has none."""
@@ -187,17 +167,26 @@ def result_seeds(folder: Path, arm: str) -> list[int]:
     return sorted(int(number) for number in numbers if number.isdecimal())
 
 
+def read_header(path: Path) -> ArmHeader:
+    """Read the header of one finished arm and seed. Raises InputError like ``read_result``."""
+    return _parsed(path, 1, _lines(path)[0], ArmHeader)
+
+
 def read_result(path: Path) -> ArmResult:
     """Read one finished arm and seed. Raises InputError that names the file, the line and the key that is wrong."""
+    lines = _lines(path)
+    outcomes = [_parsed(path, number, line, TaskOutcome) for number, line in enumerate(lines[1:], start=2)]
+    return ArmResult(header=_parsed(path, 1, lines[0], ArmHeader), outcomes=tuple(outcomes))
+
+
+def _lines(path: Path) -> list[bytes]:
     try:
         lines = gzip.decompress(path.read_bytes()).splitlines()
     except (OSError, EOFError, zlib.error):
         raise InputError(f"{path} is not a whole gzip file: remove it, and the study makes it again") from None
     if not lines:
         raise InputError(f"{path} is empty: remove it, and the study makes it again")
-    header = _parsed(path, 1, lines[0], ArmHeader)
-    outcomes = [_parsed(path, number, line, ArmOutcome) for number, line in enumerate(lines[1:], start=2)]
-    return ArmResult(header=header, outcomes=tuple(outcomes))
+    return lines
 
 
 def _parsed(path: Path, number: int, line: bytes, model: type[Row]) -> Row:

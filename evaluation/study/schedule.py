@@ -22,7 +22,7 @@ from evaluation.settings import ENDPOINT, ScoringSettings
 from evaluation.study.arm import FinishedRun
 from evaluation.study.plan import Plan, Planned, Starts, check_start, current_result
 from evaluation.study.recipe import Study, StudySet, Tree, environment_options
-from evaluation.study.records import ArmHeader, ArmMeasured, ArmOutcome, ArmResult, tasks_path
+from evaluation.study.records import ArmHeader, ArmMeasured, ArmResult, tasks_path
 from evaluation.test_access import current_commit
 from memory.jsonl import read_jsonl, write_atomically, write_json
 from memory.processes import ChildFailure, exclusive, run_child
@@ -161,7 +161,7 @@ class _Schedule:
             await self._child(folder, ["graph.run_iteration", *options, *resume])
             run = await asyncio.to_thread(FinishedRun, folder / "run", study.iterations(arm))
             policy = str(run.policy)
-        outcomes: list[ArmOutcome] = []
+        outcomes: list[TaskOutcome] = []
         for number, (prefix, scoring) in enumerate(self._scoring(settings)):
             file = folder / f"scoring-{number}.json"
             write_json(file, scoring)
@@ -190,7 +190,7 @@ class _Schedule:
         if not self._keep:
             shutil.rmtree(folder)
 
-    async def _scored(self, file: Path, prefix: str, policy: str, train: Path | None = None) -> list[ArmOutcome]:
+    async def _scored(self, file: Path, prefix: str, policy: str, train: Path | None = None) -> list[TaskOutcome]:
         """Score the policy by the settings in ``file``, or the lookup over the tasks of ``train``."""
         outcomes = file.with_name(f"{LOOKUP if train else 'policy'}-{file.stem}.jsonl")
         options = ["--settings", str(file), "--model", policy, "--output", str(outcomes), "--json"]
@@ -200,21 +200,8 @@ class _Schedule:
         else:
             outcomes.unlink(missing_ok=True)  # of an arm that was stopped before its result
         await self._child(file.parent, ["evaluation.run", *options])
-        return [
-            ArmOutcome(
-                panel=f"{prefix}{one.group}",
-                task=one.task_id,
-                cluster=one.cluster,
-                shape=one.shape,
-                success=one.success,
-                calls=one.calls,
-                reference_calls=one.reference_calls,
-                failure=one.failure,
-                infrastructure_error=one.infrastructure_error,
-                baseline="" if train is None else LOOKUP,
-            )
-            for one in read_jsonl(outcomes, TaskOutcome)
-        ]
+        found = read_jsonl(outcomes, TaskOutcome)
+        return [one.model_copy(update={"group": f"{prefix}{one.group}"}) for one in found]
 
     async def _child(self, folder: Path, command: list[str]) -> None:
         """Run one of the project's commands, its output in the arm's log. Raises InputError for its exit status 2."""
@@ -248,7 +235,6 @@ class _Schedule:
                 "environment": environment,
                 "options": environment_options(settings, environment),
                 "evaluation_set": tuple(one.name for one in sets),
-                "limit": self._study.recipe.limit,
                 "access_log": self._plan.place.access_log if self._plan.mode == "test" else None,
             }
         )

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evaluation.call_shapes import Shape
+from evaluation.outcomes import TaskOutcome
 from evaluation.study.recipe import Study, load_study
-from evaluation.study.records import ArmHeader, ArmMeasured, ArmOutcome, ArmResult, IterationFigures
+from evaluation.study.records import ArmHeader, ArmMeasured, ArmResult, IterationFigures
 
 RECIPE = """\
 base: BASE
@@ -69,10 +70,11 @@ def result(
         "measured": ArmMeasured(wall_seconds=120.0, commit=None),
     }
     outcomes = tuple(
-        ArmOutcome(
-            panel="templated-dev",
-            task=f"t{number}",
+        TaskOutcome(
+            group="templated-dev",
+            task_id=f"t{number}",
             cluster=str(number // 2),
+            split="dev",
             shape=shapes[number] if shapes else (),
             success=success,
             calls=3,

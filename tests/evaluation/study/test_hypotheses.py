@@ -202,7 +202,7 @@ def test_results_and_accesses_of_another_text_of_the_recipe_are_told(tmp_path: P
         for arm, solved in (("full", [YES] * 4), ("grpo", [NO] * 4)):
             own = {"recipe": opened_by.run_hash(opened_by.recipe.arm(arm), seed, "test", None)}
             made = result(opened_by, arm, seed, solved, **own)
-            outcomes = tuple(one.model_copy(update={"panel": "templated-test"}) for one in made.outcomes)
+            outcomes = tuple(one.model_copy(update={"group": "templated-test"}) for one in made.outcomes)
             land(place, made.model_copy(update={"outcomes": outcomes}))
     access = StudyAccess(date="2026-01-01", commit="0" * 40, recipe=opened_by.sha256, panels=held, seeds={})
     log_study_access(place.access_log, access)

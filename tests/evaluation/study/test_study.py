@@ -25,7 +25,7 @@ from evaluation.study.__main__ import app
 from evaluation.study.arm import FinishedRun
 from evaluation.study.plan import Place, make_plan
 from evaluation.study.recipe import load_study
-from evaluation.study.records import read_result, tasks_path
+from evaluation.study.records import read_header, read_result, tasks_path
 from evaluation.study.schedule import check_settings
 from evaluation.test_access import ACCESS_LOG_FILE, StudyAccess, committed, log_study_access, read_access_log
 from memory.records import Task
@@ -187,7 +187,7 @@ def test_every_arm_and_seed_leaves_header_and_outcomes(finished: Path) -> None:
     panel = [item.task.id for item in open_set("templated-dev", 4)]
     for one in results:
         for baseline in ("", "lookup") if one.header.iterations else ("",):
-            assert [outcome.task for outcome in one.of(baseline).outcomes] == panel
+            assert [outcome.task_id for outcome in one.of(baseline).outcomes] == panel
         assert one.header.iterations or one.of("lookup") is None
         assert all(outcome.reference_calls in (1, 2, 3) for outcome in one.outcomes)
     for one in results[:-1]:
@@ -271,8 +271,8 @@ def test_arms_over_policy_and_number_of_tasks_are_scored_on_official_categories(
     results = {arm: read_result(recipe.parent / "out" / "raw" / f"{arm}-100.jsonl.gz") for arm in ("grpo", "other")}
     official = [item.task.id for name in ("base@dev", "miss_param@dev") for item in open_set(name, 2)]
     for one in results.values():
-        assert [outcome.task for outcome in one.outcomes] == official
-        assert {outcome.panel for outcome in one.outcomes} == {"base@dev", "miss_param@dev"}
+        assert [outcome.task_id for outcome in one.outcomes] == official
+        assert {outcome.group for outcome in one.outcomes} == {"base@dev", "miss_param@dev"}
         assert all(outcome.infrastructure_error is None for outcome in one.outcomes)
     assert {arm: one.header.iterations[0].steps for arm, one in results.items()} == {"grpo": 1, "other": 2}
     summary = json.loads((recipe.parent / "out" / "development.json").read_text())
@@ -302,7 +302,7 @@ def test_a_model_of_an_endpoint_is_an_arm(tmp_path: Path, monkeypatch: pytest.Mo
         done = study_here(recipe, "--arms", "served", "--jobs", "1")
     assert done.returncode == 0, done.stderr
     found = read_result(tmp_path / "out" / "raw" / "served-100.jsonl.gz")
-    assert [(one.task, one.panel, one.success) for one in found.outcomes] == [
+    assert [(one.task_id, one.group, one.success) for one in found.outcomes] == [
         (one.id, "base@dev", True) for one in tasks
     ]
 
@@ -455,7 +455,7 @@ def test_the_recorded_study_of_the_world_is_the_one_whose_test_sets_were_opened(
     opened = {name: study.set_hashes[name] for name in study.recipe.sets.test}
     assert log
     assert all(one.panels == opened for one in log)
-    headers = [read_result(file).header for file in sorted((ROOT / "results" / "study-world" / "raw").iterdir())]
+    headers = [read_header(file) for file in sorted((ROOT / "results" / "study-world" / "raw").iterdir())]
     assert {one.study for one in headers} == {one.recipe for one in log}
     assert len({one.recipe for one in log}) == 1
     assert {one.measured.commit for one in headers} <= {one.commit for one in log}

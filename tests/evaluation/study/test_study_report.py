@@ -291,7 +291,7 @@ def test_a_corrupt_result_is_named(study, place):
     path = place.result("grpo", 100)
     land(place, result(study, "grpo", 100, [YES, NO]))
     text = gzip.decompress(path.read_bytes())
-    path.write_bytes(gzip.compress(text + b'{"panel": "templated-dev"}\n'))
+    path.write_bytes(gzip.compress(text + b'{"group": "templated-dev"}\n'))
     with pytest.raises(InputError, match=r"grpo-100\.jsonl\.gz, line 4"):
         read_result(path)
     path.write_bytes(gzip.compress(b""))
@@ -410,7 +410,7 @@ def test_sets_of_another_benchmark_are_scored_by_its_own_metrics(tmp_path, place
     assert study.sets("test")[0].held_out
     for seed, solved in ((100, [YES, YES, YES, NO]), (101, [NO, NO, YES, YES])):
         made = result(study, "full", seed, solved)
-        theirs = [one.model_copy(update={"panel": other.key, "reference_calls": None}) for one in made.outcomes]
+        theirs = [one.model_copy(update={"group": other.key, "reference_calls": None}) for one in made.outcomes]
         if seed == 101:
             theirs[0] = theirs[0].model_copy(update={"infrastructure_error": "the endpoint failed"})
         land(place, made.model_copy(update={"outcomes": (*made.outcomes, *theirs)}))
