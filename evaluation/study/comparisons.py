@@ -51,15 +51,14 @@ class Cell(Comparison):
 
     ``tasks`` and ``clusters`` are the set's; attempts with an infrastructure error are not evaluated. ``extra_calls``:
     mean calls beyond the reference's number of a solved task, None when none was solved or the number is unknown.
-    ``metrics`` are the benchmark's own by name. ``differences`` are paired differences to other arms of the recipe's
-    ``compare``.
+    ``metrics`` are the benchmark's own by name. ``differences`` are paired differences to other arms: the baseline, and
+    those of the recipe's ``compare``.
     """
 
     tasks: int
     clusters: int
     infrastructure_errors: int
     extra_calls: float | None
-    difference_to_grpo: Comparison | None = None
     differences: dict[str, Comparison] = {}
     metrics: dict[str, MetricBySeed] = Field({}, exclude_if=operator.not_)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
@@ -79,41 +79,10 @@ class Arm(Strict):
 
 
 class SetsBySplit(Strict):
-    """The evaluation sets that final policies are scored on, in development and in the study itself.
-
-    A set is one of the study's environment, or ENVIRONMENT:NAME, one of another.
-    """
+    """The evaluation sets that final policies are scored on, in development and in the study itself."""
 
     dev: tuple[str, ...] = Field(min_length=1)
     test: tuple[str, ...] = Field(min_length=1)
-
-
-class StudySet(NamedTuple):
-    """An evaluation set of a study: its name in the recipe, its benchmark's, and its own."""
-
-    key: str
-    environment: str
-    name: str
-
-    @property
-    def benchmark(self) -> AnyBenchmark:
-        """The benchmark that the set is of. Raises InputError for one that does not exist."""
-        return named_benchmark(self.environment)
-
-    @property
-    def prefix(self) -> str:
-        """The part before the set's own name in the recipe: an environment, where it is not the study's."""
-        return self.key.removesuffix(self.name)
-
-    @property
-    def held_out(self) -> bool:
-        """Return whether the set is held out. Raises InputError where the benchmark has none of its name."""
-        return held_out(self.name, self.benchmark)
-
-    @property
-    def sha256(self) -> str:
-        """The hash that names the set's tasks; they stay unseen."""
-        return set_hash(self.name, self.benchmark)
 
 
 class StudyRecipe(Strict):
@@ -260,9 +229,16 @@ class Study(Record):
         """Return the policy that the arm starts from, or scores."""
         return _policy(self.settings_of(arm, 0, None))
 
-    def sets(self, mode: Mode) -> tuple[StudySet, ...]:
-        """Return the evaluation sets that a mode scores on."""
-        return tuple(_set_of(key, self.shared) for key in self.recipe.set_names(mode))
+    @property
+    def environment(self) -> str:
+        """The name of the environment whose evaluation sets are scored."""
+        section = self.shared.get("environment")
+        return str(section.get("name", DEFAULT)) if isinstance(section, dict) else DEFAULT
+
+    @property
+    def benchmark(self) -> AnyBenchmark:
+        """The benchmark of the evaluation sets. Raises InputError for one that does not exist."""
+        return named_benchmark(self.environment)
 
     def run_hash(self, arm: Arm, seed: int, mode: Mode, admissions: Sequence[int] | None) -> str:
         """Return the SHA-256 of everything stated that decides the outcomes of one arm and seed."""
@@ -300,20 +276,19 @@ def load_study(path: Path) -> Study:
     )
     policies = {name: _policy_hash(name) for name in dict.fromkeys(map(study.policy_of, recipe.arms))}
     try:
-        set_hashes = {one.key: one.sha256 for mode in FIRST_SEED for one in _checked_sets(study, mode)}
+        set_hashes = {name: sha256 for mode in FIRST_SEED for name, sha256 in _checked_sets(study, mode)}
         _check_matching(study)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     return study.model_copy(update={"policies": policies, "set_hashes": set_hashes})
 
 
-def _checked_sets(study: Study, mode: Mode) -> tuple[StudySet, ...]:
-    """Return the sets of a mode. Raises InputError for an unknown one and for one of the other split."""
-    found = study.sets(mode)
-    for one in found:
-        if one.held_out != (mode == "test"):
-            raise InputError(f"the evaluation set {one.key} is not of the split {mode}: move it to the other list")
-    return found
+def _checked_sets(study: Study, mode: Mode) -> Iterator[tuple[str, str]]:
+    """Yield each set of a mode with its hash. Raises InputError for an unknown one and for one of the other split."""
+    for name in study.recipe.set_names(mode):
+        if held_out(name, study.benchmark) != (mode == "test"):
+            raise InputError(f"the evaluation set {name} is not of the split {mode}: move it to the other list")
+        yield name, set_hash(name, study.benchmark)
 
 
 def _check_matching(study: Study) -> None:
@@ -325,19 +300,10 @@ def _check_matching(study: Study) -> None:
                 raise InputError(f"'{arm.name}' matches the admissions of '{other.name}', of other iterations")
 
 
-def _set_of(key: str, shared: Tree) -> StudySet:
-    environment, _, name = key.rpartition(":")
-    section = shared.get("environment")
-    own = str(section.get("name", DEFAULT)) if isinstance(section, dict) else DEFAULT
-    return StudySet(key, environment or own, name)
-
-
-def environment_options(settings: Tree, environment: str) -> dict[str, JsonValue]:
-    """Return the options of a run's environment that its evaluations need, none for another environment."""
+def environment_options(settings: Tree) -> dict[str, JsonValue]:
+    """Return the options of a run's environment that its evaluations need."""
     section = settings.get("environment")
-    if not isinstance(section, dict) or section.get("name", DEFAULT) != environment:
-        return {}
-    return EnvironmentSettings.model_validate(section).for_evaluation
+    return EnvironmentSettings.model_validate(section).for_evaluation if isinstance(section, dict) else {}
 
 
 def _how_scored(settings: Tree) -> Tree:

@@ -69,7 +69,7 @@ def _success(summary: StudySummary, set_name: str, by_function: bool) -> list[st
         if found is None:
             continue
         own = [f"{found.metrics[one].mean:.1f}" if one in found.metrics else "" for one in metrics]
-        versus = found.difference_to_grpo
+        versus = found.differences.get(BASELINE)
         own += _macro(found) + _macro(versus) if broken else []
         rows.append(
             (
@@ -98,6 +98,8 @@ def _success(summary: StudySummary, set_name: str, by_function: bool) -> list[st
         lines += [*_table(*function_table(set_name, broken)), ""]
     for name, cells in summary.cells.items():
         for other, one in cells[set_name].differences.items() if set_name in cells else ():
+            if other == BASELINE:
+                continue  # in the table
             sentence = (
                 f"{_points(one)} (95 % {_interval(one.interval)}, t {_interval(one.t_interval)}; n = {one.seeds};"
             )

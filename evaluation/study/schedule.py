@@ -7,7 +7,6 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -21,7 +20,7 @@ from evaluation.outcomes import TaskOutcome
 from evaluation.settings import ENDPOINT, ScoringSettings
 from evaluation.study.arm import FinishedRun
 from evaluation.study.plan import Plan, Planned, Starts, check_start, current_result
-from evaluation.study.recipe import Study, StudySet, Tree, environment_options
+from evaluation.study.recipe import Study, Tree, environment_options
 from evaluation.study.records import ArmHeader, ArmMeasured, ArmResult, tasks_path
 from evaluation.test_access import current_commit
 from memory.jsonl import read_jsonl, write_atomically, write_json
@@ -136,7 +135,7 @@ class _Schedule:
             await self._run(job)
         except (ChildFailure, InputError, EnvironmentFault) as failure:
             self._failures.append(f"{job.arm}, seed {job.seed}: {failure}")
-            _say(f"{job.arm}, seed {job.seed}: failed")
+            say(f"{job.arm}, seed {job.seed}: failed")
 
     async def _run(self, planned: Planned) -> None:
         study, place, mode = self._study, self._plan.place, self._plan.mode
@@ -152,7 +151,7 @@ class _Schedule:
         settings = study.settings_of(arm, planned.seed, admissions)
         folder = place.folder(planned.arm, planned.seed)
         _prepare(folder, settings)
-        _say(f"{arm.name}, seed {planned.seed}: started")
+        say(f"{arm.name}, seed {planned.seed}: started")
         started = time.perf_counter()
         run, policy = None, study.policy_of(arm)
         if not arm.untrained:
@@ -162,12 +161,12 @@ class _Schedule:
             run = await asyncio.to_thread(FinishedRun, folder / "run", study.iterations(arm))
             policy = str(run.policy)
         outcomes: list[TaskOutcome] = []
-        for number, (prefix, scoring) in enumerate(self._scoring(settings)):
+        for number, scoring in enumerate(self._scoring(settings)):
             file = folder / f"scoring-{number}.json"
             write_json(file, scoring)
-            outcomes += await self._scored(file, prefix, policy)
+            outcomes += await self._scored(file, policy)
             if study.recipe.lookup and run is not None:
-                outcomes += await self._scored(file, prefix, LOOKUP, run.learnable(folder))
+                outcomes += await self._scored(file, LOOKUP, run.learnable(folder))
         path = place.result(planned.arm, planned.seed)
         header = ArmHeader(
             arm=arm.name,
@@ -184,13 +183,13 @@ class _Schedule:
         )
         ArmResult(header=header, outcomes=tuple(outcomes)).write(path)
         check_start(self._study, self._first, header)
-        _say(f"{arm.name}, seed {planned.seed}: done in {header.measured.wall_seconds:.0f} s")
+        say(f"{arm.name}, seed {planned.seed}: done in {header.measured.wall_seconds:.0f} s")
         if header.tasks_left_out:
-            _say(f"{arm.name}, seed {planned.seed}: its tasks are not kept: {header.tasks_left_out}")
+            say(f"{arm.name}, seed {planned.seed}: its tasks are not kept: {header.tasks_left_out}")
         if not self._keep:
             shutil.rmtree(folder)
 
-    async def _scored(self, file: Path, prefix: str, policy: str, train: Path | None = None) -> list[TaskOutcome]:
+    async def _scored(self, file: Path, policy: str, train: Path | None = None) -> list[TaskOutcome]:
         """Score the policy by the settings in ``file``, or the lookup over the tasks of ``train``."""
         outcomes = file.with_name(f"{LOOKUP if train else 'policy'}-{file.stem}.jsonl")
         options = ["--settings", str(file), "--model", policy, "--output", str(outcomes), "--json"]
@@ -200,8 +199,7 @@ class _Schedule:
         else:
             outcomes.unlink(missing_ok=True)  # of an arm that was stopped before its result
         await self._child(file.parent, ["evaluation.run", *options])
-        found = read_jsonl(outcomes, TaskOutcome)
-        return [one.model_copy(update={"group": f"{prefix}{one.group}"}) for one in found]
+        return read_jsonl(outcomes, TaskOutcome)
 
     async def _child(self, folder: Path, command: list[str]) -> None:
         """Run one of the project's commands, its output in the arm's log. Raises InputError for its exit status 2."""
@@ -212,14 +210,16 @@ class _Schedule:
         if await run_child(argv, log_path=log, deadline=deadline, accept=accept, env=ONE_THREAD) == MISTAKE:
             raise InputError(f"{command[0]}: {_last_error(log, start)}")
 
-    def _scoring(self, settings: Tree) -> tuple[tuple[str, ScoringSettings], ...]:
-        """Return how final policies are scored, a command each, with the prefix of its sets' names in the recipe."""
-        return tuple(
-            (sets[0].prefix, self._settings_for(sets, settings))
-            for sets in _by_command(self._study.sets(self._plan.mode))
-        )
+    def _scoring(self, settings: Tree) -> tuple[ScoringSettings, ...]:
+        """Return how final policies are scored: as the study says, on the device of its runs.
 
-    def _settings_for(self, sets: Sequence[StudySet], settings: Tree) -> ScoringSettings:
+        One command scores all sets, or one each where an environment does not serve several.
+        """
+        names = self._study.recipe.set_names(self._plan.mode)
+        commands = (names,) if self._study.benchmark.several_sets else tuple((name,) for name in names)
+        return tuple(self._settings_for(command, settings) for command in commands)
+
+    def _settings_for(self, sets: tuple[str, ...], settings: Tree) -> ScoringSettings:
         policy = settings.get("policy") or {}
         local = {
             "device": policy.get("device", "auto"),
@@ -227,29 +227,16 @@ class _Schedule:
             "thinking": policy.get("thinking"),
         }
         served = str(policy.get("path", "")).startswith(ENDPOINT)
-        environment = sets[0].environment
         return ScoringSettings.model_validate(
             self._study.recipe.limits
             | ({} if served else local)
             | {
-                "environment": environment,
-                "options": environment_options(settings, environment),
-                "evaluation_set": tuple(one.name for one in sets),
+                "environment": self._study.environment,
+                "options": environment_options(settings),
+                "evaluation_set": sets,
                 "access_log": self._plan.place.access_log if self._plan.mode == "test" else None,
             }
         )
-
-
-def _by_command(sets: Sequence[StudySet]) -> list[list[StudySet]]:
-    """Return the sets that one command scores: those of one benchmark where one environment serves several."""
-    commands: list[list[StudySet]] = []
-    for one in sets:
-        last = commands[-1][0] if commands else None
-        if last is not None and last.benchmark.several_sets and last.environment == one.environment:
-            commands[-1].append(one)
-        else:
-            commands.append([one])
-    return commands
 
 
 def _prepare(folder: Path, settings: Tree) -> None:
@@ -277,7 +264,3 @@ def _last_error(log: Path, start: int) -> str:
     """Return the last error in a log after its first ``start`` bytes."""
     said = log.read_bytes()[start:].decode(errors="replace").splitlines()
     return next((line for line in reversed(said) if line.startswith("error: ")), f"see {log}").removeprefix("error: ")
-
-
-def _say(text: str) -> None:
-    say(text)

@@ -9,7 +9,6 @@ from typing import Any
 from pydantic import Field
 
 from environments.base import Record
-from environments.metrics import Metric
 from evaluation.baselines import LOOKUP
 from evaluation.study.comparisons import Cell, cell, difference
 from evaluation.study.figures import ArmFacts, arm_facts, call_shares, unequal_budgets
@@ -85,9 +84,8 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
         for seed in range(FIRST_SEED[mode], FIRST_SEED[mode] + arm.seeds)
         if seed not in results[arm.name]
     ]
-    metrics = {one.key: one.benchmark.metrics for one in study.sets(mode)}
     compared = _with_lookups(there)
-    cells = {name: _cells(study, compared, name, metrics) for name in compared}
+    cells = {name: _cells(study, compared, name, set_names) for name in compared}
     accesses = tuple(read_access_log(place.access_log))
     facts = StudyFacts(
         mode=mode,
@@ -158,32 +156,16 @@ def _with_lookups(results: Mapping[str, Mapping[int, ArmResult]]) -> dict[str, d
 
 
 def _cells(
-    study: Study,
-    results: Mapping[str, Mapping[int, ArmResult]],
-    name: str,
-    metrics: Mapping[str, Mapping[str, Metric]],
+    study: Study, results: Mapping[str, Mapping[int, ArmResult]], name: str, set_names: Sequence[str]
 ) -> dict[str, Cell]:
-    """Return the arm's cell on each set; ``metrics`` are those of the sets' benchmarks, by set."""
+    """Return the arm's cell on each set, with its differences: to the baseline first, then to those of ``compare``."""
     cells = {}
-    others = [other for arm, other in study.recipe.compared if arm == name and other in results]
-    others += [other for other in (lookup_row(name),) if other in results]
-    for set_name, own in metrics.items():
-        found = cell(results[name], set_name, own)
-        if found is None:
-            continue
-        to_grpo = None
-        if name != BASELINE and BASELINE in results:
-            to_grpo = difference(results[name], results[BASELINE], set_name)
-        compared = {
-            other: to_grpo
-            if other == BASELINE and to_grpo is not None
-            else difference(results[name], results[other], set_name)
-            for other in others
-        }
-        cells[set_name] = found.model_copy(
-            update={
-                "difference_to_grpo": to_grpo,
-                "differences": {other: one for other, one in compared.items() if one is not None},
-            }
-        )
+    others = [BASELINE, *(other for arm, other in study.recipe.compared if arm == name), lookup_row(name)]
+    others = [other for other in dict.fromkeys(others) if other in results and other != name]
+    for set_name in set_names:
+        found = cell(results[name], set_name, study.benchmark.metrics)
+        if found is not None:
+            pairs = {other: difference(results[name], results[other], set_name) for other in others}
+            differences = {other: one for other, one in pairs.items() if one is not None}
+            cells[set_name] = found.model_copy(update={"differences": differences})
     return cells

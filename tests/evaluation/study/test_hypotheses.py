@@ -155,7 +155,7 @@ def test_a_report_begins_with_what_came_of_the_hypotheses(tmp_path: Path, place:
     assert row.endswith("| no | 0.0153 | 0.0305 | 3 | shown | evolved tasks call more functions |")
     assert "| +2.5 | +91.7 |  |  |  |  | 1 of 2 | not run yet |" in table
     assert "2 hypotheses were written down" in table
-    assert "full minus grpo: +88.9" in table, "its pair is compared"
+    assert "full minus random: +91.7" in table, "its pair is compared"
     assert "another text of the recipe" not in table
 
 

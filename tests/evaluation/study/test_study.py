@@ -201,7 +201,7 @@ def test_every_arm_and_seed_leaves_header_and_outcomes(finished: Path) -> None:
     assert len(starts) == 2, "arms of a seed share D_0, seeds do not"
     summary = json.loads((finished.parent / "out" / "development.json").read_text())
     assert summary["study"]["unequal_budgets"] == []
-    assert summary["full"]["templated-dev"]["difference_to_grpo"]["seeds"] == 1
+    assert summary["full"]["templated-dev"]["differences"]["grpo"]["seeds"] == 1
     assert list((finished.parent / "work").glob("*-1*")) == [], "what is done needs no run directory any more"
 
 
@@ -277,7 +277,7 @@ def test_arms_over_policy_and_number_of_tasks_are_scored_on_official_categories(
     assert {arm: one.header.iterations[0].steps for arm, one in results.items()} == {"grpo": 1, "other": 2}
     summary = json.loads((recipe.parent / "out" / "development.json").read_text())
     assert set(summary["other"]) == {"base@dev", "miss_param@dev"}
-    assert summary["other"]["base@dev"]["difference_to_grpo"]["seeds"] == 1
+    assert summary["other"]["base@dev"]["differences"]["grpo"]["seeds"] == 1
     assert any("other, seed 100: 2 optimizer steps" in told for told in summary["study"]["unequal_budgets"])
 
 

@@ -21,7 +21,7 @@ from evaluation.sets import open_set
 from evaluation.study.comparisons import cell, difference
 from evaluation.study.plan import Place, UnequalStart, make_plan
 from evaluation.study.plots import DifferenceRow, Series, difference_chart, line_chart
-from evaluation.study.recipe import load_study
+from evaluation.study.recipe import SetsBySplit, load_study
 from evaluation.study.records import read_result
 from evaluation.study.report import write_report
 from evaluation.study.schedule import _Schedule
@@ -87,12 +87,12 @@ def test_a_whole_report(study, place):
     summary = json.loads((place.output / "development.json").read_text())
     assert list(summary) == ["grpo", "full", "random", "starter", "study"]
     full = summary["full"]["templated-dev"]
-    keys = {"mean", "interval", "t_interval", "by_seed", "difference_to_grpo"}
+    keys = {"mean", "interval", "t_interval", "by_seed", "differences"}
     assert keys <= set(full)
-    assert {"mean", "interval", "t_interval", "by_seed"} <= set(full["difference_to_grpo"])
-    assert full["difference_to_grpo"]["by_seed"] == {"100": 0.25, "101": 0.25, "102": 0.25}
+    assert {"mean", "interval", "t_interval", "by_seed"} <= set(full["differences"]["grpo"])
+    assert full["differences"]["grpo"]["by_seed"] == {"100": 0.25, "101": 0.25, "102": 0.25}
     assert full["differences"]["random"]["by_seed"] == {"100": 0.0}
-    assert summary["grpo"]["templated-dev"]["difference_to_grpo"] is None
+    assert summary["grpo"]["templated-dev"]["differences"] == {}
     facts = summary["study"]
     assert facts["missing"] == ["random-101"]
     assert (facts["unequal_budgets"], facts["openings"]) == ([], [])
@@ -250,7 +250,7 @@ def test_a_plan_is_in_order_and_refuses_what_cannot_be(study, place):
         ("dev: [templated-dev]", "dev: [templated-test]", "not of the split dev"),
         ("dev: [templated-dev]", "dev: [base@test]", "base@test is not of the split dev"),
         ("test: [templated-test]", "test: [base@dev]", "base@dev is not of the split test"),
-        ("dev: [templated-dev]", "dev: ['nobody:dev']", "'nobody' is not an environment"),
+        ("compare:", "settings: {environment: {name: nobody}}\ncompare:", "'nobody' is not an environment"),
         ("dev: [templated-dev]", "dev: [dev]", "no such set in bfcl"),
         ("compare:", "scoring: {limit: 3}\ncompare:", "move it there"),
         ("compare:", "varies: [seed]\ncompare:", "'varies' names seed"),
@@ -400,62 +400,54 @@ def test_an_untrained_arm_scores_another_policy_and_an_endpoint_s(tmp_path):
     assert len({plain[1], served[1], thinking[1]}) == 3
 
 
-def test_sets_of_another_benchmark_are_scored_by_its_own_metrics(tmp_path, place):
-    sets = f"dev: [templated-dev, '{LAMPS}:dev'], test: ['{LAMPS}:test']"
-    study = made_study(tmp_path, RECIPE.replace("dev: [templated-dev], test: [templated-test]", sets))
-    own, other = study.sets("dev")
-    assert (own.environment, own.name, own.prefix) == ("bfcl", "templated-dev", "")
-    assert (other.environment, other.name, other.prefix) == (LAMPS, "dev", f"{LAMPS}:")
-    assert study.set_hashes[other.key] == other.sha256
-    assert study.sets("test")[0].held_out
+def of_lamps(folder, more=""):
+    sets = f"sets: {{dev: [dev], test: [test]}}\nsettings: {{environment: {{name: '{LAMPS}'}}, policy.thinking: false}}"
+    return made_study(folder, RECIPE.replace("sets: {dev: [templated-dev], test: [templated-test]}", sets + more))
+
+
+def test_sets_of_a_benchmark_are_scored_by_its_own_metrics(tmp_path, place):
+    study = of_lamps(tmp_path)
     for seed, solved in ((100, [YES, YES, YES, NO]), (101, [NO, NO, YES, YES])):
         made = result(study, "full", seed, solved)
-        theirs = [one.model_copy(update={"group": other.key, "reference_calls": None}) for one in made.outcomes]
+        outcomes = [one.model_copy(update={"group": "dev", "reference_calls": None}) for one in made.outcomes]
         if seed == 101:
-            theirs[0] = theirs[0].model_copy(update={"infrastructure_error": "the endpoint failed"})
-        land(place, made.model_copy(update={"outcomes": (*made.outcomes, *theirs)}))
-    cells = summarise(study, "dev", place).cells["full"]
-    assert cells["templated-dev"].metrics == {}
-    assert "metrics" not in cells["templated-dev"].model_dump(), "committed summaries stay as they are"
-    assert cells[other.key].metrics["whole_houses"].by_seed == {"100": 0.5, "101": 0.5}
-    assert cells[other.key].extra_calls is None
-    assert (cells[other.key].by_seed, cells[other.key].infrastructure_errors) == ({"100": 0.75, "101": 2 / 3}, 1)
-    table = write_report(study, "dev", place)
-    assert "| whole_houses |" in table
-    assert {path.name for path in (place.output / "plots").iterdir() if ":" in path.name} == set()
+            outcomes[0] = outcomes[0].model_copy(update={"infrastructure_error": "the endpoint failed"})
+        land(place, made.model_copy(update={"outcomes": tuple(outcomes)}))
+    found = summarise(study, "dev", place).cells["full"]["dev"]
+    assert found.metrics["whole_houses"].by_seed == {"100": 0.5, "101": 0.5}
+    assert found.extra_calls is None
+    assert (found.by_seed, found.infrastructure_errors) == ({"100": 0.75, "101": 2 / 3}, 1)
+    assert "| whole_houses |" in write_report(study, "dev", place)
 
 
 @pytest.mark.process
-def test_one_command_scores_the_sets_that_one_environment_serves(tmp_path, place):
-    sets = f"dev: [templated-dev, longer-dev, '{LAMPS}:dev', base@dev], test: ['{LAMPS}:test', base@test]"
-    text = RECIPE.replace("dev: [templated-dev], test: [templated-test]", sets)
-    settings = "settings: {policy.thinking: false}\narms:"
-    plain = made_study(tmp_path, text.replace("arms:", settings))
-    study = made_study(tmp_path, text.replace("arms:", f"scoring: {{max_new_tokens: 70}}\n{settings}"))
+@pytest.mark.parametrize("several", [True, False])
+def test_one_command_scores_the_sets_that_one_environment_serves(tmp_path, place, monkeypatch, several):
+    plain, study = of_lamps(tmp_path), of_lamps(tmp_path, "\nscoring: {max_new_tokens: 70}\nlimit: 3")
     hashes = {one.run_hash(one.recipe.arm("starter"), 100, "dev", None) for one in (plain, study)}
     assert len(hashes) == 2, "limits decide outcomes"
-    for mode, expected in (
-        ("dev", [("", ("templated-dev", "longer-dev")), (f"{LAMPS}:", ("dev",)), ("", ("base@dev",))]),
-        ("test", [(f"{LAMPS}:", ("test",)), ("", ("base@test",))]),
-    ):
-        schedule = _Schedule(make_plan(study, mode, place, None, None), 1, False)
-        found = schedule._scoring(study.settings_of(study.recipe.arm("grpo"), 100, None))
-        assert [(prefix, one.evaluation_set) for prefix, one in found] == expected
-        for prefix, one in found:
-            assert (one.max_new_tokens, one.thinking) == (70, False)
+    monkeypatch.setattr(type(study.benchmark), "several_sets", several)
+    twice = study.model_copy(
+        update={"recipe": study.recipe.model_copy(update={"sets": SetsBySplit(dev=("dev", "dev"), test=("test",))})}
+    )
+    for mode, expected in (("dev", [("dev", "dev")] if several else [("dev",), ("dev",)]), ("test", [("test",)])):
+        schedule = _Schedule(make_plan(twice, mode, place, None, None), 1, False)
+        found = schedule._scoring(twice.settings_of(twice.recipe.arm("grpo"), 100, None))
+        assert [one.evaluation_set for one in found] == expected
+        for one in found:
+            assert (one.max_new_tokens, one.limit, one.thinking, one.environment) == (70, 3, False, LAMPS)
             assert one.access_log == (place.access_log if mode == "test" else None)
-            assert one.environment == (LAMPS if prefix else "bfcl")
 
 
 def test_a_study_opens_sets_of_a_ledger_by_its_own_log(tmp_path):
     """Where a user's command adds a line, a study's command finds the one that the study wrote."""
     log, benchmark = tmp_path / "openings.jsonl", named_benchmark(LAMPS)
     sha256 = benchmark.evaluation_set("test").sha256
-    access = StudyAccess(date="d", commit="c", recipe="r", panels={f"{LAMPS}:test": "other"}, seeds={})
+    access = StudyAccess(date="d", commit="c", recipe="r", panels={"test": "other"}, seeds={})
     log_study_access(log, access)
     with pytest.raises(InputError, match="no test access log has an access to it"):
         open_set("test", 1, log, benchmark=benchmark)
-    log_study_access(log, access.model_copy(update={"panels": {f"{LAMPS}:test": sha256}}))
+    log_study_access(log, access.model_copy(update={"panels": {"test": sha256}}))
     before = log.read_text()
     assert len(open_set("test", 1, log, benchmark=benchmark)) == 1
     assert log.read_text() == before
