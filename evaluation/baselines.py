@@ -30,10 +30,10 @@ from environments.verification.fingerprints import fingerprint
 from evaluation.attempts import outcome_of
 from evaluation.outcomes import TaskOutcome
 from evaluation.sets import Item
+from evaluation.settings import LOOKUP
 from memory.jsonl import read_jsonl
 from memory.records import Task
 
-LOOKUP = "lookup"
 NO_MODEL = "none"
 """The rendering in a report of a baseline."""
 

@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses
 from environments.terminal import say
-from evaluation.settings import ENDPOINT, AttemptSettings, ScoringSettings, read_settings, sampling_on
+from evaluation.settings import ENDPOINT, LOOKUP, AttemptSettings, ScoringSettings, read_settings, sampling_on
 from memory.strict_yaml import options_given
 
 if TYPE_CHECKING:
@@ -159,7 +159,6 @@ class Destination(NamedTuple):
 
 
 def _evaluate(settings: ScoringSettings, to: Destination) -> None:
-    from evaluation.baselines import LOOKUP
     from evaluation.outcomes import Report, print_report, score, score_strata, total_stops
     from evaluation.selection import notes_for, select, written
 
@@ -201,7 +200,7 @@ def _evaluate(settings: ScoringSettings, to: Destination) -> None:
 def _attempted(settings: ScoringSettings, selected: Selected, to: Destination) -> Attempts:
     """Attempt what was selected with the model, baseline or endpoint that the settings name."""
     from evaluation.attempts import Attempts, evaluate
-    from evaluation.baselines import LOOKUP, NO_MODEL, lookup, play
+    from evaluation.baselines import NO_MODEL, lookup, play
     from evaluation.outcomes import GREEDY
 
     budget = selected.benchmark.limits

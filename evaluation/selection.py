@@ -10,9 +10,9 @@ from environments.base import InputError
 from environments.benchmark import AnyBenchmark
 from environments.metrics import Metric
 from environments.registry import belonging, named_benchmark, named_options
-from evaluation.baselines import LOOKUP
 from evaluation.outcomes import TaskOutcome
 from evaluation.sets import ALL, Item, held_out, open_category, open_set, open_tasks
+from evaluation.settings import LOOKUP
 
 if TYPE_CHECKING:
     from environments.base import Environment

@@ -107,6 +107,9 @@ class EvaluationSettings(LimitSettings):
         return self.set if self.tasks is None else Path(self.tasks).name
 
 
+LOOKUP = "lookup"
+"""The model that is none: a baseline over training tasks (``evaluation.baselines``)."""
+
 ENDPOINT = "openai:"
 """The prefix of the name of a model that an OpenAI-compatible endpoint serves."""
 

@@ -121,7 +121,6 @@ class FinishedRun:
             mixed_groups=done.mixed_groups,
             trained_functions=_by_function(task for task in self._tasks if task.id in drawn),
             admitted_functions=_by_function(task for task in self._tasks if task.admitted_at == iteration),
-            seal=done.seal,
             measured={name: round(seconds, 2) for name, seconds in measured.items()},
         )
 

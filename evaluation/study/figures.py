@@ -1,4 +1,4 @@
-"""Figures of an arm over its seeds beside its success: budgets, curves over steps, coverage, costs, and SEAL's part."""
+"""Figures of an arm over its seeds beside its success: budgets, curves over steps, coverage and costs."""
 
 from __future__ import annotations
 
@@ -11,17 +11,6 @@ from pydantic import Field
 
 from environments.base import Record
 from evaluation.study.records import ArmHeader, IterationFigures
-from training.seal.report import SealFacts, seal_facts
-
-
-def _seal_facts(headers: Sequence[ArmHeader]) -> SealFacts | None:
-    """Return the facts from the headers of an arm; None where SEAL was off."""
-    by_seed = {header.seed: [one.seal for one in header.iterations if one.seal is not None] for header in headers}
-    seconds: Counter[str] = Counter()
-    for one in (one for header in headers for one in header.iterations if one.seal is not None):
-        seconds.update({name: spent for name, spent in one.measured.items() if name.startswith("round ")})
-    whole = sum(seconds.values())
-    return seal_facts(by_seed, seconds["round seal"] / whole if whole else None)
 
 
 class UsedBudget(Record):
@@ -59,8 +48,7 @@ class ArmFacts(Record):
     """Facts of an arm. ``start``: success of the initial policy on the evaluation set that runs score themselves.
 
     ``evolution_share``: seconds of the graph over those of rollouts, optimisation and graph, without process starts,
-    evaluation and D_0. ``signals``: marks on trajectories by kind, in all rounds of all seeds. ``seal``: None where
-    SEAL was off.
+    evaluation and D_0. ``signals``: marks on trajectories by kind, in all rounds of all seeds.
     """
 
     description: str
@@ -73,7 +61,6 @@ class ArmFacts(Record):
     evolution_share: float | None
     wall_seconds: dict[str, float]
     signals: dict[str, int] = {}
-    seal: SealFacts | None = None
 
 
 def arm_facts(description: str, planned: int, headers: Mapping[int, ArmHeader]) -> ArmFacts:
@@ -91,7 +78,6 @@ def arm_facts(description: str, planned: int, headers: Mapping[int, ArmHeader]) 
         evolution_share=_evolution_share([figures for one in trained for figures in one.iterations]),
         wall_seconds={str(one.seed): one.measured.wall_seconds for one in ordered},
         signals=_marks(trained),
-        seal=_seal_facts(trained),
     )
 
 

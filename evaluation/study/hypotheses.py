@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from environments.base import Record
-from evaluation.baselines import LOOKUP
+from evaluation.settings import LOOKUP
 from evaluation.statistics import holm, t_test
 
 if TYPE_CHECKING:

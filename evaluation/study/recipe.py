@@ -16,9 +16,8 @@ from environments.benchmark import AnyBenchmark
 from environments.checkout import INITIAL_POLICY, shipped_policy
 from environments.registry import DEFAULT, named_benchmark
 from environments.settings import EnvironmentSettings
-from evaluation.baselines import LOOKUP
 from evaluation.sets import held_out, set_hash
-from evaluation.settings import ENDPOINT, AttemptSettings
+from evaluation.settings import ENDPOINT, LOOKUP, AttemptSettings
 from evaluation.study.hypotheses import MOST, Hypothesis, check_hypotheses
 from memory.jsonl import complaint
 from memory.strict_yaml import read_recipe

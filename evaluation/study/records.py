@@ -22,7 +22,6 @@ from environments.registry import unpublishable
 from evaluation.outcomes import TaskOutcome
 from memory.jsonl import complaint, dump_line, write_atomically
 from memory.records import Task
-from training.seal.failure_profile import SealFigures
 
 Row = TypeVar("Row", bound=Record)
 SUFFIX = ".jsonl.gz"
@@ -45,8 +44,7 @@ class IterationFigures(ResultRecord):
     ``supervised_tokens``: written tokens that the round's expert step learnt from, passes counted; its replays of
     references are not among the environment calls.
     ``trained_functions`` and ``admitted_functions``: tasks by function that their reference calls, of those that the
-    round drew and of those admitted. ``seal``: SEAL's figures of the round, None where it is off. ``measured``: wall
-    seconds by stage, of the iteration and of its round.
+    round drew and of those admitted. ``measured``: wall seconds by stage, of the iteration and of its round.
     """
 
     iteration: int
@@ -64,7 +62,6 @@ class IterationFigures(ResultRecord):
     mixed_groups: float
     trained_functions: dict[str, int]
     admitted_functions: dict[str, int]
-    seal: SealFigures | None = Field(default=None, exclude_if=operator.not_)
     measured: dict[str, float]
 
     @property

@@ -19,7 +19,6 @@ from evaluation.study.recipe import BASELINE, Mode, Study
 from evaluation.study.summary import StudySummary, summarise
 from memory.jsonl import write_atomically
 from memory.records import PAPER_SHARES, SignalKind
-from training.seal.report import HEAD, study_rows
 
 READING_FILE = "reading.md"
 """A person's reading of the study's results; it is put above the tables."""
@@ -44,7 +43,6 @@ def study_table(summary: StudySummary, reading: str = "", *, by_function: bool =
         lines += _success(summary, set_name, by_function)
     lines += _course(facts.arms)
     lines += _signals(facts.arms)
-    lines += _seal(facts.arms)
     lines += _spending(facts.arms, facts.environment_calls)
     lines += _notes(summary)
     return "\n".join(lines).rstrip() + "\n"
@@ -174,15 +172,6 @@ def _signals(arms: dict[str, ArmFacts]) -> list[str]:
     head = ("arm", "marks", *(f"{kind} %" for kind in SignalKind))
     sentence = "**Signals** (marks on trajectories, in all rounds of all seeds)"
     return [sentence, "", *_table(head, rows), ""]
-
-
-def _seal(arms: dict[str, ArmFacts]) -> list[str]:
-    rows = list(study_rows({name: facts.seal for name, facts in arms.items()}))
-    sentence = (
-        "**SEAL** (all rounds and seeds of an arm together; an error is recovered from by a later call of its turn; "
-        "hints answer some kinds of errors and not others, so that what they are worth is read between arms)"
-    )
-    return [sentence, "", *_table(HEAD, rows), ""] if rows else []
 
 
 def _spending(arms: dict[str, ArmFacts], calls: dict[str, float]) -> list[str]:

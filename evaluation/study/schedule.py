@@ -15,9 +15,8 @@ from environments.base import EnvironmentFault, InputError
 from environments.checkout import ROOT
 from environments.command import MISTAKE, NOTHING
 from environments.terminal import say
-from evaluation.baselines import LOOKUP
 from evaluation.outcomes import TaskOutcome
-from evaluation.settings import ENDPOINT, ScoringSettings
+from evaluation.settings import ENDPOINT, LOOKUP, ScoringSettings
 from evaluation.study.arm import FinishedRun
 from evaluation.study.plan import Plan, Planned, Starts, check_start, current_result
 from evaluation.study.recipe import Study, Tree, environment_options

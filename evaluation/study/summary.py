@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from environments.base import Record
-from evaluation.baselines import LOOKUP
+from evaluation.settings import LOOKUP
 from evaluation.study.comparisons import Cell, cell, difference
 from evaluation.study.figures import ArmFacts, arm_facts, call_shares, unequal_budgets
 from evaluation.study.hypotheses import Findings, findings_of, lookup_row

@@ -28,7 +28,6 @@ from evaluation.study.schedule import _Schedule
 from evaluation.study.summary import summarise
 from evaluation.test_access import StudyAccess, log_study_access
 from graph.recipe import load_recipe
-from training.seal.failure_profile import ErrorStatistics, SealFigures
 
 YES, NO = True, False
 
@@ -127,36 +126,6 @@ def test_tokens_that_were_learnt_from_are_a_budget_where_there_are_any(study, pl
     }
     assert budgets["full"]["supervised_tokens"] == 80
     assert "supervised_tokens" not in budgets["grpo"]
-
-
-def test_what_seal_saw_and_showed_is_in_the_report(study, place):
-    seen = SealFigures(
-        steps=10,
-        labels={"state_mismatch": 30, "pass": 10},
-        errors=ErrorStatistics(
-            errors=50, recovered=20, succeeded=11, hinted=40, hinted_recovered=18, hinted_succeeded=10
-        ),
-        guidelines={"state_mismatch": 7},
-        retired={"state_mismatch": 1},
-    )
-    rounds = tuple(
-        figures(number, success=0.3).model_copy(
-            update={"seal": seen, "measured": {"stage evolve": 9.0, "round rollouts": 9.9, "round seal": 0.1}}
-        )
-        for number in range(2)
-    )
-    land(place, result(study, "grpo", 100, [NO]), result(study, "full", 100, [YES], iterations=rounds))
-    facts = summarise(study, "dev", place).facts.arms
-    assert facts["grpo"].seal is None
-    found = facts["full"].seal
-    assert (found.steps, found.labels) == (20, {"state_mismatch": 60, "pass": 20})
-    assert (found.errors.hinted, found.errors.recovered, found.cost_share) == (80, 40, pytest.approx(0.01))
-    assert found.recovered == {100: pytest.approx(0.4)}
-    row = "| full | state_mismatch 75.0 %, pass 25.0 % | 100 | 40.0 | 100: 40.0 | 22.0 | 80 | 45.0 | 25.0 |"
-    assert f"{row} state_mismatch 14 of 20 (2) | 1.00 |" in write_report(study, "dev", place)
-    assert read_result(place.result("full", 100)).header.iterations == rounds
-    land(place, result(study, "full", 100, [YES]))
-    assert "**SEAL**" not in write_report(study, "dev", place)
 
 
 def test_a_long_name_of_an_arm_has_room_in_the_plot():
