@@ -77,9 +77,6 @@ def similarity(
     access_log: AccessLog = None,
     origin: Origin = None,
     embedder: Encoder = None,
-    above: Annotated[
-        float, typer.Option(min=-1.0, max=1.0, help="name the pairs with a cosine of at least this (ours)")
-    ] = 0.9,
     as_json: AsJson = False,
 ) -> None:
     """CoEvolve, figure 5: the largest cosine of each training task to an evaluation task. It is a leak report too."""
@@ -87,7 +84,7 @@ def similarity(
         from evaluation.analyses.similarity import similarity_report, similarity_table
 
         label, nearest, count = _nearest(_read_tasks(tasks, origin), evaluation_set, environment, access_log, embedder)
-        report = similarity_report(nearest, count, label, threshold=above)
+        report = similarity_report(nearest, count, label)
         if as_json:
             _print_json({"similarity": report})
             return
@@ -96,7 +93,9 @@ def similarity(
         _print_table("largest cosine to an evaluation task (CoEvolve, figure 5)", *similarity_table(report), note)
         pairs = [(one.task, one.target, f"{one.cosine:.3f}") for one in report.above]
         if pairs:
-            _print_table(f"tasks with a cosine of {above:g} or more", ("task", "evaluation task", "cosine"), pairs)
+            _print_table(
+                f"tasks with a cosine of {report.threshold:g} or more", ("task", "evaluation task", "cosine"), pairs
+            )
 
 
 @app.command(cls=OneSentence)

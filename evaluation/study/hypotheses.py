@@ -15,7 +15,7 @@ A difference is shown where both agree.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -134,15 +134,6 @@ def check_hypotheses(
             raise ValueError(f"hypotheses state {names}, but '{few[0]}' has one seed: a test needs at least 2")
 
 
-class _Score(NamedTuple):
-    """A difference of the main score."""
-
-    mean: float
-    by_seed: dict[str, float]
-    interval: Interval | None
-    functions_drawn: bool
-
-
 def findings_of(
     hypotheses: Sequence[Hypothesis],
     differences: Sequence[Comparison | None],
@@ -153,7 +144,7 @@ def findings_of(
     ``differences`` has the paired difference of each, None without a seed of both arms, and ``planned`` its number of
     seeds in the recipe.
     """
-    scores = [None if one is None else _score(one) for one in differences]
+    scores = [None if one is None else one.breakdown.macro if one.breakdown else one for one in differences]
     p_values = [None if one is None else t_test(list(one.by_seed.values())) for one in scores]
     found = []
     corrected = holm(p_values)
@@ -170,7 +161,7 @@ def findings_of(
             seeds=0 if versus is None else versus.seeds,
             planned=planned[number],
             interval=interval,
-            functions_drawn=score is not None and score.functions_drawn,
+            functions_drawn=versus is not None and versus.functions_known,
             expected_in_interval=None if interval is None else interval[0] <= expected <= interval[1],
             p=p_values[number],
             holm=corrected[number],
@@ -178,14 +169,6 @@ def findings_of(
         )
         found.append(finding.model_copy(update={"verdict": _conclusion_of(finding)}))
     return tuple(found)
-
-
-def _score(one: Comparison) -> _Score:
-    """Return the difference of the main score."""
-    if one.breakdown is None:
-        return _Score(one.mean, one.by_seed, one.interval, one.functions_known)
-    macro = one.breakdown.macro
-    return _Score(macro.mean, macro.by_seed, macro.interval, macro.interval is not None)
 
 
 def _conclusion_of(one: HypothesisFinding) -> Conclusion:

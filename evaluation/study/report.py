@@ -7,8 +7,7 @@ budgets. Their words are those of the committed reports, which a report of the c
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Sequence
 
 from evaluation.study.breakdown import function_table, length_table
 from evaluation.study.comparisons import Cell, Comparison, Interval
@@ -210,17 +209,8 @@ def _notes(summary: StudySummary) -> list[str]:
     if facts.outdated:
         notes.append(f"left out, because they are of another recipe: {', '.join(facts.outdated)}")
     if facts.missing:
-        notes.append(f"not there: {', '.join(_by_arm(facts.missing))}")
+        notes.append(f"not there: {', '.join(facts.missing)}")
     return [f"- {note}" for note in notes]
-
-
-def _by_arm(missing: Iterable[str]) -> Iterator[str]:
-    """Yield ARM-SEED of an arm that misses one seed, ARM-FIRST to LAST of one that misses several in a row."""
-    names = [name.rpartition("-") for name in missing]
-    for arm, group in groupby(names, key=lambda name: name[0]):
-        seeds = [int(seed) for _, _, seed in group]
-        in_a_row = len(seeds) > 1 and seeds == list(range(seeds[0], seeds[-1] + 1))
-        yield f"{arm}-{seeds[0]} to {seeds[-1]}" if in_a_row else ", ".join(f"{arm}-{seed}" for seed in seeds)
 
 
 def _labels(arms: dict[str, ArmFacts]) -> list[str]:
