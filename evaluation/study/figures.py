@@ -103,21 +103,6 @@ def unequal_budgets(arms: Mapping[str, ArmFacts], baseline: str) -> tuple[str, .
     return tuple(differences)
 
 
-def call_shares(arms: Mapping[str, ArmFacts], baseline: str) -> dict[str, float]:
-    """Return each arm's environment calls over the baseline's, on the seeds of both; arms without one are left out.
-
-    They differ between arms of equal budget: a policy that ends its episodes sooner makes fewer calls.
-    """
-    base = arms[baseline].budgets if baseline in arms else {}
-    shares = {}
-    for name, facts in arms.items():
-        both = [seed for seed in facts.budgets if seed in base]
-        if both:
-            own = sum(facts.budgets[seed].environment_calls for seed in both)
-            shares[name] = own / sum(base[seed].environment_calls for seed in both)
-    return shares
-
-
 def _budget(header: ArmHeader) -> UsedBudget:
     return UsedBudget(
         rollouts=sum(one.rollouts for one in header.iterations),

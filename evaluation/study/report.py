@@ -42,7 +42,7 @@ def study_table(summary: StudySummary, reading: str = "", *, by_function: bool =
         lines += _success(summary, set_name, by_function)
     lines += _course(facts.arms)
     lines += _signals(facts.arms)
-    lines += _spending(facts.arms, facts.environment_calls)
+    lines += _spending(facts.arms)
     lines += _notes(summary)
     return "\n".join(lines).rstrip() + "\n"
 
@@ -173,7 +173,7 @@ def _signals(arms: dict[str, ArmFacts]) -> list[str]:
     return [sentence, "", *_table(head, rows), ""]
 
 
-def _spending(arms: dict[str, ArmFacts], calls: dict[str, float]) -> list[str]:
+def _spending(arms: dict[str, ArmFacts]) -> list[str]:
     rows = []
     supervised = any(one.supervised_tokens for facts in arms.values() for one in facts.budgets.values())
     for name, facts in arms.items():
@@ -186,12 +186,11 @@ def _spending(arms: dict[str, ArmFacts], calls: dict[str, float]) -> list[str]:
                 _range(one.rollouts for one in budgets),
                 _range(one.optimizer_steps for one in budgets),
                 _range(one.environment_calls for one in budgets),
-                _percent(calls[name]) if name in calls else "",
                 *([_range(one.supervised_tokens for one in budgets)] if supervised else []),
                 f"{max(facts.wall_seconds.values()):.0f}",
             )
         )
-    head = ("arm", "what it is", "seeds", "rollouts", "optimizer steps", "environment calls", f"% of {BASELINE}'s")
+    head = ("arm", "what it is", "seeds", "rollouts", "optimizer steps", "environment calls")
     table = _table((*head, *(["supervised tokens"] if supervised else []), "wall s, most"), rows)
     sentence = "**Budgets** (of each seed; seconds of a run that was stopped are of its last attempt)"
     return [sentence, "", *table, ""] if rows else []

@@ -11,7 +11,7 @@ from pydantic import Field
 from environments.base import Record
 from evaluation.settings import LOOKUP
 from evaluation.study.comparisons import Cell, cell, difference
-from evaluation.study.figures import ArmFacts, arm_facts, call_shares, unequal_budgets
+from evaluation.study.figures import ArmFacts, arm_facts, unequal_budgets
 from evaluation.study.hypotheses import Findings, findings_of, lookup_row
 from evaluation.study.plan import Place, Starts, check_start, current_result
 from evaluation.study.recipe import BASELINE, FIRST_SEED, RESERVED, Arm, Mode, Study
@@ -30,9 +30,8 @@ class StudyFacts(Record):
 
     ``arms``: budgets, curves and costs. ``missing``: arms and seeds of the recipe without a result of the recipe as it
     is now. ``outdated``: those of them with a result of another recipe. ``unequal_budgets``: where arms of a seed
-    differ in what they should share. ``panels``: hashes of the evaluation sets. ``environment_calls``: over the
-    baseline's. ``openings``: every line of the test access log. ``hypotheses``: what came of those of the recipe,
-    written where it has any.
+    differ in what they should share. ``panels``: hashes of the evaluation sets. ``openings``: every line of the test
+    access log. ``hypotheses``: what came of those of the recipe, written where it has any.
     """
 
     mode: Mode
@@ -44,7 +43,6 @@ class StudyFacts(Record):
     missing: tuple[str, ...]
     outdated: tuple[str, ...]
     unequal_budgets: tuple[str, ...]
-    environment_calls: dict[str, float]
     openings: tuple[StudyAccess, ...]
     hypotheses: Findings | None = Field(None, exclude_if=operator.not_)
 
@@ -97,7 +95,6 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
         missing=tuple(f"{name}-{seed}" for name, seed in missing),
         outdated=tuple(f"{name}-{seed}" for name, seed in missing if place.result(name, seed).exists()),
         unequal_budgets=unequal_budgets(arms, BASELINE),
-        environment_calls=call_shares(arms, BASELINE),
         openings=accesses,
         hypotheses=_findings(study, mode, cells, headers, accesses) if study.recipe.hypotheses else None,
     )

@@ -316,7 +316,7 @@ def test_a_model_of_an_endpoint_is_an_arm(tmp_path: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_a_mistake_ends_the_study_before_anything_runs(tmp_path: Path, old: str, new: str, told: str) -> None:
-    done = study(made_recipe(tmp_path, STUDY.replace(old, new)))
+    done = study_here(made_recipe(tmp_path, STUDY.replace(old, new)))
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ")

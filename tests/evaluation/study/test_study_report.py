@@ -164,7 +164,6 @@ def test_unequal_budgets_are_told(study, place):
     land(place, result(study, "grpo", 100, [NO]), other)
     facts = summarise(study, "dev", place).facts
     assert facts.unequal_budgets == ("full, seed 100: 14 rollouts, grpo has 16",)
-    assert facts.environment_calls == {"grpo": 1.0, "full": 1.25}
     table = write_report(study, "dev", place)
     for told in ("14 rollouts", "\n- scripted roles\n", "\n- full: a quota\n"):
         assert told in table
