@@ -41,7 +41,6 @@ EnvironmentName = Annotated[str, typer.Option("--environment", help="the benchma
 AccessLog = Annotated[
     Path | None, typer.Option(help="test access log, for a held-out set: as for coevolve evaluate --access-log")
 ]
-Origin = Annotated[str | None, typer.Option(help="take the tasks of one origin alone: seed, evolved, given, official")]
 Encoder = Annotated[
     Path | None,
     typer.Option("--embedder", help="folder of a sentence-transformers model; hashed n-grams if not given"),
@@ -75,7 +74,6 @@ def similarity(
     evaluation_set: EvaluationSet = None,
     environment: EnvironmentName = DEFAULT,
     access_log: AccessLog = None,
-    origin: Origin = None,
     embedder: Encoder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -83,7 +81,7 @@ def similarity(
     with exit_statuses():
         from evaluation.analyses.similarity import similarity_report, similarity_table
 
-        label, nearest, count = _nearest(_read_tasks(tasks, origin), evaluation_set, environment, access_log, embedder)
+        label, nearest, count = _nearest(_read_tasks(tasks), evaluation_set, environment, access_log, embedder)
         report = similarity_report(nearest, count, label)
         if as_json:
             _print_json({"similarity": report})
@@ -105,11 +103,7 @@ def subsets(
     evaluation_set: EvaluationSet = None,
     environment: EnvironmentName = DEFAULT,
     access_log: AccessLog = None,
-    size: Annotated[
-        int | None, typer.Option(min=1, help="tasks of each subset; a third of all if not given (ours)")
-    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="of the draws")] = 0,
-    origin: Origin = None,
     embedder: Encoder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -122,9 +116,9 @@ def subsets(
         from memory.run import write_jsonl
 
         check_output("OUTPUT", output, "folder")
-        found = _read_tasks(tasks, origin)
+        found = _read_tasks(tasks)
         _, nearest, _ = _nearest(found, evaluation_set, environment, access_log, embedder)
-        chosen = similarity_subsets(nearest, size, seed)
+        chosen = similarity_subsets(nearest, seed)
         by_id = {task.id: task for task in found}
         for one in chosen:
             write_jsonl(output / f"{one.level}.jsonl", [by_id[name] for name in one.tasks], new=True)
@@ -193,22 +187,17 @@ def lengths(
         _print_table("lengths of tasks (CoEvolve, figures 6 and 7)", *lengths_table(found))
 
 
-def _read_tasks(path: Path, origin: str | None = None) -> tuple[Task, ...]:
-    """Return the tasks of a run, or of a file in the form of its task set; those of ``origin`` only if given.
-
-    Raises InputError for anything else, and where no such task is there.
-    """
+def _read_tasks(path: Path) -> tuple[Task, ...]:
+    """Return the tasks of a run, or of a file in the form of its task set. Raises InputError where there is none."""
     from memory.jsonl import read_jsonl
     from memory.records import Task
     from memory.run import RunDirectory
     from memory.tasks import load_tasks
 
     tasks = load_tasks(RunDirectory.open(path)) if path.is_dir() else tuple(read_jsonl(path, Task))
-    chosen = tuple(task for task in tasks if origin in (None, task.origin))
-    if not chosen:
-        known = ", ".join(sorted({task.origin for task in tasks}))
-        raise InputError(f"{path} has no task of origin {origin}: it has {known}" if known else f"{path} has no task")
-    return chosen
+    if not tasks:
+        raise InputError(f"{path} has no task")
+    return tasks
 
 
 def _open_targets(evaluation_set: str, environment: str, access_log: Path | None) -> tuple[Item, ...]:

@@ -108,26 +108,21 @@ def similarity_bins(cosines: Sequence[float], width: float) -> tuple[SimilarityB
     )
 
 
-def similarity_subsets(
-    nearest: Sequence[NearestTarget], size: int | None = None, seed: int = 0
-) -> tuple[SimilaritySubset, ...]:
+def similarity_subsets(nearest: Sequence[NearestTarget], seed: int = 0) -> tuple[SimilaritySubset, ...]:
     """Return subsets of equal size: of low, medium and high similarity, and mixed (table 13).
 
     Tasks are ordered by their largest cosine and cut into thirds (ours; the paper gives the bins' means alone). Each
-    subset is drawn from its third without replacement, the mixed one from all three in equal parts. ``size`` is that of
-    a third, rounded down, where it is None. Equal arguments give equal subsets.
+    subset is drawn from its third, the mixed one from all three in equal parts; its size is a third, rounded down.
+    Equal arguments give equal subsets.
 
-    Raises InputError for fewer than three tasks and for a size above that of a third.
+    Raises InputError for fewer than three tasks.
     """
     ordered = sorted(nearest, key=lambda one: (one.cosine, one.task))
-    most = len(ordered) // 3
-    if not most:
+    size = len(ordered) // 3
+    if not size:
         raise InputError(f"{len(ordered)} tasks cannot be cut into thirds: give at least three")
-    size = most if size is None else size
-    if not 1 <= size <= most:
-        raise InputError(f"--size {size}: a third of {len(ordered)} tasks has {most}: choose from 1 to {most}")
     # The middle gets the remainder: the outer thirds are compared.
-    thirds = (ordered[:most], ordered[most : len(ordered) - most], ordered[len(ordered) - most :])
+    thirds = (ordered[:size], ordered[size : len(ordered) - size], ordered[len(ordered) - size :])
     rng = random.Random(derive_seed(seed, "similarity"))
     chosen: dict[Level, list[NearestTarget]] = {
         level: rng.sample(third, size) for level, third in zip(LEVELS, thirds, strict=False)
