@@ -34,8 +34,8 @@ class TaskOutcome(Record):
     unknown).
     ``extra_calls`` counts calls beyond the reference's number on a success; both numbers are None where the
     reference's is unknown. ``failure`` is the official error type. ``stop_reasons`` counts the attempt's user turns by
-    why they stopped; empty, and not written, for a baseline without a model. An attempt with ``infrastructure_error``
-    counts in no rate.
+    why they stopped; empty, and not written, for a baseline without a model, whose name is ``baseline`` (empty, and not
+    written, for a model). An attempt with ``infrastructure_error`` counts in no rate.
     """
 
     task_id: str
@@ -54,6 +54,7 @@ class TaskOutcome(Record):
     sampled_tokens: int = 0
     stop_reasons: dict[StopReason, int] = Field({}, exclude_if=operator.not_)
     infrastructure_error: str | None = None
+    baseline: str = Field("", exclude_if=operator.not_)
 
 
 class Score(Record):
@@ -204,13 +205,18 @@ def score(group: str, outcomes: Sequence[TaskOutcome], metrics: Mapping[str, Met
     )
 
 
-def _metrics(members: Sequence[TaskOutcome], metrics: Mapping[str, Metric]) -> dict[str, float]:
+def attempted(members: Sequence[TaskOutcome]) -> list[Attempted]:
+    """Return the attempts that could be evaluated, as metrics take them."""
     broken = {o.cluster for o in members if o.infrastructure_error is not None}
-    attempts = [
+    return [
         Attempted(id=o.task_id, group=o.cluster, success=o.success, group_evaluated=o.cluster not in broken)
         for o in members
         if o.infrastructure_error is None
     ]
+
+
+def _metrics(members: Sequence[TaskOutcome], metrics: Mapping[str, Metric]) -> dict[str, float]:
+    attempts = attempted(members)
     if not attempts:
         return {SUCCESS: 0.0}
     found = {name: metric(attempts) for name, metric in ({SUCCESS: success} | dict(metrics)).items()}

@@ -20,7 +20,7 @@ from agents.spending import RepeatedFailure
 from environments.base import InputError
 from environments.command import MISTAKE, StorageError, storage_refusal, writing
 from evaluation.outcomes import Report, Score
-from evaluation.settings import LOOKUP, AttemptSettings, ScoringSettings
+from evaluation.settings import LOOKUP, LimitSettings, ScoringSettings
 from graph.checkpoints import run_checkpoints, thread_id
 from graph.records import PrintedProgress, StageSeconds
 from graph.resumption import as_recorded, refuse_unfinished
@@ -272,12 +272,9 @@ def scoring_settings(settings: RunSettings) -> ScoringSettings:
     Limits that the section ``evaluation`` leaves open are those of training, and the environment's for actions.
     """
     own, training = settings.evaluation, settings.training
-    stated = {name: getattr(own, name) for name in AttemptSettings.model_fields}
-    stated["max_actions"] = own.max_actions or settings.environment.max_actions
-    stated["max_episode_steps"] = own.max_episode_steps or training.max_episode_steps
-    stated["max_new_tokens"] = own.max_new_tokens or training.max_new_tokens
-    stated["max_tokens"] = own.max_tokens or training.max_tokens
-    stated["strict_messages"] = training.strict_messages if own.strict_messages is None else own.strict_messages
+    limits = {name: getattr(own, name) for name in LimitSettings.model_fields}
+    for name in ("max_episode_steps", "max_new_tokens", "max_tokens"):
+        limits[name] = limits[name] or getattr(training, name)
     return ScoringSettings(
         environment=settings.environment.name,
         evaluation_set=() if own.set is None else (own.set,),
@@ -287,22 +284,11 @@ def scoring_settings(settings: RunSettings) -> ScoringSettings:
         threads=training.threads,
         thinking=settings.policy.thinking,
         options=settings.environment.for_evaluation,
-        **stated,
-        **_servers(settings),
+        max_actions=settings.environment.max_actions,
+        strict_messages=training.strict_messages,
+        sampling=settings.sampling.model_copy(update={"weights": None}),  # those of the policy that is scored
+        **limits,
     )
-
-
-def _servers(settings: RunSettings) -> dict[str, Any]:
-    """Return which servers sample in a run's own evaluations: those of its rollouts."""
-    sampling = settings.sampling
-    if sampling.engine != "vllm_server":
-        return {}
-    return {
-        "servers": sampling.addresses,
-        "server_concurrency": sampling.concurrency,
-        "server_timeout": sampling.request_timeout,
-        "server_load_timeout": sampling.load_timeout,
-    }
 
 
 def printed_score(lines: Sequence[str], log_path: Path) -> Score:
