@@ -74,20 +74,6 @@ class PublishedSet(Record):
         return self
 
 
-def publication(
-    name: str, environment: str, fingerprints: set[str], call_sequences: set[tuple[str, ...]]
-) -> PublishedSet:
-    """Return the published record of an evaluation set with these fingerprints and value-free call sequences."""
-    hashes, sequences = tuple(sorted(fingerprints)), tuple(sorted(call_sequences))
-    return PublishedSet(
-        panel=name,
-        environment=environment,
-        fingerprints=hashes,
-        call_sequences=sequences,
-        sha256=_digest(hashes, sequences),
-    )
-
-
 def sets_folder(environment: str) -> Path:
     """Return the folder of a packaged benchmark's evaluation sets."""
     return Path(__file__).parents[1] / environment / "panels"
