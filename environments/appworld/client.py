@@ -4,20 +4,47 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from environments.appworld import sandbox
-from environments.appworld.backend import after_code
 from environments.appworld.engine_process import Connection, EngineProcess
 from environments.appworld.installation import Installation, find_installation, read_api_documentation
 from environments.appworld.records import Difference, EngineLimits, Evaluation, Executed, WorldOpening
-from environments.base import Record, ToolSpec
+from environments.base import EnvironmentFault, Record, ToolSpec
 
 _WORKER = "environments.appworld.engine.worker"
 _EVALUATOR = "environments.appworld.engine.evaluator"
 _R = TypeVar("_R", bound=Record)
+
+
+class WorldLost(Exception):
+    """Agents' code ended or damaged the world that it ran in: the agent's failure, not a fault of the environment.
+
+    Every failure after a world was given code counts as such: a process that code ended cannot be distinguished from
+    one that ended by itself, and code could otherwise avoid a failure by causing a fault.
+    """
+
+
+@contextmanager
+def after_code(given: bool) -> Iterator[None]:
+    """Read a world's answer in the block: an error becomes WorldLost where the world was ``given`` code.
+
+    Otherwise it is an EnvironmentFault. An answer that does not parse as the requested record counts as no answer.
+    """
+    try:
+        yield
+    except ValueError as error:  # pydantic's, or of JSON
+        if given:
+            raise WorldLost(f"its answer cannot be read ({str(error).splitlines()[0]})") from error
+        raise EnvironmentFault(f"AppWorld's answer cannot be read: {error}") from error
+    except EnvironmentFault as fault:
+        if given:
+            raise WorldLost(str(fault).splitlines()[0]) from fault
+        raise
 
 
 class AppWorldEngine:
@@ -29,11 +56,8 @@ class AppWorldEngine:
 
     ``trust_agent_code`` allows it to run without the sandbox (``sandbox``) where that is missing: agents' code then has
     this user's permissions. Raises InputError when AppWorld is not installed, there is no world, or the sandbox is
-    missing and code is not trusted. Implements ``backend.Backend``.
+    missing and code is not trusted.
     """
-
-    at_once: int | None = None
-    """No limit: one world per episode, as many as the memory holds."""
 
     def __init__(
         self,
@@ -161,11 +185,6 @@ class World:
     def pid(self) -> int:
         """The process id on this machine. Raises psutil.NoSuchProcess."""
         return self._connection.pid
-
-    @property
-    def alive(self) -> bool:
-        """Return whether the process runs and can answer."""
-        return self._connection.alive
 
     def execute(self, code: str) -> Executed:
         """Run ``code`` as the benchmark does, and keep the databases' changes for the evaluator."""

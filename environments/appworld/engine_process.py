@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import shutil
 import signal
 import socket
@@ -193,15 +192,6 @@ class Connection:
             if numbers(child.pid)[-1] == self.number:  # it waits for the isolated one
                 return int(next((own.pid for own in child.children()), child.pid))
         raise psutil.NoSuchProcess(self.number)
-
-    @property
-    def alive(self) -> bool:
-        """Return whether the child runs: without a request, only the end of its connection can arrive."""
-        if not self._open:
-            return False
-        readable = select.poll()
-        readable.register(self._socket, select.POLLIN)
-        return not readable.poll(0)
 
     def ask(self, operation: str, seconds: float, **arguments: Any) -> Any:  # noqa: ANN401 - JSON, parsed into a record by the caller
         """Request ``operation`` of the child. Raises EnvironmentFault; the child is then gone."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from environments.appworld.backend import Backend
+from environments.appworld.client import AppWorldEngine
 from environments.appworld.environment import MAX_STEPS, AppWorldEnvironment
 from environments.appworld.installation import OPEN_SPLITS, Installation
 from environments.appworld.official_tasks import as_task
@@ -115,7 +115,7 @@ class SetEnvironment(AppWorldEnvironment):
         self,
         chosen: OfficialSet,
         max_steps: int = MAX_STEPS,
-        engine: Backend | None = None,
+        engine: AppWorldEngine | None = None,
         *,
         trust_agent_code: bool = False,
     ) -> None:

@@ -175,12 +175,10 @@ def _live(
 
 
 def answer_requests(connection: socket.socket, operations: dict[str, Operation]) -> None:
-    """Run the operation that each message names, until ``close``; reply with its value or the error."""
+    """Run the operation that each message names; reply with its value or the error. Raises ConnectionEnded."""
     while True:
         message = receive(connection)
         name = message.pop("op")
-        if name == "close":
-            return
         try:
             reply = {"value": operations[name](**message)}
         except ConnectionEnded:

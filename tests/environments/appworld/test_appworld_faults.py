@@ -23,8 +23,7 @@ import pytest
 from support.solutions import note, solve
 
 from environments.appworld import client, sandbox
-from environments.appworld.backend import WorldLost
-from environments.appworld.client import AppWorldEngine, World
+from environments.appworld.client import AppWorldEngine, World, WorldLost
 from environments.appworld.installation import REPOSITORY, Installation
 from environments.appworld.records import EngineLimits, ExecutionStatus
 from environments.base import EnvironmentFault
