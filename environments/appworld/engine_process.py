@@ -45,7 +45,6 @@ class EngineProcess:
         self.name = module.rsplit(".", maxsplit=1)[-1]
         self.walled = walled
         self.scratch = None if walled else _scratch()
-        self.opened = 0  # connections, over its whole life
         self._connections: dict[int, Connection] = {}
         self._lock = threading.Lock()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - without a name, so it needs no removal
@@ -79,11 +78,6 @@ class EngineProcess:
                     return int(child.pid)
         raise psutil.NoSuchProcess(self._process.pid)
 
-    @property
-    def busy(self) -> int:
-        """Connections that are open now."""
-        return len(self._connections)
-
     def alive(self) -> bool:
         """Return whether it answers."""
         if self._process.poll() is not None:
@@ -108,7 +102,6 @@ class EngineProcess:
             except OSError as error:
                 ours.close()
                 raise self.fault("it ended before the episode began") from error
-            self.opened += 1
             connection = Connection(self, ours, pid)
             self._connections[pid] = connection
         return connection

@@ -130,7 +130,7 @@ class EngineLimits(Record):
     Timeouts in seconds: ``warm_up`` of a process, ``open`` of an episode, ``execute`` of one piece of code (the
     benchmark's 100; the code gets an error), ``grace`` in addition before a world that does not answer is killed,
     ``answer`` of all other requests, ``evaluate``. ``api_calls`` in one execution (the benchmark's 1000), ``megabytes``
-    of a world's growth, ``episodes`` of a worker before it is replaced.
+    of a world's growth.
     """
 
     warm_up: float = 180.0
@@ -141,4 +141,3 @@ class EngineLimits(Record):
     evaluate: float = 120.0
     api_calls: int = 1000
     megabytes: int = 1024
-    episodes: int = 500

@@ -2,9 +2,9 @@
 
 ``WorldRecord`` caches the results of calls by name from a start, so that a world is opened only for new calls. Worlds
 are deterministic: time is frozen and the seed is fixed, which verification checks for each reference with fresh worlds.
-The results of a sequence of changing calls, and of reads after it, are therefore kept in a tree, one per start, and an
-episode (``RecordedWorld``) walks it. A request that the tree does not hold opens a world, which first makes the changes
-so far. Results of code are never cached, and neither are results that depend on a task's own words.
+The results of a sequence of changing calls, and of reads after it, are therefore kept for later episodes
+(``RecordedWorld``). A request without a result opens a world, which first makes the changes so far. Results of code are
+never cached, and neither are results that depend on a task's own words.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import json
 import keyword
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pydantic import JsonValue
@@ -148,45 +147,29 @@ MOST_CALLS = 20_000
 """Calls in the cache; when it is full, it is emptied (an answer has 8,000 characters at most)."""
 
 
-@dataclass(slots=True)
-class _Node:
-    """Cached results after a sequence of changing calls; ``observation`` is the last one's, None at the start."""
-
-    observation: Observation | None = None
-    reads: dict[str, Observation] = field(default_factory=dict)
-    state: str | None = None
-    difference: Difference | None = None
-    after: dict[str, _Node] = field(default_factory=dict)
+Place = tuple[str, ...]
+"""The start's task id and the changing calls so far, as JSON."""
 
 
 class WorldRecord:
-    """Cache of the results from every start, by task id. May be shared by threads: a race only repeats a call."""
+    """Cache of the results at each place. May be shared by threads: a race only repeats a call.
+
+    ``observations`` are by the place with the call, ``openings`` by the start: they have the words of the first task
+    that read them.
+    """
 
     def __init__(self) -> None:
-        self._starts: dict[str, _Node] = {}
-        self._openings: dict[str, WorldOpening] = {}
-        self._calls = 0
+        self.observations: dict[Place, Observation] = {}
+        self.states: dict[Place, str] = {}
+        self.differences: dict[Place, Difference | None] = {}
+        self.openings: dict[str, WorldOpening] = {}
 
-    def start(self, task_id: str) -> _Node:
-        """Return the tree of a start."""
-        return self._starts.setdefault(task_id, _Node())
-
-    def opening(self, task_id: str, read: Callable[[], WorldOpening]) -> WorldOpening:
-        """Return the opening of a start, read once; it has the words of the first task that read it."""
-        if task_id not in self._openings:
-            self._openings[task_id] = read()
-        return self._openings[task_id]
-
-    def keep(self, before: _Node, key: str, observation: Observation, *, reads: bool) -> _Node:
-        """Cache one more call; return the place after it."""
-        if self._calls >= MOST_CALLS:
-            self._starts.clear()
-            self._calls = 0
-        self._calls += 1
-        if reads:
-            before.reads.setdefault(key, observation)
-            return before
-        return before.after.setdefault(key, _Node(observation))
+    def keep(self, place: Place, observation: Observation) -> None:
+        """Cache one more call."""
+        if len(self.observations) >= MOST_CALLS:
+            for results in (self.observations, self.states, self.differences):
+                results.clear()
+        self.observations.setdefault(place, observation)
 
 
 class RecordedWorld:
@@ -219,56 +202,58 @@ class RecordedWorld:
         self._world: PlayedWorld | None = None
         self._closed = False
         self._changes: list[ToolCall] = []
-        self._path = [record.start(task_id)]  # a place before the first of the changes, and one after each
+        self._place: Place = (task_id,)
         self._done = 0  # of the changes, in the world
         self._strayed = False  # a call was made that the record cannot hold
 
     @property
     def opening(self) -> WorldOpening:
         """The supervisor, the time and the apps at the start."""
-        return self._record.opening(self._task_id, lambda: self._current().opening)
+        openings = self._record.openings
+        if self._task_id not in openings:
+            openings[self._task_id] = self._current().opening
+        return openings[self._task_id]
 
     def run(self, call: ToolCall) -> Observation:
         """Run one call of a documented tool, or return its cached result."""
-        reads = call.name in self._reads
+        changes = call.name not in self._reads
         if self._strayed or call.name in _UNREMEMBERED:
             world = self._current()
-            self._strayed = self._strayed or not reads
+            self._strayed = self._strayed or changes
             return world.run(call)
-        key = json.dumps([call.name, call.arguments])
-        known = self._known(self._path[-1], key, reads=reads) if self._recalls else None
-        if known is not None:
-            if not reads:
-                self._go(call, self._path[-1].after[key])
-            return known
-        world = self._current()
-        observation = world.run(call)
-        if world.lost is not None:  # which says something of this episode alone
-            self._strayed = True
-            return observation
-        place = self._record.keep(self._path[-1], key, observation, reads=reads)
-        if not reads:
-            self._go(call, place)
-            self._done += 1
+        place = (*self._place, json.dumps([call.name, call.arguments]))
+        observation = self._record.observations.get(place) if self._recalls else None
+        executes = observation is None
+        if observation is None:
+            world = self._current()
+            observation = world.run(call)
+            if world.lost is not None:  # which says something of this episode alone
+                self._strayed = True
+                return observation
+            self._record.keep(place, observation)
+        if changes:
+            self._changes.append(call)
+            self._place = place
+            self._done += executes
         return observation
 
     def state(self) -> str:
         """Return the canonical text of the state."""
         if self._strayed:
             return self._current().state()
-        place = self._path[-1]
-        if place.state is None or not self._recalls:
-            place.state = self._not_lost(self._current(), lambda world: world.state())
-        return place.state
+        known = self._record.states
+        if self._place not in known or not self._recalls:
+            known[self._place] = self._not_lost(self._current(), lambda world: world.state())
+        return known[self._place]
 
     def difference(self) -> Difference | None:
         """Return the changes since the start; None for a lost world."""
         if self._strayed:
             return self._current().difference()
-        place = self._path[-1]
-        if place.difference is None or not self._recalls:
-            place.difference = self._not_lost(self._current(), lambda world: world.difference())
-        return place.difference
+        known = self._record.differences
+        if self._place not in known or not self._recalls:
+            known[self._place] = self._not_lost(self._current(), lambda world: world.difference())
+        return known[self._place]
 
     def evaluation(self) -> Evaluation | None:
         """Return the official evaluation of the state, which is never cached; None for a lost world."""
@@ -279,13 +264,6 @@ class RecordedWorld:
         self._closed = True
         if self._world is not None:
             self._world.close()
-
-    @staticmethod
-    def _known(node: _Node, key: str, *, reads: bool) -> Observation | None:
-        if reads:
-            return node.reads.get(key)
-        after = node.after.get(key)
-        return None if after is None else after.observation
 
     @staticmethod
     def _not_lost(world: PlayedWorld, ask: Callable[[PlayedWorld], _T]) -> _T:
@@ -309,7 +287,3 @@ class RecordedWorld:
             self._not_lost(again, lambda world: world.run(self._changes[self._done]))
             self._done += 1
         return self._world
-
-    def _go(self, call: ToolCall, place: _Node) -> None:
-        self._changes.append(call)
-        self._path.append(place)
