@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from pydantic import JsonValue, ValidationError, model_validator
 
@@ -79,10 +79,13 @@ def sets_folder(environment: str) -> Path:
     return Path(__file__).parents[1] / environment / "panels"
 
 
-def read_publication(path: Path) -> PublishedSet:
-    """Read one published file. Raises InputError when it is missing, unreadable or altered."""
+_Fixed = TypeVar("_Fixed", bound=Record)
+
+
+def read_fixed(path: Path, kind: type[_Fixed]) -> _Fixed:
+    """Read a record that ships with the project. Raises InputError when it is missing, unreadable or altered."""
     try:
-        return PublishedSet.model_validate_json(path.read_text(encoding="utf-8"))
+        return kind.model_validate_json(path.read_bytes())
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}): check it out of the repository again") from error
     except ValidationError as error:
@@ -101,7 +104,7 @@ def published_sets(environment: str) -> tuple[PublishedSet, ...]:
             f"no set of the environment {environment!r} publishes fingerprints in {sets_folder(environment)}: "
             "check the folder out of the repository again"
         )
-    return tuple(read_publication(path) for path in paths)
+    return tuple(read_fixed(path, PublishedSet) for path in paths)
 
 
 def held_out_fingerprints(environment: str) -> frozenset[str]:

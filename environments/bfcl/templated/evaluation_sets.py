@@ -35,15 +35,13 @@ import json
 import random
 from collections.abc import Sequence
 
-from pydantic import ValidationError
-
 from environments.base import InputError, TaskSpec, ToolCall
 from environments.bfcl.docs import tool_names
 from environments.bfcl.official import CategoryTask, Split, indices, load_category, split_of
 from environments.bfcl.package import CLASSES
 from environments.bfcl.templated.set_records import SetEntry, SetFile, TemplatedSetTask, unpacked
 from environments.bfcl.templated.wordings import render_turns
-from environments.verification.fingerprints import SUFFIX, fingerprint, read_publication, sets_folder
+from environments.verification.fingerprints import SUFFIX, PublishedSet, fingerprint, read_fixed, sets_folder
 
 ENVIRONMENT = "bfcl"
 TEMPLATED_CLASSES = ("GorillaFileSystem", "VehicleControlAPI")
@@ -79,7 +77,9 @@ def load_set(name: str) -> tuple[TemplatedSetTask, ...]:
             f"{path} does not match its hash: check it out of the repository again, and install the bfcl-eval "
             "that pyproject.toml names"
         )
-    if set(read_publication(path.with_name(name + SUFFIX)).fingerprints) != {fingerprint(t.spec) for t in tasks}:
+    if set(read_fixed(path.with_name(name + SUFFIX), PublishedSet).fingerprints) != {
+        fingerprint(t.spec) for t in tasks
+    }:
         raise InputError(f"{name}{SUFFIX} does not belong to {path}: check both out of the repository again")
     return tasks
 
@@ -89,13 +89,7 @@ def set_file(name: str) -> SetFile:
     if name not in _SPLITS:
         raise InputError(f"no evaluation set is called {name!r}: choose one of {', '.join(_SPLITS)}")
     path = sets_folder(ENVIRONMENT) / f"{name}.json"
-    try:
-        file = SetFile.model_validate_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}): check it out of the repository again") from error
-    except ValidationError as error:
-        reason = error.errors()[0]["msg"]
-        raise InputError(f"{path} was altered ({reason}): check it out of the repository again") from error
+    file = read_fixed(path, SetFile)
     if file.panel != name or file.split != _SPLITS[name]:
         raise InputError(f"{path} holds the set {file.panel!r} of {file.split}: check it out of the repository again")
     return file

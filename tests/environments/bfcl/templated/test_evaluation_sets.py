@@ -24,7 +24,14 @@ from environments.bfcl.templated.evaluation_sets import (
 from environments.bfcl.templated.set_records import Strata, TemplatedSetTask
 from environments.bfcl.templated.wordings import forced_calls
 from environments.task_text import caused_errors
-from environments.verification.fingerprints import SUFFIX, call_sequence, fingerprint, read_publication, sets_folder
+from environments.verification.fingerprints import (
+    SUFFIX,
+    PublishedSet,
+    call_sequence,
+    fingerprint,
+    read_fixed,
+    sets_folder,
+)
 from environments.verification.verify import verify
 
 ENVIRONMENT = BFCLEnvironment(TEMPLATED_CLASSES)
@@ -179,7 +186,7 @@ def test_texts_name_no_function_or_parameter(loaded):
 
 
 def test_what_a_evaluation_set_publishes_is_what_it_holds(loaded):
-    published = read_publication(sets_folder("bfcl") / f"{loaded.name}{SUFFIX}")
+    published = read_fixed(sets_folder("bfcl") / f"{loaded.name}{SUFFIX}", PublishedSet)
     assert published.panel == loaded.name
     assert set(published.fingerprints) == {fingerprint(task.spec) for task in loaded.tasks}
     assert set(published.call_sequences) == {call_sequence(task.spec) for task in loaded.tasks}
