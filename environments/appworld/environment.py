@@ -20,7 +20,7 @@ from pydantic import JsonValue
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.episode import AppWorldEpisode
 from environments.appworld.installation import OPEN_SPLITS, Installation, find_installation
-from environments.appworld.official_tasks import open_worlds, required_apps, split_ids
+from environments.appworld.official_tasks import required_apps
 from environments.appworld.references import PlayedReferences
 from environments.appworld.start import Start, instruction_of, start_of
 from environments.appworld.worlds import PYTHON, PlayedWorld, RecordedWorld, WorldRecord
@@ -163,7 +163,7 @@ class AppWorldEnvironment:
         """
         world = start_of(task).task
         parts: dict[str, JsonValue] = {"world": world}
-        split = next((name for name in OPEN_SPLITS if world in split_ids(self._engine.installation, name)), UNKNOWN)
+        split = next((name for name in OPEN_SPLITS if world in self._engine.installation.task_ids(name)), UNKNOWN)
         steps = tuple(self._step(call) for calls in task.reference for call in calls)
         return Canonical(parts=parts, prepared=parts, steps=steps, split=split)
 
@@ -196,7 +196,7 @@ class AppWorldEnvironment:
         installation = self._engine.installation
         return tuple(
             self._start(task_id, (*ALWAYS, *required_apps(installation, task_id)))
-            for task_id in split_ids(installation, "train")
+            for task_id in installation.task_ids("train")
         )
 
     def _start(self, task_id: str, classes: Sequence[str]) -> StartState:
@@ -225,7 +225,7 @@ class AppWorldEnvironment:
 
     @cached_property
     def _open_worlds(self) -> frozenset[str]:
-        return open_worlds(self._engine.installation)
+        return frozenset(task for split in OPEN_SPLITS for task in self._engine.installation.task_ids(split))
 
     def _may_open(self, task_id: str) -> bool:
         return task_id in self._open_worlds

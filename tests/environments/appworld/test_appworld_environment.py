@@ -14,7 +14,7 @@ from support.solutions import note
 
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.environment import AppWorldEnvironment
-from environments.appworld.official_tasks import official_task, split_ids
+from environments.appworld.official_tasks import official_task
 from environments.appworld.outcomes import NOT_REACHED, RESPONSE_MISMATCH, STATE_MISMATCH, WORLD_LOST
 from environments.base import InputError, ObservationStatus, TaskSpec, ToolCall
 from environments.verification.replay import replay
@@ -179,11 +179,11 @@ def test_an_official_task_does_not_ask_its_reference(environment, installation) 
 def test_test_splits_are_closed(installation) -> None:  # type: ignore[no-untyped-def]
     for split in ("test_normal", "test_challenge", "nowhere"):
         with pytest.raises(InputError, match="use train or dev"):
-            split_ids(installation, split)
+            installation.task_ids(split)
         with pytest.raises(InputError, match="use train or dev"):
             official_task(installation, WORLD, split)
     with pytest.raises(InputError, match="has no task"):
-        official_task(installation, split_ids(installation, "dev")[0], "train")
+        official_task(installation, installation.task_ids("dev")[0], "train")
 
 
 def test_starts_are_the_training_tasks_with_their_apps(environment, installation) -> None:  # type: ignore[no-untyped-def]

@@ -210,13 +210,13 @@ def test_the_nearest_held_out_tasks_are_reported() -> None:
 def test_worlds_of_appworlds_dev_split_are_held_out_whatever_the_label() -> None:
     from environments.appworld.client import AppWorldEngine
     from environments.appworld.environment import AppWorldEnvironment
-    from environments.appworld.official_tasks import official_task, split_ids
+    from environments.appworld.official_tasks import official_task
     from environments.appworld.start import Start
 
     installation = installed_appworld()
     environment = AppWorldEnvironment(engine=AppWorldEngine(installation, trust_agent_code=True))  # nothing runs
     sets = HeldOut()
-    dev, train = split_ids(installation, "dev")[0], split_ids(installation, "train")[0]
+    dev, train = installation.task_ids("dev")[0], installation.task_ids("train")[0]
     task = official_task(installation, train, "train")
     assert sets.match(task, canonical(environment, task)) is None
     relabelled = official_task(installation, dev, "dev").model_copy(update={"split": "train"})
