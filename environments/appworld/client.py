@@ -147,16 +147,6 @@ class World:
             self.close()
             raise
 
-    @property
-    def process(self) -> EngineProcess:
-        """The worker whose child this is."""
-        return self._connection.process
-
-    @property
-    def pid(self) -> int:
-        """The process id on this machine. Raises psutil.NoSuchProcess."""
-        return self._connection.pid
-
     def execute(self, code: str) -> Executed:
         """Run ``code`` as the benchmark does, and keep the databases' changes for the evaluator."""
         self._given_code = True

@@ -24,7 +24,6 @@ LOG_TAIL = 4000  # bytes of a log that a fault quotes
 MAX_REPLY = 16 * 1024 * 1024  # bytes of a world's answer
 _CONTROL_SECONDS = 30.0  # for one answer of a zygote, which only ever forks
 _END_SECONDS = 10.0
-_ZYGOTE = 2  # its process id in the sandbox, where bubblewrap's own process is the first
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "APPWORLD_CACHE")
 
 
@@ -66,17 +65,6 @@ class EngineProcess:
         except EnvironmentFault:
             self.end()
             raise
-
-    @property
-    def pid(self) -> int:
-        """The zygote's id on this machine. Raises psutil.NoSuchProcess."""
-        if not self.walled:
-            return self._process.pid
-        for first in psutil.Process(self._process.pid).children():
-            for child in first.children():
-                if numbers(child.pid)[-1] == _ZYGOTE:
-                    return int(child.pid)
-        raise psutil.NoSuchProcess(self._process.pid)
 
     def alive(self) -> bool:
         """Return whether it answers."""
@@ -176,16 +164,6 @@ class Connection:
         self._socket = connection
         self._open = True
 
-    @property
-    def pid(self) -> int:
-        """The id on this machine of the process that answers. Raises psutil.NoSuchProcess."""
-        if not self.process.walled:
-            return self.number
-        for child in psutil.Process(self.process.pid).children():
-            if numbers(child.pid)[-1] == self.number:  # it waits for the isolated one
-                return int(next((own.pid for own in child.children()), child.pid))
-        raise psutil.NoSuchProcess(self.number)
-
     def ask(self, operation: str, seconds: float, **arguments: Any) -> Any:  # noqa: ANN401 - JSON, parsed into a record by the caller
         """Request ``operation`` of the child. Raises EnvironmentFault; the child is then gone."""
         if not self._open:
@@ -213,18 +191,6 @@ class Connection:
             self._open = False
             self._socket.close()
             self.process.kill(self)
-
-
-def numbers(pid: int) -> list[int]:
-    """Return a process's ids, from this machine's to that of its innermost namespace.
-
-    Raises psutil.NoSuchProcess.
-    """
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except (FileNotFoundError, ProcessLookupError):
-        raise psutil.NoSuchProcess(pid) from None
-    return [int(number) for line in lines if line.startswith("NSpid:") for number in line.split()[1:]]
 
 
 def _kill_group(pid: int) -> None:

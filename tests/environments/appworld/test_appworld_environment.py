@@ -9,6 +9,7 @@ from contextlib import closing
 
 import pytest
 from support.contract import EnvironmentContract
+from support.engine_pids import world_pid
 from support.hand_written_tasks import ACCOUNT, ACCOUNT_AND_ANSWER, ANSWER, COMPLETE, WORLD, call, written
 from support.solutions import note
 
@@ -226,7 +227,7 @@ def test_a_world_that_died_after_it_was_given_code_is_a_failed_attempt(environme
     with closing(environment.open(ACCOUNT)) as broken, closing(environment.open(ACCOUNT)) as other:
         broken.start(), other.start()
         broken.step(python("print(1)"))
-        os.kill(broken._live()._world._world.pid, 9)
+        os.kill(world_pid(broken._live()._world._world), 9)
         said = broken.step(python("print(1)"))
         assert said.failed
         assert said.text.startswith("Execution failed: the code ended this world: ")
@@ -243,7 +244,7 @@ def test_an_official_attempt_whose_world_died_fails_every_check(environment: App
     with closing(environment.open(task)) as broken:
         broken.start()
         broken.step(python("print(1)"))
-        os.kill(broken._live()._world.pid, 9)
+        os.kill(world_pid(broken._live()._world), 9)
         outcome = broken.outcome()
         assert (outcome.success, outcome.failure, outcome.partial) == (False, WORLD_LOST, 0.0)
 
@@ -254,7 +255,7 @@ def test_calls_by_name_whose_world_dies_are_a_failed_attempt_and_not_remembered(
         broken.start()
         (first, *_) = ACCOUNT.reference[0]
         assert not broken.step(first).failed
-        os.kill(broken._live()._world._world.pid, 9)
+        os.kill(world_pid(broken._live()._world._world), 9)
         other = first.model_copy(update={"arguments": {**first.arguments, "email": "nobody@example.com"}})
         assert broken.step(other).text.startswith("Execution failed: the code ended this world")
         assert broken.step(first).text.endswith("nothing was run")
