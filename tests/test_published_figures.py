@@ -88,6 +88,7 @@ def test_tables_of_results_are_the_reports(page: str, report: str, arms: dict[st
         assert without == (f"{score_without} ({gain})" if gain else score_without), name
 
 
+FINDINGS = ROOT / "results" / "study-world" / "findings.md"
 BETWEEN = re.compile(r"^-?[\d.]+ to -?[\d.]+$")
 
 
@@ -101,7 +102,7 @@ BETWEEN = re.compile(r"^-?[\d.]+ to -?[\d.]+$")
 def test_tables_of_the_world_are_the_reports(header: str, report: str, rows_at_least: int) -> None:
     """But for the intervals, which stay as they were published: the report has those of today's method."""
     reported = table(ROOT / "results" / report / "summary.md", "| arm | n seeds | success |")
-    rows = table(ROOT / "docs" / "results.md", header)
+    rows = table(FINDINGS, header)
     assert len(rows) >= rows_at_least
     for name, (seeds, *cells, lookup) in rows.items():
         arm = WORLD[name]
@@ -113,7 +114,7 @@ def test_tables_of_the_world_are_the_reports(header: str, report: str, rows_at_l
 
 
 def test_the_table_of_the_readme_is_that_of_the_results() -> None:
-    published = table(ROOT / "docs" / "results.md", "| recipes/study-world.yaml |")
+    published = table(FINDINGS, "| recipes/study-world.yaml |")
     rows = table(ROOT / "README.md", "| minus plain GRPO |")
     assert len(rows) >= 8
     for name, cells in rows.items():
@@ -124,8 +125,8 @@ def test_the_table_of_the_readme_is_that_of_the_results() -> None:
 
 def test_conclusions_about_the_world_are_as_published() -> None:
     reported = table(ROOT / "results" / "study-world" / "summary.md", "| hypothesis | expected |")
-    rows = table(ROOT / "docs" / "results.md", "| 95 % by the committed rule |")
-    again = table(ROOT / "docs" / "results.md", "| 95 % by the method of today |")
+    rows = table(FINDINGS, "| 95 % by the committed rule |")
+    again = table(FINDINGS, "| 95 % by the method of today |")
     assert len(rows) == len(reported)
     for name, (expected, found, interval, _, p, conclusion) in rows.items():
         there = reported[name]
@@ -139,7 +140,7 @@ def test_conclusions_about_the_world_are_as_published() -> None:
 def test_intervals_by_the_method_of_today_are_the_reports() -> None:
     text = (ROOT / "results" / "study-world" / "summary.md").read_text()
     reported = text[text.index("**world-test**") : text.index("**world-longer-test**")]
-    rows = table(ROOT / "docs" / "results.md", "| 95 % by the method of today |")
+    rows = table(FINDINGS, "| 95 % by the method of today |")
     assert len(rows) >= 10
     for name, (found, published, interval) in rows.items():
         there = re.search(rf"^{re.escape(name)}: .*; by shape (\S+) \(([^)]*)\);", reported, re.MULTILINE)
@@ -150,7 +151,7 @@ def test_intervals_by_the_method_of_today_are_the_reports() -> None:
 
 def test_shares_of_signals_are_the_reports() -> None:
     reported = table(ROOT / "results" / "study-world" / "summary.md", "| marks of the paper's kinds |")
-    rows = table(ROOT / "docs" / "results.md", "| marks of the paper's kinds |")
+    rows = table(FINDINGS, "| marks of the paper's kinds |")
     for name, (marks, *shares) in rows.items():
         if name.startswith("CoEvolve"):
             which = {"AppWorld": "first", "BFCL": "second"}[name.rpartition(" ")[2]]

@@ -121,7 +121,7 @@ def subsets(
         chosen = similarity_subsets(nearest, seed)
         by_id = {task.id: task for task in found}
         for one in chosen:
-            write_jsonl(output / f"{one.level}.jsonl", [by_id[name] for name in one.tasks], new=True)
+            write_jsonl(output / f"{one.level}.jsonl", [by_id[name] for name in one.tasks])
         if as_json:
             _print_json({one.level: one for one in chosen})
             return
