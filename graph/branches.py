@@ -114,8 +114,8 @@ class Node(Protocol):
 def finished(state: BranchState, output: Path) -> bool:
     """Return whether a branch of D_0 has the output of a node from before a kill.
 
-    It is then not made, and paid, again. Branches of an iteration resume from LangGraph's checkpoints; there a node is
-    run again on purpose, in forks, except in a copy with edits, whose branches begin where the edit takes effect.
+    It is then not made, and paid, again. Branches of an iteration resume from LangGraph's checkpoints. In a copy that
+    Studio made (``keep``) a branch begins where it failed, or where an edit takes effect.
     """
     return (state.keep or state.stage == SEED_STAGE) and output.exists()
 

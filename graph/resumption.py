@@ -1,7 +1,6 @@
 """Says whether a run holds the end of an iteration's graph, and whether a thread's state is the one that it recorded.
 
-The command asks before it resumes a graph. LangGraph Studio asks before a node writes into a run: where the state is
-another one, the node works in a copy (``graph.studio.forks``).
+The command asks before it resumes a graph: a state may have been edited in LangGraph Studio.
 """
 
 from __future__ import annotations
@@ -16,13 +15,9 @@ from memory.run import IterationDirectory, RunDirectory, read_json, read_jsonl
 WRITTEN_AT_THE_END = (IterationDirectory.evolution, IterationDirectory.summary)
 """The files of an iteration whose graph is done."""
 
+# The ids of the state that a node takes; nodes before it wrote their records.
 _TAKEN = {"extract": (), "reflect": ("signals",), "deduplicate": ("signals", "contexts")}
 _ALL = ("signals", "contexts", "new")
-
-
-def taken_from_the_state(node: str) -> tuple[str, ...]:
-    """Return which ids of the state a node takes; nodes before it wrote their records. Later nodes take all."""
-    return _TAKEN.get(node, _ALL)
 
 
 def is_done(run: RunDirectory, number: int) -> bool:
@@ -45,7 +40,7 @@ def as_recorded(run: RunDirectory, state: IterationState, node: str) -> bool:
     files = {"signals": folder.extraction, "contexts": folder.contexts, "new": folder.judgements}
     return all(
         files[name].exists() and sorted(getattr(state, name)) == sorted(written(name))
-        for name in taken_from_the_state(node)
+        for name in _TAKEN.get(node, _ALL)
     )
 
 

@@ -95,9 +95,9 @@ class RunDirectory(Folder):
     fork_path = RunFile(
         "fork.json",
         "graph.records.Fork",
-        written_by=("graph.studio.forks",),
-        read_by=("graph.studio.forks", "graph.resumption", "graph.checkpoints"),
-        meaning="The run that this one is a copy of; only in copies that LangGraph Studio's forks and edits make.",
+        written_by=("graph.studio.forks", "graph.studio.edits"),
+        read_by=("graph.studio.forks", "graph.studio.edits", "graph.resumption", "graph.checkpoints"),
+        meaning="The run that this one is a copy of; only in copies that LangGraph Studio makes.",
     )
     tasks_path = RunFile(
         "tasks.jsonl",

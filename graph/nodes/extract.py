@@ -32,8 +32,8 @@ async def extract(state: IterationState, runtime: Runtime[RunServices]) -> Itera
     """
     chosen, digest = await asyncio.to_thread(_extract, runtime.context, state.iteration)
     runtime.stream_writer(progress("extract", len(chosen), 0, "signals chosen", f"{digest[0]}; {digest[2]}"))
-    # A thread that is run again from its start: what people set in a fork of it counts no more.
-    return {"iteration": state.iteration, "signals": chosen, "again": (), "edits": {}, "digest": {"extract": digest}}
+    # A thread that is run again from its start: edits that people set in a fork of it count no more.
+    return {"iteration": state.iteration, "signals": chosen, "edits": {}, "digest": {"extract": digest}}
 
 
 def _extract(services: RunServices, iteration: int) -> tuple[tuple[str, ...], list[str]]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.made_run import make_run, run_graph
 
-from graph.checkpoints import run_checkpoints, thread_id
-from graph.studio.thread_names import name_of
-from graph.studio.threads import list_threads
+from graph.checkpoints import thread_id
+from graph.studio.threads import list_threads, name_of
 from memory.run import RunDirectory
 
 pytestmark = pytest.mark.slow
@@ -24,7 +22,9 @@ class Listed:
         self.listed = threads
         self.threads = self.assistants = self
 
-    async def search(self, *, metadata: dict[str, Any] | None = None, limit: int) -> list[dict[str, Any]]:
+    async def search(
+        self, *, metadata: dict[str, Any] | None = None, graph_id: str = "", limit: int
+    ) -> list[dict[str, Any]]:
         if metadata is None:
             return [{"graph_id": "iteration", "assistant_id": "assistant-1"}]
         return [{"thread_id": name} for name, one in self.listed.items() if metadata.items() <= one.items()]
@@ -72,26 +72,8 @@ async def test_a_run_without_a_thread_is_listed_as_none(tmp_path: Path, monkeypa
     assert client.listed == {}
 
 
-async def test_checkpoints_of_a_former_version_are_read(tmp_path: Path) -> None:
-    """A state without digests, as earlier versions left it in the middle of the branches."""
-    from graph.iteration import iteration_graph
-    from graph.state import BranchState, IterationState
-
-    state = IterationState.model_validate({"iteration": 0, "signals": ["a"], "finished": ["b"]})
-    assert (state.digest, state.branches, state.again, state.edits) == ({}, [], (), {})
-    branch = BranchState.model_validate(json.loads('{"stage": "seed", "context_id": "c", "run": "", "finished": []}'))
-    assert (branch.weakness, branch.of, branch.keep) == ("", 0, False)
-    run = make_run(tmp_path / "mine")
-    async with run_checkpoints(run) as saver:
-        graph: Any = iteration_graph().compile(checkpointer=saver)
-        config = {"configurable": {"thread_id": "t"}}
-        await graph.aupdate_state(config, {"iteration": 0, "new": ("c",)}, as_node="deduplicate")
-        assert (await graph.aget_state(config)).next == ("dispatch",)
-
-
 def test_a_thread_is_named_after_its_run_and_iteration(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "quickstart")
-    assert name_of(run, thread_id(4), "iteration", {"iteration": 4}) == "quickstart, iteration 4"
-    assert name_of(run, "other", "iteration", {"iteration": 4}) == "quickstart, iteration 4, made in Studio"
-    assert name_of(run, "other", "iteration", {"iteration": "x"}) == "quickstart, not begun"
-    assert name_of(run, "other", "loop", {}) == "quickstart, loop"
+    assert name_of(run, thread_id(4), 4) == "quickstart, iteration 4"
+    assert name_of(run, "other", 4) == "quickstart, iteration 4, made in Studio"
+    assert name_of(run, "other", "x") == "quickstart, not begun"
