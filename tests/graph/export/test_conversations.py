@@ -55,7 +55,6 @@ def test_calls_and_answers_alternate_and_text_that_was_no_call_is_said() -> None
         {"role": "assistant", "content": ""},
         {"role": "user", "content": "And now?"},
     ]
-    assert chat_messages(one, longest=4)[0]["content"] == "What ... (13 characters)"
 
 
 def test_each_answer_of_a_tool_follows_its_call(conversations: list[dict[str, Any]]) -> None:
