@@ -6,50 +6,30 @@ Its policy is ``recipes/starter-seal``, whose tokenizer knows the cues. It takes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean, pstdev
 from typing import NamedTuple
 
-from environments.base import InputError
 from environments.checkout import GRPO_ALONE, ROOT
 from environments.registry import benchmark_of, open_environment
 from graph.recipe import load_recipe
-from graph.report.charts import Chart, Curve, DotRow, Dots, Mean, dot_chart
+from graph.report.charts import Chart, DotRow, Dots, dot_chart
 from graph.report.digest import calls_words, task_words
-from graph.report.seal_charts import WeightedRollout, label_words
+from graph.report.seal_charts import WeightedRollout
 from graph.report.tables import Table, table
 from graph.walkthrough.small_run import run_module, temporary_folder
 from memory.jsonl import record_id
 from memory.records import Task, Trajectory
 from memory.run import RunDirectory, read_jsonl, write_jsonl
 from memory.tasks import load_tasks
-from training.seal.advantage_weights import RhoState, WeighedRollout, first_rho, group_weights, moved_rho
+from training.seal.advantage_weights import RhoState, WeighedRollout, group_weights
 from training.seal.diagnosis import Diagnosis, diagnose
-from training.seal.failure_profile import ErrorStatistics
-from training.seal.seal import SealStep
 from training.seal.settings import WeightSettings
 
-__all__ = [
-    "OVERRIDES",
-    "THANKS",
-    "DiagnosedGroup",
-    "advantages",
-    "conversations",
-    "diagnosed_groups",
-    "diagnosis_table",
-    "errors_table",
-    "moving_rho",
-    "profile_table",
-    "rollouts_chart",
-    "seal_round",
-    "weighted",
-]
+__all__ = ["DiagnosedGroup", "diagnosed_groups", "diagnosis_table", "rollouts_chart", "seal_round", "weighted"]
 
-_SEEDED = 32
 _CHOSEN = (0, 3, 10, 15, 16, 24)
 """Places of the tasks that are played (ours): at first the policy solves each of them sometimes."""
 
-
-OVERRIDES = (
+_OVERRIDES = (
     f"policy.path={ROOT / 'recipes' / 'starter-seal'}",
     "iterations=1",
     "evaluation.set=null",
@@ -62,44 +42,34 @@ OVERRIDES = (
 )
 """The differences from recipes/grpo-base.yaml (ours): every step plays the same few tasks, and learns fast from them.
 
-The thresholds of the interface are the defaults, and so is rho. Schema cues are off, because the embedded policy reads
-no documentation. There is no length cost, so that an advantage follows from successes alone.
+Schema cues are off, because the embedded policy reads no documentation. There is no length cost, so that an advantage
+follows from successes alone.
 """
-
-THANKS = "Thanks."
-"""The last user turn of every conversation: it asks for nothing."""
-
-
-def conversations(tasks: Sequence[Task]) -> tuple[Task, ...]:
-    """Return the tasks with one more user turn, ``THANKS``, in which nothing is asked for (ours).
-
-    SEAL's labels need such a turn to separate an abstention from a spurious call. Verification would refuse it,
-    because it has no effect.
-    """
-    return tuple(
-        task.model_copy(
-            update={
-                "id": record_id("task", "conversation", task.id),
-                "turns": (*task.turns, THANKS),
-                "reference": (*task.reference, ()),
-            }
-        )
-        for task in tasks
-    )
 
 
 def seal_round() -> RunDirectory:
     """Return a run with one round of GRPO with SEAL, in a temporary folder that goes with this process.
 
-    Raises RuntimeError with the end of its output when a command fails.
+    Each task gets one more user turn, "Thanks.", in which nothing is asked for (ours): SEAL's labels need it to tell an
+    abstention from a spurious call. Raises RuntimeError with the end of its output when a command fails.
     """
     folder = temporary_folder()
     seeds = folder / "seeds.jsonl"
-    given = ("--recipe", str(GRPO_ALONE), "--count", str(_SEEDED), "--set", "evaluation.set=null")
+    given = ("--recipe", str(GRPO_ALONE), "--count", "32", "--set", "evaluation.set=null")
     run_module("graph.seed_tasks", *given, "--output", str(seeds))
-    run = RunDirectory.create(folder / "run", load_recipe(GRPO_ALONE, OVERRIDES))
     made = read_jsonl(seeds, Task)
-    write_jsonl(run.tasks_path, conversations([made[place] for place in _CHOSEN]))
+    run = RunDirectory.create(folder / "run", load_recipe(GRPO_ALONE, _OVERRIDES))
+    longer = [
+        task.model_copy(
+            update={
+                "id": record_id("task", "conversation", task.id),
+                "turns": (*task.turns, "Thanks."),
+                "reference": (*task.reference, ()),
+            }
+        )
+        for task in (made[place] for place in _CHOSEN)
+    ]
+    write_jsonl(run.tasks_path, longer)
     run_module("training.run_round", "--run", str(run.root), "--iteration", "0")
     return run
 
@@ -118,46 +88,25 @@ class DiagnosedGroup(NamedTuple):
 
 
 def diagnosed_groups(run: RunDirectory, step: int) -> tuple[DiagnosedGroup, ...]:
-    """Diagnose the rollouts of a step of the first round as it did, by task, in the order of the tasks.
-
-    Rollouts without a diagnosis are left out. Raises InputError for a run without SEAL.
-    """
-    settings = load_recipe(run.settings_path)
-    if settings.training.seal is None:
-        raise InputError(f"{run.root} was made without training.seal: name a run with SEAL")
-    environment = open_environment(settings.environment)
-    tasks = load_tasks(run)
-    tools = {tool.name: tool for tool in environment.tools(sorted({name for task in tasks for name in task.tools}))}
+    """Diagnose the rollouts of a step of the first round as it did, by task; those without a diagnosis are left out."""
+    environment = open_environment(load_recipe(run.settings_path).environment)
+    benchmark = benchmark_of(environment)
     rollouts = [one for one in read_jsonl(run.iteration(0).trajectories, Trajectory) if one.step == step]
     groups = []
-    for task in tasks:
-        pairs = [
-            (one, found)
-            for one in rollouts
-            if one.task_id == task.id
-            and (
-                found := diagnose(
-                    one, task, tools, benchmark_of(environment), unreached=settings.training.seal.unreached
-                )
-            )
-        ]
-        if pairs:
-            groups.append(DiagnosedGroup(task, tuple(one for one, _ in pairs), tuple(found for _, found in pairs)))
+    for task in load_tasks(run):
+        tools = {tool.name: tool for tool in environment.tools(task.tools)}
+        played = [one for one in rollouts if one.task_id == task.id]
+        found = [(one, diagnosis) for one in played if (diagnosis := diagnose(one, task, tools, benchmark))]
+        groups.append(DiagnosedGroup(task, tuple(one for one, _ in found), tuple(diagnosis for _, diagnosis in found)))
     return tuple(groups)
 
 
 def rollouts_chart(played: Mapping[int, Sequence[DiagnosedGroup]]) -> Chart:
     """Draw every rollout of every step: ``played`` has the groups of each step, of the same tasks in the same order."""
-    rows = [
-        DotRow(
-            task_words(groups[0].task),
-            tuple(
-                Dots(step, tuple(one.success for one in group.rollouts))
-                for step, group in zip(played, groups, strict=True)
-            ),
-        )
-        for groups in zip(*played.values(), strict=True)
-    ]
+    rows = []
+    for groups in zip(*played.values(), strict=True):
+        solved = [tuple(one.success for one in group.rollouts) for group in groups]
+        rows.append(DotRow(task_words(groups[0].task), tuple(map(Dots, played, solved))))
     return dot_chart("The rollouts of one round", "step", rows)
 
 
@@ -172,62 +121,16 @@ def diagnosis_table(group: DiagnosedGroup) -> Table:
     return table(columns, rows, f"{task_words(group.task)}; reference: {calls_words(group.task.reference[0])}")
 
 
-def profile_table(step: SealStep) -> Table:
-    """Show the failure profile of a step."""
-    profile = step.profile
-    rows = [
-        (
-            label,
-            found.count,
-            f"{profile.share_of_failures(label):.0%}",
-            f"{found.mean_reward:.2f}",
-            f"{profile.pressure(label):.2f}",
-        )
-        for label, found in profile.labels.items()
-    ]
-    return table(("label", "turns", "share of the failed turns", "mean reward", "pressure"), rows)
-
-
-def errors_table(steps: Sequence[SealStep]) -> Table:
-    """Show how many errors had a hint, and how many were mended in the same turn."""
-    errors = ErrorStatistics.total(step.profile.errors for step in steps)
-    rows = [
-        ("with a hint", errors.hinted, errors.hinted_recovered),
-        ("without", errors.unhinted.errors, errors.unhinted.recovered),
-    ]
-    return table(("errors", "how many", "mended in the same turn"), rows)
-
-
-def advantages(rollouts: Sequence[Trajectory]) -> tuple[float, ...]:
-    """Return GRPO's advantages of one group: successes minus their mean, over their standard deviation.
-
-    Zeros where all rollouts end alike.
-    """
-    scores = [float(one.success) for one in rollouts]
-    spread = pstdev(scores)
-    return tuple((score - fmean(scores)) / spread if spread else 0.0 for score in scores)
-
-
 def weighted(group: DiagnosedGroup, state: RhoState, settings: WeightSettings) -> tuple[WeightedRollout, ...]:
     """Return the rows of a chart of weights: rho of each turn, the trajectory's weight, and its plain advantage."""
-    plain = advantages(group.rollouts)
-    whole = settings.model_copy(update={"unit": "trajectory"})
+    import torch
+
+    from training.grpo.advantages import group_advantages
+
+    plain = group_advantages(torch.tensor([float(one.success) for one in group.rollouts]), len(group.rollouts)).tolist()
     rollouts = [WeighedRollout(one, value, (1,)) for one, value in zip(group.diagnoses, plain, strict=True)]
+    weights = group_weights(rollouts, state, settings.model_copy(update={"unit": "trajectory"}))
     return tuple(
         WeightedRollout(one, tuple(state.rho.get(turn.label, 1.0) for turn in one.turns), own[0], value)
-        for one, own, value in zip(group.diagnoses, group_weights(rollouts, state, whole), plain, strict=True)
-    )
-
-
-def moving_rho(steps: Sequence[SealStep], settings: WeightSettings) -> tuple[Curve, ...]:
-    """Return rho by step, a curve per label that moved, as the released full run would move it on these profiles."""
-    state = first_rho(moves := settings.model_copy(update={"dynamic": True}))
-    states = [(0, state)]
-    for step in steps:
-        state = moved_rho(state, step.profile, moves)
-        states.append((step.step, state))
-    return tuple(
-        Curve(label_words(label), tuple((float(number), Mean(one.rho[label], None, 0)) for number, one in states))
-        for label in states[0][1].rho
-        if any(one.rho[label] != states[0][1].rho[label] for _, one in states)
+        for one, own, value in zip(group.diagnoses, weights, plain, strict=True)
     )

@@ -6,49 +6,32 @@ import pytest
 
 from environments.base import ToolCall
 from environments.example import depot
-from graph.walkthrough.seal import (
-    THANKS,
-    DiagnosedGroup,
-    advantages,
-    conversations,
-    diagnosis_table,
-    errors_table,
-    moving_rho,
-    profile_table,
-    rollouts_chart,
-    weighted,
-)
+from graph.walkthrough.seal import DiagnosedGroup, diagnosis_table, rollouts_chart, weighted
 from graph.walkthrough.small_run import acted_out
 from memory.records import Task
 from training.seal.advantage_weights import first_rho
 from training.seal.diagnosis import diagnose
-from training.seal.failure_profile import ErrorStatistics, FailureProfile, LabelStatistics
-from training.seal.labels import TurnLabel
-from training.seal.seal import SealState, SealStep
 from training.seal.settings import WeightSettings
 
 ENVIRONMENT = depot(4)  # its first start state has a closed gate
-GATE, LIST = ToolCall(name="open_gate"), ToolCall(name="list_parcels")
+GATE = ToolCall(name="open_gate")
 
 
 @pytest.fixture(scope="module")
 def group() -> DiagnosedGroup:
-    """A success; a failure that called nothing; a failure that called something where nothing was asked for."""
+    """A success; a failure that called nothing; a success that called something where nothing was asked for."""
     start = ENVIRONMENT.starts()[0]
-    task = Task(
+    talk = Task(
         id="task-gate",
         origin="seed",
         environment="depot",
         split="train",
         classes=start.classes,
-        turns=("Open the gate.",),
+        turns=("Open the gate.", "Thanks."),
         initial_state=start.initial_state,
         tools=start.tools,
-        reference=((GATE,),),
+        reference=((GATE,), ()),
     )
-    (talk,) = conversations([task])
-    assert (talk.turns, talk.reference) == (("Open the gate.", THANKS), ((GATE,), ()))
-    assert talk.id != task.id
     rollouts = tuple(
         acted_out(talk, ENVIRONMENT, *turns, sample=number)
         for number, turns in enumerate([((GATE,), ()), ((), ()), ((GATE,), (ToolCall(name="weigh_parcel"),))])
@@ -58,17 +41,13 @@ def group() -> DiagnosedGroup:
     return DiagnosedGroup(talk, rollouts, diagnoses)
 
 
-def test_advantages_are_those_of_the_group(group: DiagnosedGroup) -> None:
-    assert group.variety == 3
-    found = advantages(group.rollouts)
-    assert sum(found) == pytest.approx(0.0)
-    assert sum(one * one for one in found) == pytest.approx(len(found))
-    assert advantages(group.rollouts[:1] * 2) == (0.0, 0.0)
-
-
 def test_weights_are_the_means_of_the_papers_factors(group: DiagnosedGroup) -> None:
     settings = WeightSettings(unit="turn")  # the picture is of whole rollouts in any case
     rows = weighted(group, first_rho(settings), settings)
+    assert group.variety == 3
+    successes = [one.success for one in group.rollouts]
+    assert successes == [True, False, True]
+    assert [row.advantage for row in rows] == pytest.approx([3**-0.5, -2 * 3**-0.5, 3**-0.5], abs=1e-3)
     assert [row.rho for row in rows] == [(1.0, 1.8), (1.5, 1.8), (1.0, 2.0)]
     assert [row.weight for row in rows] == [pytest.approx(1.4), pytest.approx(1.65), pytest.approx(1.5)]
 
@@ -80,33 +59,3 @@ def test_the_table_and_the_dots_show_every_rollout(group: DiagnosedGroup) -> Non
     assert shown.rows[0][1] == "open_gate()"
     good = sum(one.success for one in group.rollouts)
     assert f"{good} of 3, {good} of 3" in rollouts_chart({1: [group], 2: [group]}).words
-
-
-def test_rho_moves_for_labels_of_failures_alone() -> None:
-    labels = {
-        TurnLabel.PASS: LabelStatistics(count=20, mean_reward=1.0),
-        TurnLabel.STATE_MISMATCH: LabelStatistics(count=20),
-    }
-    profile = FailureProfile(trajectories=40, turns=40, labels=labels)
-    steps = [SealStep(step=number, profile=profile, state=SealState()) for number in (1, 2)]
-    (curve,) = moving_rho(steps, WeightSettings())
-    assert curve.name == "state mismatch"
-    assert [x for x, _ in curve.points] == [0.0, 1.0, 2.0]
-    values = [one.value for _, one in curve.points]
-    assert values == sorted(values)
-    assert values[0] == 1.0 < values[2]
-
-
-def test_the_profile_and_the_errors_of_a_round_are_shown() -> None:
-    labels = {
-        TurnLabel.PASS: LabelStatistics(count=5, mean_reward=1.0),
-        TurnLabel.STATE_MISMATCH: LabelStatistics(count=3, mean_reward=0.5),
-        TurnLabel.EMPTY_TURN: LabelStatistics(count=1),
-    }
-    errors = ErrorStatistics(errors=5, recovered=3, hinted=4, hinted_recovered=2)
-    profile = FailureProfile(trajectories=9, turns=9, labels=labels, errors=errors)
-    step = SealStep(step=1, profile=profile, state=SealState())
-    rows = {row[0]: row[1:] for row in profile_table(step).rows}
-    assert rows["state_mismatch"] == ("3", "75%", "0.50", "0.38")
-    assert rows["pass"] == ("5", "0%", "1.00", "0.00")
-    assert errors_table([step, step]).rows == (("with a hint", "8", "4"), ("without", "2", "2"))
