@@ -70,7 +70,6 @@ def sends(services: RunServices, stage: str, contexts: Sequence[str], keep: bool
     number = iteration_of(stage)
     folder = services.run.seed if number is None else services.run.iteration(number)
     words = weaknesses(services.run, folder)
-    services.tally.begin(stage)
     return [
         Send(
             "branch",
@@ -80,7 +79,6 @@ def sends(services: RunServices, stage: str, contexts: Sequence[str], keep: bool
                 context_id=one,
                 # The copy by name, empty for the run itself: a run may be moved between two processes that work on it.
                 run=services.copy,
-                of=len(contexts),
                 keep=keep,
             ),
             timeout=services.settings.roles.branch_timeout,

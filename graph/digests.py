@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from graph.records import Evolution, ExtractionRecord, Failure
@@ -23,7 +23,6 @@ from graph.report.digest import (
     task_words,
     verification_words,
 )
-from graph.settings import RunSettings
 from memory.failures import DeduplicationResult
 from memory.records import Draft, DraftVerification, FailureContext, Interaction, Signal, Task, Trajectory
 
@@ -38,9 +37,6 @@ LINE = 160
 
 NAME = 40
 """Characters that a line keeps of a weakness at least."""
-
-PROGRESS = LINE - 40
-"""Characters of a line that begins with counts in the stream."""
 
 BRANCHES = 40
 """Lines on branches that ended."""
@@ -93,49 +89,14 @@ class Weaknesses:
         return named_weakness(context, self.signals.get(context.signal_id), self.tasks.get(context.task_id))
 
 
-@dataclass
-class Tally:
-    """Counts the branches that ended each step, for progress; of this process only, and never recorded."""
-
-    _ended: dict[tuple[str, str], set[str]] = field(default_factory=dict)
-
-    def begin(self, stage: str) -> None:
-        """Forget what was counted for ``stage``: its branches are sent anew."""
-        self._ended = {key: found for key, found in self._ended.items() if key[0] != stage}
-
-    def add(self, stage: str, step: str, branch: str) -> int:
-        """Count one more branch that ended ``step``, and return how many have."""
-        found = self._ended.setdefault((stage, step), set())
-        found.add(branch)
-        return len(found)
-
-
-def progress(node: str, done: int, of: int, what: str, text: str = "") -> dict[str, Any]:
-    """Return one event for LangGraph's custom stream: ``text`` in words, and its counts."""
-    parts = f"{done} of {of} {what}" if of else f"{done} {what}"
-    return {"text": one_line(f"{parts}: {text}" if text else parts, LINE), "node": node, "done": done, "of": of}
-
-
 def _counts(found: Mapping[Any, int]) -> str:
     return counts_words(
         sorted(((str(name), count) for name, count in found.items()), key=lambda one: (-one[1], one[0]))
     )
 
 
-def settings_words(settings: RunSettings) -> str:
-    """Return the settings that decide most of an iteration's graph, on one line."""
-    roles = ", ".join(sorted(settings.roles.by_chat())) or "none"
-    most = settings.signals.contexts_per_iteration
-    limit = "any number of" if most is None else f"at most {most}"
-    return (
-        f"settings: {settings.environment.name}, contexts from "
-        f"{settings.signals.contexts}, {limit} of them, verification {settings.verification.mode}, chat roles: {roles}"
-    )
-
-
 def of_extract(
     name: str,
-    settings: RunSettings,
     record: ExtractionRecord,
     trajectories: Sequence[Trajectory],
     chosen: Sequence[Signal],
@@ -150,7 +111,6 @@ def of_extract(
         [
             f"{name}: {len(trajectories)} rollouts of {number_words(of, 'task')}, "
             f"{solved} of {len(evaluated)} succeeded",
-            settings_words(settings),
             f"signals: {_counts(record.signals)}; {len(record.chosen)} chosen, {left} beyond the limit, "
             f"{repeated} more of a task and kind that has one",
             *(signal_words(one, tasks.get(one.task_id), LINE) for one in chosen),
@@ -205,14 +165,14 @@ def of_verify(drafts: Sequence[Draft], verifications: Sequence[DraftVerification
     )
 
 
-def of_branch(name: str, verifications: Sequence[DraftVerification], width: int = LINE) -> str:
+def of_branch(name: str, verifications: Sequence[DraftVerification]) -> str:
     """Return one line on a branch that finished; a long name is cut before what verification said."""
     accepted = sum(one.accepted for one in verifications)
     refused = Counter(one.reason for one in verifications if one.reason is not None)
     words = f"{accepted} of {number_words(len(verifications), 'draft')} accepted"
     if refused:
         words += f", refused: {_counts(refused)}"
-    return one_line(f"{one_line(name or 'branch', max(NAME, width - len(words) - 2))}: {words}", width)
+    return one_line(f"{one_line(name or 'branch', max(NAME, LINE - len(words) - 2))}: {words}", LINE)
 
 
 def of_failure(name: str, failure: Failure) -> str:

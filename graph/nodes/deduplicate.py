@@ -10,7 +10,7 @@ from langgraph.runtime import Runtime
 from environments.command import writing
 from graph.assembly import RunServices
 from graph.branches import weaknesses
-from graph.digests import of_deduplicate, progress
+from graph.digests import of_deduplicate
 from graph.state import IterationState, IterationUpdate
 from memory.explored import explored_before
 from memory.failures import DeduplicationResult, FailureMemory, use_memory
@@ -27,7 +27,6 @@ async def deduplicate(state: IterationState, runtime: Runtime[RunServices]) -> I
     and so are those of unguided exploration and of coverage, which have no facts to compare.
     """
     new, digest = await asyncio.to_thread(_deduplicate, runtime.context, state.iteration, frozenset(state.contexts))
-    runtime.stream_writer(progress("deduplicate", len(new), len(state.contexts), "contexts are new"))
     return {"new": new, "digest": {"deduplicate": digest}}
 
 
