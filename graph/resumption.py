@@ -1,7 +1,4 @@
-"""Says whether a run holds the end of an iteration's graph, and whether a thread's state is the one that it recorded.
-
-The command asks before it resumes a graph: a state may have been edited in LangGraph Studio.
-"""
+"""Says whether a thread's state is the one that the run recorded: it may have been edited in LangGraph Studio."""
 
 from __future__ import annotations
 
@@ -10,20 +7,11 @@ from graph.records import ExtractionRecord, Fork
 from graph.state import IterationState
 from memory.failures import DeduplicationResult
 from memory.records import FailureContext
-from memory.run import IterationDirectory, RunDirectory, read_json, read_jsonl
-
-WRITTEN_AT_THE_END = (IterationDirectory.evolution, IterationDirectory.summary)
-"""The files of an iteration whose graph is done."""
+from memory.run import RunDirectory, read_json, read_jsonl
 
 # The ids of the state that a node takes; nodes before it wrote their records.
 _TAKEN = {"extract": (), "reflect": ("signals",), "deduplicate": ("signals", "contexts")}
 _ALL = ("signals", "contexts", "new")
-
-
-def is_done(run: RunDirectory, number: int) -> bool:
-    """Return whether the graph of an iteration is done: its records are read-only from then on."""
-    folder = run.iteration(number)
-    return any((folder / file.name).exists() for file in WRITTEN_AT_THE_END)
 
 
 def as_recorded(run: RunDirectory, state: IterationState, node: str) -> bool:
@@ -48,7 +36,7 @@ def refuse_unfinished(run: RunDirectory, iteration: int) -> None:
     """Raise InputError for a copy whose own graph call has not ended: only its thread has the edited state."""
     if run.fork_path.exists():
         fork = read_json(run.fork_path, Fork)
-        if fork.iteration == iteration and not is_done(run, iteration):
+        if fork.iteration == iteration and not run.iteration(iteration).evolution.exists():
             raise InputError(
                 f"{run.root} is a fork of {fork.of} whose graph has not ended: go on with thread {fork.thread} in "
                 f"LangGraph Studio, or remove {run.root}"

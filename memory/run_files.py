@@ -385,7 +385,7 @@ class IterationDirectory(StageDirectory):
         "summary.json",
         "graph.report.summary.Summary",
         written_by=(_LOOP,),
-        read_by=(_LOOP, _RESUMPTION, _ARM),
+        read_by=(_LOOP, _ARM),
         meaning="The iteration's summary; the iteration is done once it exists.",
     )
 
