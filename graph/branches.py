@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from pathlib import Path
@@ -20,8 +20,9 @@ from agents.spending import RepeatedFailure
 from environments.base import EnvironmentDefect, EnvironmentFault, InputError, in_flight
 from environments.command import StorageError, storage_refusal
 from graph.assembly import RunServices
-from graph.digests import Weaknesses, of_failure
+from graph.digests import of_failure
 from graph.records import Failure
+from graph.report.digest import named_weakness
 from graph.run.interruption import expect_dropped_branches
 from graph.state import BranchState, BranchUpdate, SeedState
 from memory.records import FailureContext, Signal
@@ -32,8 +33,8 @@ from memory.run import (
     RunDirectory,
     StageDirectory,
     iteration_of,
+    read_existing,
     read_json,
-    read_jsonl,
     write_json,
 )
 from memory.tasks import load_tasks
@@ -87,16 +88,17 @@ def sends(services: RunServices, stage: str, contexts: Sequence[str], keep: bool
     ]
 
 
-def weaknesses(run: RunDirectory, folder: StageDirectory) -> Weaknesses:
-    """Return the words for the contexts of one stage; D_0 has no signals."""
+def weaknesses(run: RunDirectory, folder: StageDirectory) -> Callable[[FailureContext], str]:
+    """Return the function that names the contexts of one stage by their weakness; D_0 has no signals."""
     path = folder.signals if isinstance(folder, IterationDirectory) else None
-    signals = read_jsonl(path, Signal) if path is not None and path.exists() else ()
-    return Weaknesses.of(signals, load_tasks(run) if signals else ())
+    signals = {one.id: one for one in read_existing(path, Signal)} if path is not None else {}
+    tasks = {one.id: one for one in load_tasks(run)} if signals else {}
+    return lambda one: named_weakness(one, signals.get(one.signal_id), tasks.get(one.task_id))
 
 
-def _name(words: Weaknesses, branch: BranchDirectory) -> str:
+def _name(words: Callable[[FailureContext], str], branch: BranchDirectory) -> str:
     try:
-        return words.name(read_json(branch.context, FailureContext))
+        return words(read_json(branch.context, FailureContext))
     except InputError:
         return ""  # the branch itself fails with the reason
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from graph.records import Evolution, ExtractionRecord, Failure
@@ -16,7 +15,6 @@ from graph.report.digest import (
     counts_words,
     draft_words,
     exploration_words,
-    named_weakness,
     number_words,
     one_line,
     signal_words,
@@ -24,7 +22,7 @@ from graph.report.digest import (
     verification_words,
 )
 from memory.failures import DeduplicationResult
-from memory.records import Draft, DraftVerification, FailureContext, Interaction, Signal, Task, Trajectory
+from memory.records import Draft, DraftVerification, Interaction, Signal, Task, Trajectory
 
 Digest = dict[str, list[str]]
 """Lines by the name of the node that left them."""
@@ -70,23 +68,6 @@ def ended(old: object, new: object) -> list[str]:
     """Join the lines of branches that ended: the first BRANCHES are kept."""
     rows = [one_line(str(row), LINE) for given in (old, new) if isinstance(given, list | tuple) for row in given]
     return rows if len(rows) <= BRANCHES else [*rows[: BRANCHES - 1], "and more: see digest.update"]
-
-
-@dataclass(frozen=True)
-class Weaknesses:
-    """The contexts of an iteration in words, from its records."""
-
-    signals: Mapping[str, Signal]
-    tasks: Mapping[str, Task]
-
-    @classmethod
-    def of(cls, signals: Iterable[Signal], tasks: Iterable[Task]) -> Weaknesses:
-        """Return the words for contexts of these ``signals`` on these ``tasks``."""
-        return cls({one.id: one for one in signals}, {one.id: one for one in tasks})
-
-    def name(self, context: FailureContext) -> str:
-        """Return the weakness of ``context`` in words, short enough for a line that goes on."""
-        return named_weakness(context, self.signals.get(context.signal_id), self.tasks.get(context.task_id))
 
 
 def _counts(found: Mapping[Any, int]) -> str:

@@ -40,7 +40,7 @@ def _deduplicate(services: RunServices, iteration: int, chosen: Collection[str])
     for context_id in new:
         write_json(folder.branch(context_id).context, contexts[context_id])
     words = weaknesses(services.run, folder)
-    return tuple(new), of_deduplicate(results, {one.id: words.name(one) for one in contexts.values()})
+    return tuple(new), of_deduplicate(results, {one.id: words(one) for one in contexts.values()})
 
 
 def _compared(

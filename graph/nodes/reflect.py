@@ -43,7 +43,7 @@ async def reflect(state: IterationState, runtime: Runtime[RunServices]) -> Itera
     await asyncio.to_thread(write_jsonl, folder.reflection_failures, failures)
     words = await asyncio.to_thread(weaknesses, services.run, folder)
     signalled = sum(context.signal_id != "" for context in contexts)
-    names = [words.name(context) for context in contexts]
+    names = [words(context) for context in contexts]
     digest = of_reflect(names, failures, len(state.signals), len(contexts) - signalled)
     return {"contexts": tuple(context.id for context in contexts), "digest": {"reflect": digest}}
 
