@@ -33,8 +33,8 @@ from memory.run import (
     RunDirectory,
     StageDirectory,
     iteration_of,
+    read_existing,
     read_json,
-    read_jsonl,
     write_json,
 )
 from memory.tasks import load_tasks
@@ -91,8 +91,7 @@ def sends(services: RunServices, stage: str, contexts: Sequence[str], keep: bool
 def weaknesses(run: RunDirectory, folder: StageDirectory) -> Callable[[FailureContext], str]:
     """Return what names a context of one stage by its weakness; D_0 has no signals."""
     path = folder.signals if isinstance(folder, IterationDirectory) else None
-    found = read_jsonl(path, Signal) if path is not None and path.exists() else ()
-    signals = {one.id: one for one in found}
+    signals = {one.id: one for one in read_existing(path, Signal)} if path is not None else {}
     tasks = {one.id: one for one in load_tasks(run)} if signals else {}
     return lambda context: named_weakness(context, signals.get(context.signal_id), tasks.get(context.task_id))
 
@@ -115,8 +114,8 @@ class Node(Protocol):
 def finished(state: BranchState, output: Path) -> bool:
     """Return whether a branch of D_0 has the output of a node from before a kill.
 
-    It is then not made, and paid, again. Branches of an iteration resume from LangGraph's checkpoints; there a node is
-    run again on purpose, in forks, except in a copy with edits, whose branches begin where the edit takes effect.
+    It is then not made, and paid, again. Branches of an iteration resume from LangGraph's checkpoints. In a copy that
+    Studio made (``keep``) a branch begins where it failed, or where an edit takes effect.
     """
     return (state.keep or state.stage == SEED_STAGE) and output.exists()
 

@@ -109,14 +109,15 @@ _guard = threading.Lock()
 _held: dict[Path, tuple[int, ExitStack]] = {}
 
 
-def served_runs() -> tuple[Path, ...]:
-    """Return the paths of the runs whose checkpoints a server in this process has opened; none in a command."""
+def opened_run() -> RunDirectory:
+    """Return the run that a server in this process has opened, or would open. Raises InputError without one."""
     with _guard:
-        return tuple(_held)
+        root = next(iter(_held), None)
+    return RunDirectory.open(root or studio_run().resolve())
 
 
 def _take() -> RunDirectory:
-    run = RunDirectory.open(studio_run().resolve())
+    run = opened_run()
     with _guard:
         count, stack = _held.get(run.root, (0, ExitStack()))
         if count == 0:

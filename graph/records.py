@@ -102,12 +102,10 @@ class StageSeconds(Record):
 class Fork(Record):
     """The run that a copy was made of, the thread that it is for, and the iteration whose graph works in it.
 
-    ``iteration`` is None for a copy in which start states are explored, which has the run's settings alone.
-
     ``edits`` are the fields of contexts and drafts that were changed in it, by id; not written without any.
     """
 
     of: str
     thread: str
-    iteration: int | None
+    iteration: int
     edits: dict[str, dict[str, Any]] = Field({}, exclude_if=operator.not_)

@@ -1,8 +1,4 @@
-"""Says whether a run holds the end of an iteration's graph, and whether a thread's state is the one that it recorded.
-
-The command asks before it resumes a graph. LangGraph Studio asks before a node writes into a run: where the state is
-another one, the node works in a copy (``graph.studio.forks``).
-"""
+"""Says whether a thread's state is the one that the run recorded: it may have been edited in LangGraph Studio."""
 
 from __future__ import annotations
 
@@ -11,24 +7,11 @@ from graph.records import ExtractionRecord, Fork
 from graph.state import IterationState
 from memory.failures import DeduplicationResult
 from memory.records import FailureContext
-from memory.run import IterationDirectory, RunDirectory, read_json, read_jsonl
+from memory.run import RunDirectory, read_json, read_jsonl
 
-WRITTEN_AT_THE_END = (IterationDirectory.evolution, IterationDirectory.summary)
-"""The files of an iteration whose graph is done."""
-
+# The ids of the state that a node takes; nodes before it wrote their records.
 _TAKEN = {"extract": (), "reflect": ("signals",), "deduplicate": ("signals", "contexts")}
 _ALL = ("signals", "contexts", "new")
-
-
-def taken_from_the_state(node: str) -> tuple[str, ...]:
-    """Return which ids of the state a node takes; nodes before it wrote their records. Later nodes take all."""
-    return _TAKEN.get(node, _ALL)
-
-
-def is_done(run: RunDirectory, number: int) -> bool:
-    """Return whether the graph of an iteration is done: its records are read-only from then on."""
-    folder = run.iteration(number)
-    return any((folder / file.name).exists() for file in WRITTEN_AT_THE_END)
 
 
 def as_recorded(run: RunDirectory, state: IterationState, node: str) -> bool:
@@ -45,7 +28,7 @@ def as_recorded(run: RunDirectory, state: IterationState, node: str) -> bool:
     files = {"signals": folder.extraction, "contexts": folder.contexts, "new": folder.judgements}
     return all(
         files[name].exists() and sorted(getattr(state, name)) == sorted(written(name))
-        for name in taken_from_the_state(node)
+        for name in _TAKEN.get(node, _ALL)
     )
 
 
@@ -53,7 +36,7 @@ def refuse_unfinished(run: RunDirectory, iteration: int) -> None:
     """Raise InputError for a copy whose own graph call has not ended: only its thread has the edited state."""
     if run.fork_path.exists():
         fork = read_json(run.fork_path, Fork)
-        if fork.iteration == iteration and not is_done(run, iteration):
+        if fork.iteration == iteration and not run.iteration(iteration).evolution.exists():
             raise InputError(
                 f"{run.root} is a fork of {fork.of} whose graph has not ended: go on with thread {fork.thread} in "
                 f"LangGraph Studio, or remove {run.root}"

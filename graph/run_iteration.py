@@ -127,7 +127,7 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], lines: TextIO | None) 
         async for summary in iterate(run):
             summaries.append(summary)
             if summary.iteration >= before:
-                trackers.send(summary.iteration)
+                send(summary.iteration)
             if lines is not None:
                 print(summary.model_dump_json(), file=lines, flush=True)
         return summaries
@@ -138,7 +138,7 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], lines: TextIO | None) 
         longest = settings.model_copy(update={"iterations": max(kept.iterations, settings.iterations)})
         if longest != kept:
             directory.save_settings(longest)
-        with follow_run(directory, settings, progress.say) as trackers:
+        with follow_run(directory, settings, progress.say) as send:
             work_of = Run(directory, settings, progress, interruption, resumed)
             return before, interruption.run(collect(work_of))
 

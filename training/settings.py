@@ -213,8 +213,8 @@ class TrainingSettings(Section):
     )
     report_to: tuple[ExperimentTracker, ...] = Field(
         (),
-        description="experiment trackers to which the run's metrics and some rollouts are sent: trackio, "
-        "tensorboard, wandb, one or a list; none: no tracker. A resumed run may have others (ours)",
+        description="experiment trackers to which the run's metrics are sent: trackio, tensorboard, wandb, one or a "
+        "list; none: no tracker. A resumed run may have others (ours)",
     )
 
     @field_validator("report_to", mode="before")

@@ -17,8 +17,8 @@ from memory.run import iteration_stage
 async def dispatch(state: IterationState, runtime: Runtime[RunServices]) -> Command[Literal["branch", "update"]]:
     """Send each new weakness into a branch of its own, named by it; the branches work at the same time.
 
-    Where people named branches to run ``again``, these alone are sent; where they edited records in a copy of the run,
-    those that have not ended there. Without a branch the iteration goes straight to ``update``.
+    In a copy of the run, which Studio makes, these are the ones without a verification result: branches that failed or
+    whose records were edited. Without a branch the iteration goes straight to ``update``.
 
     A node, not a router: LangGraph calls a router while it edits a state, without a runtime.
     """
@@ -28,11 +28,5 @@ async def dispatch(state: IterationState, runtime: Runtime[RunServices]) -> Comm
 
 def _sends(services: RunServices, state: IterationState) -> list[Send]:
     folder = services.run.iteration(state.iteration)
-    branches = {one: folder.branch(one) for one in state.new}
-    if state.again:
-        chosen = [one for one in state.new if one in state.again]
-    elif state.edits:
-        chosen = [one for one, at in branches.items() if not at.verdicts.exists() and not at.failure.exists()]
-    else:
-        chosen = list(state.new)
-    return sends(services, iteration_stage(state.iteration), chosen, keep=bool(state.edits) and not state.again)
+    chosen = [one for one in state.new if not (services.copy and folder.branch(one).verdicts.exists())]
+    return sends(services, iteration_stage(state.iteration), chosen, keep=services.copy != "")

@@ -31,8 +31,8 @@ async def extract(state: IterationState, runtime: Runtime[RunServices]) -> Itera
     come from signals records them all the same and chooses none.
     """
     chosen, digest = await asyncio.to_thread(_extract, runtime.context, state.iteration)
-    # A thread that is run again from its start: what people set in a fork of it counts no more.
-    return {"iteration": state.iteration, "signals": chosen, "again": (), "edits": {}, "digest": {"extract": digest}}
+    # A thread that is run again from its start: edits that people set in a fork of it count no more.
+    return {"iteration": state.iteration, "signals": chosen, "edits": {}, "digest": {"extract": digest}}
 
 
 def _extract(services: RunServices, iteration: int) -> tuple[tuple[str, ...], list[str]]:

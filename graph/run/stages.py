@@ -112,8 +112,8 @@ async def _has_begun(
 ) -> bool:
     """Return whether the thread can be resumed; one that cannot is deleted.
 
-    A thread at its end has lost its files. One whose state was edited in Studio does not fit the run's records. One
-    that a full disk ended could not record that.
+    A thread at its end has lost its files. One that Studio went on with has its records in a copy of the run, and one
+    whose state was edited there does not fit the run's. One that a full disk ended could not record that.
     """
     state = await graph.aget_state(config)
     resumable = state.next and not any(task.error and storage_refusal(task.error) for task in state.tasks)
@@ -125,7 +125,7 @@ async def _has_begun(
 
 def _is_unedited(run: RunDirectory, nodes: Sequence[str], values: Any) -> bool:  # noqa: ANN401 - as stored
     state = values if isinstance(values, IterationState) else IterationState(**values)
-    return all(as_recorded(run, state, node) for node in nodes)
+    return state.run == "" and all(as_recorded(run, state, node) for node in nodes)
 
 
 class _Branches:

@@ -25,8 +25,8 @@ def main(
 ) -> None:
     """Start LangGraph's server on a run and open Studio. Other options go to `langgraph dev`, such as --no-browser.
 
-    Finished iterations stay as they are: forks and edits work in a copy of the run, RUN@THREAD beside it. What can be
-    seen and done, also without Studio's page, is in docs/studio.md.
+    Studio works in copies of the run, RUN@THREAD beside it. What can be seen and done is in
+    docs/studio.md.
 
     Exit status: the server's; 2 where there is no run, or another process works on it.
     """
@@ -36,7 +36,7 @@ def main(
         server = Path(sys.executable).with_name("langgraph")
         if not server.exists():
             raise InputError(f"{server} is not there: install the extra studio (pip install -e '.[studio]')")
-    # The loop's stages work on event loops in threads of their own, where the server would refuse to read a file.
+    # Nodes take the lock of a copy, a file, on the event loop, which the server would refuse.
     # It appends the working directory to its path: packages there must not replace ours.
     argv = [str(server), "dev", "--config", str(CONFIG), "--allow-blocking", *context.args]
     os.execve(argv[0], argv, {**os.environ, **child_variables()})

@@ -12,23 +12,17 @@ keeps its id; ``fork.json`` of the copy holds the edits.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+import threading
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import ValidationError
 
-from environments.base import InputError, Record
+from environments.base import InputError
+from graph.records import Fork
 from memory.jsonl import complaint
 from memory.records import Draft, FailureContext
-from memory.run import (
-    BranchDirectory,
-    IterationDirectory,
-    StageDirectory,
-    read_existing,
-    read_jsonl,
-    write_json,
-    write_jsonl,
-)
+from memory.run import BranchDirectory, RunDirectory, read_existing, read_json, read_jsonl, write_json, write_jsonl
 
 DRAFT_FIELDS = ("turns", "reference")
 CONTEXT_FIELDS = (
@@ -48,9 +42,9 @@ CONTEXT_FIELDS = (
 """The fields of a record that may be edited: its content, not its origin."""
 
 LARGEST = 100_000
-"""Characters of all edits together, as JSON."""
+"""Bytes of all edits together, as JSON."""
 
-Edited = TypeVar("Edited", bound=Record)
+_editing = threading.Lock()  # branches that wait get their answers at once, and a stage has one contexts.jsonl
 
 
 def check_edits(edits: object) -> dict[str, dict[str, Any]]:
@@ -69,48 +63,45 @@ def check_edits(edits: object) -> dict[str, dict[str, Any]]:
     return {name: dict(fields) for name, fields in edits.items()}
 
 
-def make_edits(folder: IterationDirectory, edits: Mapping[str, Mapping[str, Any]]) -> None:
-    """Change the records of an iteration in a copy of a run, and remove what was made from them.
+def make_edits(run: RunDirectory, iteration: int, edits: Mapping[str, Mapping[str, Any]]) -> None:
+    """Change records of an iteration's branches in a copy of a run, and remove what was made from them.
 
-    Raises InputError, naming record and field, for an id that the iteration does not have and for a wrong value.
+    Raises InputError, naming record and field, for an id that no branch has and for a wrong value; nothing is changed
+    then. Fields may be given as they are.
     """
-    contexts = read_existing(folder.contexts, FailureContext)
-    branches = {one.id: folder.branch(one.id) for one in contexts}
-    drafts = {name: read_jsonl(at.drafts, Draft) for name, at in branches.items() if at.drafts.exists()}
-    belongs = {draft.id: name for name, found in drafts.items() for draft in found}
-    unknown = next((name for name in edits if name not in branches and name not in belongs), None)
-    if unknown is not None:
-        raise InputError(
-            f"edits: {unknown!r:.80} is not a context or draft of iteration {folder.root.name}: a draft can be "
-            "edited once its branch has abstracted it"
-        )
-    if lost := next((one for one in edits if belongs.get(one) in edits), None):
-        raise InputError(
-            f"edits: {lost} is a draft of {belongs[lost]}, which is edited, too: its drafts are made anew from it, so "
-            "edit one of the two"
-        )
-    _edit_contexts(folder, contexts, branches, edits)
-    for name in sorted({belongs[one] for one in edits if one in belongs}):
-        branch = branches[name]
-        write_jsonl(branch.drafts, [_edited(one, edits.get(one.id), DRAFT_FIELDS) for one in drafts[name]])
-        _forget(branch, after_drafts=True)
-
-
-def _edit_contexts(
-    folder: IterationDirectory,
-    contexts: Sequence[FailureContext],
-    branches: Mapping[str, BranchDirectory],
-    edits: Mapping[str, Mapping[str, Any]],
-) -> None:
-    if not any(one.id in edits for one in contexts):
-        return
-    changed = [_edited(one, edits.get(one.id), CONTEXT_FIELDS) for one in contexts]
-    write_jsonl(folder.contexts, changed)
-    for one in changed:
-        branch = branches[one.id]
-        if one.id in edits and branch.context.exists():
-            write_json(branch.context, one)
-            _forget(branch, after_drafts=False)
+    with _editing:
+        folder = run.iteration(iteration)
+        contexts = {one.id: one for one in read_existing(folder.contexts, FailureContext)}
+        branches = {name: at for name in contexts if (at := folder.branch(name)).context.exists()}
+        drafts = {draft.id: draft for at in branches.values() for draft in read_existing(at.drafts, Draft)}
+        changed: dict[str, FailureContext | Draft] = {}
+        for name, fields in edits.items():
+            record = drafts.get(name) or (contexts[name] if name in branches else None)
+            if record is None:
+                raise InputError(
+                    f"edits: {name!r:.80} is not a context or draft of a branch of iteration {folder.root.name}: a "
+                    "draft can be edited once its branch has abstracted it"
+                )
+            if isinstance(record, Draft) and record.context_id in edits:
+                raise InputError(
+                    f"edits: {name} is a draft of {record.context_id}, which is edited, too: its drafts are made anew "
+                    "from it, so edit one of the two"
+                )
+            if (edited := _edited(record, fields)) != record:
+                changed[name] = edited
+        if any(name in contexts for name in changed):
+            write_jsonl(folder.contexts, [changed.get(name, one) for name, one in contexts.items()])
+        for name, branch in branches.items():
+            own = read_existing(branch.drafts, Draft)
+            if name in changed:
+                write_json(branch.context, changed[name])
+                _forget(branch, after_drafts=False)
+            elif any(one.id in changed for one in own):
+                write_jsonl(branch.drafts, [changed.get(one.id, one) for one in own])
+                _forget(branch, after_drafts=True)
+        fork = read_json(run.fork_path, Fork)
+        joined = fork.edits | {name: fork.edits.get(name, {}) | dict(edits[name]) for name in changed}
+        write_json(run.fork_path, fork.model_copy(update={"edits": joined}))
 
 
 def _forget(branch: BranchDirectory, *, after_drafts: bool) -> None:
@@ -119,58 +110,23 @@ def _forget(branch: BranchDirectory, *, after_drafts: bool) -> None:
         path.unlink(missing_ok=True)
 
 
-def _edited(record: Edited, fields: Mapping[str, Any] | None, editable: Sequence[str]) -> Edited:
-    if fields is None:
-        return record
-    name = getattr(record, "id", "")
-    if wrong := next((field for field in fields if field not in editable), None):
-        raise InputError(f"edits: {name}.{wrong:.80} cannot be edited: change {', '.join(editable)}")
+def _edited(record: FailureContext | Draft, fields: Mapping[str, Any]) -> FailureContext | Draft:
+    names = _fields(record)
+    if wrong := next((field for field in fields if field not in names), None):
+        raise InputError(f"edits: {record.id}.{wrong:.80} cannot be edited: change {', '.join(names)}")
     try:
         return type(record).model_validate(record.model_dump(mode="json") | dict(fields))
     except ValidationError as error:
-        raise InputError(f"edits: {name}: {complaint(error)}") from None
+        raise InputError(f"edits: {record.id}: {complaint(error)}") from None
 
 
-def editable(folder: StageDirectory, context_id: str, node: str) -> dict[str, dict[str, Any]]:
+def editable(branch: BranchDirectory, node: str) -> dict[str, dict[str, Any]]:
     """Return what can be edited before ``node`` of a branch, in the form of edits: its context, or its drafts."""
-    waiting, fields = _waiting(folder, context_id, node)
-    return {one.id: _fields(one, fields) for one in waiting}
+    records: list[FailureContext | Draft] = (
+        [*read_jsonl(branch.drafts, Draft)] if node == "verify" else [read_json(branch.context, FailureContext)]
+    )
+    return {one.id: one.model_dump(mode="json", include=set(_fields(one))) for one in records}
 
 
-def answered(folder: StageDirectory, context_id: str, node: str, answer: object) -> dict[str, dict[str, Any]]:
-    """Return the edits in the answer to a branch that waits before ``node``, without fields that stay as they are.
-
-    Raises InputError, naming record and field, for an answer of another form, about other records, or with a wrong
-    value.
-    """
-    if answer is None or answer in ("", {}, []):
-        return {}
-    edits = check_edits(answer)
-    waiting, names = _waiting(folder, context_id, node)
-    by_id = {one.id: one for one in waiting}
-    if odd := next((name for name in edits if name not in by_id), None):
-        raise InputError(f"edits: {odd!r:.80} is not a record that waits here: name {', '.join(by_id):.300}")
-    for name, fields in edits.items():
-        _edited(by_id[name], fields, names)
-    absent = object()
-    shown = {name: _fields(one, names) for name, one in by_id.items()}
-    changed = {
-        name: {field: value for field, value in fields.items() if value != shown[name].get(field, absent)}
-        for name, fields in edits.items()
-    }
-    return {name: fields for name, fields in changed.items() if fields}
-
-
-def _waiting(
-    folder: StageDirectory, context_id: str, node: str
-) -> tuple[Sequence[Draft | FailureContext], Sequence[str]]:
-    branch = folder.branch(context_id)
-    if node == "verify" and branch.drafts.exists():
-        return read_jsonl(branch.drafts, Draft), DRAFT_FIELDS
-    contexts = read_existing(folder.contexts, FailureContext)
-    return [one for one in contexts if one.id == context_id], CONTEXT_FIELDS
-
-
-def _fields(record: Record, names: Sequence[str]) -> dict[str, Any]:
-    plain = record.model_dump(mode="json")
-    return {name: plain[name] for name in names if name in plain}
+def _fields(record: FailureContext | Draft) -> tuple[str, ...]:
+    return DRAFT_FIELDS if isinstance(record, Draft) else CONTEXT_FIELDS

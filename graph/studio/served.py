@@ -1,4 +1,4 @@
-"""The graphs that LangGraph's server offers, named in langgraph.json."""
+"""The graph that LangGraph's server offers, named in langgraph.json."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from langgraph.graph.state import CompiledStateGraph
 
 from environments.base import InputError
 from graph.iteration import iteration_graph
-from graph.studio.exploration import exploration_graph
 from graph.studio.forks import with_services
-from graph.studio.whole_loop import loop_graph
 
 Compiled = CompiledStateGraph[Any, Any, Any, Any]
 
@@ -37,5 +35,3 @@ def asking(compiled: Compiled) -> Compiled:
 
 
 iteration = asking(iteration_graph(with_services).compile())
-seed = asking(exploration_graph().compile())
-loop = asking(loop_graph().compile())

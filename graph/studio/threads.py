@@ -13,42 +13,37 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 
+from langgraph_sdk import get_client
 from langgraph_sdk.client import LangGraphClient
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
-from graph.checkpoints import open_checkpoints
+from graph.checkpoints import open_checkpoints, opened_run, thread_id
 from graph.studio.access import LocalRequests, named_origins
-from graph.studio.forks import named_run
-from graph.studio.thread_names import listed_as, this_server
 from memory.run import RunDirectory
 
-GRAPHS = ("iteration", "seed", "loop")
 LISTED = 1000  # threads that the server returns at a time
 
 
 async def list_threads(client: LangGraphClient) -> None:
     """Make the server's list that of the run: its threads by name, and no thread of another run."""
-    run = await asyncio.to_thread(named_run, None)
-    assistants = {one["graph_id"]: one["assistant_id"] for one in await client.assistants.search(limit=LISTED)}
+    run = await asyncio.to_thread(opened_run)
+    (assistant,) = await client.assistants.search(graph_id="iteration", limit=LISTED)
     there = set()
     async with open_checkpoints() as saver:
         for thread in await asyncio.to_thread(_recorded, run):
             saved = await saver.aget_tuple({"configurable": {"thread_id": thread, "checkpoint_ns": ""}})
             if saved is None:
                 continue
-            graph_id = str(saved.metadata.get("graph_id", "iteration"))
-            if graph_id not in assistants:
-                continue
-            values = saved.checkpoint["channel_values"]
-            metadata = listed_as(run, thread, graph_id, assistants[graph_id], values)
+            name = name_of(run, thread, saved.checkpoint["channel_values"].get("iteration"))
+            metadata = {"name": name, "run": run.root.name, "graph_id": "iteration"}
+            metadata["assistant_id"] = assistant["assistant_id"]
             await client.threads.create(thread_id=thread, metadata=metadata, if_exists="do_nothing")
             await client.threads.update(thread, metadata=metadata)
             there.add(thread)
-    for graph_id in GRAPHS:
-        for listed in await client.threads.search(metadata={"graph_id": graph_id}, limit=LISTED):
-            if listed["thread_id"] not in there:
-                await client.threads.delete(listed["thread_id"])
+    for listed in await client.threads.search(metadata={"graph_id": "iteration"}, limit=LISTED):
+        if listed["thread_id"] not in there:
+            await client.threads.delete(listed["thread_id"])
 
 
 def _recorded(run: RunDirectory) -> list[str]:
@@ -63,9 +58,23 @@ def _recorded(run: RunDirectory) -> list[str]:
         return [str(thread) for (thread,) in rows]
 
 
+async def name_thread(run: RunDirectory, thread: str, iteration: int) -> None:
+    """Name the thread of a call in the server that this process is."""
+    metadata = {"name": name_of(run, thread, iteration), "run": run.root.name}
+    await get_client(api_key=None).threads.update(thread, metadata=metadata)
+
+
+def name_of(run: RunDirectory, thread: str, iteration: object) -> str:
+    """Return the name of a thread in the list: ``quickstart, iteration 4``."""
+    if not isinstance(iteration, int) or iteration < 0:
+        return f"{run.root.name}, not begun"
+    own = thread == thread_id(iteration)
+    return f"{run.root.name}, iteration {iteration}{'' if own else ', made in Studio'}"
+
+
 @asynccontextmanager
 async def _listing(_: Starlette) -> AsyncIterator[None]:
-    await list_threads(this_server())
+    await list_threads(get_client(api_key=None))
     yield
 
 

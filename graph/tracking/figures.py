@@ -1,4 +1,4 @@
-"""The figures of a run for a tracker, read from its records: numbers by step, numbers by iteration, some rollouts.
+"""The figures of a run for a tracker, read from its records: numbers by step, numbers by iteration.
 
 The x axis is the global training step everywhere; an iteration's numbers are at the last step of its round.
 """
@@ -10,21 +10,12 @@ from typing import Any
 
 from environments.base import Record
 from evaluation.outcomes import Score
-from graph.export.messages import chat_messages
 from graph.report.summary import Summary
-from graph.tracking.trackers import ShownRollout
-from memory.records import Trajectory
 from memory.run import IterationDirectory, RunDirectory, read_existing, read_json, read_jsonl
 from training.grpo.record import RoundRecord, StepMetrics, plain_numbers
 from training.seal.seal import SealStep
 
-__all__ = ["by_iteration", "by_step", "shown_rollouts"]
-
-SHOWN = 4
-"""Rollouts of each iteration that trackers are sent (ours): failures first, of different tasks."""
-
-LONGEST = 2000
-"""Characters of one text of these (ours)."""
+__all__ = ["by_iteration", "by_step"]
 
 
 def by_step(folder: IterationDirectory) -> Iterator[tuple[int, dict[str, float]]]:
@@ -90,24 +81,3 @@ def _scored(score: Score) -> dict[str, float]:
     low, high = score.widest
     metrics = {f"evaluation/{name}": value for name, value in score.metrics.items()}
     return metrics | {"evaluation/low": low, "evaluation/high": high, "evaluation/tasks": float(score.n)}
-
-
-def shown_rollouts(folder: IterationDirectory, most: int = SHOWN) -> list[ShownRollout]:
-    """Return rollouts of the last step of a finished round to read, of different tasks where there are as many."""
-    last = read_json(folder.round, RoundRecord).last_step
-    played = [
-        one
-        for one in read_jsonl(folder.trajectories, Trajectory)
-        if one.step == last and one.infrastructure_error is None
-    ]
-    firsts: dict[tuple[str, bool], Trajectory] = {}
-    for one in played:
-        firsts.setdefault((one.task_id, one.success), one)
-    half = most // 2
-    failed = [one for one in firsts.values() if not one.success]
-    solved = [one for one in firsts.values() if one.success]
-    chosen = [*failed[: max(half, most - len(solved))], *solved[: max(most - half, most - len(failed))]]
-    return [
-        ShownRollout(one.id, one.task_id, one.step, one.success, one.reward, chat_messages(one, longest=LONGEST))
-        for one in chosen
-    ]

@@ -6,8 +6,7 @@ It belongs to the parcel depot (``environments.example``), whose prompts are sho
 from __future__ import annotations
 
 import textwrap
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,17 +14,15 @@ from agents.chat.recorded import RecordedReply, open_recorded
 from agents.chat.reflector import ChatReflector
 from agents.roles import RoleRefused
 from agents.settings import BudgetSettings, ExplorationSettings
-from agents.spending import Ledger, added, read_requests
+from agents.spending import Ledger, read_requests
 from environments.base import Environment, ToolCall
 from environments.checkout import ROOT
 from environments.example import depot
-from environments.verification.verify import verify
 from graph.report.charts import Bar, Chart, bar_chart
-from graph.report.digest import call_words, calls_words
 from graph.report.tables import Table, table
 from graph.walkthrough.small_run import acted_out, temporary_folder
 from memory.jsonl import read_jsonl
-from memory.records import Draft, Evidence, FailureContext, Interaction, Measured, Signal, SignalKind, Task
+from memory.records import Evidence, Measured, Signal, SignalKind, Task
 from memory.run import RunDirectory
 
 __all__ = [
@@ -33,15 +30,12 @@ __all__ = [
     "LIMITS",
     "RECORDED",
     "Scene",
-    "context_fields",
-    "explored_table",
     "failed_attempt",
     "hostile_table",
     "new_ledger",
     "readable",
     "spending_chart",
     "spending_table",
-    "verified_table",
 ]
 
 RECORDED = ROOT / "notebooks" / "recorded" / "chat_roles.jsonl"
@@ -51,8 +45,6 @@ HOSTILE = ROOT / "notebooks" / "recorded" / "hostile_replies.jsonl"
 
 LIMITS = ExplorationSettings(rounds=1, steps=8, drafts_per_context=4, max_reference_calls=4)
 """How long the explorer acts and how many drafts are made (ours: one short round)."""
-
-_NOT_REFLECTIONS = frozenset({"explorer", "abstractor"})
 
 
 class Scene(NamedTuple):
@@ -110,59 +102,23 @@ def readable(text: str) -> str:
     )
 
 
-def context_fields(context: FailureContext) -> Table:
-    """Show the fields of a context that are the paper's structure of a reflection, and its kind, cause and tool."""
-    values = {
-        "kind": context.kind,
-        "cause": context.cause,
-        "tool": context.tool,
-        "how": context.how,
-        "failure_cause": context.why,
-        "instability_pattern": context.instability_pattern,
-        "focus_pattern": "; ".join(context.focus_pattern),
-        "exploration_objectives": "; ".join(context.exploration_objectives),
-        "do_not_repeat": "; ".join(context.do_not_repeat),
-        "explore": ", ".join(context.explore),
-    }
-    return table(("field", "value"), list(values.items()), width=300)
-
-
-def explored_table(interactions: Sequence[Interaction]) -> Table:
-    """Show an explorer's actions and what the environment answered."""
-    rows = [
-        (number, call_words(one.action), one.observation.status, "yes" if one.changed else "", one.observation.text)
-        for number, one in enumerate(interactions)
-    ]
-    return table(("number", "action", "status", "changed the state", "answer"), rows)
-
-
-def verified_table(drafts: Sequence[Draft], environment: Environment) -> Table:
-    """Verify drafts by replays, and show the results."""
-    rows = []
-    for draft in drafts:
-        result = verify(draft, environment, (), ())
-        calls = calls_words(call for turn in draft.reference for call in turn)
-        verification = "accepted" if result.accepted else f"refused, {result.reason}: {result.detail}"
-        rows.append((" / ".join(draft.turns), calls, verification))
-    return table(("user says", "reference", "result"), rows, width=240)
-
-
-async def hostile_table(scene: Scene, ledger: Ledger, path: Path = HOSTILE) -> Table:
+async def hostile_table(scene: Scene, ledger: Ledger) -> Table:
     """Let the reflector read each hostile reply, and show what becomes of it."""
-    replies = [one for one in read_jsonl(path, RecordedReply) if one.role not in _NOT_REFLECTIONS]
-    rows = []
-    for name in dict.fromkeys(one.role for one in replies):
-        said = next(one for one in replies if one.role == name)
+    rows: list[tuple[str, str, str, int, str]] = []
+    for said in read_jsonl(HOSTILE, RecordedReply):
+        if said.role in ("explorer", "abstractor") or any(row[0] == said.role for row in rows):
+            continue
         before = ledger.spent().calls
         try:
-            context = await ChatReflector(open_recorded(path, name, ledger)).reflect(scene.evidence, scene.environment)
+            reflector = ChatReflector(open_recorded(HOSTILE, said.role, ledger))
+            context = await reflector.reflect(scene.evidence, scene.environment)
             became = f"used, with a summary of {len(context.summary)} characters"
         except RoleRefused as refusal:
             became = f"refused: {refusal}"
         requests = ledger.spent().calls - before
-        if requests > 1 and became.startswith("used"):
-            became = became.replace("used", "used after the repair turn")
-        rows.append((name, f"{said.text[:60]!r}", f"{len(said.text):,}", requests, became))
+        if requests > 1:
+            became = became.replace("used,", "used after the repair turn,")
+        rows.append((said.role, f"{said.text[:60]!r}", f"{len(said.text):,}", requests, became))
     return table(("reply", "begins with", "characters", "requests", "what becomes of it"), rows, width=200)
 
 
@@ -175,15 +131,13 @@ def spending_table(path: Path) -> Table:
     return table(("role", "about", "outcome", "requests", "tokens", "faults"), rows, width=90)
 
 
-def spending_chart(path: Path, budget: int | None = None) -> Chart:
-    """Draw the tokens of each role; ``budget`` draws a line at the tokens that all roles together may spend."""
-    costs: dict[str, Measured] = defaultdict(Measured)
+def spending_chart(path: Path, budget: int) -> Chart:
+    """Draw the tokens of each role, and a line at the tokens that all roles together may spend."""
+    tokens = Counter[str]()
     for one in read_requests(path):
-        costs[one.role] = added(costs[one.role], one.measured)
-    bars = [Bar(role, _tokens(cost), f"in {cost.calls} requests") for role, cost in costs.items()]
-    total = sum(_tokens(cost) for cost in costs.values())
-    limit = None if budget is None else (float(budget), f"budget {budget:,}")
-    return bar_chart("Tokens by role", "tokens (estimated)", [*bars, Bar("together", total, marked=True)], limit)
+        tokens[one.role] += _tokens(one.measured)
+    bars = [*(Bar(*one) for one in tokens.items()), Bar("together", tokens.total(), marked=True)]
+    return bar_chart("Tokens by role", "tokens (estimated)", bars, (float(budget), f"budget {budget:,}"))
 
 
 def _tokens(cost: Measured) -> int:

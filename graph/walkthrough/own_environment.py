@@ -1,4 +1,4 @@
-"""Makes the folder in which a notebook adds an environment of one's own, and runs the project's commands there."""
+"""Makes the folder in which a notebook adds an environment of one's own."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import shutil
 from pathlib import Path
 
 from environments import example
-from environments.base import Environment
-from graph.report.digest import calls_words, task_words, verification_words, weakness_words
-from graph.report.lineage import History
-from graph.report.tables import Table, table
-from graph.walkthrough.small_run import run_module, temporary_folder
+from graph.walkthrough.small_run import temporary_folder
 
-__all__ = ["RECIPE", "coevolve", "contract", "outcomes_table", "tools_table", "workshop"]
+__all__ = ["RECIPE", "workshop"]
 
 RECIPE = """\
 seed: 4
@@ -37,42 +33,3 @@ def workshop() -> Path:
     shutil.copy(example.__file__, folder / "my_depot.py")
     (folder / "recipe.yaml").write_text(RECIPE)
     return folder
-
-
-def coevolve(folder: Path, *words: str) -> str:
-    """Run ``coevolve WORDS`` in ``folder`` and return what it prints on stdout.
-
-    Raises RuntimeError with the end of what it wrote when it fails.
-    """
-    return run_module("graph.command", *words, folder=folder)
-
-
-def contract(folder: Path) -> str:
-    """Hold ``my_depot.py`` to the contract of environments, and return what the command prints.
-
-    Raises RuntimeError with the end of its output where a property does not hold.
-    """
-    return coevolve(folder, "environment", "check", "my_depot:depot").strip()
-
-
-def outcomes_table(history: History, iteration: int = 0) -> Table:
-    """Show one row per draft of an iteration: its weakness, its text, its reference, its verification result."""
-    rows = [
-        (
-            weakness_words(chain.context),
-            task_words(one.draft),
-            calls_words(call for calls in one.draft.reference for call in calls),
-            verification_words(one.verification),
-        )
-        for chain in history.chains.values()
-        if chain.iteration == iteration
-        for one in chain.outcomes
-    ]
-    return table(("weakness", "draft: the user says", "its reference", "result"), rows)
-
-
-def tools_table(environment: Environment) -> Table:
-    """Show the tools of an environment's first start state as they are documented."""
-    tools = environment.tools(environment.starts()[0].tools)
-    rows = [(one.name, one.description, ", ".join(f"{p.name}: {p.type}" for p in one.parameters)) for one in tools]
-    return table(("tool", "what it does", "parameters"), rows)

@@ -17,11 +17,10 @@ from environments.verification.decontamination import HeldOut
 from environments.verification.fingerprints import fingerprint
 from environments.verification.held_out_records import record_of
 from environments.verification.verify import Refusal, VerificationResult, verify
-from graph.report.digest import calls_words
 from graph.report.tables import Table, table
 from memory.records import AgentValidation, Draft
 
-__all__ = ["CHECKS", "FlawedDrafts", "agreement_table", "drafts_overview", "replay_table"]
+__all__ = ["CHECKS", "FlawedDrafts", "agreement_table"]
 
 CHECKS = {
     "calls": "tools, types",
@@ -63,7 +62,7 @@ class FlawedDrafts:
         self._depot = PythonEnvironment("depot", Depot, [_START])
         self._unsteady = PythonEnvironment("depot", UnsteadyDepot, [_START])
         insured = [_call("insure_parcel", label="mirror", euros=300), _call("load_parcel", label="mirror", van="north")]
-        wine = _call("load_parcel", label="wine", van="south")
+        wine, weigh = _call("load_parcel", label="wine", van="south"), _call("weigh_parcel", label="wine")
         good = "Insure the mirror for 300 euros and put it into the north van."
         self.drafts: Mapping[str, Draft] = {
             "good": self._draft("good", good, *insured),
@@ -80,12 +79,10 @@ class FlawedDrafts:
                 _call("open_gate"),
             ),
             "trivial": self._draft("trivial", "What waits in the depot?", _call("list_parcels")),
-            "not deterministic": self._draft(
-                "unsteady", "How heavy is the wine?", _call("weigh_parcel", label="wine"), world="UnsteadyDepot"
-            ),
+            "not deterministic": self._draft("unsteady", "How heavy is the wine?", weigh, world="UnsteadyDepot"),
             "duplicate": self._draft("duplicate", "Open the gate.", _call("open_gate")),
             "leak": self._draft("leak", "The wine goes south.", wine),
-            "disguised leak": self._draft("disguised", "Is the wine light? South with it.", self._weigh("wine"), wine),
+            "disguised leak": self._draft("disguised", "Is the wine light? South with it.", weigh, wine),
         }
         self.known = frozenset({fingerprint(self.drafts["duplicate"])})
         secret: TaskSpec = self._draft("held-out", "Load the wine into the south van.", wine)
@@ -107,10 +104,6 @@ class FlawedDrafts:
             self.drafts[name], self.environment(name), None
         )
 
-    @staticmethod
-    def _weigh(label: str) -> ToolCall:
-        return _call("weigh_parcel", label=label)
-
     def _draft(self, name: str, text: str, *calls: ToolCall, world: str = "Depot") -> Draft:
         start = self._depot.starts()[0]
         return Draft(
@@ -124,19 +117,6 @@ class FlawedDrafts:
             tools=start.tools,
             reference=(calls,),
         )
-
-
-def drafts_overview(flawed: FlawedDrafts) -> Table:
-    """Show what the user says and which calls are said to fulfil it."""
-    rows = [(name, draft.turns[0], calls_words(draft.reference[0], 160)) for name, draft in flawed.drafts.items()]
-    return table(("draft", "user says", "reference"), rows)
-
-
-def replay_table(flawed: FlawedDrafts) -> Table:
-    """Show the result of the replays for every draft."""
-    results = {name: flawed.verified(name) for name in flawed.drafts}
-    rows = [(name, "accepted" if one.accepted else one.reason, one.detail) for name, one in results.items()]
-    return table(("draft", "result", "why"), rows, width=220)
 
 
 def agreement_table(flawed: FlawedDrafts, runs: Mapping[str, AgentValidation | None]) -> Table:

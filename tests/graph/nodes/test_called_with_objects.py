@@ -233,10 +233,17 @@ def test_only_forks_resolve_a_path_to_services() -> None:
     users = {
         path.relative_to(ROOT / "graph").as_posix()
         for path in (ROOT / "graph").rglob("*.py")
-        if re.search(r"\bservices_at\b|\bstudio_run\b", path.read_text())
+        if re.search(r"\bservices_at\b|\bstudio_run\b|\bopened_run\b", path.read_text())
     }
     readers = {"show.py", "write_report.py"}  # commands: of the newest run they read records, and make no services
-    assert users == {"assembly.py", "checkpoints.py", "studio/forks.py", "studio/__main__.py", *readers}
+    assert users == {
+        "assembly.py",
+        "checkpoints.py",
+        "studio/forks.py",
+        "studio/__main__.py",
+        "studio/threads.py",
+        *readers,
+    }
     assert not any("services_at" in (ROOT / "graph" / name).read_text() for name in readers)
     for path in (*(ROOT / "graph" / "nodes").glob("*.py"), ROOT / "graph" / "branches.py"):
         assert "RunContext" not in path.read_text(), path

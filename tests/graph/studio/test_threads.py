@@ -9,8 +9,7 @@ import pytest
 from support.made_run import make_run, run_graph
 
 from graph.checkpoints import thread_id
-from graph.studio.thread_names import name_of
-from graph.studio.threads import list_threads
+from graph.studio.threads import list_threads, name_of
 from memory.run import RunDirectory
 
 pytestmark = pytest.mark.slow
@@ -23,7 +22,9 @@ class Listed:
         self.listed = threads
         self.threads = self.assistants = self
 
-    async def search(self, *, metadata: dict[str, Any] | None = None, limit: int) -> list[dict[str, Any]]:
+    async def search(
+        self, *, metadata: dict[str, Any] | None = None, graph_id: str = "", limit: int
+    ) -> list[dict[str, Any]]:
         if metadata is None:
             return [{"graph_id": "iteration", "assistant_id": "assistant-1"}]
         return [{"thread_id": name} for name, one in self.listed.items() if metadata.items() <= one.items()]
@@ -73,7 +74,6 @@ async def test_a_run_without_a_thread_is_listed_as_none(tmp_path: Path, monkeypa
 
 def test_a_thread_is_named_after_its_run_and_iteration(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "quickstart")
-    assert name_of(run, thread_id(4), "iteration", {"iteration": 4}) == "quickstart, iteration 4"
-    assert name_of(run, "other", "iteration", {"iteration": 4}) == "quickstart, iteration 4, made in Studio"
-    assert name_of(run, "other", "iteration", {"iteration": "x"}) == "quickstart, not begun"
-    assert name_of(run, "other", "loop", {}) == "quickstart, loop"
+    assert name_of(run, thread_id(4), 4) == "quickstart, iteration 4"
+    assert name_of(run, "other", 4) == "quickstart, iteration 4, made in Studio"
+    assert name_of(run, "other", "x") == "quickstart, not begun"

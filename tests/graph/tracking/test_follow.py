@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -13,11 +13,10 @@ from environments.base import InputError
 from graph.recipe import load_recipe
 from graph.run_iteration import open_run
 from graph.settings import RunSettings
-from graph.tracking import trackers
-from graph.tracking.follow import Tracking, follow_run
-from graph.tracking.trackers import ShownRollout, TrackedRun, Tracker
-from memory.records import Trajectory
-from memory.run import RunDirectory, read_jsonl, write_jsonl
+from graph.tracking import follow, trackers
+from graph.tracking.follow import follow_run
+from graph.tracking.trackers import TrackedRun, Tracker
+from memory.run import RunDirectory, write_jsonl
 from training.seal.failure_profile import FailureProfile
 from training.seal.seal import SealState, SealStep
 
@@ -25,29 +24,25 @@ from training.seal.seal import SealState, SealStep
 class Kept:
     """A tracker that keeps what it is sent, over several processes as a package's database would."""
 
-    where = "in memory"
-
-    def __init__(self) -> None:
+    def __init__(self, fault: Callable[[int], object] = lambda step: None) -> None:
+        self.fault = fault
         self.opened: list[TrackedRun] = []
-        self.numbers_of: list[tuple[int, dict[str, float]]] = []
-        self.shown: list[tuple[int, Sequence[ShownRollout]]] = []
+        self.numbers: list[tuple[int, dict[str, float]]] = []
         self.closed = 0
 
-    def open(self, _name: str, run: TrackedRun) -> Kept:
+    def open(self, run: TrackedRun) -> Tracker:
         self.opened.append(run)
-        return self
+        return Tracker("in memory", self.log, self.close)
 
-    def numbers(self, step: int, values: Mapping[str, float]) -> None:
-        self.numbers_of.append((step, dict(values)))
-
-    def rollouts(self, step: int, shown: Sequence[ShownRollout]) -> None:
-        self.shown.append((step, shown))
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        self.fault(step)
+        self.numbers.append((step, dict(values)))
 
     def close(self) -> None:
         self.closed += 1
 
     def steps(self, name: str = "rollouts/success") -> list[int]:
-        return [step for step, values in self.numbers_of if name in values]
+        return [step for step, values in self.numbers if name in values]
 
 
 @pytest.fixture
@@ -55,13 +50,15 @@ def run(tmp_path: Path) -> RunDirectory:
     return begun_run(tmp_path / "run")
 
 
-def send(run: RunDirectory, kept: Kept, iteration: int = 0, **options: object) -> list[str]:
+def send(run: RunDirectory, iteration: int = 0, times: int = 1, **kept: Kept) -> list[str]:
     """What a command does: open, send an iteration, close. Returns what it says."""
     said: list[str] = []
-    opener = options.pop("opener", kept.open)
-    tracking = Tracking(run, ["trackio"], {"seed": 3}, said.append, opener=opener, **options)  # type: ignore[arg-type]
-    tracking.send(iteration)
-    tracking.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(follow, "open_tracker", lambda name, tracked: kept[name].open(tracked))
+        settings = settings_of(run, f"training.report_to=[{', '.join(kept)}]")
+        with follow_run(run, settings, said.append) as send:
+            for _ in range(times):
+                send(iteration)
     return said
 
 
@@ -70,11 +67,10 @@ def test_iterations_of_several_commands_are_one_run_of_the_tracker(run: RunDirec
     for iteration in (0, 1):
         play_round(run, iteration)
         finish_iteration(run, iteration)
-        send(run, kept, iteration)
+        assert send(run, iteration, trackio=kept) == ["trackio: in memory"]
     assert kept.steps() == [1, 2, 3, 4, 5, 6]
     assert kept.steps("tasks/admitted") == [STEPS, 2 * STEPS]
     assert kept.steps("evaluation/success") == [0, STEPS, 2 * STEPS]
-    assert [step for step, _ in kept.shown] == [STEPS, 2 * STEPS]
     assert len({one.id for one in kept.opened}) == 1
     assert kept.closed == 2
 
@@ -85,8 +81,8 @@ def test_the_numbers_are_those_of_the_records(run: RunDirectory) -> None:
     state = SealState.model_validate({"rules": 2, "rho": {"updates": 1, "rho": {"state_mismatch": 0.25}}})
     finish_iteration(run, 0)
     write_jsonl(run.iteration(0).seal, [SealStep(step=n, profile=FailureProfile(), state=state) for n in (1, 2, 3)])
-    send(run, kept)
-    by_step = {step: values for step, values in kept.numbers_of if "train/loss" in values}
+    send(run, trackio=kept)
+    by_step = {step: values for step, values in kept.numbers if "train/loss" in values}
     assert by_step[2]["train/loss"] == 2.0
     assert by_step[2]["train/step_time"] == 0.5
     assert "train/epoch" not in by_step[2]
@@ -94,7 +90,7 @@ def test_the_numbers_are_those_of_the_records(run: RunDirectory) -> None:
     assert by_step[1]["rollouts/groups_without_signal"] == 1.0
     assert by_step[1]["rollouts/success"] == 1.0
     assert by_step[1]["seal/rho/state_mismatch"] == 0.25
-    (of_iteration,) = (values for _, values in kept.numbers_of if "tasks/admitted" in values)
+    (of_iteration,) = (values for _, values in kept.numbers if "tasks/admitted" in values)
     expected = {
         "tasks/admitted": 2.0,
         "refused/duplicate": 1.0,
@@ -112,37 +108,16 @@ def test_the_numbers_are_those_of_the_records(run: RunDirectory) -> None:
     assert not any(name.startswith("round/steps") for name in of_iteration)
 
 
-def test_rollouts_to_read_are_failures_and_successes_with_their_ids(run: RunDirectory) -> None:
-    kept = Kept()
-    play_round(run, 0)
-    finish_iteration(run, 0)
-    send(run, kept)
-    ((step, shown),) = kept.shown
-    played = {one.id: one for one in read_jsonl(run.iteration(0).trajectories, Trajectory)}
-    assert len({one.task_id for one in shown}) == len(shown) == 4
-    for one in shown:
-        assert (played[one.id].task_id, played[one.id].step, played[one.id].success) == (one.task_id, step, one.success)
-        assert one.messages[0]["role"] == "user"
-    send(run, other := Kept(), shown=False)
-    assert other.shown == []
-
-
-class Broken(Kept):
-    def numbers(self, step: int, values: Mapping[str, float]) -> None:
-        if step == 2:
-            raise ConnectionError("the server\nis gone")
-        super().numbers(step, values)
+def refuse(step: int) -> None:
+    if step == 2:
+        raise ConnectionError("the server\nis gone")
 
 
 def test_a_tracker_that_fails_is_reported_once_and_the_others_go_on(run: RunDirectory) -> None:
-    kept, broken, said = Kept(), Broken(), []
-    opened = {"trackio": broken, "tensorboard": kept}
-    tracking = Tracking(run, ["trackio", "tensorboard"], {}, said.append, opener=lambda name, _: opened[name])
+    kept, broken = Kept(), Kept(refuse)
     play_round(run, 0)
     finish_iteration(run, 0)
-    tracking.send(0)
-    tracking.send(0)
-    tracking.close()
+    said = send(run, times=2, trackio=broken, tensorboard=kept)
     assert [line for line in said if "failed" in line] == [
         "training.report_to: trackio failed (ConnectionError: the server is gone): the run goes on without it, "
         "--resume sends later iterations"
@@ -150,24 +125,33 @@ def test_a_tracker_that_fails_is_reported_once_and_the_others_go_on(run: RunDire
     assert (broken.steps(), kept.steps(), broken.closed, kept.closed) == ([1], [1, 2, 3, 1, 2, 3], 0, 1)
 
 
+def test_a_tracker_that_hangs_is_left_behind(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "PATIENCE", 0.2)
+    released = threading.Event()
+    hanging = Kept(lambda step: released.wait())
+    play_round(run, 0)
+    finish_iteration(run, 0)
+    said = send(run, times=2, trackio=hanging)
+    released.set()
+    assert [line for line in said if "failed" in line] == [
+        "training.report_to: trackio failed (it took longer than 0.2 s): the run goes on without it, --resume sends "
+        "later iterations"
+    ]
+    assert hanging.closed == 0
+
+
 @pytest.mark.parametrize("error", [ImportError("no module gradio"), SystemExit(1), KeyError("x")])
-def test_a_tracker_that_cannot_be_opened_does_not_end_the_run(run: RunDirectory, error: BaseException) -> None:
-    def opener(_name: str, _run: TrackedRun) -> Kept:
+def test_a_tracker_that_cannot_be_opened_does_not_end_the_run(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def refused(_run: TrackedRun) -> Tracker:
         raise error
 
     play_round(run, 0)
     finish_iteration(run, 0)
-    (said,) = send(run, Kept(), opener=opener)
+    monkeypatch.setattr(kept := Kept(), "open", refused)
+    (said,) = send(run, trackio=kept)
     assert type(error).__name__ in said
-
-
-@pytest.mark.parametrize("adapter", [Kept, *trackers._OPEN.values()])
-@pytest.mark.parametrize("method", ["numbers", "rollouts", "close"])
-def test_every_tracker_takes_what_it_is_sent(adapter: type, method: str) -> None:
-    def named(owner: type) -> list[str]:
-        return list(inspect.signature(getattr(owner, method)).parameters)
-
-    assert named(adapter) == named(Tracker)
 
 
 def settings_of(run: RunDirectory, *overrides: str) -> RunSettings:
@@ -224,22 +208,6 @@ def test_a_resumed_run_may_have_another_tracker(run: RunDirectory, monkeypatch: 
 
 def test_without_a_tracker_nothing_is_written(run: RunDirectory) -> None:
     play_round(run, 0)
-    with follow_run(run, settings_of(run), pytest.fail) as tracking:
-        tracking.send(0)
+    with follow_run(run, settings_of(run), pytest.fail) as send:
+        send(0)
     assert not run.trackers_path.exists()
-
-
-def test_rollouts_of_an_environment_that_must_not_be_published_are_not_sent(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept, said = Kept(), []
-    settings = settings_of(run, "training.report_to=trackio")
-    monkeypatch.setattr("graph.tracking.follow.Tracking.__init__.__kwdefaults__", {"shown": True, "opener": kept.open})
-    monkeypatch.setattr(type(settings.environment.benchmark), "unpublishable", "its licence forbids it")
-    play_round(run, 0)
-    finish_iteration(run, 0)
-    with follow_run(run, settings, said.append) as tracking:
-        tracking.send(0)
-    assert kept.steps() == [1, 2, 3]
-    assert kept.shown == []
-    assert "must not be published" in said[0]

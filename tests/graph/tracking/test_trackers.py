@@ -14,11 +14,8 @@ from support.tracked_run import begun_run, finish_iteration, play_round
 
 from graph.recipe import load_recipe
 from graph.tracking.follow import follow_run
-from graph.tracking.trackers import ROLLOUTS
 from memory.run import RunDirectory
 from training.settings import ExperimentTracker
-
-HOSTILE = "<script>alert(1)</script> | `x` \x00 \U0001f600"
 
 
 @pytest.fixture
@@ -34,18 +31,11 @@ def send(run: RunDirectory, name: ExperimentTracker) -> list[str]:
     said: list[str] = []
     for iteration in (0, 1):
         play_round(run, iteration)
-        hostile(run, iteration)
         finish_iteration(run, iteration)
-        with follow_run(run, load_recipe(run.settings_path, [f"training.report_to={name}"]), said.append) as tracking:
-            tracking.send(iteration)
+        with follow_run(run, load_recipe(run.settings_path, [f"training.report_to={name}"]), said.append) as send:
+            send(iteration)
     assert not [line for line in said if "failed" in line], said
     return said
-
-
-def hostile(run: RunDirectory, iteration: int) -> None:
-    """What a policy said, in each rollout, becomes text that a table or a page could take for its own."""
-    path = run.iteration(iteration).trajectories
-    path.write_text(path.read_text().replace("mkdir(", HOSTILE.replace("\x00", "\\u0000")))
 
 
 @pytest.mark.slow
@@ -60,15 +50,10 @@ def test_tensorboard_has_every_step_once(run: RunDirectory) -> None:
         (3, 0.35),
         (6, 0.35),
     ]
-    tables = [event.tensor_proto.string_val[0].decode() for event in events.Tensors(ROLLOUTS)]
-    assert len(tables) == 2
-    assert "&lt;script>alert(1)&lt;/script> &#124; &#96;x&#96;" in tables[0]
-    assert "<script>" not in tables[0]
-    assert all(line.count("|") == 7 for line in tables[0].splitlines()), "foreign text leaves no cell"
 
 
 @pytest.mark.slow
-def test_trackio_has_one_run_with_every_step_once_and_traces(run: RunDirectory) -> None:
+def test_trackio_has_one_run_with_every_step_once(run: RunDirectory) -> None:
     trackio = pytest.importorskip("trackio")
     from trackio.sqlite_storage import SQLiteStorage
 
@@ -77,10 +62,6 @@ def test_trackio_has_one_run_with_every_step_once_and_traces(run: RunDirectory) 
     logs = SQLiteStorage.get_logs("coevolve", name)
     assert [log["step"] for log in logs if "rollouts/success" in log] == [1, 2, 3, 4, 5, 6]
     assert [log["step"] for log in logs if "evaluation/success" in log] == [0, 3, 6]
-    traces = SQLiteStorage.get_traces("coevolve", name)
-    assert len({trace["metadata"]["rollout"] for trace in traces}) == len(traces) == 8
-    assert {(trace["step"], trace["metadata"]["step"]) for trace in traces} == {(3, 3), (6, 6)}
-    assert any(HOSTILE in str(message["content"]) for trace in traces for message in trace["messages"])
 
 
 @pytest.mark.slow

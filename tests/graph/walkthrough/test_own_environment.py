@@ -1,11 +1,11 @@
-"""The folder in which the notebook adds an environment of one's own, and its commands."""
+"""The folder in which the notebook adds an environment of one's own."""
 
 from __future__ import annotations
 
 import pytest
 
 from graph.recipe import load_recipe
-from graph.walkthrough.own_environment import RECIPE, coevolve, workshop
+from graph.walkthrough.own_environment import RECIPE, workshop
 
 
 def test_the_folder_has_a_class_and_a_recipe_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,9 +16,3 @@ def test_the_folder_has_a_class_and_a_recipe_that_is_read(monkeypatch: pytest.Mo
     settings = load_recipe(folder / "recipe.yaml")
     assert settings.environment.name == "my_depot:depot"
     assert settings.evaluation.set is None
-
-
-@pytest.mark.process
-def test_a_command_that_fails_says_why() -> None:
-    with pytest.raises(RuntimeError, match=r"ended with status 2: .*no-such-recipe"):
-        coevolve(workshop(), "evolve", "--recipe", "no-such-recipe.yaml", "--run", "run")

@@ -8,7 +8,7 @@ from support import ROOT
 from agents.chat.recorded import open_recorded
 from agents.settings import BudgetSettings
 from agents.spending import Ledger
-from graph.walkthrough.verification import FlawedDrafts, agreement_table, drafts_overview, replay_table
+from graph.walkthrough.verification import FlawedDrafts, agreement_table
 
 REPLIES = ROOT / "notebooks" / "recorded" / "validation.jsonl"
 EXPECTED = {
@@ -32,10 +32,6 @@ def flawed() -> FlawedDrafts:
 
 def test_every_draft_is_refused_for_its_flaw(flawed: FlawedDrafts) -> None:
     assert {name: flawed.verified(name).reason for name in flawed.drafts} == EXPECTED
-    assert [row[:2] for row in replay_table(flawed).rows] == [
-        (name, reason or "accepted") for name, reason in EXPECTED.items()
-    ]
-    assert len(drafts_overview(flawed).rows) == len(EXPECTED)
 
 
 async def test_the_scripted_replies_carry_out_every_draft_that_an_agent_is_asked_about(flawed: FlawedDrafts) -> None:
