@@ -34,6 +34,7 @@ from memory.records import (
 )
 from memory.run import (
     SEED_STAGE,
+    BranchDirectory,
     RunDirectory,
     StageDirectory,
     iteration_of,
@@ -304,68 +305,44 @@ class History:
             )
 
     def _add_stage(self, name: str) -> None:
-        stage = self.run.stage(name)
-        number, written = iteration_of(name), list[DeduplicationResult]()
+        """Read a stage's files, or those of its branches where they are not joined yet."""
+        stage, number = self.run.stage(name), iteration_of(name)
+        contexts = sorted(read_existing(stage.contexts, FailureContext), key=attrgetter("id"))
+        branches = [stage.branch(context.id) for context in contexts]
+        joined = stage.verdicts.exists()
+        folders: Sequence[StageDirectory | BranchDirectory] = [stage] if joined else branches
+        results: Sequence[DeduplicationResult] = ()
         if number is not None:
-            written = read_existing(self.run.iteration(number).judgements, DeduplicationResult)
-        results = {one.context_id: one for one in written}
-        found = _StageRecords.read(stage)
+            results = read_existing(self.run.iteration(number).judgements, DeduplicationResult)
+        compared = {one.context_id: one for one in results}
+        interactions = _by_context([row for one in folders for row in read_existing(one.interactions, Interaction)])
+        drafts = _by_context([row for one in folders for row in read_existing(one.drafts, Draft)])
+        results_of = {row.draft_id: row for one in folders for row in read_existing(one.verdicts, DraftVerification)}
+        if joined:
+            failed = read_existing(stage.branch_failures, Failure)
+        else:
+            failed = [read_json(one.failure, Failure) for one in branches if one.failure.exists()]
+        failures = {one.id: one for one in failed}
         by_draft = {parent: task for task in self.tasks.values() for parent in task.parents}
-        for context in found.contexts:
-            outcomes = tuple(
-                Drafted(draft, found.verifications.get(draft.id), by_draft.get(draft.id))
-                for draft in found.drafts.get(context.id, ())
-            )
+        for context in contexts:
             chain = Chain(
                 context=context,
                 stage=name,
                 signal=self.signals.get(context.signal_id),
                 weak=self.tasks.get(context.task_id),
                 rollout=self.rollouts.get(context.trajectory_id),
-                deduplication=results.get(context.id),
-                interactions=tuple(found.interactions.get(context.id, ())),
-                outcomes=outcomes,
-                failure=found.failures.get(context.id),
+                deduplication=compared.get(context.id),
+                interactions=tuple(sorted(interactions[context.id], key=attrgetter("run", "position"))),
+                outcomes=tuple(
+                    Drafted(draft, results_of.get(draft.id), by_draft.get(draft.id))
+                    for draft in sorted(drafts[context.id], key=attrgetter("id"))
+                ),
+                failure=failures.get(context.id),
             )
             self.chains[context.id] = chain
             self._of_task.update((task.id, context.id) for task in chain.admitted)
             for parent in dict.fromkeys((context.signal_id, context.trajectory_id, context.task_id)):
                 self._from[parent].append(context.id)
-
-
-@dataclass(frozen=True)
-class _StageRecords:
-    """The records of a stage: contexts by id, the others by context, verification results by draft."""
-
-    contexts: Sequence[FailureContext]
-    interactions: Mapping[str, Sequence[Interaction]]
-    drafts: Mapping[str, Sequence[Draft]]
-    verifications: Mapping[str, DraftVerification]
-    failures: Mapping[str, Failure]
-
-    @classmethod
-    def read(cls, stage: StageDirectory) -> _StageRecords:
-        """Read the stage's files, or those of its branches where they are not joined yet."""
-        contexts = read_existing(stage.contexts, FailureContext)
-        if stage.verdicts.exists():
-            interactions = read_existing(stage.interactions, Interaction)
-            drafts, verifications = read_existing(stage.drafts, Draft), read_existing(stage.verdicts, DraftVerification)
-            failures = read_existing(stage.branch_failures, Failure)
-        else:
-            branches = [stage.branch(context.id) for context in contexts]
-            interactions = [row for one in branches for row in read_existing(one.interactions, Interaction)]
-            drafts = [row for one in branches for row in read_existing(one.drafts, Draft)]
-            verifications = [row for one in branches for row in read_existing(one.verdicts, DraftVerification)]
-            failures = [read_json(one.failure, Failure) for one in branches if one.failure.exists()]
-        interactions.sort(key=lambda one: (one.run, one.position))
-        drafts.sort(key=lambda one: one.id)
-        return cls(
-            contexts=sorted(contexts, key=lambda one: one.id),
-            interactions=_by_context(interactions),
-            drafts=_by_context(drafts),
-            verifications={one.draft_id: one for one in verifications},
-            failures={one.id: one for one in failures},
-        )
 
 
 Of = TypeVar("Of", Interaction, Draft)
