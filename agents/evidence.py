@@ -67,18 +67,11 @@ def step_at(trajectory: Trajectory, where: tuple[int, int]) -> Step | None:
     return steps[index] if 0 <= index < len(steps) else None
 
 
-def facts(evidence: Evidence, where: tuple[int, int]) -> tuple[str, ...]:
-    """Return the varying values around the failure as ``name=JSON``: the user's values, arguments, observations.
+def facts_around(task: Task, trajectory: Trajectory, where: tuple[int, int], *, errors: bool = True) -> tuple[str, ...]:
+    """Return the varying values around a step as ``name=JSON``: the user's values, arguments, observations.
 
-    They distinguish this context from others of its kind, and an explorer can use them (``fact_values``).
-    """
-    return facts_around(evidence.task, evidence.trajectory, where, errors=True)
-
-
-def facts_around(task: Task, trajectory: Trajectory, where: tuple[int, int], *, errors: bool) -> tuple[str, ...]:
-    """Return the facts around a step of any trajectory.
-
-    Without ``errors`` the observations of failed calls and malformed calls are left out.
+    They distinguish a context from others of its kind, and an explorer can use them (``fact_values``). Without
+    ``errors`` the observations of failed calls and malformed calls are left out.
     """
     turn, index = where
     turns = trajectory.turns
@@ -229,7 +222,7 @@ def failure_context(
         focus_pattern=_items(focus_pattern),
         exploration_objectives=_items(exploration_objectives),
         do_not_repeat=_items(do_not_repeat),
-        facts=facts(evidence, where),
+        facts=facts_around(task, evidence.trajectory, where),
         explore=explore,
         classes=task.classes,
         initial_state=task.initial_state,

@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from textwrap import indent
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -86,7 +83,7 @@ class RunDirectory(Folder):
     recorded_path = RunFile(
         "settings.recorded.yaml",
         "graph.settings.RunSettings",
-        meaning="The recipe as it was recorded, with its hash, which reveals an edited `settings.yaml`.",
+        meaning="The recipe as it was recorded, which reveals an edited `settings.yaml`.",
     )
     fork_path = RunFile(
         "fork.json",
@@ -240,12 +237,10 @@ class RunDirectory(Folder):
         A process killed between the two leaves no run, since a new one is recorded first, or raised values, which
         ``check_settings`` permits.
         """
-        plain = settings.model_dump(mode="json")
-        text = dump_yaml(plain)
-        recorded = f"sha256: '{_sha256(plain)}'\nsettings:\n{indent(text, '  ')}"
-        files = [(self.settings_path, text), (self.recorded_path, recorded)]
-        for path, content in files if self.settings_path.exists() else reversed(files):
-            write_atomically(path, [content.encode()])
+        text = dump_yaml(settings.model_dump(mode="json"))
+        files = [self.settings_path, self.recorded_path]
+        for path in files if self.settings_path.exists() else reversed(files):
+            write_atomically(path, [text.encode()])
 
     def check_settings(self) -> None:
         """Raise InputError that names the key of settings.yaml that changed since the run's settings were recorded.
@@ -258,11 +253,7 @@ class RunDirectory(Folder):
                 f"{self.recorded_path} is gone, so nothing shows whether {self.settings_path.name} was edited: restore "
                 f"it, or start a new run with --recipe {self.settings_path} and another --run"
             )
-        recorded = self._mapping(self.recorded_path)
-        before = recorded.get("settings")
-        if not isinstance(before, dict) or recorded.get("sha256") != _sha256(before):
-            raise InputError(f"{self.recorded_path} is not as the run wrote it: restore it")
-        changed = _changed(before, self._mapping(self.settings_path))
+        changed = _changed(self._mapping(self.recorded_path), self._mapping(self.settings_path))
         if changed is not None:
             key, was, now = changed
             raise InputError(
@@ -310,11 +301,6 @@ class RunDirectory(Folder):
         with exclusive(self.lock_path, str(self.root)):
             remove_leftovers(self.root)
             yield
-
-
-def _sha256(plain: object) -> str:
-    """Return the hash of JSON values, independent of the order of keys."""
-    return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _changed(before: object, now: object, prefix: str = "") -> tuple[str, object, object] | None:

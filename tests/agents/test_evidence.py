@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.evidence import error_class, error_message, fact_values, facts
+from agents.evidence import error_class, error_message, fact_values, facts_around
 from environments.base import MalformedCall, Observation, ObservationStatus, ToolCall
 
 
@@ -56,18 +56,18 @@ def test_facts_can_be_read_back(attempt) -> None:
         ],
         texts=['Show "notes.txt" and 12 lines.'],
     )
-    values = fact_values(facts(evidence, (0, 0)))
+    values = fact_values(facts_around(evidence.task, evidence.trajectory, (0, 0)))
     assert values[:2] == (("file_name", "nope.txt"), ("lines", 3))
     assert values[2][0] == "observed"
     assert "No such file" in str(values[2][1])
     assert ("said", "notes.txt") in values
     assert ("said", 12.0) in values
-    assert ("wrote", "end") in fact_values(facts(evidence, (0, 1)))
+    assert ("wrote", "end") in fact_values(facts_around(evidence.task, evidence.trajectory, (0, 1)))
 
 
 def test_facts_past_the_last_step_are_those_of_the_text(attempt) -> None:
     evidence = attempt([[ToolCall(name="pwd")]], [[]], texts=['Where is "x"?'])
-    assert facts(evidence, (0, 0)) == ('said="x"',)
+    assert facts_around(evidence.task, evidence.trajectory, (0, 0)) == ('said="x"',)
 
 
 def test_facts_that_are_no_values_are_left_out() -> None:

@@ -1,27 +1,22 @@
-"""Hundreds of questions to an endpoint that fails every fifth time: nothing is lost, nothing hangs, all is recorded."""
+"""Many questions to an endpoint that often fails: nothing is lost, nothing hangs, all is recorded."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from typing import NamedTuple
 
 import pytest
 from pydantic import BaseModel
-from support.faulty_server import ChatRequest, Fault, FaultyServer, Schedule
+from support.faulty_server import ChatRequest, Fault, FaultyServer
 
 from agents.roles import RoleRefused
 from agents.settings import BudgetSettings
-from agents.spending import Ledger, Request, read_requests
+from agents.spending import Ledger, read_requests
 
 pytestmark = pytest.mark.slow
 
-QUESTIONS = 150
-AT_ONCE = 32
-LATENCY = 0.02  # seconds
-TIMEOUT = 5.0  # seconds, which a stall takes
-KINDS = (*tuple(kind for kind in Fault if kind is not Fault.STALL) * 3, Fault.STALL)
-"""A stall holds a place at the endpoint until its timeout: one fault in 28 is one."""
+QUESTIONS = 40
+AT_ONCE = 16
+TIMEOUT = 2.0  # seconds, which a stall takes
 CAUSES = {
     Fault.MALFORMED: "malformed JSON",
     Fault.SCHEMA: "wrong schema",
@@ -42,42 +37,40 @@ class Echo(BaseModel):
     word: str
 
 
-class Played(NamedTuple):
-    """What one run of all questions gave."""
-
-    results: list[Echo | RoleRefused]
-    requests: list[Request]
-    injected: Counter[Fault]
-    served: int
-    most_in_flight: int
-
-
 def echo(request: ChatRequest) -> dict[str, str]:
     return {"word": request.prompt}
 
 
-async def play(connect, path, faults: Schedule) -> Played:
-    with FaultyServer(echo, latency=LATENCY, faults=faults, together=AT_ONCE) as server:
-        ledger = Ledger(path, BudgetSettings())
-        model = connect(server, ledger=ledger, concurrency=AT_ONCE, timeout=TIMEOUT)
-
-        async def ask(number: int) -> Echo | RoleRefused:
-            try:
-                return (await model.ask(Echo, "system", f"word {number}", subject=f"s-{number}", iteration=0))[0]
-            except RoleRefused as refusal:
-                return refusal
-
-        results = await asyncio.gather(*(ask(number) for number in range(QUESTIONS)))
-        served, most = len(server.requests), server.most_in_flight
-    return Played(results, read_requests(path), server.injected, served, most)
+def faulty(request: ChatRequest) -> Fault | None:
+    """Every third question meets a fault at first, each kind once or twice."""
+    number = int(request.prompt.split()[-1])
+    return None if request.attempt or request.repairs or number % 3 else list(Fault)[number // 3 % len(Fault)]
 
 
-async def test_many_calls_with_a_fifth_of_them_failing(connect, tmp_path) -> None:
-    """The first are answered once as many are in flight as may be: then all places were in use."""
-    played = await play(connect, tmp_path / "spending.jsonl", Schedule(0.2, KINDS, seed=1))
-    check_recorded(played)
-    assert 0.15 < sum(played.injected.values()) / played.served < 0.25
-    assert played.most_in_flight == AT_ONCE
+async def test_many_calls_with_a_third_of_them_failing(connect, tmp_path) -> None:
+    """One line a question, none lost, none doubled, each with its faults; the first ones are in flight together."""
+    path = tmp_path / "spending.jsonl"
+    with FaultyServer(echo, faults=faulty, together=AT_ONCE) as server:
+        model = connect(server, ledger=Ledger(path, BudgetSettings()), concurrency=AT_ONCE, timeout=TIMEOUT)
+        asked = (model.ask(Echo, "system", f"word {n}", subject=f"s-{n}", iteration=0) for n in range(QUESTIONS))
+        results = await asyncio.gather(*asked, return_exceptions=True)
+    lines = {request.subject: request for request in read_requests(path)}
+    assert len(lines) == len(read_requests(path)) == QUESTIONS
+    for number, result in enumerate(results):
+        line = lines[f"s-{number}"]
+        assert line.measured.calls == len(line.faults) + (line.outcome == "answered")
+        if isinstance(result, RoleRefused):
+            assert line.outcome in ("refused", "failed")
+        else:
+            assert not isinstance(result, BaseException)
+            assert (result[0].word, line.outcome) == (f"word {number}", "answered")
+    recorded = {fault.partition(":")[0] for request in lines.values() for fault in request.faults}
+    assert set(server.injected) == set(Fault)
+    # On a busy machine an answer, faulty or not, may come too late: then that is what is recorded.
+    assert "timeout" in recorded
+    assert recorded <= set(CAUSES.values())
+    assert sum(request.measured.calls for request in lines.values()) == len(server.requests)
+    assert server.most_in_flight == AT_ONCE
 
 
 async def test_a_question_that_waits_for_another_attempt_holds_no_place(connect, tmp_path) -> None:
@@ -92,27 +85,3 @@ async def test_a_question_that_waits_for_another_attempt_holds_no_place(connect,
         answers = await asyncio.gather(*asked)
         assert [(answer.word) for answer, *_ in answers] == ["first", "second"]
         assert [request.prompt for request in server.requests] == ["first", "second", "first"]
-
-
-def check_recorded(bad: Played) -> None:
-    lines = {request.subject: request for request in bad.requests}
-    assert len(lines) == len(bad.requests) == QUESTIONS, "one line a question, none lost, none doubled"
-    for number, result in enumerate(bad.results):
-        line = lines[f"s-{number}"]
-        if isinstance(result, Echo):
-            assert (result.word, line.outcome) == (f"word {number}", "answered")
-            assert line.measured.calls == len(line.faults) + 1
-        else:
-            assert line.outcome in ("refused", "failed")
-            assert line.measured.calls == len(line.faults) > 0
-    recorded = Counter(fault.partition(":")[0] for request in bad.requests for fault in request.faults)
-    injected = Counter({CAUSES[kind]: count for kind, count in bad.injected.items()})
-    # On a busy machine an answer, faulty or not, may come too late: then that is what is recorded.
-    late = recorded["timeout"] - injected["timeout"]
-    assert injected["timeout"] > 0
-    assert recorded.keys() == injected.keys()
-    assert all(recorded[cause] <= count for cause, count in injected.items() if cause != "timeout")
-    assert late >= injected.total() - injected["timeout"] - (recorded.total() - recorded["timeout"])
-    assert set(bad.injected) == set(Fault)
-    assert sum(request.measured.calls for request in bad.requests) == bad.served
-    assert sum(isinstance(result, Echo) for result in bad.results) > 0.9 * QUESTIONS
