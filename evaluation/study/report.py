@@ -268,7 +268,6 @@ def write_report(study: Study, mode: Mode, place: Place) -> str:
     report = place.output / f"{stem}.md"
     write_atomically(report, [study_table(summary, reading).encode()])
     for name, svg in study_plots(summary).items():
-        # The name of a set may hold a colon, which some file systems refuse.
-        write_atomically(place.output / "plots" / f"{stem}-{name.replace(':', '-')}.svg", [svg.encode()])
+        write_atomically(place.output / "plots" / f"{stem}-{name}.svg", [svg.encode()])
     written = f"\nThe same with success by function: {report}\n"
     return study_table(summary, reading, by_function=False) + written
