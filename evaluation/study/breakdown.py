@@ -1,4 +1,4 @@
-"""Break an arm's success down: the mean over call shapes, rates by function and by length, and their tables (ours)."""
+"""Break an arm's success down: the mean over call shapes, rates by length, and their table (ours)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from environments.base import Record
-from evaluation.call_shapes import Shape, by_function, macro_mean
+from evaluation.call_shapes import Shape, macro_mean
 from evaluation.outcomes import TaskOutcome
 
 Interval = tuple[float, float]
@@ -27,17 +27,16 @@ class Macro(Record):
 
 
 class Rate(Record):
-    """Success over the seeds' attempts at the ``tasks`` tasks of one function or length."""
+    """Success over the seeds' attempts at the ``tasks`` tasks of one length."""
 
     tasks: int
     mean: float
 
 
 class Breakdown(Record):
-    """The success of an arm on one evaluation set by call shape, function (that references call) and length."""
+    """The success of an arm on one evaluation set by call shape, and by length: calls of the reference."""
 
     macro: Macro
-    by_function: dict[str, Rate] = {}
     by_length: dict[str, Rate] = {}
 
 
@@ -57,12 +56,7 @@ def broken_down(attempts: Attempts, minus: Attempts | None, interval: Interval |
     )
     if minus is not None:
         return Breakdown(macro=macro)
-    seeds = len(attempts)
-    functions = {
-        name: Rate(tasks=round(found.n / seeds), mean=found.successes / found.n)
-        for name, found in by_function(everything).items()
-    }
-    return Breakdown(macro=macro, by_function=functions, by_length=_by_length(everything, seeds))
+    return Breakdown(macro=macro, by_length=_by_length(everything, len(attempts)))
 
 
 def _macros(attempts: Attempts) -> dict[int, float]:
@@ -83,17 +77,6 @@ def length_table(set_name: str, arms: Mapping[str, Breakdown]) -> tuple[tuple[st
     tasks = {n: max(one.by_length[n].tasks for one in arms.values() if n in one.by_length) for n in lengths}
     head = (f"{set_name} by length", *(f"{n} (n = {tasks[n]})" for n in lengths))
     return head, [(name, *(_percent(one.by_length.get(n)) for n in lengths)) for name, one in arms.items()]
-
-
-def function_table(set_name: str, arms: Mapping[str, Breakdown]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return the head and the rows of success by function that references call: functions in rows. Percent."""
-    names = list(dict.fromkeys(name for one in arms.values() for name in one.by_function))
-    rows = []
-    for name in names:
-        tasks = max(one.by_function[name].tasks for one in arms.values() if name in one.by_function)
-        rows.append((name, str(tasks), *(_percent(one.by_function.get(name)) for one in arms.values())))
-    rows.sort(key=lambda row: (-int(row[1]), row[0]))
-    return (f"{set_name} by function", "tasks", *arms), rows
 
 
 def _percent(rate: Rate | None) -> str:

@@ -27,7 +27,7 @@ class Comparison(Record):
 
     ``interval`` covers other seeds, start states and functions (``statistics.shared_interval``), without functions
     where ``functions_known`` is False because the tasks' call shapes are not known. ``t_interval`` is Student's t over
-    seeds, for these tasks. ``breakdown``: by call shape, function and length, where call shapes are known.
+    seeds, for these tasks. ``breakdown``: by call shape and length, where call shapes are known.
     """
 
     mean: float

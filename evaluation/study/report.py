@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from evaluation.study.breakdown import function_table, length_table
+from evaluation.study.breakdown import length_table
 from evaluation.study.comparisons import Cell, Comparison, Interval
 from evaluation.study.figures import ArmFacts
 from evaluation.study.hypotheses import Findings, hypothesis_table, points, rule
@@ -23,10 +23,10 @@ READING_FILE = "reading.md"
 """A person's reading of the study's results; it is put above the tables."""
 
 
-def study_table(summary: StudySummary, reading: str = "", *, by_function: bool = True) -> str:
+def study_table(summary: StudySummary, reading: str = "") -> str:
     """Return all tables with their notes. Rates and differences are in percent points.
 
-    ``reading`` is put above the tables. Without ``by_function`` the tables that have a row per function are left out.
+    ``reading`` is put above the tables.
     """
     facts = summary.facts
     lines = [f"<!-- made by python -m evaluation.study, mode {facts.mode}, recipe {facts.recipe[:12]} -->", ""]
@@ -39,7 +39,7 @@ def study_table(summary: StudySummary, reading: str = "", *, by_function: bool =
     if facts.hypotheses is not None:
         lines += _hypotheses(facts.hypotheses)
     for set_name in dict.fromkeys(name for cells in summary.cells.values() for name in cells):
-        lines += _success(summary, set_name, by_function)
+        lines += _success(summary, set_name)
     lines += _course(facts.arms)
     lines += _signals(facts.arms)
     lines += _spending(facts.arms)
@@ -54,7 +54,7 @@ def _hypotheses(found: Findings) -> list[str]:
     return lines + [line for sentence in rule(found) for line in (sentence, "")]
 
 
-def _success(summary: StudySummary, set_name: str, by_function: bool) -> list[str]:
+def _success(summary: StudySummary, set_name: str) -> list[str]:
     rows = []
     there = {name: cells[set_name] for name, cells in summary.cells.items() if set_name in cells}
     broken = {name: one.breakdown for name, one in there.items() if one.breakdown is not None}
@@ -91,8 +91,6 @@ def _success(summary: StudySummary, set_name: str, by_function: bool) -> list[st
     lines = [f"**{set_name}** ({sizes})", "", *table, ""]
     if broken:
         lines += [*_table(*length_table(set_name, broken)), ""]
-    if by_function and broken:
-        lines += [*_table(*function_table(set_name, broken)), ""]
     for name, cells in summary.cells.items():
         for other, one in cells[set_name].differences.items() if set_name in cells else ():
             if other == BASELINE:
@@ -252,7 +250,7 @@ def _range(values: Iterable[float], form: str = "{:,.0f}") -> str:
 
 
 def write_report(study: Study, mode: Mode, place: Place) -> str:
-    """Write summary, tables and plots of all results of a mode; return the tables but for those by function.
+    """Write summary, tables and plots of all results of a mode; return the tables.
 
     Development has separate files (``development.json``, ...). Raises UnequalStart, and InputError for a corrupt
     result.
@@ -265,10 +263,8 @@ def write_report(study: Study, mode: Mode, place: Place) -> str:
     stem = "summary" if mode == "test" else "development"
     text = json.dumps(summary.as_json(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     write_atomically(place.output / f"{stem}.json", [text.encode()])
-    report = place.output / f"{stem}.md"
-    write_atomically(report, [study_table(summary, reading).encode()])
+    table = study_table(summary, reading)
+    write_atomically(place.output / f"{stem}.md", [table.encode()])
     for name, svg in study_plots(summary).items():
-        # The name of a set may hold a colon, which some file systems refuse.
-        write_atomically(place.output / "plots" / f"{stem}-{name.replace(':', '-')}.svg", [svg.encode()])
-    written = f"\nThe same with success by function: {report}\n"
-    return study_table(summary, reading, by_function=False) + written
+        write_atomically(place.output / "plots" / f"{stem}-{name}.svg", [svg.encode()])
+    return table

@@ -19,7 +19,7 @@ from evaluation.outcomes import TaskOutcome
 from evaluation.settings import ENDPOINT, LOOKUP, ScoringSettings
 from evaluation.study.arm import FinishedRun
 from evaluation.study.plan import Plan, Planned, Starts, check_start, current_result
-from evaluation.study.recipe import Study, Tree, environment_options
+from evaluation.study.recipe import Arm, Study, Tree, environment_options
 from evaluation.study.records import ArmHeader, ArmMeasured, ArmResult, tasks_path
 from evaluation.test_access import current_commit
 from memory.jsonl import read_jsonl, write_atomically, write_json
@@ -152,20 +152,9 @@ class _Schedule:
         _prepare(folder, settings)
         say(f"{arm.name}, seed {planned.seed}: started")
         started = time.perf_counter()
-        run, policy = None, study.policy_of(arm)
-        if not arm.untrained:
-            options = ["--recipe", str(folder / RECIPE_FILE), "--run", str(folder / "run"), "--json"]
-            resume = ["--resume"] if RunDirectory(folder / "run").settings_path.exists() else []
-            await self._child(folder, ["graph.run_iteration", *options, *resume])
-            run = await asyncio.to_thread(FinishedRun, folder / "run", study.iterations(arm))
-            policy = str(run.policy)
-        outcomes: list[TaskOutcome] = []
-        for number, scoring in enumerate(self._scoring(settings)):
-            file = folder / f"scoring-{number}.json"
-            write_json(file, scoring)
-            outcomes += await self._scored(file, policy)
-            if study.recipe.lookup and run is not None:
-                outcomes += await self._scored(file, LOOKUP, run.learnable(folder))
+        run = None if arm.untrained else await self._trained(arm, folder)
+        policy = study.policy_of(arm) if run is None else str(run.policy)
+        outcomes = await self._attempts(folder, settings, policy, run)
         path = place.result(planned.arm, planned.seed)
         header = ArmHeader(
             arm=arm.name,
@@ -187,6 +176,23 @@ class _Schedule:
             say(f"{arm.name}, seed {planned.seed}: its tasks are not kept: {header.tasks_left_out}")
         if not self._keep:
             shutil.rmtree(folder)
+
+    async def _trained(self, arm: Arm, folder: Path) -> FinishedRun:
+        options = ["--recipe", str(folder / RECIPE_FILE), "--run", str(folder / "run"), "--json"]
+        resume = ["--resume"] if RunDirectory(folder / "run").settings_path.exists() else []
+        await self._child(folder, ["graph.run_iteration", *options, *resume])
+        return await asyncio.to_thread(FinishedRun, folder / "run", self._study.iterations(arm))
+
+    async def _attempts(self, folder: Path, settings: Tree, policy: str, run: FinishedRun | None) -> list[TaskOutcome]:
+        """Return the attempts of the policy, and those of the lookup over the run's tasks where the study wants it."""
+        outcomes: list[TaskOutcome] = []
+        for number, scoring in enumerate(self._scoring(settings)):
+            file = folder / f"scoring-{number}.json"
+            write_json(file, scoring)
+            outcomes += await self._scored(file, policy)
+            if self._study.recipe.lookup and run is not None:
+                outcomes += await self._scored(file, LOOKUP, run.learnable(folder))
+        return outcomes
 
     async def _scored(self, file: Path, policy: str, train: Path | None = None) -> list[TaskOutcome]:
         """Score the policy by the settings in ``file``, or the lookup over the tasks of ``train``."""

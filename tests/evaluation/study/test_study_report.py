@@ -104,8 +104,7 @@ def test_a_whole_report(study, place):
     assert [point["acceptance"] for point in arm["curve"]] == [pytest.approx(0.7)] * 2
     for told in ("**Partial**", "100: +25.0, 101: +25.0", "scripted roles", "prove nothing"):
         assert told in table
-    file = place.output / "development.md"
-    assert table == f"{file.read_text()}\nThe same with success by function: {file}\n"
+    assert table == (place.output / "development.md").read_text()
     plots = {path.name for path in (place.output / "plots").iterdir()}
     names = ("success", "signals", "acceptance", "coverage", "difference-templated-dev")
     assert plots == {f"development-{name}.svg" for name in names}
@@ -445,11 +444,6 @@ def test_a_breakdown_counts_each_call_shape_once_and_resamples_seeds(study):
     assert found.macro.by_seed == pytest.approx({"100": 2 / 3, "101": 1 / 3, "102": 1 / 3})
     assert found.macro.shapes == 3
     assert found.macro.interval[0] <= found.macro.mean <= found.macro.interval[1]
-    assert {name: (one.tasks, one.mean) for name, one in found.by_function.items()} == {
-        "ls": (3, pytest.approx(2 / 3)),
-        "cd": (1, 0.0),
-        "mkdir": (1, pytest.approx(1 / 3)),
-    }
     assert {n: (one.tasks, one.mean) for n, one in found.by_length.items()} == {
         "1": (3, pytest.approx(7 / 9)),
         "2": (1, 0.0),
@@ -459,7 +453,7 @@ def test_a_breakdown_counts_each_call_shape_once_and_resamples_seeds(study):
     macro = versus.breakdown.macro
     assert macro.by_seed == pytest.approx({"100": 2 / 3 - 1 / 6, "101": 1 / 6, "102": 1 / 6})
     assert macro.interval[0] <= macro.mean <= macro.interval[1]
-    assert versus.breakdown.by_function == versus.breakdown.by_length == {}
+    assert versus.breakdown.by_length == {}
     unknown = cell({seed: result(study, "full", seed, [YES, NO]) for seed in (100, 101)}, "templated-dev")
     assert (unknown.functions_known, unknown.breakdown) == (False, None)
     assert unknown.interval is not None
@@ -482,10 +476,6 @@ def test_a_report_with_call_shapes_and_lookup_has_their_tables_and_rows(study, p
     assert summary["full"]["templated-dev"]["differences"]["full (lookup)"]["mean"] == -0.5
     for told in ("minus grpo, by shape", "templated-dev by length"):
         assert told in table
-    file = (place.output / "development.md").read_text()
-    for told in ("templated-dev by length", "templated-dev by function", "| mkdir | 1 |"):
-        assert told in file
-    assert "by function |" not in table
 
 
 def test_a_study_with_lookup_is_another_one_and_one_without_is_the_recorded(tmp_path):
