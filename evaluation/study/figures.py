@@ -16,12 +16,12 @@ from training.seal.report import SealFacts, seal_facts
 
 def _seal_facts(headers: Sequence[ArmHeader]) -> SealFacts | None:
     """Return the facts from the headers of an arm; None where SEAL was off."""
-    by_seed = {header.seed: [one.seal for one in header.iterations if one.seal is not None] for header in headers}
+    rounds = [one.seal for header in headers for one in header.iterations if one.seal is not None]
     seconds: Counter[str] = Counter()
     for one in (one for header in headers for one in header.iterations if one.seal is not None):
         seconds.update({name: spent for name, spent in one.measured.items() if name.startswith("round ")})
     whole = sum(seconds.values())
-    return seal_facts(by_seed, seconds["round seal"] / whole if whole else None)
+    return seal_facts(rounds, seconds["round seal"] / whole if whole else None)
 
 
 class UsedBudget(Record):

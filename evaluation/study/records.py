@@ -22,7 +22,7 @@ from environments.benchmark import AnyBenchmark
 from environments.registry import unpublishable
 from memory.jsonl import complaint, dump_line, write_atomically
 from memory.records import Task
-from training.seal.failure_profile import SealFigures
+from training.seal.diagnosis import SealFigures
 
 Row = TypeVar("Row", bound=Record)
 SUFFIX, COMPRESSED = ".jsonl", ".gz"

@@ -205,11 +205,7 @@ def _signals(arms: dict[str, ArmFacts]) -> list[str]:
 
 def _seal(arms: dict[str, ArmFacts]) -> list[str]:
     rows = list(study_rows({name: facts.seal for name, facts in arms.items()}))
-    sentence = (
-        "**SEAL** (all rounds and seeds of an arm together; an error is recovered from by a later call of its turn; "
-        "hints answer some kinds of errors and not others, so that what they are worth is read between arms)"
-    )
-    return [sentence, "", *_table(HEAD, rows), ""] if rows else []
+    return ["**SEAL** (all rounds and seeds of an arm together)", "", *_table(HEAD, rows), ""] if rows else []
 
 
 def _spending(arms: dict[str, ArmFacts], calls: dict[str, float]) -> list[str]:

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from environments.drawing import COLOURS, svg, text
 from graph.report.charts import WIDTH, Chart
-from training.seal.diagnosis import Diagnosis
+from training.seal.diagnosis import EXCLUDED, Diagnosis, TurnLabel
 from training.seal.interface import GUIDELINES
-from training.seal.labels import EXCLUDED, TurnLabel
 from training.seal.seal import SealStep
 
 __all__ = ["WeightedRollout", "interface_chart", "label_words", "weight_chart"]
@@ -43,7 +42,7 @@ def weight_chart(title: str, rows: Sequence[WeightedRollout]) -> Chart:
     """
     if not rows or any(len(row.rho) != len(row.diagnosis.turns) for row in rows):
         raise ValueError("a chart of weights needs rows with one rho per labelled turn")
-    turns = max(turn.turn for row in rows for turn in row.diagnosis.turns) + 1
+    turns = max(len(row.diagnosis.turns) for row in rows)
     left, right, tall = 84, WIDTH - 214, 34
     wide = (right - left) / turns
     height = _TOP + tall * len(rows) + _BOTTOM
@@ -54,14 +53,14 @@ def weight_chart(title: str, rows: Sequence[WeightedRollout]) -> Chart:
     for number, row in enumerate(rows):
         y = _TOP + tall * number
         parts.append(text(10, y + 21, "success" if row.diagnosis.success else "failure"))
-        for turn, rho in zip(row.diagnosis.turns, row.rho, strict=True):
-            x = left + wide * turn.turn
-            tint = _TINTS.get(turn.label, _PLAIN)
+        for place, (label, rho) in enumerate(zip(row.diagnosis.turns, row.rho, strict=True)):
+            x = left + wide * place
+            tint = _TINTS.get(label, _PLAIN)
             parts.append(
                 f'<rect x="{x + 2:.1f}" y="{y + 2}" width="{wide - 4:.1f}" height="{tall - 4}" fill="{tint}"/>'
             )
-            value = "left out" if turn.label in EXCLUDED else f"{rho:.2f}"
-            parts.append(text(x + wide / 2, y + 15, label_words(turn.label), size=11, anchor="middle"))
+            value = "left out" if label in EXCLUDED else f"{rho:.2f}"
+            parts.append(text(x + wide / 2, y + 15, label_words(label), size=11, anchor="middle"))
             parts.append(text(x + wide / 2, y + 28, value, size=11, anchor="middle"))
         for x, words in ((40, f"{row.weight:.2f}"), (104, f"{row.advantage:+.2f}")):
             parts.append(text(right + x, y + 21, words, anchor="middle"))
@@ -69,7 +68,7 @@ def weight_chart(title: str, rows: Sequence[WeightedRollout]) -> Chart:
     parts.append(text(WIDTH / 2, height - 10, "under each label: its rho", anchor="middle", role="label"))
     words = "; ".join(
         f"{'success' if row.diagnosis.success else 'failure'}: "
-        f"{', '.join(label_words(turn.label) for turn in row.diagnosis.turns)}, weight {row.weight:.2f}, "
+        f"{', '.join(map(label_words, row.diagnosis.turns))}, weight {row.weight:.2f}, "
         f"advantage {row.advantage:+.2f} becomes {row.weight * row.advantage:+.2f}"
         for row in rows
     )

@@ -17,7 +17,7 @@ from pydantic import Field
 from environments.base import Record
 from memory.records import Measured, StopReason, Task, Trajectory, count_stops
 from training.rollout.sampling import EngineFigures
-from training.seal.failure_profile import SealFigures
+from training.seal.diagnosis import SealFigures
 
 # What a round is about to do, what its time goes to, and how it may fail: the torch-free part of training.
 

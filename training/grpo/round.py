@@ -51,8 +51,8 @@ from training.rendering.base import Rendering
 from training.rollout.policy_path import check_policy_path
 from training.rollout.sampling import EngineFigures
 from training.rollout.settings import SamplingSettings
-from training.seal.failure_profile import SealFigures
-from training.seal.seal import RULES, Seal, SealState, SealStep, figures, first_state
+from training.seal.diagnosis import SealFigures
+from training.seal.seal import Seal, SealState, SealStep, figures, first_state
 from training.seal.settings import SealSettings
 from training.settings import PolicySettings, TrainingSettings
 
@@ -341,13 +341,7 @@ class _Round:
     def _seal_state(self, settings: SealSettings) -> SealState:
         """Return SEAL's state after the last step that is kept, of this round or of the one before."""
         state = read_jsonl(self.seal_log, SealStep)[-1].state if self.seal_log.exists() else None
-        state = state or self._seal_state_before(settings)
-        if state.rules != RULES:
-            raise InputError(
-                f"{self.run.root} began with SEAL's rules of an earlier version (labels, motion of rho, guidelines), "
-                "which this version does not have: start a new run"
-            )
-        return state
+        return state or self._seal_state_before(settings)
 
     def _seal_state_before(self, settings: SealSettings) -> SealState:
         """Return SEAL's state before this round's first step."""

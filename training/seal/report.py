@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from environments.base import Record
-from training.seal.failure_profile import ErrorStatistics, SealFigures
-from training.seal.labels import TurnCause, TurnLabel
+from training.seal.diagnosis import SealFigures, TurnLabel
 
 
 def round_rows(figures: SealFigures, seconds: float, share: float) -> Iterator[tuple[str, str]]:
@@ -15,52 +14,37 @@ def round_rows(figures: SealFigures, seconds: float, share: float) -> Iterator[t
 
     ``seconds`` are those that diagnosis and weights took, ``share`` is their share of the round's wall-clock time.
     """
-    errors = figures.errors
     yield "SEAL: turns", _counts(figures.labels)
-    yield "  causes", _counts(figures.causes)
     shown = (f"{label} in {n} of {figures.steps} steps" for label, n in figures.guidelines.items())
     yield "  guidelines", ", ".join(shown) or "none"
     yield "  mastered", _counts(figures.retired)
-    for name, of, recovered, succeeded in (
-        ("errors with a hint", errors.hinted, errors.hinted_recovered, errors.hinted_succeeded),
-        ("without", errors.unhinted.errors, errors.unhinted.recovered, errors.unhinted.succeeded),
-    ):
-        text = f"{of}, {recovered / of:.0%} recovered from, {succeeded / of:.0%} in a success" if of else "none"
-        yield f"  {name}", text
     yield "  cost", f"{seconds:.2f} s, {share:.2%} of the round"
 
 
-def _counts(of: Mapping[TurnLabel, int] | Mapping[TurnCause, int]) -> str:
+def _counts(of: Mapping[TurnLabel, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in of.items()) or "none"
 
 
 class SealFacts(Record):
     """All rounds and seeds of one condition of a study (see ``SealFigures``).
 
-    ``recovered``: by seed, the share of all errors that were recovered from; None where there was no error.
     ``cost_share``: SEAL's share of the rounds' wall-clock time; None where no time was measured.
     """
 
     steps: int
     labels: dict[TurnLabel, int]
-    errors: ErrorStatistics
-    recovered: dict[int, float | None]
     guidelines: dict[TurnLabel, int]
     retired: dict[TurnLabel, int]
     cost_share: float | None
 
 
-def seal_facts(by_seed: Mapping[int, Sequence[SealFigures]], cost_share: float | None) -> SealFacts | None:
+def seal_facts(rounds: Sequence[SealFigures], cost_share: float | None) -> SealFacts | None:
     """Sum the rounds of every seed; None where there is no round with figures."""
-    rounds = [one for figures in by_seed.values() for one in figures]
     if not rounds:
         return None
-    errors = {seed: ErrorStatistics.total(one.errors for one in figures) for seed, figures in by_seed.items()}
     return SealFacts(
         steps=sum(one.steps for one in rounds),
         labels=_sum([one.labels for one in rounds]),
-        errors=ErrorStatistics.total(errors.values()),
-        recovered={seed: one.recovered / one.errors if one.errors else None for seed, one in errors.items()},
         guidelines=_sum([one.guidelines for one in rounds]),
         retired=_sum([one.retired for one in rounds]),
         cost_share=cost_share,
@@ -70,20 +54,10 @@ def seal_facts(by_seed: Mapping[int, Sequence[SealFigures]], cost_share: float |
 HEAD = (
     "arm",
     "turns by label",
-    "errors",
-    "recovered",
-    "by seed",
-    "in a success",
-    "of these with a hint",
-    "recovered",
-    "in a success",
     "guidelines, steps shown (times mastered)",
     "diagnosis and weights, % of the rounds",
 )
-"""The head of ``study_rows``.
-
-Only some kinds of errors get a hint, so errors with and without one are not comparable; conditions are.
-"""
+"""The head of ``study_rows``."""
 
 
 def study_rows(facts: Mapping[str, SealFacts | None]) -> Iterator[tuple[str, ...]]:
@@ -91,19 +65,11 @@ def study_rows(facts: Mapping[str, SealFacts | None]) -> Iterator[tuple[str, ...
     for name, one in facts.items():
         if one is None:
             continue
-        errors = one.errors
         turns = sum(one.labels.values())
         shown = (f"{label} {n} of {one.steps} ({one.retired.get(label, 0)})" for label, n in one.guidelines.items())
         yield (
             name,
             ", ".join(f"{label} {_percent(n, turns)} %" for label, n in one.labels.items()),
-            f"{errors.errors:,}",
-            _percent(errors.recovered, errors.errors),
-            ", ".join(f"{seed}: {share * 100:.1f}" for seed, share in one.recovered.items() if share is not None),
-            _percent(errors.succeeded, errors.errors),
-            f"{errors.hinted:,}",
-            _percent(errors.hinted_recovered, errors.hinted),
-            _percent(errors.hinted_succeeded, errors.hinted),
             ", ".join(shown) or "none",
             "" if one.cost_share is None else f"{one.cost_share * 100:.2f}",
         )

@@ -7,18 +7,15 @@ from xml.etree import ElementTree
 import pytest
 
 from graph.report.seal_charts import WeightedRollout, interface_chart, weight_chart
-from training.seal.diagnosis import Diagnosis, TurnDiagnosis
-from training.seal.failure_profile import FailureProfile, LabelStatistics
+from training.seal.diagnosis import Diagnosis, FailureProfile, LabelStatistics, TurnLabel
 from training.seal.interface import InterfaceState
-from training.seal.labels import TurnLabel
 from training.seal.seal import SealState, SealStep
 
 STATE, EMPTY = TurnLabel.STATE_MISMATCH, TurnLabel.EMPTY_TURN
 
 
 def row(success: bool, *labels: TurnLabel) -> WeightedRollout:
-    turns = tuple(TurnDiagnosis(turn=number, label=label) for number, label in enumerate(labels))
-    diagnosis = Diagnosis(trajectory_id="t", success=success, turns=turns)
+    diagnosis = Diagnosis(success=success, turns=labels)
     return WeightedRollout(diagnosis, tuple(1.5 for _ in labels), 1.25, 2.0 if success else -2.0)
 
 

@@ -18,7 +18,7 @@ from graph.tracking.follow import Tracking, follow_run
 from graph.tracking.trackers import ShownRollout, TrackedRun, Tracker
 from memory.records import Trajectory
 from memory.run import RunDirectory, read_jsonl, write_jsonl
-from training.seal.failure_profile import FailureProfile
+from training.seal.diagnosis import FailureProfile
 from training.seal.seal import SealState, SealStep
 
 
