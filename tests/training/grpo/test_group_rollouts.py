@@ -13,7 +13,7 @@ from support.small_policy import CLASSES, small_settings, small_tasks
 
 from environments.bfcl.environment import BFCLEnvironment
 from memory.records import StopReason
-from training.grpo.record import RoundPlan, StepLog, Stopwatch, round_record, step_record
+from training.grpo.record import RoundPlan, Stopwatch, round_record, step_record
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 torch = Late("torch")
@@ -100,9 +100,11 @@ def test_a_step_counts_as_one_whatever_its_updates(starter: Path) -> None:
 def test_why_turns_stopped_is_counted_by_step_and_by_round(starter: Path) -> None:
     ended = step(starter, "A end\n").trajectories
     cut = step(starter, "A @pwd\n", "A @pwd\n", max_actions=1).trajectories
-    assert step_record(5, ended, StepLog()).stop_reasons == {StopReason.END_OF_TURN: 2 * K}
+    assert step_record(5, ended, {}).stop_reasons == {StopReason.END_OF_TURN: 2 * K}
     both = [*ended, *(one.model_copy(update={"step": 6}) for one in cut)]
-    record = round_record(iteration=0, policy="p", tasks=2, trajectories=both, logs={}, measured=Stopwatch().before)
+    record = round_record(
+        iteration=0, policy="p", tasks=2, trajectories=both, metrics=[], updates=1, measured=Stopwatch().before
+    )
     assert [one.stop_reasons for one in record.steps] == [{StopReason.END_OF_TURN: 6}, {StopReason.ACTIONS: 6}]
     assert record.stop_reasons == {StopReason.END_OF_TURN: 6, StopReason.ACTIONS: 6}
     assert '"stop_reasons":{"end_of_turn":6,"actions":6}' in record.model_dump_json()
