@@ -261,7 +261,6 @@ class FailureContext(Record):
     tool: str = ""
     error_class: str = ""
     label: str | None = Field(None, exclude_if=operator.not_)
-    turn_cause: str | None = Field(None, exclude_if=operator.not_)
     how: str = ""
     why: str = ""
     summary: str = Field("", exclude_if=operator.not_)
@@ -285,7 +284,7 @@ class FailureContext(Record):
     def signature(self) -> str:
         """Return the exact part of deduplication: environment, failing tool, cause, error class and diagnosis."""
         parts = [self.environment, self.tool, self.cause or "", self.error_class]
-        return "|".join(parts if self.label is None else [*parts, self.label, self.turn_cause or ""])
+        return "|".join(parts if self.label is None else [*parts, self.label])
 
 
 class Interaction(Record):

@@ -139,7 +139,7 @@ def weakness_text(context: FailureContext) -> str:
     if context.error_class:
         lines.append(f"Error: {context.error_class}")
     if context.label is not None:
-        lines.append(f"Diagnosis of the turn: {context.label}{f', {context.turn_cause}' if context.turn_cause else ''}")
+        lines.append(f"Diagnosis of the turn: {context.label}")
     if context.facts:
         lines.append("Values around it: " + "; ".join(context.facts))
     if context.explore:

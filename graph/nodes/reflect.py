@@ -93,6 +93,6 @@ async def _reflect_one(
         except (RoleRefused, TimeoutError) as error:
             return describe(error, evidence.signal.id, "reflect", deadline)
         if services.settings.training.seal is not None:
-            context = await asyncio.to_thread(with_diagnosis, context, evidence, services.environment)
+            context = with_diagnosis(context, evidence)
         await asyncio.to_thread(write_json, path, context)
         return context

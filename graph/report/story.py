@@ -277,7 +277,7 @@ def _reflection_rows(chain: Chain) -> Iterator[Row]:
         ("focus", "; ".join(context.focus_pattern)),
         ("aims", "; ".join(context.exploration_objectives)),
         ("avoid", "; ".join(context.do_not_repeat)),
-        ("diagnosis", " ".join(filter(None, (context.label, context.turn_cause)))),
+        ("diagnosis", context.label or ""),
         ("explore", ", ".join(context.explore)),
     )
     yield from (Row(label, text) for label, text in texts if text)

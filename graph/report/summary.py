@@ -19,7 +19,7 @@ from memory.run import IterationDirectory, PolicyDirectory, RunDirectory, read_e
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import RoundRecord, RoundSeconds
 from training.rollout.policy import PolicyCard
-from training.seal.failure_profile import SealFigures
+from training.seal.diagnosis import SealFigures
 from training.signal_settings import SignalSettings
 
 PRIVATE = "not for publication: "

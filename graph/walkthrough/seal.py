@@ -6,12 +6,10 @@ Its policy is ``recipes/starter-seal``, whose tokenizer knows the cues. It takes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean, pstdev
 from typing import NamedTuple
 
 from environments.base import InputError
 from environments.checkout import GRPO_ALONE, ROOT
-from environments.registry import benchmark_of, open_environment
 from graph.recipe import load_recipe
 from graph.report.charts import Chart, DotRow, Dots, dot_chart
 from graph.report.digest import calls_words, counts_words, task_words
@@ -21,11 +19,9 @@ from memory.jsonl import record_id
 from memory.records import Task, Trajectory
 from memory.run import RunDirectory, read_jsonl, write_jsonl
 from memory.tasks import load_tasks
-from training.seal.advantage_weights import RhoState, WeighedRollout, first_rho, group_weights, moved_rho
-from training.seal.diagnosis import Diagnosis, diagnose
-from training.seal.failure_profile import ErrorStatistics
+from training.seal.advantage_weights import RhoState, first_rho, moved_rho, trajectory_weight
+from training.seal.diagnosis import EXCLUDED, Diagnosis, TurnLabel, diagnose
 from training.seal.interface import GUIDELINES
-from training.seal.labels import EXCLUDED, TurnLabel
 from training.seal.seal import SealStep
 from training.seal.settings import WeightSettings
 
@@ -33,11 +29,9 @@ __all__ = [
     "OVERRIDES",
     "THANKS",
     "DiagnosedGroup",
-    "advantages",
     "conversations",
     "diagnosed_groups",
     "diagnosis_table",
-    "errors_table",
     "interface_table",
     "profile_table",
     "rho_table",
@@ -116,7 +110,7 @@ class DiagnosedGroup(NamedTuple):
     @property
     def variety(self) -> int:
         """How many different rows of labels its rollouts have."""
-        return len({tuple(turn.label for turn in one.turns) for one in self.diagnoses})
+        return len({one.turns for one in self.diagnoses})
 
 
 def diagnosed_groups(run: RunDirectory, step: int) -> tuple[DiagnosedGroup, ...]:
@@ -127,22 +121,10 @@ def diagnosed_groups(run: RunDirectory, step: int) -> tuple[DiagnosedGroup, ...]
     settings = load_recipe(run.settings_path)
     if settings.training.seal is None:
         raise InputError(f"{run.root} was made without training.seal: name a run with SEAL")
-    environment = open_environment(settings.environment)
-    tasks = load_tasks(run)
-    tools = {tool.name: tool for tool in environment.tools(sorted({name for task in tasks for name in task.tools}))}
     rollouts = [one for one in read_jsonl(run.iteration(0).trajectories, Trajectory) if one.step == step]
     groups = []
-    for task in tasks:
-        pairs = [
-            (one, found)
-            for one in rollouts
-            if one.task_id == task.id
-            and (
-                found := diagnose(
-                    one, task, tools, benchmark_of(environment), unreached=settings.training.seal.unreached
-                )
-            )
-        ]
+    for task in load_tasks(run):
+        pairs = [(one, found) for one in rollouts if one.task_id == task.id and (found := diagnose(one))]
         if pairs:
             groups.append(DiagnosedGroup(task, tuple(one for one, _ in pairs), tuple(found for _, found in pairs)))
     return tuple(groups)
@@ -168,9 +150,8 @@ def diagnosis_table(group: DiagnosedGroup) -> Table:
     rows = []
     for number, (rollout, found) in enumerate(zip(group.rollouts, group.diagnoses, strict=True)):
         calls = [calls_words(call for step in turn.steps for call in step.observation.calls) for turn in rollout.turns]
-        first, last = found.turns[0], found.turns[-1]
-        rows.append((number, calls[0], first.label, first.cause, " ".join(calls[len(found.turns) - 1 :]), last.label))
-    columns = ("rollout", "calls of turn 1", "label", "cause (ours)", "calls of turn 2", "label")
+        rows.append((number, calls[0], found.turns[0], " ".join(calls[len(found.turns) - 1 :]), found.turns[-1]))
+    columns = ("rollout", "calls of turn 1", "label", "calls of turn 2", "label")
     return table(columns, rows, f"{task_words(group.task)}; reference: {calls_words(group.task.reference[0])}")
 
 
@@ -190,36 +171,17 @@ def profile_table(step: SealStep) -> Table:
     return table(("label", "turns", "share of the failed turns", "mean reward", "pressure"), rows)
 
 
-def errors_table(steps: Sequence[SealStep]) -> Table:
-    """Show how many errors had a hint, and how many were mended in the same turn."""
-    errors = ErrorStatistics.total(step.profile.errors for step in steps)
-    rows = [
-        ("with a hint", errors.hinted, errors.hinted_recovered),
-        ("without", errors.unhinted.errors, errors.unhinted.recovered),
-    ]
-    return table(("errors", "how many", "mended in the same turn"), rows)
-
-
-def advantages(rollouts: Sequence[Trajectory]) -> tuple[float, ...]:
-    """Return GRPO's advantages of one group: successes minus their mean, over their standard deviation.
-
-    Zeros where all rollouts end alike.
-    """
-    scores = [float(one.success) for one in rollouts]
-    spread = pstdev(scores)
-    return tuple((score - fmean(scores)) / spread if spread else 0.0 for score in scores)
-
-
 def weights_table(group: DiagnosedGroup, state: RhoState, settings: WeightSettings) -> Table:
     """Show a row for each rollout: each turn's label with its rho, the weight, the advantage without and with it."""
-    plain = advantages(group.rollouts)
-    whole = settings.model_copy(update={"unit": "trajectory"})
-    weights = group_weights(
-        [WeighedRollout(one, value, (1,)) for one, value in zip(group.diagnoses, plain, strict=True)], state, whole
-    )
+    import torch
+
+    from training.grpo.advantages import group_advantages
+
+    plain = group_advantages(torch.tensor([float(one.success) for one in group.rollouts]), len(group.rollouts)).tolist()
     rows = []
-    for one, (weight, *_), value in zip(group.diagnoses, weights, plain, strict=True):
-        turns = ", ".join(f"{label_words(turn.label)} {_rho(turn.label, state)}" for turn in one.turns)
+    for one, value in zip(group.diagnoses, plain, strict=True):
+        weight = trajectory_weight(one, state, settings)
+        turns = ", ".join(f"{label_words(label)} {_rho(label, state)}" for label in one.turns)
         result = "success" if one.success else "failure"
         rows.append((result, turns, f"{weight:.2f}", f"{value:+.2f}", f"{weight * value:+.2f}"))
     return table(("rollout", "labels, each with its rho", "weight", "advantage", "weighted"), rows)

@@ -57,8 +57,8 @@ from training.grpo.record import RoundRecord
 from training.grpo.task_sampler import draw_steps
 from training.rendering.tool_calls import tool_schema
 from training.seal.advantage_weights import first_rho
+from training.seal.diagnosis import TurnLabel
 from training.seal.interface import GUIDELINES
-from training.seal.labels import TurnLabel
 from training.seal.seal import SealStep
 from training.signals import PatternCount
 

@@ -212,7 +212,6 @@ MODES = {
     "seal-no-weights": ["training.seal.weights=null", STATIC],
     "seal-no-loop": [STATIC],
     "seal-as-released": [MOVING, STATIC],
-    "seal-cap-abstention": ["training.seal.weights={dynamic: true, cap_abstention: true}", STATIC],
     "coevolve-seal": [
         "tasks.evolved_share=0.5",
         "signals.contexts_per_iteration=32",

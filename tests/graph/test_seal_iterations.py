@@ -26,8 +26,8 @@ from memory.records import Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
 from training.embedded.compact import CompactDialogue
 from training.rollout.policy import load_policy
+from training.seal.diagnosis import TurnLabel
 from training.seal.interface import GUIDELINES, InterfaceState, guideline
-from training.seal.labels import TurnLabel
 from training.seal.seal import SealStep
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.usefixtures("preloaded")]

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 from environments.base import TaskSpec, ToolCall
 from environments.bfcl.docs import tool_names
 from support.diagnosed_episodes import CAR, DARK, FILES, FUEL, LIGHTS, LOCK, MKDIR, PRESS, START, STARTS, TOOLS, call
-from training.seal.labels import TurnLabel
+from training.seal.diagnosis import TurnLabel
 
 One = TypeVar("One")
 

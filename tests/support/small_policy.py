@@ -13,8 +13,8 @@ from graph.settings import RunSettings
 from memory.records import Task
 from training.embedded.compact import CompactRendering
 from training.embedded.compact_text import CompactSettings
+from training.seal.diagnosis import TurnLabel
 from training.seal.interface import InterfaceState, learning_interface
-from training.seal.labels import TurnLabel
 from training.seal.settings import InterfaceSettings
 from training.settings import PolicySettings, TrainingSettings
 

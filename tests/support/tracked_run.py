@@ -8,10 +8,10 @@ from evaluation.outcomes import Score, ScoreChange
 from graph.report.costs import Cost
 from graph.report.summary import Contexts, Summary
 from memory.records import SignalKind
-from memory.run import RunDirectory, append_jsonl, write_json, write_jsonl
+from memory.run import RunDirectory, append_jsonl, read_jsonl, write_json, write_jsonl
 from memory.tasks import admit
 from support.made_run import first_tasks, rollouts, settings_for
-from training.grpo.record import RoundSeconds, StepLog, round_record, step_metrics
+from training.grpo.record import RoundSeconds, StepMetrics, round_record, step_metrics, step_record
 
 STEPS = 3  # of a round
 BEFORE = Score(
@@ -33,17 +33,19 @@ def play_round(run: RunDirectory, iteration: int) -> None:
     folder = run.iteration(iteration)
     made = rollouts(first_tasks(), iteration)
     write_jsonl(folder.trajectories, made)
-    steps = {one.step for one in made}
+    for step in sorted({one.step for one in made}):
+        log = {"loss": float(step), "kl": 0.5, "step_time": 0.5, "epoch": 1.0}
+        done = step_record(step, [one for one in made if one.step == step], log)
+        append_jsonl(folder.metrics, [step_metrics(done, log)])
     record = round_record(
         iteration=iteration,
         policy="policy/none",
         tasks=5,
         trajectories=made,
-        logs={step: StepLog(loss=float(step), kl=0.5) for step in steps},
+        metrics=read_jsonl(folder.metrics, StepMetrics),
+        updates=1,
         measured=RoundSeconds(load=1.0, rollouts=2.0),
     )
-    for step in record.steps:
-        append_jsonl(folder.metrics, [step_metrics(step, {"loss": float(step.step), "step_time": 0.5, "epoch": 1.0})])
     write_json(folder.round, record)
 
 

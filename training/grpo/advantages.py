@@ -1,6 +1,6 @@
-"""The advantages of GRPO, as pure functions: from the rewards of groups to a factor of each row or token.
+"""The advantages of GRPO, as pure functions: from the rewards of groups to a factor of each row.
 
-The trainer calls ``per_group`` and ``weighed`` on what TRL computed. TRL 1.16.0 computes the form of
+The trainer calls ``per_group`` on what TRL computed. TRL 1.16.0 computes the form of
 ``group_advantages`` itself; tests state its values by hand. Import this module late: it needs torch.
 """
 
@@ -30,11 +30,6 @@ def group_advantages(rewards: torch.Tensor, size: int, by_deviation: bool = True
     return torch.where(scored, off, 0.0).reshape(-1)
 
 
-def weighed(advantages: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Return the advantages of tokens, (rows, tokens): those of rows, (rows,), times SEAL's weights of tokens."""
-    return advantages.unsqueeze(1) * weights
-
-
 def per_group(sampled: torch.Tensor, total: torch.Tensor, size: int) -> torch.Tensor:
     """Return the factors of advantages, (rows,), that give each group of ``size`` rows a normaliser of its own.
 
@@ -44,8 +39,3 @@ def per_group(sampled: torch.Tensor, total: torch.Tensor, size: int) -> torch.Te
     """
     tokens = sampled.reshape(-1, size).sum(dim=1)
     return (total / (len(tokens) * tokens.clamp(min=1))).repeat_interleave(size)
-
-
-def scaled(advantages: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
-    """Return advantages of rows or of tokens, times a factor of each row, (rows,)."""
-    return advantages * factors.reshape(-1, *[1] * (advantages.ndim - 1))

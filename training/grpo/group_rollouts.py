@@ -24,7 +24,7 @@ from training.grpo.reward import reward
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, EpisodeResult, run_episodes
 from training.rollout.policy import Policy
 from training.rollout.sampling import Sampler
-from training.seal.seal import Seal, SealHandover, TurnsOfTokens
+from training.seal.seal import Seal
 from training.settings import TrainingSettings
 
 
@@ -39,20 +39,18 @@ class _Played(NamedTuple):
 class TokenRow:
     """One episode as the trainer takes it: ids after the prompt, their log-probabilities (nats) and their mask.
 
-    ``mask`` is 1 on the ids that the policy writes; user turns begin at the indexes ``begins`` of the completion.
+    ``mask`` is 1 on the ids that the policy writes.
     """
 
     prompt_ids: list[int]
     completion_ids: list[int]
     logprobs: list[float]
     mask: list[int]
-    begins: tuple[int, ...]
 
     def cut_to(self, most: int | None) -> TokenRow:
         """Return the row with the first ``most`` ids after the prompt alone; None: the whole row.
 
-        Turns that begin later have no token. Ids that are left out would change no loss of the others: a causal model
-        does not see them.
+        Ids that are left out would change no loss of the others: a causal model does not see them.
         """
         if most is None or len(self.completion_ids) <= most:
             return self
@@ -61,7 +59,6 @@ class TokenRow:
             completion_ids=self.completion_ids[:most],
             logprobs=self.logprobs[:most],
             mask=self.mask[:most],
-            begins=tuple(min(begin, most) for begin in self.begins),
         )
 
 
@@ -232,29 +229,14 @@ class GroupRollouts:
             for result, sample in zip(results, samples, strict=True)
         ]
 
-    def token_weights(self, batch: StepBatch, advantages: Sequence[float], width: int) -> list[list[float]] | None:
-        """Return SEAL's weights of the batch's tokens, in rows of ``width``; None where advantages are not weighted."""
-        if self.seal is None or self.seal.settings.weights is None:
-            return None
-        turns = [TurnsOfTokens(row.mask, row.begins) for row in batch.rows]
-        return self.seal.weigh(advantages, turns, self.settings.rollouts_per_task, width)
-
     def _diagnose(self, step: int, trajectories: Sequence[Trajectory]) -> float:
         """Give SEAL the step's rollouts; return the seconds that took."""
         if self.seal is None:
             return 0.0
         began = time.perf_counter()
-        if self.ranks.count == 1:
-            self.seal.take_in(step, trajectories, self.tasks)
-        else:
-            size = self.settings.rollouts_per_task
-            seal, places = self.seal, self._places(step)[self.ranks.index]
-
-            def by_first() -> SealHandover:
-                seal.take_in(step, trajectories, self.tasks)
-                return seal.handover()
-
-            seal.go_on(self.ranks.by_first(by_first), [place * size + k for place in places for k in range(size)])
+        seal, size, places = self.seal, self.settings.rollouts_per_task, self._places(step)[self.ranks.index]
+        given = self.ranks.by_first(lambda: seal.take_in(step, trajectories))
+        seal.go_on(given, [place * size + k for place in places for k in range(size)])
         seconds = time.perf_counter() - began
         self.stopwatch.seal += seconds
         return seconds
@@ -324,13 +306,13 @@ def token_row(result: EpisodeResult, filler: int) -> TokenRow:
     prompt_ids = list(result.prompt_ids)
     if not result.completion_ids:
         # TRL needs at least one token per row.
-        return TokenRow(prompt_ids, [filler], [0.0], [0], result.turn_begins)
+        return TokenRow(prompt_ids, [filler], [0.0], [0])
     failed = result.infrastructure_error is not None
     # The reward None keeps the rollout out of the baseline and gives it no advantage; the mask keeps the KL term off
     # it.
     mask = [0] * len(result.mask) if failed else list(result.mask)
     ids, logprobs = list(result.completion_ids), list(result.logprobs)
-    return TokenRow(prompt_ids, ids, logprobs, mask, result.turn_begins)
+    return TokenRow(prompt_ids, ids, logprobs, mask)
 
 
 def outcome_reward(*, reward: list[float | None], **_: object) -> list[float | None]:

@@ -45,14 +45,13 @@ def grpo_loss(
     """Return the loss of the rows of one update (CoEvolve, Eq. 1; SEAL, section 3).
 
     ``logps``, ``old`` and ``reference`` are log-probabilities in nats, (rows, tokens), of the policy, of the one that
-    sampled and of the initial one. ``advantages`` are (rows,) or (rows, tokens); ``mask`` is 1 on the tokens that the
+    sampled and of the initial one. ``advantages`` are (rows,); ``mask`` is 1 on the tokens that the
     policy wrote. ``kl`` weighs the k3 estimate. The sum over tokens is divided by ``total``, or by the number of tokens
     (``dapo``; with advantages that ``per_group`` scaled it is the mean over groups of their token means); by each row's
     tokens and the rows (``grpo``); or by rows times ``total``, the most tokens of a row (``dr_grpo``). Raises
     ValueError for ``dr_grpo`` without ``total``.
     """
-    if advantages.ndim == 1:
-        advantages = advantages.unsqueeze(1)
+    advantages = advantages.unsqueeze(1)
     ratio = torch.exp(logps - old)
     bounded = ratio.clamp(1 - clip.low, 1 + clip.high)
     if clip.dual is not None:

@@ -17,7 +17,7 @@ from pydantic import Field
 from environments.base import Record
 from memory.records import Measured, StopReason, Task, Trajectory, count_stops
 from training.rollout.sampling import EngineFigures
-from training.seal.failure_profile import SealFigures
+from training.seal.diagnosis import SealFigures
 
 # What a round is about to do, what its time goes to, and how it may fail: the torch-free part of training.
 
@@ -46,7 +46,10 @@ def _is_none(value: object) -> bool:
 
 
 class SamplingGap(Record):
-    """Differences in nats of the sampler's log-probabilities to the trainer's, over the tokens of one step."""
+    """Differences in nats of the sampler's log-probabilities to the trainer's, over the tokens of one step.
+
+    Means over the step's updates, ``largest`` of the largest in each.
+    """
 
     mean: float
     largest: float
@@ -237,19 +240,16 @@ class RoundProgress(Record):
     infrastructure_errors: int = 0
 
 
-class StepLog(Record):
-    """The part of the trainer's log of one step that a round records (``StepRecord`` explains it)."""
-
-    kl: float | None = None
-    loss: float | None = None
-    grad_norm: float | None = None
-    clipped: float | None = None
-    gap: float | None = None
-    largest_gap: float | None = None
+CLIPPED = "clip_ratio/region_mean"
+GAP = "sampling/sampling_logp_difference/mean"
+LARGEST_GAP = "sampling/sampling_logp_difference/max"
+"""TRL's names of numbers that a step's record holds."""
 
 
-def step_record(step: int, trajectories: Sequence[Trajectory], log: StepLog) -> StepRecord:
-    """Return the record of a global step from the policy's trajectories.
+def step_record(
+    step: int, trajectories: Sequence[Trajectory], log: Mapping[str, float], updates: int = 1
+) -> StepRecord:
+    """Return the record of a global step from the policy's trajectories, and TRL's log of its ``updates``.
 
     Raises ValueError when no trajectory has an outcome.
     """
@@ -267,12 +267,12 @@ def step_record(step: int, trajectories: Sequence[Trajectory], log: StepLog) -> 
         reward=_mean(trajectory.reward for trajectory in scored if trajectory.reward is not None),
         mixed_groups=_mean(float(len(outcomes) == 2) for outcomes in groups.values()),
         sampled_tokens=sum(trajectory.sampled_tokens for trajectory in trajectories),
-        kl=log.kl,
-        loss=log.loss,
-        grad_norm=log.grad_norm,
-        clipped=log.clipped,
+        kl=log.get("kl"),
+        loss=log.get("loss"),
+        grad_norm=log.get("grad_norm"),
+        clipped=log.get(CLIPPED) if updates > 1 else None,
         stop_reasons=count_stops(turn for trajectory in trajectories for turn in trajectory.turns),
-        measured=None if log.gap is None else SamplingGap(mean=log.gap, largest=log.largest_gap or 0.0),
+        measured=SamplingGap(mean=log[GAP], largest=log[LARGEST_GAP]) if GAP in log else None,
     )
 
 
@@ -282,16 +282,18 @@ def round_record(
     policy: str,
     tasks: int,
     trajectories: Sequence[Trajectory],
-    logs: Mapping[int, StepLog],
+    metrics: Iterable[StepMetrics],
+    updates: int,
     measured: RoundSeconds,
     seal: SealFigures | None = None,
     expert: ExpertRecord | None = None,
 ) -> RoundRecord:
-    """Return the record of a round from all of its trajectories and the trainer's log by global step."""
+    """Return the record of a round from all of its trajectories and the metrics of its steps."""
     by_step: dict[int, list[Trajectory]] = defaultdict(list)
     for trajectory in trajectories:
         by_step[trajectory.step].append(trajectory)
-    steps = tuple(step_record(step, by_step[step], logs.get(step, StepLog())) for step in sorted(by_step))
+    logs = {one.step: {**one.trainer, **one.measured} for one in metrics}
+    steps = tuple(step_record(step, by_step[step], logs.get(step, {}), updates) for step in sorted(by_step))
     kls = [step.kl for step in steps if step.kl is not None]
     return RoundRecord(
         iteration=iteration,

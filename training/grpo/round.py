@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial, reduce
@@ -38,7 +37,6 @@ from training.grpo.record import (
     RoundProgress,
     RoundRecord,
     RoundSeconds,
-    StepLog,
     StepMetrics,
     Stopwatch,
     round_record,
@@ -51,8 +49,8 @@ from training.rendering.base import Rendering
 from training.rollout.policy_path import check_policy_path
 from training.rollout.sampling import EngineFigures
 from training.rollout.settings import SamplingSettings
-from training.seal.failure_profile import SealFigures
-from training.seal.seal import RULES, Seal, SealState, SealStep, figures, first_state
+from training.seal.diagnosis import SealFigures
+from training.seal.seal import Seal, SealState, SealStep, figures, first_state
 from training.seal.settings import SealSettings
 from training.settings import PolicySettings, TrainingSettings
 
@@ -175,7 +173,8 @@ class _Round:
             policy=str(checkpoint.relative_to(self.run.root)),
             tasks=len(self.tasks),
             trajectories=read_jsonl(self.log, Trajectory),
-            logs=_trainer_log(checkpoint, settings.updates_per_step),
+            metrics=read_jsonl(self.metrics_log, StepMetrics),
+            updates=settings.updates_per_step,
             measured=mark.seconds,
             seal=self._seal_figures(),
             expert=read_json(self.expert_path, ExpertRecord) if self.expert_path.exists() else None,
@@ -284,7 +283,7 @@ class _Round:
         """Log and report a step that was learnt from; ``numbers`` is TRL's log of it."""
         if not self.ranks.first:
             return
-        done = step_record(step, self.latest, StepLog())
+        done = step_record(step, self.latest, numbers, self.settings.training.updates_per_step)
         append_jsonl(self.metrics_log, [step_metrics(done, numbers)])
         self.report(
             RoundProgress(
@@ -341,13 +340,7 @@ class _Round:
     def _seal_state(self, settings: SealSettings) -> SealState:
         """Return SEAL's state after the last step that is kept, of this round or of the one before."""
         state = read_jsonl(self.seal_log, SealStep)[-1].state if self.seal_log.exists() else None
-        state = state or self._seal_state_before(settings)
-        if state.rules != RULES:
-            raise InputError(
-                f"{self.run.root} began with SEAL's rules of an earlier version (labels, motion of rho, guidelines), "
-                "which this version does not have: start a new run"
-            )
-        return state
+        return state or self._seal_state_before(settings)
 
     def _seal_state_before(self, settings: SealSettings) -> SealState:
         """Return SEAL's state before this round's first step."""
@@ -379,42 +372,3 @@ class _Round:
 def _of_processes(figures: Sequence[EngineFigures | None]) -> EngineFigures | None:
     """Return what the engines of all processes did; None where none has one beside the trainer."""
     return reduce(EngineFigures.beside, there) if (there := [one for one in figures if one is not None]) else None
-
-
-class _LoggedUpdate(BaseModel):
-    """The trainer's log of one update, which it calls a step."""
-
-    step: int
-    kl: float | None = None
-    loss: float | None = None
-    grad_norm: float | None = None
-    clipped: float | None = Field(None, validation_alias="clip_ratio/region_mean")
-    gap: float | None = Field(None, validation_alias="sampling/sampling_logp_difference/mean")
-    largest_gap: float | None = Field(None, validation_alias="sampling/sampling_logp_difference/max")
-
-
-class _TrainerState(BaseModel):
-    """The part of the trainer's own ``trainer_state.json`` that a round reads."""
-
-    log_history: list[_LoggedUpdate]
-
-
-def _trainer_log(checkpoint: Path, updates: int) -> dict[int, StepLog]:
-    """Return the log of each step of the run, which has so many ``updates``: means over them."""
-    logged: dict[int, list[_LoggedUpdate]] = defaultdict(list)
-    for entry in read_json(checkpoint / "trainer_state.json", _TrainerState).log_history:
-        if entry.loss is not None:
-            logged[-(-entry.step // updates)].append(entry)
-    names = ("kl", "loss", "grad_norm", "gap", "clipped")[: 5 if updates > 1 else 4]
-    return {
-        step: StepLog(
-            **{name: _mean(name, entries) for name in names},
-            largest_gap=max((one.largest_gap for one in entries if one.largest_gap is not None), default=None),
-        )
-        for step, entries in logged.items()
-    }
-
-
-def _mean(name: str, entries: Sequence[_LoggedUpdate]) -> float | None:
-    values = [value for entry in entries if (value := getattr(entry, name)) is not None]
-    return sum(values) / len(values) if values else None

@@ -11,7 +11,7 @@ None where the environment failed. Settings are those of ``training``.
 
 Advantage   A_i  = (R_i - mean(R)) / (std(R) + 1e-4), over the rewards of i's group that are not None; std with n - 1.
                    Not divided for ``loss: dr_grpo``. 0 where R_i is None or the only one of its group.
-Weight      A_it = w_it A_i with SEAL (``training.seal``), else A_i. The mean of w is not scaled back to 1.
+Weight      A_it = w_i A_i with SEAL (``training.seal``), else A_i. The mean of w is not scaled back to 1.
 Ratio       r_it = pi(it) / pi_old(it), from logits divided by ``temperature``. With one update per step TRL takes
                    pi_old = stop_gradient(pi): r is 1 and its gradient that of log pi. With several, the trainer's model
                    scores all rows of the step before the first update, in which r is 1 but for float rounding (and the
@@ -51,7 +51,7 @@ tokens of the step is that of all; the token means of ``group_tokens`` are over 
 - Defaults: ``loss_type`` (TRL: dapo), ``beta`` 1e-3 (0), ``epsilon_high`` 0.28 (0.2), a constant schedule (linear),
   dropout off unless LoRA has some (on), tasks in the plan's order (shuffled), a random state set from the run's seed
   before each update.
-- ``RoundTrainer`` overrides: advantages of shape (B, T) for SEAL's weights, and scaled ones for ``group_tokens``; whole
+- ``RoundTrainer`` overrides: advantages times SEAL's weights, and scaled ones for ``group_tokens``; whole
   groups in each of several updates, in an order drawn per step (TRL: single rows);
   log-probabilities computed once for equal rows and in batches of like length, equal but for float rounding, and with
   ``kl: 0`` without a gradient where the advantage is 0; checkpoints that are named by steps, and are whole or not
@@ -76,7 +76,6 @@ Import this module late: it needs torch, transformers and TRL.
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -88,7 +87,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import split_tensor_dict
 
 from environments.command import writing
-from training.grpo.advantages import per_group, scaled, weighed
+from training.grpo.advantages import per_group
 from training.grpo.checkpoints import checkpoint_folder
 from training.grpo.group_rollouts import GroupRollouts, StepBatch
 
@@ -174,26 +173,19 @@ class RoundTrainer(GRPOTrainer):
         return self._parts[place]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return what TRL's method returns, with other advantages.
-
-        With SEAL's weights on them they are (B, T) in place of (B,). With ``loss: group_tokens`` they are scaled so
-        that the step's normaliser becomes each group's.
+        """Return what TRL's method returns, with other advantages: times SEAL's weights of rows, and with
+        ``loss: group_tokens`` so scaled that the step's normaliser becomes each group's.
         """
         inputs_of_step: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        began = time.perf_counter()
-        advantages: torch.Tensor = inputs_of_step["advantages"]
-        width = inputs_of_step["completion_ids"].shape[1]
-        weights = self.rollouts.token_weights(self.batch, advantages.tolist(), width)
-        if weights is not None:
-            # TRL's loss takes advantages of either shape, for subclasses that have one per token.
-            inputs_of_step["advantages"] = weighed(advantages, advantages.new_tensor(weights))
-            self.rollouts.stopwatch.seal += time.perf_counter() - began
-        if self.rollouts.settings.loss == "group_tokens":
+        rollouts, advantages = self.rollouts, inputs_of_step["advantages"]
+        if rollouts.seal is not None and rollouts.seal.weights is not None:
+            advantages = advantages * advantages.new_tensor(rollouts.seal.weights)
+        if rollouts.settings.loss == "group_tokens":
             sampled = inputs_of_step["completion_mask"] * inputs_of_step["tool_mask"]
             # The number of tokens is that of all processes, which average their gradients.
-            total = inputs_of_step["num_items_in_batch"] / self.rollouts.ranks.count
-            scale = per_group(sampled.sum(dim=1), total, self.rollouts.settings.rollouts_per_task)
-            inputs_of_step["advantages"] = scaled(inputs_of_step["advantages"], scale)
+            total = inputs_of_step["num_items_in_batch"] / rollouts.ranks.count
+            advantages = advantages * per_group(sampled.sum(dim=1), total, rollouts.settings.rollouts_per_task)
+        inputs_of_step["advantages"] = advantages
         return inputs_of_step
 
     def compute_loss(
@@ -206,14 +198,14 @@ class RoundTrainer(GRPOTrainer):
         return loss
 
     def _without_gradient(self, advantages: torch.Tensor) -> torch.Tensor | None:
-        """Return which rows have the advantage 0 at every token where the loss has no other term.
+        """Return which rows have the advantage 0, where the loss has no other term.
 
         None where they have to be scored with the others: under a KL term, and in several processes, whose forwards and
         backwards have to be as many.
         """
         if self.beta != 0.0 or self.rollouts.ranks.count > 1:
             return None
-        return (advantages == 0.0).reshape(len(advantages), -1).all(dim=1)
+        return advantages == 0.0
 
     def _get_per_token_logps_and_entropies(
         self,

@@ -1,100 +1,100 @@
-"""SEAL's diagnosis: a label for each user turn of a trajectory, and a cause for each failed one; pure functions.
+"""SEAL's diagnosis: a label for each user turn of a trajectory, and the failure profile of a batch; pure functions.
 
-The labels are SEAL's (arXiv 2605.24426), decided by the outcome's checks of every turn. The causes are ours, decided by
-comparing the turn's calls with the reference. ``TurnLabel`` and ``TurnCause`` define them. A diagnosis reads references
-but contains no call or value of them. It does not depend on the order of trajectories, and trajectories with an
-infrastructure error have none.
+The labels are SEAL's (arXiv 2605.24426), decided by the outcome's checks of every turn. The advantage weights and the
+learning interface follow their counts. A diagnosis reads the checks' results and contains no call or value. It does not
+depend on the order of trajectories, and trajectories with an infrastructure error have none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import pairwise
+from collections import Counter
+from collections.abc import Sequence
+from enum import StrEnum
 
-from environments.base import Environment, MalformedCall, Record, TaskSpec, ToolSpec, TurnOutcome
-from environments.benchmark import PLAIN, AnyBenchmark
-from environments.registry import benchmark_of
-from environments.verification.arguments import argument_problem
-from environments.verification.turn_comparison import Played, TurnComparison
+from pydantic import Field
+
+from environments.base import Record, TurnOutcome
 from memory.records import Evidence, FailureContext, Trajectory
-from training.seal.labels import EXCLUDED, FAILED, TurnCause, TurnLabel, Unreached
 
 
-class TurnDiagnosis(Record):
-    """The label of one user turn; ``cause`` is None exactly when the label is not one of ``FAILED``."""
+class TurnLabel(StrEnum):
+    """The result of one user turn: the first label that applies, in this order (SEAL's released code).
 
-    turn: int
-    label: TurnLabel
-    cause: TurnCause | None = None
+    ``gt_error``: the reference raises; excluded. Here that is a fault of the environment, and the whole rollout has no
+    labels. A call of the reference that is answered with an error is compared like any other, as officially.
+    ``spurious_tool_call``: the reference is empty, and the policy called something.
+    ``correct_abstention``: the reference is empty, and nothing was called.
+    ``empty_turn_model_response``: no call was made.
+    ``instance_mismatch``: the simulators' instances are not those of the reference. Some environments check this only
+    where no call was made; the label before it then comes first.
+    ``checker_error``: the state could not be compared; excluded.
+    ``state_mismatch``: the state differs from the reference's.
+    ``response_mismatch``: a result that the reference returned was never returned.
+    ``pass``: none of these.
+
+    A malformed call does not count as a call, so that on a turn with an empty reference it is an abstention. A call of
+    a tool that is not on offer counts where the environment answers it; with ``training.strict_messages`` it is
+    malformed, with every other call of its message, as in the released code.
+
+    A turn that the episode did not reach is one without a call (the released code; the paper has no rule).
+
+    The paper's own list (appendix C.2, table 5) has other labels, four of them without a rho in its table 6. The
+    released code gives none of those four.
+    """
+
+    GT_ERROR = "gt_error"
+    SPURIOUS_TOOL_CALL = "spurious_tool_call"
+    CORRECT_ABSTENTION = "correct_abstention"
+    EMPTY_TURN = "empty_turn_model_response"
+    INSTANCE_MISMATCH = "instance_mismatch"
+    CHECKER_ERROR = "checker_error"
+    STATE_MISMATCH = "state_mismatch"
+    RESPONSE_MISMATCH = "response_mismatch"
+    PASS = "pass"
+
+
+EXCLUDED = frozenset({TurnLabel.GT_ERROR, TurnLabel.CHECKER_ERROR})
+"""Labels that blame the reference or the checker: they are left out of every share and have no weight."""
+
+FAILED = (
+    TurnLabel.SPURIOUS_TOOL_CALL,
+    TurnLabel.EMPTY_TURN,
+    TurnLabel.INSTANCE_MISMATCH,
+    TurnLabel.STATE_MISMATCH,
+    TurnLabel.RESPONSE_MISMATCH,
+)
+"""Labels that blame the policy, in the order of the decision."""
 
 
 class Diagnosis(Record):
-    """The turns of a trajectory that have a label, in order: all of the task's, or those that the policy played.
+    """The label of each user turn of a trajectory's task, in order, and whether the trajectory succeeded."""
 
-    A turn was played if the policy acted in it or ended it. One that was not reached, or that a limit ended before the
-    first action, is labelled as a turn without a call (SEAL's released code), or is left out (ours): the policy did
-    nothing in it, and with an empty reference that reads as abstention. The setting is ``training.seal.unreached``.
-    """
-
-    trajectory_id: str
     success: bool
-    turns: tuple[TurnDiagnosis, ...]
+    turns: tuple[TurnLabel, ...]
 
     def labels(self) -> tuple[TurnLabel, ...]:
         """Return the labels of its turns without the excluded ones."""
-        return tuple(turn.label for turn in self.turns if turn.label not in EXCLUDED)
+        return tuple(label for label in self.turns if label not in EXCLUDED)
 
 
-def diagnose(
-    trajectory: Trajectory,
-    task: TaskSpec,
-    tools: Mapping[str, ToolSpec],
-    benchmark: AnyBenchmark = PLAIN,
-    *,
-    unreached: Unreached = "left_out",
-) -> Diagnosis | None:
-    """Diagnose a rollout of ``task``; None for an off-policy demonstration, and after an infrastructure error.
-
-    Args:
-        trajectory: the rollout.
-        task: its task.
-        tools: documentation of the task's tools, by name.
-        benchmark: reads what an observation's text says of an action that did not run, or that a tool refused.
-        unreached: whether turns that were not played have a label (see ``Diagnosis``).
-    """
+def diagnose(trajectory: Trajectory) -> Diagnosis | None:
+    """Diagnose a rollout; None for an off-policy demonstration, and after an infrastructure error."""
     if trajectory.outcome is None:
         return None
-    checks = trajectory.outcome.turns
-    turns = []
-    for number, checked in enumerate(checks):
-        turn = trajectory.turns[number] if number < len(trajectory.turns) else None
-        if unreached == "left_out" and not (turn and (turn.steps or turn.ended)):
-            continue
-        label, cause = turn_label(checked), None
-        if label in FAILED:
-            compared = TurnComparison(turn.steps if turn else (), task.reference[number], tools)
-            if any(compared.is_program(compared.reference[k]) for k in compared.missing):
-                cause = _cause_beside_a_program(compared, tools, trajectory.outcome.partial, benchmark)
-            else:
-                cause = _cause(compared, tools, any(one.state is False for one in checks[:number]), benchmark)
-        turns.append(TurnDiagnosis(turn=number, label=label, cause=cause))
-    return Diagnosis(trajectory_id=trajectory.id, success=trajectory.success, turns=tuple(turns))
+    return Diagnosis(success=trajectory.success, turns=tuple(map(turn_label, trajectory.outcome.turns)))
 
 
-def with_diagnosis(context: FailureContext, evidence: Evidence, environment: Environment) -> FailureContext:
-    """Return ``context`` with the label and cause of the turn of its ``where``, else of the first turn that failed.
+def with_diagnosis(context: FailureContext, evidence: Evidence) -> FailureContext:
+    """Return ``context`` with the label of the turn of its ``where``, else of the first turn that failed.
 
-    Return it unchanged where no turn has one of the labels that blame the policy (``FAILED``). Only turns that the
-    policy played count, whatever the setting: a context is about what the policy did.
+    Return it unchanged where no turn has one of the labels that blame the policy (``FAILED``).
     """
-    tools = {tool.name: tool for tool in environment.tools(evidence.task.tools)}
-    found = diagnose(evidence.trajectory, evidence.task, tools, benchmark_of(environment))
-    failed = [turn for turn in found.turns if turn.label in FAILED] if found is not None else []
+    found = diagnose(evidence.trajectory)
+    failed = {number: label for number, label in enumerate(found.turns) if label in FAILED} if found else {}
     if not failed:
         return context
-    turn = next((one for one in failed if one.turn == context.where[0]), failed[0])
-    cause = None if turn.cause is None else turn.cause.value
-    return context.model_copy(update={"label": turn.label.value, "turn_cause": cause})
+    label = failed.get(context.where[0], next(iter(failed.values())))
+    return context.model_copy(update={"label": label.value})
 
 
 def turn_label(checks: TurnOutcome) -> TurnLabel:
@@ -112,98 +112,84 @@ def turn_label(checks: TurnOutcome) -> TurnLabel:
     return TurnLabel.RESPONSE_MISMATCH if checks.response is False else TurnLabel.PASS
 
 
-def _cause(
-    compared: TurnComparison, tools: Mapping[str, ToolSpec], wrong_before: bool, benchmark: AnyBenchmark
-) -> TurnCause:
-    """Return the cause of a failed turn; ``wrong_before``: an earlier turn did not end in its reference's state."""
-    surplus = any(compared.beside)
-    if compared.missing or not (compared.reference or surplus):
-        return _cause_of_lack(compared, tools, benchmark)
-    if wrong_before and compared.reference:
-        return TurnCause.EARLIER_TURN
-    if surplus:
-        return TurnCause.SURPLUS_CALL
-    order = [place for _, place in sorted(compared.made.items())]
-    swapped = any(second < first for first, second in pairwise(order))
-    return TurnCause.WRONG_ORDER if swapped else TurnCause.EARLIER_TURN
+class LabelStatistics(Record):
+    """One label in a batch.
 
-
-def _cause_of_lack(compared: TurnComparison, tools: Mapping[str, ToolSpec], benchmark: AnyBenchmark) -> TurnCause:
-    errors = _errors(compared, benchmark)
-    if any(_is_invalid(step, tools, benchmark) for step in errors):
-        return TurnCause.INVALID_CALL
-    if any(_differs(compared, place) for place in range(len(compared.steps))):
-        return TurnCause.WRONG_ARGUMENT
-    return TurnCause.NO_RECOVERY if errors else TurnCause.MISSING_CALL
-
-
-def _cause_beside_a_program(
-    compared: TurnComparison, tools: Mapping[str, ToolSpec], partial: float | None, benchmark: AnyBenchmark
-) -> TurnCause:
-    """Return the cause of a failed turn whose reference is a program, by tools, errors and checks instead of values.
-
-    ``partial`` is the outcome's: if it is 1, everything that was asked for is there and something else was changed.
+    ``count``: turns that have it. ``prevalence``: their share of the turns whose label is not excluded.
+    ``mean_reward``: share of these turns whose trajectory succeeded. SEAL's verifier is the official success rule; the
+    length cost of our rewards does not count as failure.
     """
-    errors = _errors(compared, benchmark)
-    if any(_is_invalid(step, tools, benchmark) for step in errors):
-        return TurnCause.INVALID_CALL
-    ran = {call.name for step in compared.steps for call in step.observation.calls}
-    if compared.missing_tools() - ran:
-        return TurnCause.NO_RECOVERY if errors else TurnCause.MISSING_CALL
-    if partial == 1.0:
-        return TurnCause.SURPLUS_CALL
-    return TurnCause.NO_RECOVERY if errors else TurnCause.WRONG_ARGUMENT
+
+    count: int = Field(0, ge=0)
+    prevalence: float = Field(0.0, ge=0.0, le=1.0)
+    mean_reward: float = Field(0.0, ge=0.0, le=1.0)
 
 
-def _errors(compared: TurnComparison, benchmark: AnyBenchmark) -> list[Played]:
-    """Return the steps that failed without recovery, except those that came too late to run."""
-    return [
-        step
-        for place, step in enumerate(compared.steps)
-        if step.observation.failed and not benchmark.never_ran(step.observation) and not _recovered(compared, place)
-    ]
+class FailureProfile(Record):
+    """SEAL's failure profile C of one batch.
 
-
-def _recovered(compared: TurnComparison, place: int) -> bool:
-    due = _names(compared, compared.steps[place]) & compared.missing_tools()
-    later = (step for step in compared.steps[place + 1 :] if not step.observation.failed)
-    return any(not due or due & _names(compared, step) for step in later)
-
-
-def _names(compared: TurnComparison, step: Played) -> frozenset[str]:
-    """Return the tool of the step's action, and those that its program calls."""
-    if isinstance(step.action, MalformedCall):
-        return frozenset()
-    return frozenset({step.action.name, *(call.name for call in step.observation.calls)}) | compared.mentioned(
-        step.action
-    )
-
-
-def _is_invalid(step: Played, tools: Mapping[str, ToolSpec], benchmark: AnyBenchmark) -> bool:
-    """Return whether the action of an error is malformed or does not fit the documentation.
-
-    A program is invalid if it failed by an error of its own: only a refusal by the tool is a call that failed.
+    ``turns`` counts those whose label is not excluded. ``labels`` holds those that occurred, excluded ones with their
+    count alone. ``left_out`` counts trajectories without a diagnosis.
     """
-    if isinstance(step.action, MalformedCall):
-        return True
-    tool = tools.get(step.action.name)
-    if tool is None or argument_problem(step.action, tool) is not None:
-        return True
-    return tool.program is not None and not benchmark.refused_by_tool(step.observation)
+
+    trajectories: int = Field(0, ge=0)
+    left_out: int = Field(0, ge=0)
+    turns: int = Field(0, ge=0)
+    labels: dict[TurnLabel, LabelStatistics] = {}
+
+    def of(self, label: TurnLabel) -> LabelStatistics:
+        """Return the label's statistics; zeros where it did not occur."""
+        return self.labels.get(label, LabelStatistics())
+
+    def share_of_failures(self, label: TurnLabel) -> float:
+        """Return the share of ``label`` in the turns that failed; guidelines follow it, in the released code too."""
+        failures = sum(self.of(one).count for one in FAILED)
+        return self.of(label).count / failures if failures and label in FAILED else 0.0
+
+    def pressure(self, label: TurnLabel) -> float:
+        """Return the room for improvement: the label's share of the failed turns, times one minus its mean reward."""
+        return self.share_of_failures(label) * (1.0 - self.of(label).mean_reward)
 
 
-def _differs(compared: TurnComparison, place: int) -> bool:
-    """Return whether a tool whose call is missing was called in the step at ``place``, with other arguments.
+class SealFigures(Record):
+    """SEAL's figures of one round.
 
-    A refused call that equals a missing one does not differ.
+    ``labels``: turns of the round's rollouts that have them. ``guidelines``: by label, in how many of the round's
+    ``steps`` its guideline was shown. ``retired``: by label, how often its guideline was mastered.
     """
-    action, missing = compared.steps[place].action, compared.missing_names()
-    if isinstance(action, MalformedCall):
-        return False
-    if compared.is_program(action):
-        return any(call.name in missing for call in compared.beside[place])
-    return (
-        action.name in missing
-        and place not in compared.made.values()
-        and not any(compared.same(action, compared.reference[k]) for k in compared.missing)
+
+    steps: int = Field(ge=0)
+    labels: dict[TurnLabel, int] = {}
+    guidelines: dict[TurnLabel, int] = {}
+    retired: dict[TurnLabel, int] = {}
+
+
+def failure_profile(diagnoses: Sequence[Diagnosis | None]) -> FailureProfile:
+    """Profile a batch by the diagnoses of its trajectories; None is left out."""
+    counts: Counter[TurnLabel] = Counter()
+    successes: Counter[TurnLabel] = Counter()
+    left_out = 0
+    for diagnosis in diagnoses:
+        if diagnosis is None:
+            left_out += 1
+            continue
+        for label in diagnosis.turns:
+            counts[label] += 1
+            successes[label] += diagnosis.success
+    turns = sum(count for label, count in counts.items() if label not in EXCLUDED)
+    return FailureProfile(
+        trajectories=len(diagnoses) - left_out,
+        left_out=left_out,
+        turns=turns,
+        labels={
+            label: LabelStatistics(count=counts[label])
+            if label in EXCLUDED
+            else LabelStatistics(
+                count=counts[label],
+                prevalence=counts[label] / turns,
+                mean_reward=successes[label] / counts[label],
+            )
+            for label in TurnLabel
+            if counts[label]
+        },
     )

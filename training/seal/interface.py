@@ -14,8 +14,7 @@ from pydantic import Field, model_validator
 
 from environments.base import Cue, Environment, Record
 from environments.learning_interface.environment import LearningInterface
-from training.seal.failure_profile import FailureProfile
-from training.seal.labels import TurnLabel
+from training.seal.diagnosis import FailureProfile, TurnLabel
 from training.seal.settings import InterfaceSettings
 
 GUIDELINES = {
@@ -28,7 +27,7 @@ GUIDELINES = {
     TurnLabel.RESPONSE_MISMATCH: "Look up everything that was asked for with the tool that answers it, and do not end "
     "the turn before it has answered.",
 }
-"""The guideline of each label that blames the policy (``labels.FAILED``)."""
+"""The guideline of each label that blames the policy (``diagnosis.FAILED``)."""
 
 
 class InterfaceState(Record):

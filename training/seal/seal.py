@@ -8,38 +8,22 @@ before the step and the step's trajectories. Free of torch.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from environments.base import Environment, Record, TaskSpec, ToolSpec
-from environments.registry import benchmark_of
+from environments.base import Environment, Record
 from memory.records import Trajectory
-from training.seal.advantage_weights import (
-    RhoState,
-    WeighedRollout,
-    first_rho,
-    group_weights,
-    moved_rho,
-    token_weights,
-    turn_tokens,
-)
-from training.seal.diagnosis import Diagnosis, diagnose
-from training.seal.failure_profile import ErrorStatistics, FailureProfile, SealFigures, failure_profile
+from training.seal.advantage_weights import RhoState, first_rho, moved_rho, trajectory_weight
+from training.seal.diagnosis import FailureProfile, SealFigures, TurnLabel, diagnose, failure_profile
 from training.seal.interface import InterfaceState, learning_interface, update
-from training.seal.labels import TurnCause, TurnLabel
 from training.seal.settings import SealSettings
 
-__all__ = ["Seal", "SealHandover", "SealState", "SealStep", "TurnsOfTokens", "figures", "first_state", "next_state"]
-
-
-RULES = 2
-"""The number of the rules of labels, rho and guidelines. A run keeps to those that it began with."""
+__all__ = ["Seal", "SealHandover", "SealState", "SealStep", "figures", "first_state", "next_state"]
 
 
 class SealState(Record):
-    """SEAL's state between steps, by the rules of number ``rules``; a part is None where the settings turn it off."""
+    """SEAL's state between steps; a part is None where the settings turn it off."""
 
-    rules: int = 1
     rho: RhoState | None = None
     interface: InterfaceState | None = None
 
@@ -52,24 +36,16 @@ class SealStep(Record):
     state: SealState
 
 
-class TurnsOfTokens(NamedTuple):
-    """A row of tokens: ``mask`` is 1 on those that the policy sampled, turn ``i`` begins at ``begins[i]``."""
-
-    mask: Sequence[int]
-    begins: Sequence[int]
-
-
 class SealHandover(NamedTuple):
-    """What the process that took in a step gives the others: the state after it, and a diagnosis per trajectory."""
+    """What the process that took in a step gives the others: the state after it, and a weight per trajectory."""
 
     state: SealState
-    diagnoses: tuple[Diagnosis | None, ...]
+    weights: tuple[float, ...] | None
 
 
 def first_state(settings: SealSettings) -> SealState:
     """Return the state of a run before its first step."""
     return SealState(
-        rules=RULES,
         rho=None if settings.weights is None else first_rho(settings.weights),
         interface=None if settings.interface is None else InterfaceState(),
     )
@@ -81,7 +57,6 @@ def next_state(state: SealState, profile: FailureProfile, settings: SealSettings
     if made != [settings.weights is not None, settings.interface is not None]:
         raise ValueError("the state and the settings of SEAL differ in what is on: go on with the settings of the run")
     return SealState(
-        rules=state.rules,
         rho=moved_rho(state.rho, profile, settings.weights) if state.rho and settings.weights else None,
         interface=update(state.interface, profile, settings.interface)
         if state.interface and settings.interface
@@ -95,10 +70,8 @@ def figures(before: SealState, steps: Sequence[SealStep]) -> SealFigures:
     shown = [() if state.interface is None else state.interface.guidelines for state in states]
     gone = [() if state.interface is None else state.interface.retired for state in states]
     labels: Counter[TurnLabel] = Counter()
-    causes: Counter[TurnCause] = Counter()
     for step in steps:
         labels.update({label: found.count for label, found in step.profile.labels.items()})
-        causes.update(step.profile.causes)
     guidelines = Counter(label for read in shown[:-1] for label in read)
     retired = Counter(
         label for read, mastered in zip(shown[:-1], gone[1:], strict=True) for label in read if label in mastered
@@ -106,25 +79,26 @@ def figures(before: SealState, steps: Sequence[SealStep]) -> SealFigures:
     return SealFigures(
         steps=len(steps),
         labels={label: labels[label] for label in TurnLabel if labels[label]},
-        causes={cause: causes[cause] for cause in TurnCause if causes[cause]},
-        errors=ErrorStatistics.total(step.profile.errors for step in steps),
         guidelines={label: guidelines[label] for label in TurnLabel if guidelines[label]},
         retired={label: retired[label] for label in TurnLabel if retired[label]},
     )
 
 
 class Seal:
-    """SEAL in one round, step by step. ``keep`` is called with each finished step."""
+    """SEAL in one round, step by step. ``keep`` is called with each finished step.
+
+    ``weights`` are the factors of the advantages of the step that was taken in last, one per trajectory of this
+    process; None where the settings turn them off.
+    """
 
     def __init__(
         self, settings: SealSettings, environment: Environment, state: SealState, keep: Callable[[SealStep], object]
     ) -> None:
         self.settings = settings
         self.state = state
+        self.weights: tuple[float, ...] | None = None
         self._bare = environment
         self._keep = keep
-        self._diagnoses: tuple[Diagnosis | None, ...] = ()
-        self._tools: dict[tuple[str, ...], Mapping[str, ToolSpec]] = {}
 
     @property
     def environment(self) -> Environment:
@@ -133,56 +107,18 @@ class Seal:
             return self._bare
         return learning_interface(self._bare, self.settings.interface, self.state.interface)
 
-    def take_in(self, step: int, trajectories: Sequence[Trajectory], tasks: Mapping[str, TaskSpec]) -> None:
-        """Diagnose the rollouts of global ``step`` and update the state. ``tasks`` holds their tasks by id."""
-        benchmark = benchmark_of(self._bare)
-        self._diagnoses = tuple(
-            diagnose(
-                one,
-                tasks[one.task_id],
-                self._documented(tasks[one.task_id]),
-                benchmark,
-                unreached=self.settings.unreached,
-            )
-            for one in trajectories
-        )
-        profile = failure_profile(self._diagnoses, trajectories)
+    def take_in(self, step: int, trajectories: Sequence[Trajectory]) -> SealHandover:
+        """Diagnose the rollouts of global ``step``, update the state, and return what all processes go on with."""
+        diagnoses = [diagnose(one) for one in trajectories]
+        profile = failure_profile(diagnoses)
         self.state = next_state(self.state, profile, self.settings)
         self._keep(SealStep(step=step, profile=profile, state=self.state))
-
-    def handover(self) -> SealHandover:
-        """Return what the last ``take_in`` came to, for other processes of the round."""
-        return SealHandover(self.state, self._diagnoses)
+        rho, settings = self.state.rho, self.settings.weights
+        if rho is None or settings is None:
+            return SealHandover(self.state, None)
+        return SealHandover(self.state, tuple(trajectory_weight(one, rho, settings) for one in diagnoses))
 
     def go_on(self, given: SealHandover, rows: Sequence[int]) -> None:
-        """Take over a step that another process took in; ``rows`` are the trajectories that this one weighs."""
+        """Go on from a step that this or another process took in; ``rows`` are the trajectories of this one."""
         self.state = given.state
-        self._diagnoses = tuple(given.diagnoses[row] for row in rows)
-
-    def weigh(
-        self,
-        advantages: Sequence[float],
-        rows: Sequence[TurnsOfTokens],
-        size: int,
-        width: int,
-    ) -> list[list[float]]:
-        """Return the factors of the step's advantages, one per token, in rows of ``width``.
-
-        Rows are those of the trajectories of the last ``take_in``, in groups of ``size``. Raises
-        ValueError if the numbers of advantages, rows and trajectories differ, and if the weights are off.
-        """
-        if self.settings.weights is None or self.state.rho is None:
-            raise ValueError("SEAL's weights are off: do not ask for them")
-        rollouts = [
-            WeighedRollout(diagnosis, advantage, turn_tokens(*row))
-            for diagnosis, advantage, row in zip(self._diagnoses, advantages, rows, strict=True)
-        ]
-        groups = (rollouts[start : start + size] for start in range(0, len(rollouts), size))
-        weights = [own for group in groups for own in group_weights(group, self.state.rho, self.settings.weights)]
-        return token_weights(weights, [row.begins for row in rows], width)
-
-    def _documented(self, task: TaskSpec) -> Mapping[str, ToolSpec]:
-        names = tuple(dict.fromkeys((*task.tools, *(name for later in task.withheld.values() for name in later))))
-        if names not in self._tools:
-            self._tools[names] = {tool.name: tool for tool in self._bare.tools(names)}
-        return self._tools[names]
+        self.weights = tuple(given.weights[row] for row in rows) if given.weights is not None else None

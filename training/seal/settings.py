@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 
 from environments.sections import Section, requires
-from training.seal.labels import EXCLUDED, TurnLabel, Unreached
+from training.seal.diagnosis import EXCLUDED, TurnLabel
 
 BASE_RHO = {
     TurnLabel.SPURIOUS_TOOL_CALL: 2.0,
@@ -26,16 +26,13 @@ CUES = requires({"constraint_cues": True})
 
 
 class WeightSettings(Section):
-    """Advantage weights by the labels of turns (SEAL's numbers, except where marked ours).
+    """Advantage weights by the labels of turns (SEAL's numbers).
 
     Whether rho moves is where the paper and its released code differ. By the paper rho is fixed for all backbones and
     runs (section 3.4; section 5 names it a limitation), which is the default. In the released full run it moves
     (``dynamic: true``); the row "w/o closed-loop update" of its table 3 turns off that motion and nothing else.
     """
 
-    unit: Literal["trajectory", "turn"] = Field(
-        "trajectory", description="one weight per trajectory (SEAL), or per turn on that turn's tokens (ours)"
-    )
     rho: dict[TurnLabel, float] = Field({}, description="rho by label; labels left out keep the paper's")
     least: float = Field(0.5, gt=0.0, le=1.0, description="lower limit of weights")
     most: float = Field(2.0, ge=1.0, le=1000.0, description="upper limit of weights")
@@ -71,11 +68,6 @@ class WeightSettings(Section):
         description="fraction of the way to its target that rho moves in one step",
         json_schema_extra=MOVING,
     )
-    cap_abstention: bool = Field(
-        False,
-        description="limit rho of correct_abstention to 1 where the advantage is positive, so that calling nothing "
-        "gets no extra reward (ours)",
-    )
 
     def base(self) -> dict[TurnLabel, float]:
         """Return rho of every label that is not excluded, before any profile."""
@@ -97,8 +89,8 @@ class InterfaceSettings(Section):
     The three switches are the terms of the paper's observation in training (equation 9). Its main run, and every
     released configuration, has ``schema_cues`` alone (appendix D.4).
 
-    A label's prevalence is its share of the turns that failed (``labels.FAILED``), as in the released code. Guidelines
-    follow the profile of one step (algorithm 1); the released code reads the counts since the run began, and in it no
+    A label's prevalence is its share of the turns that failed (``FAILED``), as in the released code. Guidelines follow
+    the profile of one step (algorithm 1); the released code reads the counts since the run began, and in it no
     guideline is ever retired. The thresholds of appearing and retiring differ, so that a guideline does not come and go
     from batch to batch.
     """
@@ -165,11 +157,6 @@ class SealSettings(Section):
 
     weights: WeightSettings | None = Field(WeightSettings(), description="weighted advantages; null: none")
     interface: InterfaceSettings | None = Field(InterfaceSettings(), description="the learning interface; null: none")
-    unreached: Unreached = Field(
-        "padded",
-        description="labels of user turns that the episode did not reach: those of turns without a call, as in the "
-        "released code (the paper has no rule), or none, so that an unplayed turn is not an abstention (ours)",
-    )
 
     @model_validator(mode="after")
     def _something_is_on(self) -> Self:

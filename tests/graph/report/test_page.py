@@ -36,8 +36,7 @@ from graph.report.summary import Summary, summarise
 from memory.records import Draft, DraftVerification, FailureContext, Interaction, Signal, Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl, write_json
 from memory.tasks import load_tasks
-from training.seal.diagnosis import turn_label
-from training.seal.labels import FAILED
+from training.seal.diagnosis import FAILED, turn_label
 
 ASSETS = Path(make_page.__code__.co_filename).parent
 PART = re.compile(rb'<script type="text/plain" id="part-([^"]+)">([A-Za-z0-9+/=]*)</script>')

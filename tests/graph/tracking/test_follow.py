@@ -17,7 +17,7 @@ from graph.tracking import follow, trackers
 from graph.tracking.follow import follow_run
 from graph.tracking.trackers import TrackedRun, Tracker
 from memory.run import RunDirectory, write_jsonl
-from training.seal.failure_profile import FailureProfile
+from training.seal.diagnosis import FailureProfile
 from training.seal.seal import SealState, SealStep
 
 
@@ -78,7 +78,7 @@ def test_iterations_of_several_commands_are_one_run_of_the_tracker(run: RunDirec
 def test_the_numbers_are_those_of_the_records(run: RunDirectory) -> None:
     kept = Kept()
     play_round(run, 0)
-    state = SealState.model_validate({"rules": 2, "rho": {"updates": 1, "rho": {"state_mismatch": 0.25}}})
+    state = SealState.model_validate({"rho": {"updates": 1, "rho": {"state_mismatch": 0.25}}})
     finish_iteration(run, 0)
     write_jsonl(run.iteration(0).seal, [SealStep(step=n, profile=FailureProfile(), state=state) for n in (1, 2, 3)])
     send(run, trackio=kept)

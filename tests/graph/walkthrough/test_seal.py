@@ -9,10 +9,8 @@ from environments.example import depot
 from graph.walkthrough.seal import (
     THANKS,
     DiagnosedGroup,
-    advantages,
     conversations,
     diagnosis_table,
-    errors_table,
     interface_table,
     profile_table,
     rho_table,
@@ -22,10 +20,8 @@ from graph.walkthrough.seal import (
 from graph.walkthrough.small_run import acted_out
 from memory.records import Task
 from training.seal.advantage_weights import first_rho
-from training.seal.diagnosis import diagnose
-from training.seal.failure_profile import ErrorStatistics, FailureProfile, LabelStatistics
+from training.seal.diagnosis import FailureProfile, LabelStatistics, TurnLabel, diagnose
 from training.seal.interface import InterfaceState
-from training.seal.labels import TurnLabel
 from training.seal.seal import SealState, SealStep
 from training.seal.settings import WeightSettings
 
@@ -55,21 +51,13 @@ def group() -> DiagnosedGroup:
         acted_out(talk, ENVIRONMENT, *turns, sample=number)
         for number, turns in enumerate([((GATE,), ()), ((), ()), ((GATE,), (ToolCall(name="weigh_parcel"),))])
     )
-    tools = {tool.name: tool for tool in ENVIRONMENT.tools(talk.tools)}
-    diagnoses = tuple(found for one in rollouts if (found := diagnose(one, talk, tools)))
+    diagnoses = tuple(found for one in rollouts if (found := diagnose(one)))
     return DiagnosedGroup(talk, rollouts, diagnoses)
 
 
-def test_advantages_are_those_of_the_group(group: DiagnosedGroup) -> None:
-    assert group.variety == 3
-    found = advantages(group.rollouts)
-    assert sum(found) == pytest.approx(0.0)
-    assert sum(one * one for one in found) == pytest.approx(len(found))
-    assert advantages(group.rollouts[:1] * 2) == (0.0, 0.0)
-
-
 def test_weights_are_the_means_of_the_papers_factors(group: DiagnosedGroup) -> None:
-    settings = WeightSettings(unit="turn")  # the picture is of whole rollouts in any case
+    assert group.variety == 3
+    settings = WeightSettings()
     rows = weights_table(group, first_rho(settings), settings).rows
     assert [row[1] for row in rows] == [
         "pass 1.00, correct abstention 1.80",
@@ -114,16 +102,14 @@ def test_a_guideline_is_shown_from_the_step_after_its_profile() -> None:
     assert [row[2] for row in rows] == ["none", "state mismatch", "none"]
 
 
-def test_the_profile_and_the_errors_of_a_round_are_shown() -> None:
+def test_the_profile_of_a_step_is_shown() -> None:
     labels = {
         TurnLabel.PASS: LabelStatistics(count=5, mean_reward=1.0),
         TurnLabel.STATE_MISMATCH: LabelStatistics(count=3, mean_reward=0.5),
         TurnLabel.EMPTY_TURN: LabelStatistics(count=1),
     }
-    errors = ErrorStatistics(errors=5, recovered=3, hinted=4, hinted_recovered=2)
-    profile = FailureProfile(trajectories=9, turns=9, labels=labels, errors=errors)
+    profile = FailureProfile(trajectories=9, turns=9, labels=labels)
     step = SealStep(step=1, profile=profile, state=SealState())
     rows = {row[0]: row[1:] for row in profile_table(step).rows}
     assert rows["state_mismatch"] == ("3", "75%", "0.50", "0.38")
     assert rows["pass"] == ("5", "0%", "1.00", "0.00")
-    assert errors_table([step, step]).rows == (("with a hint", "8", "4"), ("without", "2", "2"))

@@ -13,7 +13,7 @@ from support.small_policy import CLASSES, small_settings, small_tasks
 
 from environments.bfcl.environment import BFCLEnvironment
 from memory.records import StopReason
-from training.grpo.record import RoundPlan, StepLog, Stopwatch, round_record, step_record
+from training.grpo.record import RoundPlan, Stopwatch, round_record, step_record
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 torch = Late("torch")
@@ -47,7 +47,6 @@ def step(starter: Path, *texts: str, **training: object) -> SimpleNamespace:
         args=SimpleNamespace(bf16=False, gradient_accumulation_steps=PARTS),
     )
     kept.batch = rollouts.step([task.id for task in tasks for _ in range(K)], trainer)
-    kept.weights = rollouts.token_weights(kept.batch, [0.0] * 2 * K, 8)
     return kept
 
 
@@ -63,17 +62,15 @@ def test_the_sampler_is_told_the_weights_of_the_step_and_its_words_are_the_batch
         written = [token for token, own in zip(row.completion_ids, row.mask, strict=True) if own]
         assert played.policy.tokenizer.decode(written) == "A @pwd\nA end\n"
         assert [logprob for logprob, own in zip(row.logprobs, row.mask, strict=True) if own] == [-1.0] * len(written)
-    assert played.weights is None
     assert [t.step for t in played.trajectories] == [DONE + 1] * 2 * K
 
 
 def test_tokens_past_the_limit_are_played_and_not_trained_on(starter: Path) -> None:
-    """Those that come first stay as they are, with SEAL's weights on them; later turns have none."""
-    texts, seal = ("A @ls\n", "A @pwd\n", "A end\n"), {"weights": {"unit": "turn"}, "interface": None}
-    whole = step(starter, *texts, seal=seal, loss="grpo")
+    texts = ("A @ls\n", "A @pwd\n", "A end\n")
+    whole = step(starter, *texts)
     sizes = [len(row.completion_ids) for row in whole.batch.rows]
     most = min(sizes) - 3
-    cut = step(starter, *texts, seal=seal, loss="grpo", max_trained_tokens=most)
+    cut = step(starter, *texts, max_trained_tokens=most)
     assert [t.model_dump(exclude={"measured"}) for t in cut.trajectories] == [
         t.model_dump(exclude={"measured"}) for t in whole.trajectories
     ]
@@ -82,15 +79,7 @@ def test_tokens_past_the_limit_are_played_and_not_trained_on(starter: Path) -> N
             assert getattr(row, name) == getattr(full, name)[:most]
         assert sum(row.mask) < sum(full.mask)
     assert cut.batch.rewards == whole.batch.rewards
-    assert step(starter, *texts, seal=seal, loss="grpo", max_trained_tokens=max(sizes)).batch == whole.batch
-
-
-def test_a_turn_that_begins_past_the_limit_has_no_token() -> None:
-    from training.grpo.group_rollouts import TokenRow
-
-    row = TokenRow([1], [5, 6, 7, 8], [-1.0] * 4, [1, 0, 1, 1], (0, 1, 3))
-    assert row.cut_to(2) == TokenRow([1], [5, 6], [-1.0] * 2, [1, 0], (0, 1, 2))
-    assert row.cut_to(4) is row.cut_to(None) is row
+    assert step(starter, *texts, max_trained_tokens=max(sizes)).batch == whole.batch
 
 
 def test_an_episode_stops_at_its_limit_of_messages_and_is_evaluated_by_what_was_done(starter: Path) -> None:
@@ -111,9 +100,11 @@ def test_a_step_counts_as_one_whatever_its_updates(starter: Path) -> None:
 def test_why_turns_stopped_is_counted_by_step_and_by_round(starter: Path) -> None:
     ended = step(starter, "A end\n").trajectories
     cut = step(starter, "A @pwd\n", "A @pwd\n", max_actions=1).trajectories
-    assert step_record(5, ended, StepLog()).stop_reasons == {StopReason.END_OF_TURN: 2 * K}
+    assert step_record(5, ended, {}).stop_reasons == {StopReason.END_OF_TURN: 2 * K}
     both = [*ended, *(one.model_copy(update={"step": 6}) for one in cut)]
-    record = round_record(iteration=0, policy="p", tasks=2, trajectories=both, logs={}, measured=Stopwatch().before)
+    record = round_record(
+        iteration=0, policy="p", tasks=2, trajectories=both, metrics=[], updates=1, measured=Stopwatch().before
+    )
     assert [one.stop_reasons for one in record.steps] == [{StopReason.END_OF_TURN: 6}, {StopReason.ACTIONS: 6}]
     assert record.stop_reasons == {StopReason.END_OF_TURN: 6, StopReason.ACTIONS: 6}
     assert '"stop_reasons":{"end_of_turn":6,"actions":6}' in record.model_dump_json()

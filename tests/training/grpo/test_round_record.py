@@ -4,7 +4,7 @@ import pytest
 
 from environments.base import Outcome
 from memory.records import Trajectory
-from training.grpo.record import RoundSeconds, StepLog, round_record, step_record
+from training.grpo.record import RoundSeconds, StepMetrics, round_record, step_record
 
 
 def trajectory(step: int, task: str, sample: int, reward: float | None, tokens: int = 3) -> Trajectory:
@@ -33,7 +33,7 @@ SECOND = [trajectory(5, "a", 0, 0.0), trajectory(5, "a", 1, 0.0)]
 
 
 def test_infrastructure_errors_take_part_in_no_mean() -> None:
-    record = step_record(4, FIRST, StepLog(kl=0.25, loss=0.5, grad_norm=2.0))
+    record = step_record(4, FIRST, {"kl": 0.25, "loss": 0.5, "grad_norm": 2.0})
     assert (record.rollouts, record.infrastructure_errors, record.sampled_tokens) == (5, 2, 12)
     assert record.success == pytest.approx(2 / 3)
     assert record.reward == pytest.approx(0.6)
@@ -47,7 +47,10 @@ def test_a_round_is_its_steps_in_order() -> None:
         policy="policy/checkpoint-5",
         tasks=7,
         trajectories=[*SECOND, *FIRST],
-        logs={4: StepLog(kl=0.25), 5: StepLog(kl=0.75), 1: StepLog(kl=9.0)},
+        metrics=[
+            StepMetrics(step=step, trainer={"kl": kl}, rollouts={}) for step, kl in ((4, 0.25), (5, 0.75), (1, 9.0))
+        ],
+        updates=1,
         measured=RoundSeconds(load=1.0),
     )
     assert [step.step for step in record.steps] == [4, 5]
@@ -59,10 +62,12 @@ def test_a_round_is_its_steps_in_order() -> None:
 
 
 def test_without_a_kl_term_there_is_no_kl() -> None:
-    record = round_record(iteration=0, policy="p", tasks=1, trajectories=SECOND, logs={}, measured=RoundSeconds())
+    record = round_record(
+        iteration=0, policy="p", tasks=1, trajectories=SECOND, metrics=[], updates=1, measured=RoundSeconds()
+    )
     assert record.kl is None
 
 
 def test_a_step_without_outcomes_has_no_record() -> None:
     with pytest.raises(ValueError, match="step 4 has no rollout"):
-        step_record(4, FIRST[3:], StepLog())
+        step_record(4, FIRST[3:], {})

@@ -1,130 +1,63 @@
-"""Weights of advantages: the paper's numbers, rho in motion, signs that stay, and turns on their tokens."""
+"""Weights of advantages: the paper's numbers, rho in motion, and limits."""
 
 from __future__ import annotations
-
-import math
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from training.seal.advantage_weights import (
-    RhoState,
-    WeighedRollout,
-    first_rho,
-    group_weights,
-    moved_rho,
-    token_weights,
-    turn_tokens,
-)
-from training.seal.diagnosis import Diagnosis, TurnDiagnosis
-from training.seal.failure_profile import FailureProfile, LabelStatistics
-from training.seal.labels import EXCLUDED, TurnLabel
+from training.seal.advantage_weights import RhoState, first_rho, moved_rho, trajectory_weight
+from training.seal.diagnosis import EXCLUDED, Diagnosis, FailureProfile, LabelStatistics, TurnLabel
 from training.seal.settings import BASE_RHO, SealSettings, WeightSettings
 
 L = TurnLabel
 PAPER = WeightSettings()
 MOVING = WeightSettings(dynamic=True)
-TURNS = WeightSettings(unit="turn")
 
 
-def diagnosed(*labels, success=False):
-    """A diagnosis; None stands for a turn without one."""
-    turns = [TurnDiagnosis(turn=number, label=label) for number, label in enumerate(labels) if label is not None]
-    return Diagnosis(trajectory_id="t", success=success, turns=tuple(turns))
-
-
-def rollout(*labels, advantage=-1.0, tokens=None):
-    return WeighedRollout(diagnosed(*labels), advantage, tokens or (4,) * len(labels))
-
-
-def weights(rollouts, settings=PAPER, state=None):
-    return group_weights(rollouts, state or first_rho(settings), settings)
+def weight(*labels, settings=PAPER, state=None):
+    return trajectory_weight(Diagnosis(success=False, turns=labels), state or first_rho(settings), settings)
 
 
 @pytest.mark.parametrize(
-    ("labels", "advantage", "expected"),
+    ("labels", "expected"),
     [
-        ([L.PASS], 1.0, 1.0),
-        ([L.STATE_MISMATCH], -1.0, 1.0),
-        ([L.RESPONSE_MISMATCH], -1.0, 0.9),
-        ([L.INSTANCE_MISMATCH], -1.0, 0.6),
-        ([L.SPURIOUS_TOOL_CALL], -1.0, 2.0),
-        ([L.SPURIOUS_TOOL_CALL, L.PASS], -1.0, 1.5),
-        ([L.SPURIOUS_TOOL_CALL, L.SPURIOUS_TOOL_CALL, L.EMPTY_TURN, L.PASS], -1.0, 1.625),
-        ([L.PASS, L.CORRECT_ABSTENTION], -1.0, 1.4),
-        ([L.PASS, L.CORRECT_ABSTENTION], 1.0, 1.4),
-        ([L.PASS, L.STATE_MISMATCH, L.SPURIOUS_TOOL_CALL, L.GT_ERROR], -1.0, 4 / 3),
-        ([L.PASS, L.GT_ERROR, L.SPURIOUS_TOOL_CALL], -1.0, 1.5),
-        ([L.GT_ERROR], -1.0, 1.0),
-        ([None, L.SPURIOUS_TOOL_CALL], -1.0, 2.0),
+        ([L.PASS], 1.0),
+        ([L.STATE_MISMATCH], 1.0),
+        ([L.RESPONSE_MISMATCH], 0.9),
+        ([L.INSTANCE_MISMATCH], 0.6),
+        ([L.SPURIOUS_TOOL_CALL], 2.0),
+        ([L.SPURIOUS_TOOL_CALL, L.PASS], 1.5),
+        ([L.SPURIOUS_TOOL_CALL, L.SPURIOUS_TOOL_CALL, L.EMPTY_TURN, L.PASS], 1.625),
+        ([L.PASS, L.CORRECT_ABSTENTION], 1.4),
+        ([L.PASS, L.STATE_MISMATCH, L.SPURIOUS_TOOL_CALL, L.GT_ERROR], 4 / 3),
+        ([L.PASS, L.GT_ERROR, L.SPURIOUS_TOOL_CALL], 1.5),
+        ([L.GT_ERROR], 1.0),
+        ([L.PASS, L.PASS, L.CORRECT_ABSTENTION, L.EMPTY_TURN], 5.3 / 4),
+        ([], 1.0),
     ],
 )
-def test_a_trajectorys_weight_is_the_mean_rho_of_its_turns(labels, advantage, expected):
-    (own,) = weights([rollout(*labels, advantage=advantage)])
-    assert own == pytest.approx((expected,) * len(labels))
-
-
-def test_a_turn_has_the_rho_of_its_own_label():
-    failed = rollout(L.PASS, L.SPURIOUS_TOOL_CALL, L.CHECKER_ERROR, None, L.INSTANCE_MISMATCH)
-    assert weights([failed], TURNS) == ((1.0, 2.0, 1.0, 1.0, 0.6),)
-
-
-@pytest.mark.parametrize("label", TurnLabel)
-@pytest.mark.parametrize("advantage", [-1.0, 1.0])
-def test_of_one_turn_both_units_say_the_same(label, advantage):
-    """Why the two are one arm where training tasks have one user turn."""
-    assert weights([rollout(label, advantage=advantage)]) == weights([rollout(label, advantage=advantage)], TURNS)
-
-
-def test_abstention_is_praised_unless_the_setting_says_no():
-    praised = rollout(L.CORRECT_ABSTENTION, advantage=0.7)
-    assert weights([praised], TURNS) == ((1.8,),)
-    capped = WeightSettings(unit="turn", cap_abstention=True)
-    assert weights([praised], capped) == ((1.0,),)
-    assert weights([rollout(L.CORRECT_ABSTENTION, advantage=-0.7)], capped) == ((1.8,),)
-    low = WeightSettings(unit="turn", cap_abstention=True, rho={L.CORRECT_ABSTENTION: 0.5})
-    assert weights([praised], low) == ((0.5,),)
-
-
-def test_a_turn_that_was_not_reached_counts_in_the_trajectorys_weight_and_has_no_token():
-    """Two turns were played and two padded."""
-    padded = WeighedRollout(diagnosed(L.PASS, L.PASS, L.CORRECT_ABSTENTION, L.EMPTY_TURN), -1.0, (4, 4))
-    assert weights([padded]) == ((pytest.approx(5.3 / 4),) * 2,)
-    assert weights([padded], TURNS) == ((1.0, 1.0),)
+def test_a_trajectorys_weight_is_the_mean_rho_of_its_turns(labels, expected):
+    assert weight(*labels) == pytest.approx(expected)
 
 
 def test_weights_are_clipped():
     wild = RhoState(rho=BASE_RHO | {L.PASS: 9.0, L.STATE_MISMATCH: 0.1})
-    assert weights([rollout(L.PASS), rollout(L.STATE_MISMATCH)], state=wild) == ((2.0,), (0.5,))
-    assert weights([rollout(L.PASS, L.STATE_MISMATCH)], TURNS, wild) == ((2.0, 0.5),)
+    assert (weight(L.PASS, state=wild), weight(L.STATE_MISMATCH, state=wild)) == (2.0, 0.5)
 
 
 def test_a_rollout_without_a_diagnosis_is_left_alone():
-    settings = WeightSettings()
-    group = [WeighedRollout(None, 0.0, (3, 3)), WeighedRollout(None, 0.0, ()), rollout(L.SPURIOUS_TOOL_CALL)]
-    assert weights(group, settings)[:2] == ((1.0, 1.0), ())
+    assert trajectory_weight(None, first_rho(PAPER), PAPER) == 1.0
 
 
 # Properties
 
-labels = st.one_of(st.none(), st.sampled_from(TurnLabel))
-advantages = st.one_of(st.just(0.0), st.floats(1e-6, 1e3), st.floats(-1e3, -1e-6))
 settings_of = st.builds(
     WeightSettings,
-    unit=st.sampled_from(["trajectory", "turn"]),
     rho=st.dictionaries(st.sampled_from([*BASE_RHO]), st.floats(0.5, 2.0)),
     dynamic=st.booleans(),
-    cap_abstention=st.booleans(),
 )
-
-
-@st.composite
-def rollouts(draw):
-    found = draw(st.lists(labels, max_size=4))
-    tokens = tuple(draw(st.integers(0, 9)) for _ in found)
-    return WeighedRollout(diagnosed(*found) if draw(st.booleans()) else None, draw(advantages), tokens)
 
 
 profiles = st.dictionaries(
@@ -136,17 +69,11 @@ profiles = st.dictionaries(
 
 
 @settings(deadline=None)
-@given(st.lists(rollouts(), min_size=1, max_size=8), settings_of, profiles)
-def test_no_sign_flips_and_no_advantage_vanishes(group, settings, profile):
+@given(st.lists(st.sampled_from(TurnLabel), max_size=4), settings_of, profiles)
+def test_weights_are_finite_and_within_the_limits(labels, settings, profile):
+    """So that no sign flips and no advantage vanishes."""
     state = moved_rho(first_rho(settings), profile, settings)
-    for own, one in zip(weights(group, settings, state), group, strict=True):
-        assert len(own) == len(one.turn_tokens)
-        for weight in own:
-            assert math.isfinite(weight)
-            assert weight > 0
-            assert math.copysign(1.0, weight * one.advantage) == math.copysign(1.0, one.advantage)
-            assert (weight * one.advantage == 0) == (one.advantage == 0)
-            assert settings.least <= weight <= settings.most
+    assert 0 < settings.least <= weight(*labels, settings=settings, state=state) <= settings.most
 
 
 @settings(deadline=None)
@@ -242,35 +169,6 @@ def test_rho_stays_while_no_turn_counts_and_where_it_is_fixed():
     assert moved_rho(first_rho(PAPER), WINDOW, PAPER) == first_rho(PAPER)
 
 
-# Tokens
-
-
-def test_turns_fall_on_their_tokens():
-    mask, begins = [1, 1, 0, 0, 1, 1, 1], (0, 3)
-    assert turn_tokens(mask, begins) == (2, 3)
-    assert token_weights([(1.0, 2.0), (0.5,), ()], [begins, (0,), ()], 8) == [
-        [1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0],
-        [0.5] * 8,
-        [1.0] * 8,
-    ]
-    assert turn_tokens([], ()) == ()
-    assert turn_tokens([0], ()) == ()
-    assert turn_tokens([1, 1], (0, 2)) == (2, 0)
-
-
-@pytest.mark.parametrize("begins", [(1,), (0, 5, 4), (0, 9)])
-def test_places_that_are_none_are_refused(begins):
-    with pytest.raises(ValueError, match="from 0 on, in order"):
-        token_weights([(1.0,) * len(begins)], [begins], 8)
-    with pytest.raises(ValueError, match="from 0 on, in order"):
-        turn_tokens([1] * 8, begins)
-
-
-def test_each_turn_needs_a_weight():
-    with pytest.raises(ValueError, match="1 weights for 2 turns"):
-        token_weights([(1.0,)], [(0, 3)], 8)
-
-
 # Settings
 
 
@@ -282,7 +180,6 @@ def test_each_turn_needs_a_weight():
         ({"rho": {"passed": 1.0}}, "rho.passed"),
         ({"alpha": 2.0}, "'alpha' is for dynamic: true"),
         ({"window_steps": 9}, "'window_steps' is for dynamic: true"),
-        ({"unit": "token"}, "unit"),
         ({"most": 0.5}, "most"),
     ],
 )

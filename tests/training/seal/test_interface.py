@@ -12,9 +12,8 @@ from pydantic import ValidationError
 from support.diagnosed_episodes import BFCL, LIGHTS, task_of
 
 from environments.learning_interface.schema import SCHEMA_NOTE
-from training.seal.failure_profile import FailureProfile, LabelStatistics
+from training.seal.diagnosis import FAILED, FailureProfile, LabelStatistics, TurnLabel
 from training.seal.interface import GUIDELINES, InterfaceState, guideline, learning_interface, update
-from training.seal.labels import FAILED, TurnLabel
 from training.seal.settings import InterfaceSettings
 
 SETTINGS = InterfaceSettings()

@@ -26,22 +26,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.diagnosed_episodes import BFCL, TOOLS, acted, task_of
-from support.seal_cases import END, Case, Rollout, cases, runs
+from support.diagnosed_episodes import BFCL
+from support.seal_cases import END, Case, cases, runs
 
 from memory.records import Step, Trajectory, TrajectoryTurn
 from training.rendering.base import EndTurn
 from training.rendering.tool_calls import HermesReader
 from training.rollout.episodes import refused_whole
-from training.seal.advantage_weights import WeighedRollout, first_rho, group_weights, moved_rho
-from training.seal.diagnosis import Diagnosis, TurnDiagnosis, diagnose
-from training.seal.failure_profile import failure_profile
+from training.seal.advantage_weights import first_rho, moved_rho, trajectory_weight
+from training.seal.diagnosis import EXCLUDED, Diagnosis, TurnLabel, diagnose, failure_profile
 from training.seal.interface import InterfaceState, update
-from training.seal.labels import EXCLUDED, FAILED, TurnCause, TurnLabel
 from training.seal.settings import InterfaceSettings, WeightSettings
 
 SETTINGS = WeightSettings(dynamic=True)
-FOUND = TurnCause.MISSING_CALL
 
 
 @pytest.fixture(scope="module")
@@ -77,33 +74,23 @@ def played(case: Case) -> Trajectory:
 def test_labels_are_those_of_the_released_code(released: dict[str, Any]) -> None:
     seen: set[TurnLabel] = set()
     for number, (case, expected) in enumerate(zip(cases(), released["labels"], strict=True)):
-        diagnosis = diagnose(played(case), case.task, TOOLS, unreached="padded")
+        diagnosis = diagnose(played(case))
         assert diagnosis is not None
-        assert [turn.label for turn in diagnosis.turns] == expected, (number, case)
-        seen.update(turn.label for turn in diagnosis.turns)
+        assert list(diagnosis.turns) == expected, (number, case)
+        seen.update(diagnosis.turns)
     assert seen == set(TurnLabel) - {TurnLabel.INSTANCE_MISMATCH, TurnLabel.GT_ERROR}
 
 
-def diagnosed(rollout: Rollout) -> Diagnosis:
-    turns = (
-        TurnDiagnosis(turn=number, label=label, cause=FOUND if label in FAILED else None)
-        for number, label in enumerate(rollout.labels)
-    )
-    return Diagnosis(trajectory_id="t", success=rollout.success, turns=tuple(turns))
-
-
 def test_rho_weights_and_guidelines_are_those_of_the_released_code(released: dict[str, Any]) -> None:
-    any_task = task_of([])
-    trajectory, shown = acted(any_task, []), 0
+    shown = 0
     for steps, expected in zip(runs(), released["runs"], strict=True):
         state = first_rho(SETTINGS)
         for number, (rollouts, step) in enumerate(zip(steps, expected, strict=True)):
-            diagnoses = [diagnosed(one) for one in rollouts]
-            profile = failure_profile(diagnoses, [trajectory] * len(diagnoses))
+            diagnoses = [Diagnosis(success=one.success, turns=tuple(one.labels)) for one in rollouts]
+            profile = failure_profile(diagnoses)
             state = moved_rho(state, profile, SETTINGS)
             assert state.rho == {TurnLabel(label): rho for label, rho in step["rho"].items()}, number
-            group = [WeighedRollout(one, 1.0, (1,) * len(one.turns)) for one in diagnoses]
-            assert [own[0] for own in group_weights(group, state, SETTINGS)] == step["weights"], number
+            assert [trajectory_weight(one, state, SETTINGS) for one in diagnoses] == step["weights"], number
             assert list(update(InterfaceState(), profile, InterfaceSettings()).guidelines) == step["guidelines"], number
             shown += len(step["guidelines"])
     assert shown > 100, "hardly a guideline is selected: the test shows little"

@@ -6,18 +6,15 @@ import pytest
 from support.diagnosed_episodes import BFCL, FUEL, LIGHTS, acted, call, task_of
 
 from environments.learning_interface.environment import LearningInterface
-from memory.records import Task
 from memory.run import append_jsonl, read_jsonl
 from training.seal.advantage_weights import RhoState
-from training.seal.failure_profile import ErrorStatistics, FailureProfile
+from training.seal.diagnosis import FailureProfile, TurnLabel
 from training.seal.interface import InterfaceState
-from training.seal.labels import TurnCause, TurnLabel
-from training.seal.seal import RULES, Seal, SealState, SealStep, TurnsOfTokens, figures, first_state, next_state
+from training.seal.seal import Seal, SealState, SealStep, figures, first_state, next_state
 from training.seal.settings import BASE_RHO, SealSettings
 
 L = TurnLabel
 SPEC = task_of([LIGHTS], [])
-TASKS = {"t": Task(id="t", origin="seed", **SPEC.model_dump())}
 LAZY, RIGHT, BUSY = ([], []), ([LIGHTS], []), ([LIGHTS], [FUEL])
 SETTINGS = SealSettings()
 
@@ -28,7 +25,7 @@ def play(seal, step, *scripts):
     rollouts = [
         acted(SPEC, *script, environment=environment, step=step, sample=sample) for sample, script in enumerate(scripts)
     ]
-    seal.take_in(step, rollouts, TASKS)
+    seal.go_on(seal.take_in(step, rollouts), range(len(rollouts)))
     return rollouts
 
 
@@ -65,14 +62,10 @@ def test_a_round_in_numbers():
         play(seal, step, *[script] * 8)
     first = figures(first_state(SETTINGS), kept[:2])
     assert (first.steps, first.labels) == (2, {L.EMPTY_TURN: 16, L.CORRECT_ABSTENTION: 16})
-    assert first.causes == {TurnCause.MISSING_CALL: 16}
     assert (first.guidelines, first.retired) == ({L.EMPTY_TURN: 1}, {})
     second = figures(kept[1].state, kept[2:])
     assert second.labels == {L.CORRECT_ABSTENTION: 16, L.PASS: 16}
     assert (second.guidelines, second.retired) == ({L.EMPTY_TURN: 1}, {L.EMPTY_TURN: 1})
-    assert second.errors == ErrorStatistics(
-        errors=8, recovered=8, succeeded=8, hinted=8, hinted_recovered=8, hinted_succeeded=8
-    )
     without = SealSettings(interface=None)
     assert figures(first_state(without), []).guidelines == {}
 
@@ -80,9 +73,9 @@ def test_a_round_in_numbers():
 def test_the_profile_of_a_step_weighs_that_step():
     steps = []
     seal = Seal(
-        SealSettings.model_validate({"weights": {"unit": "turn", "dynamic": True}, "interface": None}),
+        SealSettings.model_validate({"weights": {"dynamic": True}, "interface": None}),
         BFCL,
-        SealState(rules=RULES, rho=RhoState(rho=BASE_RHO)),
+        SealState(rho=RhoState(rho=BASE_RHO)),
         steps.append,
     )
     assert seal.environment is BFCL
@@ -91,20 +84,13 @@ def test_the_profile_of_a_step_weighs_that_step():
     assert profile.of(L.EMPTY_TURN).prevalence == 1 / 8
     moved = seal.state.rho.rho
     assert moved[L.EMPTY_TURN] == pytest.approx(1.5 + 0.25 * 1.5 / 8 / 32)
-    rows = [TurnsOfTokens([1, 0, 1], (0, 2)), *[TurnsOfTokens([1, 1, 0, 1], (0, 3))] * 3]
-    first, second, third, _ = seal.weigh([-1.0, 0.5, 0.5, 0.5], rows, size=2, width=5)
-    empty, passed, spurious = moved[L.EMPTY_TURN], moved[L.PASS], moved[L.SPURIOUS_TOOL_CALL]
-    abstained = moved[L.CORRECT_ABSTENTION]
-    assert first == [empty, empty, *[abstained] * 3]
-    assert second == [passed] * 3 + [abstained] * 2
-    assert third == [passed] * 3 + [spurious] * 2
-
-
-def test_rows_and_trajectories_belong_together():
-    seal = Seal(SETTINGS, BFCL, first_state(SETTINGS), lambda step: None)
-    play(seal, 1, RIGHT, RIGHT)
-    with pytest.raises(ValueError, match="shorter"):
-        seal.weigh([1.0], [TurnsOfTokens([1], (0,))], size=1, width=1)
+    empty, passed, abstained = (moved[label] for label in (L.EMPTY_TURN, L.PASS, L.CORRECT_ABSTENTION))
+    spurious = moved[L.SPURIOUS_TOOL_CALL]
+    pairs = [(empty, abstained), (passed, abstained), (passed, spurious), (passed, abstained)]
+    assert seal.weights == pytest.approx([(first + second) / 2 for first, second in pairs])
+    given = seal.take_in(2, [acted(SPEC, *RIGHT), acted(SPEC, *BUSY)])
+    seal.go_on(given, [1])
+    assert seal.weights == given.weights[1:], "a process weighs its own rows"
 
 
 def test_what_is_off_stays_off():
@@ -113,8 +99,7 @@ def test_what_is_off_stays_off():
     play(seal, 1, LAZY)
     assert seal.state.rho is None
     assert isinstance(seal.environment, LearningInterface)
-    with pytest.raises(ValueError, match="weights are off"):
-        seal.weigh([], [], size=1, width=1)
+    assert seal.weights is None
     with pytest.raises(ValueError, match="differ in what is on"):
         next_state(first_state(no_weights), FailureProfile(), SETTINGS)
 
@@ -124,12 +109,10 @@ def test_an_infrastructure_error_is_left_out_and_weighs_one():
     seal = Seal(SETTINGS, BFCL, first_state(SETTINGS), steps.append)
     good = acted(SPEC, *BUSY)
     dead = good.model_copy(update={"outcome": None, "reward": None, "infrastructure_error": "died", "turns": ()})
-    seal.take_in(1, [good, dead], TASKS)
+    seal.go_on(seal.take_in(1, [good, dead]), [0, 1])
     assert (steps[0].profile.trajectories, steps[0].profile.left_out) == (1, 1)
-    rows = [TurnsOfTokens([1, 1], (0, 1)), TurnsOfTokens([0], (0,))]
-    weighed, left = seal.weigh([1.0, 0.0], rows, size=2, width=2)
-    assert left == [1.0, 1.0]
-    assert weighed[0] == weighed[1] > 1.0
+    weighed, left = seal.weights
+    assert left == 1.0 < weighed
 
 
 def test_hints_reach_the_trajectory_and_its_result_is_that_of_the_environment():

@@ -1,9 +1,8 @@
-"""SEAL in real rounds: advantages a token, and a record that a resumed round goes on from."""
+"""SEAL in real rounds: weighted advantages, and a record that a resumed round goes on from."""
 
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +17,7 @@ from memory.records import Task
 from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_jsonl
 from memory.tasks import admit
 from training.grpo.record import RoundRecord
-from training.seal.labels import TurnLabel
+from training.seal.diagnosis import TurnLabel
 from training.seal.seal import Seal, SealStep, first_state
 from training.seal.settings import SealSettings
 
@@ -28,7 +27,7 @@ os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 torch = Late("torch")
 
 K = 4
-WEIGHTS = {"weights": {"unit": "turn", "dynamic": True}, "interface": None}
+WEIGHTS = {"weights": {"dynamic": True, "rho": {"pass": 0.6}}, "interface": None}
 
 
 def two_turns() -> list[Task]:
@@ -55,7 +54,7 @@ def weighed(starter: Path, tmp_path_factory: pytest.TempPathFactory):
     torch.set_num_threads(1)
     seal_and_others = {"seal": WEIGHTS, "loss": "grpo", "length_cost": 0.1}
     settings = small_settings(starter, tasks_per_step=2, rollouts_per_task=K, **seal_and_others).training
-    plan = RoundPlan(run_seed=11, iteration=0, first_step=1, steps=(tuple(two_turns()),))
+    plan = RoundPlan(run_seed=15, iteration=0, first_step=1, steps=(tuple(two_turns()),))
     kept = SimpleNamespace(played=[], steps=[], batches=[], plain=[])
     environment = BFCLEnvironment(CLASSES)
     seal = Seal(settings.seal, environment, first_state(settings.seal), kept.steps.append)
@@ -80,7 +79,6 @@ def weighed(starter: Path, tmp_path_factory: pytest.TempPathFactory):
         config = trl_run.trainer_config(settings, plan, tmp_path_factory.mktemp("weighed"), 100, on_cpu=True)
         trainer = trl_run.train(config, rollouts, callback, None)
     kept.batch, kept.advantages = kept.batches[0], kept.plain[0]
-    kept.begins = [row.begins for row in trainer.batch.rows]
     kept.loss = trainer.state.log_history[0]["loss"]
     return kept
 
@@ -92,31 +90,15 @@ def test_the_loss_is_that_of_weighted_advantages(weighed: SimpleNamespace) -> No
     def loss(advantages):
         return float((-(advantages * mask).sum(1) / mask.sum(1).clamp(min=1)).mean())
 
-    assert weighed.loss == pytest.approx(loss(weighed.batch["advantages"]), abs=1e-4)
+    assert weighed.loss == pytest.approx(loss(weighed.batch["advantages"][:, None]), abs=1e-4)
     plain = loss(weighed.advantages[:, None])
     assert abs(weighed.loss - plain) > 1e-3, "the weights change no loss: the test shows nothing"
 
 
-def test_the_weight_of_a_turn_falls_on_its_tokens(weighed: SimpleNamespace) -> None:
-    batch, advantages = weighed.batch, weighed.advantages
-    assert batch["advantages"].shape == batch["completion_ids"].shape
-    assert torch.equal(torch.sign(batch["advantages"]), torch.sign(advantages)[:, None].expand_as(batch["advantages"]))
-    assert any(advantages[number] and len(one.turns) == 2 for number, one in enumerate(weighed.played))
-    rho, seen = weighed.steps[0].state.rho.rho, set()
-    for number, trajectory in enumerate(weighed.played):
-        begins = weighed.begins[number]
-        ends = [*begins[1:], int(batch["completion_mask"][number].sum())]
-        assert len(begins) == len(trajectory.turns)
-        for turn, (begin, end) in enumerate(zip(begins, ends, strict=True)):
-            sampled = "".join(map(str, batch["tool_mask"][number][begin:end].tolist()))
-            messages = len(trajectory.turns[turn].steps) + trajectory.turns[turn].ended
-            assert len(re.findall("1+", sampled)) == messages, "the span holds the messages of its turn and no others"
-            if advantages[number]:
-                values = (batch["advantages"][number][begin:end] / advantages[number]).tolist()
-                assert max(values) - min(values) < 1e-5
-                seen.add(round(values[0], 4))
-    assert seen <= {round(min(2.0, max(0.5, value)), 4) for value in [*rho.values(), 1.0]}
-    assert len(seen) > 1, "all weights are equal: the test shows nothing"
+def test_the_weight_of_a_rollout_scales_its_advantage(weighed: SimpleNamespace) -> None:
+    factors = [new / old for new, old in zip(weighed.batch["advantages"], weighed.advantages, strict=True) if old]
+    assert len({round(float(one), 4) for one in factors}) > 1, "all weights are equal: the test shows nothing"
+    assert all(0.5 <= one <= 2.0 for one in factors)
 
 
 def test_a_round_leaves_its_steps_and_the_next_goes_on_from_them(starter: Path, tmp_path: Path) -> None:
@@ -128,7 +110,7 @@ def test_a_round_leaves_its_steps_and_the_next_goes_on_from_them(starter: Path, 
     settings = run.settings(RoundSettings).training.seal
     assert settings == SealSettings.model_validate(WEIGHTS)
     seal = Seal(settings, BFCLEnvironment(CLASSES), first_state(settings), lambda step: None)
-    seal.take_in(1, [], {})
+    seal.take_in(1, [])
     steps = [SealStep(step=number, profile={}, state=seal.state) for number in (1, 2, 3)]
     steps[1] = steps[1].model_copy(update={"state": first_state(settings)})
 
@@ -140,10 +122,6 @@ def test_a_round_leaves_its_steps_and_the_next_goes_on_from_them(starter: Path, 
     assert round_._seal_state(settings) == steps[1].state
     append_jsonl(round_.seal_log, [steps[2]])
     assert _Round(run, 1, True, lambda progress: None)._seal_state(settings) == seal.state
-    before = [step.model_copy(update={"state": step.state.model_copy(update={"rules": 1})}) for step in steps]
-    write_jsonl(round_.seal_log, before)
-    with pytest.raises(InputError, match="began with SEAL's rules of an earlier version"):
-        round_._seal_state(settings)
     round_._cut(round_.seal_log, SealStep, 0)
     assert not run.iteration(0).seal.exists()
 
