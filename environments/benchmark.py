@@ -8,6 +8,7 @@ default.
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
@@ -140,7 +141,7 @@ class Benchmark(Generic[Section]):
     ``environment.options``. ``reports_partial``: outcomes state which checks passed (``Outcome.partial``).
     ``evaluation_sets`` maps names to whether the set is held out; ``categories`` are selections by ``open_category``
     and ``splits`` what it may be narrowed to. ``several_sets``: one environment serves several sets in one command.
-    ``test_access``: see ``TestAccess`` and ``access_to``. ``metrics`` maps names to functions of the attempts at an
+    ``metrics`` maps names to functions of the attempts at an
     evaluation set, beside success, in the order of the report's columns. ``scripted_roles`` is the dotted name of a
     module with the functions of ``agents.scripted.own.OwnRoles``, for an environment that the general scripted roles do
     not suit.
@@ -158,7 +159,6 @@ class Benchmark(Generic[Section]):
     categories: tuple[str, ...] = ()
     splits: tuple[str, ...] = ()
     several_sets: bool = True
-    test_access: TestAccess = "ledger"
     metrics: Mapping[str, Metric] = {}
     scripted_roles: str | None = None
     everyday_groups: frozenset[str] = frozenset()
@@ -169,7 +169,7 @@ class Benchmark(Generic[Section]):
 
     def parse(self, given: Mapping[str, JsonValue]) -> Section:
         """Return the options with their defaults. Raises ValidationError, located at the key."""
-        return self.options_type.model_validate_json(_json(given), strict=True)
+        return self.options_type.model_validate_json(json.dumps(dict(given)), strict=True)
 
     def open(self, options: Section) -> Environment:
         """Open the environment. Raises InputError when what it needs is not installed.
@@ -275,8 +275,8 @@ class Benchmark(Generic[Section]):
         raise InputError(f"{self.name} has no evaluation set {name!r}")
 
     def access_to(self, name: str) -> TestAccess:
-        """Return how the held-out set ``name`` opens; ``test_access`` where all sets open alike."""
-        return self.test_access
+        """Return how the held-out set ``name`` opens."""
+        return "ledger"
 
     def open_category(self, category: str, split: str, limit: int | None = None) -> tuple[EvaluationTask, ...]:
         """Return the tasks of a category in ``split``, the first ``limit`` if given."""
@@ -307,9 +307,3 @@ PLAIN: AnyBenchmark = Benchmark()
 def explain(error: ValidationError) -> str:
     """Return the first message of a validation error, without the key."""
     return error.errors()[0]["msg"].removeprefix("Value error, ")
-
-
-def _json(given: Mapping[str, JsonValue]) -> str:
-    import json
-
-    return json.dumps(dict(given))

@@ -18,6 +18,7 @@ from environments.base import (
     ToolCall,
     ToolSpec,
 )
+from environments.verification.replay import bare_task
 
 ODD: tuple[JsonValue, ...] = (
     None,
@@ -48,17 +49,7 @@ def hold(holds: object, why: str) -> None:
 
 def live(environment: Environment, place: StartState | TaskSpec, turns: int = 1) -> Episode:
     """Open an episode without a reference where ``place`` begins, with a user turn for each action to come."""
-    return environment.open(
-        TaskSpec(
-            environment=place.environment,
-            split=place.split,
-            classes=place.classes,
-            turns=("",) * turns,
-            initial_state=place.initial_state,
-            tools=place.tools,
-            reference=((),) * turns,
-        )
-    )
+    return environment.open(bare_task(place, turns))
 
 
 def wrong_arguments(tools: Sequence[ToolSpec]) -> list[ToolCall]:

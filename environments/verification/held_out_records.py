@@ -11,7 +11,7 @@ from typing import Self
 
 from pydantic import JsonValue, model_validator
 
-from environments.base import Environment, InputError, Record, TaskSpec
+from environments.base import Environment, InputError, Record, StartState, TaskSpec
 from environments.verification.canonical import (
     Canonical,
     canonical,
@@ -22,6 +22,7 @@ from environments.verification.canonical import (
     state_words,
     words,
 )
+from environments.verification.replay import bare_task
 
 LONG_TURN = 8
 """Words of a user turn that identify its source on their own (ours: shorter ones coincide by chance)."""
@@ -103,16 +104,19 @@ class Recorder:
 
     Args:
         environment: plays the tasks.
-        training: one task for each start of training; only their start states are read.
+        training: the starts of training, or tasks that begin there.
         training_turns: user turns that training may have.
     """
 
     def __init__(
-        self, environment: Environment, training: Iterable[TaskSpec], training_turns: Iterable[str] = ()
+        self,
+        environment: Environment,
+        training: Iterable[StartState | TaskSpec],
+        training_turns: Iterable[str] = (),
     ) -> None:
         self._environment = environment
         self._numbers: dict[str, int] = {}
-        self._training = tuple(map(_bare, training))
+        self._training = tuple(map(bare_task, training))
         self._training_parts: dict[tuple[str, str], HeldOutStart] = {}
         self._held_out: dict[tuple[str, str], HeldOutStart] = {}
         self._tasks: dict[str, HeldOutTask] = {}
@@ -202,30 +206,13 @@ def record_of(environment: Environment, tasks: Sequence[tuple[str, TaskSpec]]) -
 
     A task that the environment cannot open is left out. Raises EnvironmentFault when the environment failed.
     """
-    starts = (
-        TaskSpec(
-            environment=start.environment,
-            split=start.split,
-            classes=start.classes,
-            turns=("",),
-            initial_state=start.initial_state,
-            tools=start.tools,
-            reference=((),),
-        )
-        for start in environment.starts()
-    )
-    recorder = Recorder(environment, starts)
+    recorder = Recorder(environment, environment.starts())
     for name, task in tasks:
         try:
             recorder.add(name, task, with_text=False)
         except (InputError, RecursionError):
             continue
     return recorder.record(by_start=False)
-
-
-def _bare(task: TaskSpec) -> TaskSpec:
-    """Return a task with the same start state and without text, setup and reference calls."""
-    return task.model_copy(update={"turns": ("",), "setup": (), "reference": ((),), "withheld": {}})
 
 
 def shape_of(form: Canonical) -> str:

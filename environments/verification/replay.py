@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 
-from environments.base import Environment, Observation, ObservationStatus, Outcome, Record, TaskSpec, ToolCall
+from environments.base import (
+    Environment,
+    Observation,
+    ObservationStatus,
+    Outcome,
+    Record,
+    StartState,
+    TaskSpec,
+    ToolCall,
+)
 
 _NOTHING = frozenset(("", "none", "null", "{}", "[]", '""', "''"))
 
@@ -67,6 +76,19 @@ def replay(environment: Environment, task: TaskSpec, calls: Sequence[Sequence[To
             turns.append(ReplayedTurn(calls=tuple(sequence), observations=tuple(observations), states=tuple(states)))
             episode.end_turn()
         return Replay(initial=initial, turns=tuple(turns), outcome=episode.outcome())
+
+
+def bare_task(place: StartState | TaskSpec, turns: int = 1) -> TaskSpec:
+    """Return a task that begins where ``place`` does, with user turns that have no text and no reference."""
+    return TaskSpec(
+        environment=place.environment,
+        split=place.split,
+        classes=place.classes,
+        turns=("",) * turns,
+        initial_state=place.initial_state,
+        tools=place.tools,
+        reference=((),) * turns,
+    )
 
 
 def attempt(environment: Environment, task: TaskSpec, calls: Sequence[Sequence[ToolCall]]) -> Outcome:

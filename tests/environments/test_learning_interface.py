@@ -1,4 +1,4 @@
-"""The learning interface: the contract around two environments, and each cue."""
+"""The learning interface: the contract around an environment, and each cue."""
 
 from __future__ import annotations
 
@@ -44,11 +44,6 @@ def cued(environment, guidelines=()):
 class TestAroundDepot(EnvironmentContract):
     def make(self) -> Environment:
         return cued(depot())
-
-
-class TestAroundBFCL(EnvironmentContract):
-    def make(self) -> Environment:
-        return cued(BFCLEnvironment())
 
 
 def call(name, **arguments):

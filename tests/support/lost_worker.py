@@ -37,4 +37,4 @@ class LostWorld(EngineWorld):
 worker.EngineWorld = LostWorld  # type: ignore[misc]
 
 if __name__ == "__main__":
-    worker.main()
+    worker.run(worker._warm, worker.operations)

@@ -7,18 +7,14 @@ changes rows, so that no statement can attach another database. The process is i
 
 from __future__ import annotations
 
-import gc
 import json
-import os
 import re
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from environments.appworld.engine.differences import serialized_difference
-from environments.appworld.engine.package import settle, use_root
 from environments.appworld.engine.protocol import parsed
-from environments.appworld.engine.zygote import Given, Operation, inherited_control, serve
+from environments.appworld.engine.zygote import Operation, run
 
 _CHANGES = re.compile(r"[a-z_]{1,40}\.jsonl")
 _HASHES = "model_hashes.json"
@@ -107,17 +103,5 @@ def operations() -> dict[str, Operation]:
     return {"evaluate": evaluate, "difference": difference}
 
 
-def main() -> None:
-    """Warm up and serve; the first message has the paths."""
-    gc.disable()  # until it has settled
-    control = inherited_control()
-    given = Given.receive(control)
-    wall = given.wall()
-    _warm(use_root(given.root))
-    settle()
-    os.chdir(given.scratch or tempfile.gettempdir())
-    serve(control, given, wall, operations)
-
-
 if __name__ == "__main__":
-    main()
+    run(_warm, operations)

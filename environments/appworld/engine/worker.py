@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import gc
-import os
 import sys
 import tempfile
 from functools import cache
 from pathlib import Path
 
-from environments.appworld.engine.package import settle, use_root
 from environments.appworld.engine.world import EngineWorld
-from environments.appworld.engine.zygote import Given, Operation, inherited_control, serve
+from environments.appworld.engine.zygote import Operation, run
 
 _FIRST_CODE = """
 profile = apis.supervisor.show_profile()
@@ -50,18 +47,5 @@ def _warm(root: Path) -> None:
         world.close()
 
 
-def main() -> None:
-    """Warm up and serve; the first message has the paths."""
-    gc.disable()  # until it has settled: a fifth of the time to get there
-    control = inherited_control()
-    given = Given.receive(control)
-    wall = given.wall()
-    root = use_root(given.root)
-    _warm(root)
-    settle()
-    os.chdir(given.scratch or tempfile.gettempdir())
-    serve(control, given, wall, operations)
-
-
 if __name__ == "__main__":
-    main()
+    run(_warm, operations)

@@ -8,6 +8,7 @@ the file system, so that code in one child cannot reach another.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import resource
 import select
@@ -15,6 +16,7 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -22,6 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from environments.appworld.engine.package import settle, use_root
 from environments.appworld.engine.protocol import ConnectionEnded, encodable, receive, said, send
 from environments.appworld.engine.wall import Wall
 
@@ -59,6 +62,18 @@ class Given(NamedTuple):
     def wall(self) -> Wall | None:
         """Return the isolation for the children and give up root in this process. Call it first."""
         return Wall() if self.scratch is None else None
+
+
+def run(warm: Callable[[Path], None], operations: Callable[[], dict[str, Operation]]) -> NoReturn:
+    """Warm up and serve; the first message has the paths. ``warm`` gets the AppWorld root."""
+    gc.disable()  # until it has settled: a fifth of the time to get there
+    control = inherited_control()
+    given = Given.receive(control)
+    wall = given.wall()
+    warm(use_root(given.root))
+    settle()
+    os.chdir(given.scratch or tempfile.gettempdir())
+    serve(control, given, wall, operations)
 
 
 def serve(

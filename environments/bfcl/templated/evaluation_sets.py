@@ -24,8 +24,8 @@ the human paths of its split that verifies, or a uniform sample of them where th
 of every set is random, so that the first n tasks are a uniform sample of it.
 
 The files in ``panels/`` hold ids and strata, not tasks. A task that exploration found cannot be cut from the official
-data, so its calls are in the file, compressed so that they are not read by accident. The programs that made the files
-are in commit c09bae7 (this module and ``agents.scripted.bfcl.world_sets``).
+data, so its calls are in the file, compressed so that they are not read by accident. Commit c09bae7 has the programs
+that made the files.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from environments.verification.replay import replay
 
 
 class TestAppWorld(EnvironmentContract):
-    starts_opened = 6
+    starts_opened = 2
     actions_in_a_turn = 10
     engine: AppWorldEngine
 

@@ -30,7 +30,6 @@ from environments.appworld.records import EngineLimits, ExecutionStatus
 from environments.base import EnvironmentFault
 
 BUSY = "while True: pass"
-SWALLOWING = "while True:\n    try:\n        for _ in itertools.count(): pass\n    except BaseException: pass"
 WAIT = 20.0  # seconds within which what must happen has happened
 LIGHT = "tests.support.light_worker"
 QUICK = EngineLimits(execute=2, grace=2.0)
@@ -148,19 +147,10 @@ def test_endless_code_is_told_so_and_the_world_goes_on(quick: AppWorldEngine) ->
         assert world.execute("print(1)").output == "1\n"
 
 
-def test_code_that_ignores_its_time_is_killed_at_the_deadline(quick: AppWorldEngine) -> None:
-    with quick.open("made01_1") as world:
-        pid = world_pid(world)
-        with pytest.raises(WorldLost, match="execute did not end within 4 s, the episode was killed"):
-            world.execute(SWALLOWING)
-        assert eventually(lambda: gone(pid))
-    assert works(quick)
-
-
 @pytest.mark.parametrize(
     "bomb",
-    ["x = [0] * 10**10", "x = 'a' * 2_000_000_000", "x = []\nwhile True: x.append('y' * 1_000_000)"],
-    ids=["list", "text", "growing"],
+    ["x = [0] * 10**10", "x = []\nwhile True: x.append('y' * 1_000_000)"],
+    ids=["list", "growing"],
 )
 def test_a_memory_bomb_is_an_error_of_the_code(engine: AppWorldEngine, bomb: str) -> None:
     with engine.open("made01_1") as world:
