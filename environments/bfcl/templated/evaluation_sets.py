@@ -12,7 +12,7 @@ world-turns    the same of two user turns, 2 to 6 calls
 
 The first three use GorillaFileSystem and VehicleControlAPI. Human paths call 75 of the 128 functions in the split test
 and 44 in dev, so the families of the world join their slices with tasks that exploration found from the same start
-states (``agents.scripted.bfcl.world_sets`` makes them); the stratum ``source`` separates them. A set of the world is
+states (at commit c09bae7); the stratum ``source`` separates them. A set of the world is
 not a uniform sample: its tasks are taken in turn over the functions (each task belongs to the rarest function of its
 reference), then over lengths, human ones first, so that no function that verifies is left out.
 

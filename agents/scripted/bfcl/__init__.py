@@ -1,1 +1,0 @@
-"""BFCL's use of the scripted roles: tasks of exploration for its evaluation sets."""
