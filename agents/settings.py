@@ -137,12 +137,11 @@ class ExplorationSettings(Section):
         description="further drafts of a context, each of one of its drafts and a task of the set, one after the other "
         "in one user turn or, with the share two_turns, in two (ours)",
     )
-    unguided: Literal["uniform_calls", "same_arguments", "same_rules"] = Field(
+    unguided: Literal["uniform_calls", "same_rules"] = Field(
         "uniform_calls",
         description="scripted unguided exploration, of D_0 and of the unguided baseline; uniform_calls: tools and "
-        "values are drawn uniformly; same_arguments: tools uniformly, arguments as the guided "
-        "explorer draws them; same_rules: the guided explorer without an aim, so that the two differ in the context "
-        "alone (ours)",
+        "values are drawn uniformly; same_rules: the guided explorer without an aim, so that "
+        "the two differ in the context alone (ours)",
         json_schema_extra=requires({"explorer.kind": "scripted"}),
     )
 

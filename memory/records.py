@@ -172,13 +172,12 @@ class Unsignalled(StrEnum):
     """Contexts that come from no signal (ours).
 
     ``random``: a call drawn uniformly from a round's trajectories, successful or not. ``unguided``: a start state,
-    explored without a guide. ``tool``: a start state and one of its tools, each in turn, for evaluation sets.
-    ``coverage``: a start state and a tool, or two one after the other, that no task or few tasks exercise.
+    explored without a guide. ``coverage``: a start state and a tool, or two one after the other, that no task or few
+    tasks exercise.
     """
 
     RANDOM = "random"
     UNGUIDED = "unguided"
-    TOOL = "tool"
     COVERAGE = "coverage"
 
 

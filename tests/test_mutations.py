@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
 from support import ROOT
-from support.mutants import changes, mutant
 
 pytestmark = [pytest.mark.long, pytest.mark.process]
 
@@ -26,33 +26,41 @@ OF = {
     "memory.failures": ["tests/memory/test_failures.py"],
 }
 """What decides, with the tests that hold it."""
-PER_MODULE = 4
-LEAST = 0.5
-"""Share of the changes that tests must notice: a few change nothing that can be seen."""
+LEAST = 0.8
+"""Share of the changes that tests must notice, the equivalent ones left out."""
+ONE_OR_ZERO = "scores are 0 or 1, never 0.5"
+EQUIVALENT: dict[str, dict[str, str]] = {
+    "training.signals": {
+        "_at_the_boundary: float(one.success) > SUCCESS -> float(one.success) >= SUCCESS": ONE_OR_ZERO,
+        "_at_the_boundary: float(one.success) < SUCCESS -> float(one.success) <= SUCCESS": ONE_OR_ZERO,
+        "_forgotten: score >= SUCCESS -> score > SUCCESS": ONE_OR_ZERO,
+        "_forgotten: step < group.step -> step <= group.step": "a step is entered after its own group",
+        "_rarely_done: 0 -> 1": "100 * count is 0, or 100 and more",
+        "extract: 0 -> 1": "without a trajectory no signal has a step",
+    },
+    "environments.verification.verify": {
+        "solving_policy: len(reads) > 1 -> len(reads) >= 1": "each read was tried alone before",
+    },
+}
+"""Changes that no input shows, with the reason."""
 
 
 @pytest.mark.parametrize("module", OF)
 def test_small_changes_are_noticed(module: str) -> None:
-    import ast
-
-    path = ROOT / (module.replace(".", "/") + ".py")
-    count = len(list(changes(ast.parse(path.read_text()))))
-    survivors, chosen = [], sorted({number * count // PER_MODULE for number in range(PER_MODULE)})
-    for index in chosen:
-        command = [sys.executable, "-m", "support.mutants", module, str(index), *OF[module]]
-        try:
-            ran = subprocess.run(
-                command, cwd=ROOT, env=_environment(), capture_output=True, text=True, timeout=120, check=False
-            )
-        except subprocess.TimeoutExpired:  # a loop that no longer ends is noticed, too
-            continue
-        assert ran.returncode in (0, 1, 2), ran.stdout + ran.stderr
-        if ran.returncode == 0:
-            survivors.append(mutant(path, index)[1])
-    assert len(survivors) <= (1 - LEAST) * len(chosen), "\n".join(survivors)
-
-
-def _environment() -> dict[str, str]:
-    import os
-
-    return {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests")))}
+    ran = subprocess.run(
+        [sys.executable, "-m", "support.mutants", module, *OF[module]],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests")))},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    *lines, count = ran.stdout.splitlines()
+    changes = {line.partition("  # ")[0] for line in lines}
+    excused = EQUIVALENT.get(module, {})
+    assert excused.keys() <= changes, f"not equivalent, or no more there: {excused.keys() - changes}"
+    left = [line for line in lines if line.partition("  # ")[0] not in excused]
+    print("\n".join(left))
+    assert len(left) <= (1 - LEAST) * (int(count) - len(excused)), "\n".join(left)

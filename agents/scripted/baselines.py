@@ -1,4 +1,4 @@
-"""Contexts without a weakness: uniformly drawn calls (a baseline), and one tool after another (for warm starts).
+"""Contexts without a weakness: uniformly drawn calls (a baseline).
 
 ``random_contexts``: a task of the round is drawn, then one of the calls that its rollouts made, successful or not. The
 context has the fields of a reflector's, so that the same explorer and abstractor work on it; fields that depend on a
@@ -10,9 +10,6 @@ facts               as around a failure, without error messages and malformed ca
 explore             the drawn tool, the tools of the task's reference (a reflector lists those that did not succeed),
                     and neighbours by documentation, as many as a reflector names; no tool that an error asks for
 setup               as for a failure: the state in which the turn of the call began
-
-``tool_context``: a start state and one tool, for evaluation sets that have every tool (ours): unguided exploration
-seldom reaches tools that need others first.
 """
 
 from __future__ import annotations
@@ -24,8 +21,8 @@ from typing import NamedTuple
 
 from agents.evidence import executed, facts_around
 from agents.scripted.reflector import with_neighbours
-from environments.base import Environment, StartState, ToolCall
-from memory.jsonl import derive_seed, record_id
+from environments.base import Environment, ToolCall
+from memory.jsonl import record_id
 from memory.records import FailureContext, Task, Trajectory, Unsignalled
 
 _WHY = "The call was drawn uniformly from those of the round: no weakness is behind it."
@@ -105,27 +102,4 @@ def _context(drawn: _Drawn, task: Task, environment: Environment, rng: random.Ra
         initial_state=task.initial_state,
         setup=(*task.setup, *earlier),
         tools=task.tools,
-    )
-
-
-def tool_context(starts: Sequence[StartState], environment: Environment, number: int) -> FailureContext:
-    """Return the ``number``-th tool context, from 0: tools sorted by name, each time at the next start state with it.
-
-    ``starts`` must not be empty.
-    """
-    names = sorted({name for start in starts for name in start.tools})
-    name, turn = names[number % len(names)], number // len(names)
-    having = [start for start in starts if name in start.tools]
-    start = having[turn % len(having)]
-    tools = {tool.name: tool for tool in environment.tools(start.tools)}
-    identifier = record_id("context", Unsignalled.TOOL, start.environment, start.id, name, number)
-    return FailureContext(
-        id=identifier,
-        kind=Unsignalled.TOOL,
-        environment=start.environment,
-        tool=name,
-        explore=with_neighbours([name], tools[name], tuple(tools.values()), random.Random(derive_seed(0, identifier))),
-        classes=start.classes,
-        initial_state=start.initial_state,
-        tools=start.tools,
     )

@@ -68,12 +68,6 @@ class GuidedRound:
             self._reach(self._known.tools[aim])
             aim = self._known.aims.any()
 
-    def wander(self) -> None:
-        """Call one tool after another, drawn uniformly, until the steps are used up."""
-        names = sorted(self._known.tools)
-        while self._may_act():
-            self._act(self._new_call(self._known.tools[self._rng.choice(names)]))
-
     def _may_act(self) -> bool:
         return len(self._run.interactions) < self._steps
 
@@ -291,7 +285,7 @@ class UnguidedExplorer(_ScriptedExplorer):
 
     D_0 and the unguided baseline use it, within the limits of ``agents.assembly.unguided_exploration``; the baseline
     has as many contexts as make its environment calls equal. ``exploration.unguided`` says how much it has in common
-    with the guided one: nothing (calls are drawn uniformly), the draw of arguments, or everything but the aim (ours).
+    with the guided one: nothing (calls are drawn uniformly), or everything but the aim (ours).
     """
 
     _guided = False
@@ -301,20 +295,7 @@ class UnguidedExplorer(_ScriptedExplorer):
             return self._uniform_calls(context, environment, seed)
         # Aims are drawn from the tools alone: of the context only the start state is left.
         bare = context.model_copy(update={"tool": "", "explore": (), "facts": {}})
-        if self._settings.unguided == "same_rules":
-            return GuidedExplorer(self._settings)._explore(bare, environment, seed)
-        return self._same_arguments(bare, environment, seed)
-
-    def _same_arguments(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
-        """Draw tools uniformly, and arguments as the guided explorer draws them; errors are not resolved."""
-        values = benchmark_of(environment).known_values()
-        interactions: list[Interaction] = []
-        for number in range(self._settings.rounds):
-            knowledge = Knowledge(context, environment, values, random.Random(derive_seed(seed, "round", number)))
-            with live_run(environment, context, number, self._settings.steps) as run:
-                GuidedRound(run, knowledge, self._settings.steps).wander()
-                interactions += run.interactions
-        return tuple(interactions)
+        return GuidedExplorer(self._settings)._explore(bare, environment, seed)
 
     def _uniform_calls(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         rng = random.Random(seed)

@@ -231,7 +231,7 @@ def _changes(before: JsonValue, after: JsonValue, path: str) -> Iterator[list[Js
     """Yield [path, old, new] for every value that differs; a missing value is null."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in before.keys() | after.keys():
-            if before.get(key) != after.get(key) or (key in before) != (key in after):
+            if before.get(key) != after.get(key):
                 yield from _changes(before.get(key), after.get(key), f"{path}/{_plain_text(key)}")
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for place, (old, new) in enumerate(zip(before, after, strict=True)):

@@ -139,12 +139,10 @@ def resume_here(root: Path, undisturbed: Undisturbed) -> None:
 @pytest.mark.parametrize(
     ("hook", "number"),
     [
-        ("renamed", 6),  # reflect: after the first context is kept
         ("renamed", 13),  # between the writes of two branches
         ("flushed", 20),  # in the middle of a write, the old file still in its place
         ("admitted", 1),  # update: the task set has grown, the memory does not know
         ("remembered", 1),  # update: the memory knows, neither evolution.json nor a checkpoint does
-        ("evolved", 1),  # after evolution.json, before summary.json
     ],
 )
 def test_the_graph_killed_at_a_point_and_resumed_leaves_equal_records(
@@ -160,13 +158,13 @@ def test_the_graph_killed_at_a_point_and_resumed_leaves_equal_records(
     assert differences(contents(root), undisturbed.contents) == []
 
 
-@pytest.mark.parametrize("number", [4, 14, 25], ids=["extract", "a branch", "update"])
 def test_a_disk_that_is_full_is_told_and_the_run_goes_on_when_there_is_room(
-    chain: tuple[Path, list[tuple[str, float]]], undisturbed: Undisturbed, tmp_path: Path, number: int
+    chain: tuple[Path, list[tuple[str, float]]], undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
+    """It fills in a branch."""
     root = copy_of(chain[0], tmp_path)
     log = tmp_path / "log"
-    ended = finish(ended_at("full", "flushed", number, *arguments(root, undisturbed.recipe, "--resume")), log)
+    ended = finish(ended_at("full", "flushed", 14, *arguments(root, undisturbed.recipe, "--resume")), log)
     *_, sentence = log.read_text().splitlines()
     assert (ended, sentence.startswith(f"error: {root}/")) == (2, True), sentence
     assert sentence.endswith(": No space left on device: free some space there and go on")
@@ -176,13 +174,13 @@ def test_a_disk_that_is_full_is_told_and_the_run_goes_on_when_there_is_room(
     assert differences(contents(root), undisturbed.contents) == []
 
 
-@pytest.mark.parametrize("limit", [10, 100], ids=["a record", "the checkpoints of the graph"])
 def test_a_file_that_may_not_grow_is_told_and_the_run_goes_on_when_it_may(
-    chain: tuple[Path, list[tuple[str, float]]], undisturbed: Undisturbed, tmp_path: Path, limit: int
+    chain: tuple[Path, list[tuple[str, float]]], undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
+    """It is the database of the graph's checkpoints."""
     root = copy_of(chain[0], tmp_path)
     log = tmp_path / "log"
-    assert finish(limited(limit, command(root, undisturbed.recipe, "--resume")), log) == 2, log.read_text()
+    assert finish(limited(100, command(root, undisturbed.recipe, "--resume")), log) == 2, log.read_text()
     *_, sentence = log.read_text().splitlines()
     assert sentence.startswith(f"error: {root}/")
     assert "ulimit -f" in sentence

@@ -1,20 +1,27 @@
 """Small changes to a module, each of which a test of it should notice.
 
-``python -m support.mutants MODULE INDEX TEST...`` runs the tests with the INDEX-th change of the module, and ends as
-pytest does: 1 where a test noticed it.
+``python -m support.mutants MODULE TEST...`` collects the tests once, runs them with MODULE as it is, and then, in a
+process forked for each change, those that reach the changed function, the quickest first and to the first failure. It
+prints the survivors, one line each, and last the number of changes.
 """
 
 from __future__ import annotations
 
 import ast
 import copy
-import importlib.util
+import inspect
+import os
+import signal
 import sys
-from collections.abc import Iterator, Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FrameType, FunctionType
+from typing import Any, NamedTuple
+
+import pytest
 
 OTHER = {
     ast.Lt: ast.LtE,
@@ -34,58 +41,213 @@ OTHER = {
     ast.Mult: ast.Add,
     ast.Div: ast.Mult,
 }
+SECONDS = 20
+"""A change whose tests take longer is noticed: its loop does not end."""
+AT_ONCE = 2
 
 
-def changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str, object]]:
-    """Yield what can be changed inside functions: a node, its field, and the other value."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    for node in {id(one): one for function in functions for part in function.body for one in ast.walk(part)}.values():
-        match node:
-            case ast.Compare(ops=[operator]) if type(operator) in OTHER:
-                yield node, "ops", [OTHER[type(operator)]()]
-            case ast.BoolOp(op=operator) | ast.BinOp(op=operator) if type(operator) in OTHER:
-                yield node, "op", OTHER[type(operator)]()
-            case ast.UnaryOp(op=ast.Not()):
-                yield node, "op", ast.UAdd()
-            case ast.Constant(value=bool(value)):
-                yield node, "value", not value
-            case ast.Constant(value=int(value) | float(value)):
-                yield node, "value", value + 1
+class Mutant(NamedTuple):
+    """The text of a change, and the changed function: its name with its classes, and its code."""
+
+    text: str
+    function: str
+    code: CodeType
 
 
-def mutant(path: Path, index: int) -> tuple[ast.Module, str]:
-    """Return the module with its ``index``-th change, and a line that says which one it is."""
-    tree = ast.parse(path.read_text())
-    node, field, other = list(changes(tree))[index]
-    before = ast.unparse(node)
-    setattr(node, field, copy.deepcopy(other))
-    return ast.fix_missing_locations(tree), f"{path.name}:{getattr(node, 'lineno', 0)}: {before} -> {ast.unparse(node)}"
+def mutants(path: Path) -> Iterator[Mutant]:
+    """Yield every change of one operator, condition or number inside a function of a module or of a class in it."""
+    source = path.read_text()
+    for index in range(len(list(_changes(ast.parse(source))))):
+        tree = ast.parse(source)
+        function, node, field, other = list(_changes(tree))[index]
+        before = ast.unparse(node)
+        setattr(node, field, copy.deepcopy(other))
+        changed = compile(ast.fix_missing_locations(tree), path, "exec")
+        line = source.splitlines()[getattr(node, "lineno", 1) - 1].strip()
+        yield Mutant(f"{function}: {before} -> {ast.unparse(node)}  # {line}", function, _codes(changed)[function])
 
 
-class _Changed(MetaPathFinder, Loader):
-    def __init__(self, module: str, path: Path, tree: ast.Module) -> None:
-        self._module, self._path, self._tree = module, path, tree
+def _changes(tree: ast.Module) -> Iterator[tuple[str, ast.AST, str, object]]:
+    """Yield what can be changed: the function, a node in it, the node's field, and its other value."""
+    for name, function in _functions(tree.body, ""):
+        nodes = [node for part in function.body for node in ast.walk(part)]
+        asserted = [id(one.value) for one in nodes if isinstance(one, ast.keyword) and one.arg == "strict"]
+        for node in nodes:
+            if id(node) in asserted:  # of zip: no input reaches it
+                continue
+            match node:
+                case ast.Compare(ops=[operator]) if type(operator) in OTHER:
+                    yield name, node, "ops", [OTHER[type(operator)]()]
+                case ast.BoolOp(op=operator) | ast.BinOp(op=operator) if type(operator) in OTHER:
+                    yield name, node, "op", OTHER[type(operator)]()
+                case ast.UnaryOp(op=ast.Not()):
+                    yield name, node, "op", ast.UAdd()
+                case ast.Constant(value=bool(value)):
+                    yield name, node, "value", not value
+                case ast.Constant(value=int(value) | float(value)):
+                    yield name, node, "value", value + 1
 
-    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        if fullname != self._module:
+
+def _functions(body: Sequence[ast.stmt], prefix: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+    for node in body:
+        if isinstance(node, ast.FunctionDef):
+            yield prefix + node.name, node
+        elif isinstance(node, ast.ClassDef):
+            yield from _functions(node.body, f"{prefix}{node.name}.")
+
+
+def _codes(code: CodeType) -> dict[str, CodeType]:
+    """Return the code of every function, by its name with its classes."""
+    inner = [one for one in code.co_consts if isinstance(one, CodeType)]
+    return {one.co_qualname: one for one in inner} | {k: v for one in inner for k, v in _codes(one).items()}
+
+
+class _Run:
+    """Runs the collected tests in forked processes."""
+
+    def __init__(self, module: str) -> None:
+        self.module = import_module(module)
+        self.path = Path(str(self.module.__file__))
+        self.survivors: list[str] = []
+        self.count = 0
+        self.failed = False
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if session.testsfailed:  # a file that cannot be collected
+            return False
+        reached = self._reached(session)
+        self.failed = reached is None
+        changes = list(mutants(self.path)) if reached is not None else []
+        self.count = len(changes)
+        functions = {one.__code__.co_qualname: one for one in _made(self.module)}
+        running: dict[int, Mutant] = {}
+        while changes or running:
+            if changes and len(running) < AT_ONCE:
+                change = changes.pop()
+                running[self._try(session, change, functions[change.function], reached or {})] = change
+                continue
+            child, status = os.wait()
+            if status == 0:
+                self.survivors.append(running[child].text)
+            del running[child]
+        return True
+
+    def _reached(self, session: pytest.Session) -> dict[str, list[int]] | None:
+        """Return the tests, by their place, that reach each function, the quickest first; None where one fails."""
+        reading, writing = os.pipe()
+
+        def run() -> int:
+            seen: set[str] = set()
+
+            def note(frame: FrameType, event: str, _: object) -> None:
+                if frame.f_code.co_filename == str(self.path):
+                    seen.add(frame.f_code.co_qualname.partition(".<locals>")[0])
+
+            lines = []
+            for place in range(len(session.items)):
+                seen.clear()
+                began = time.perf_counter()
+                sys.settrace(note)
+                failed = _fails(session, [place])
+                sys.settrace(None)
+                if failed:
+                    return 1
+                lines += [f"{time.perf_counter() - began}\t{place}\t{name}\n" for name in seen]
+            with os.fdopen(writing, "w") as answers:
+                answers.writelines(lines)
+            return 0
+
+        child = _fork(run)
+        os.close(writing)
+        with os.fdopen(reading) as answers:
+            found = sorted((float(seconds), int(place), name) for seconds, place, name in map(_columns, answers))
+        if os.waitpid(child, 0)[1]:
             return None
-        return importlib.util.spec_from_file_location(fullname, self._path, loader=self)
+        reached: dict[str, list[int]] = {}
+        for _, place, name in found:
+            reached.setdefault(name, []).append(place)
+        return reached
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return None
+    def _try(
+        self, session: pytest.Session, change: Mutant, function: FunctionType, reached: dict[str, list[int]]
+    ) -> int:
+        def run() -> int:
+            signal.alarm(SECONDS)
+            function.__code__ = change.code
+            return int(_fails(session, reached.get(change.function, [])))
 
-    def exec_module(self, module: ModuleType) -> None:
-        exec(compile(self._tree, self._path, "exec"), module.__dict__)
+        return _fork(run)
+
+
+def _made(owner: object) -> Iterator[FunctionType]:
+    """Yield the functions of a module and of the classes that it defines, without what is wrapped around them."""
+    for value in vars(owner).values():
+        if isinstance(value, type):
+            if value.__module__ == getattr(owner, "__module__", getattr(owner, "__name__", "")):
+                yield from _made(value)
+            continue
+        wrapped = value
+        for wrapping in ("fget", "__func__", "func"):
+            wrapped = getattr(wrapped, wrapping, wrapped)
+        function = inspect.unwrap(wrapped) if callable(wrapped) else wrapped
+        if isinstance(function, FunctionType):
+            yield function
+
+
+def _columns(line: str) -> list[str]:
+    return line.rstrip("\n").split("\t")
+
+
+def _fails(session: pytest.Session, places: Sequence[int]) -> bool:
+    """Run tests to the first failure, and return whether there is one."""
+    for at, place in enumerate(places):
+        item, following = session.items[place], places[at + 1 : at + 2]
+        following_item: Any = session.items[following[0]] if following else None
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following_item)
+        if session.testsfailed:
+            return True
+    return False
+
+
+def _fork(run: Callable[[], int]) -> int:
+    """Return the id of a process that runs it, silently, and ends with its status."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        status = 2
+        try:
+            silence = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(silence, 1)
+            os.dup2(silence, 2)
+            status = run()
+        finally:
+            os._exit(status)
+    return child
 
 
 def main(arguments: Sequence[str]) -> int:
-    import pytest
+    """Print the survivors and the number of changes. Returns 1 where tests fail without a change."""
+    module, *tests = arguments
+    for name in SLOW_IMPORTS.get(module, ()):  # once, not in each process
+        import_module(name)
+    run = _Run(module)
+    options = ["-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", QUICK]
+    with redirect_stdout(sys.stderr):
+        status = pytest.main([*options, *tests], plugins=[run])
+    if status or run.failed or not run.count:
+        print(f"{module}: the tests fail without a change", file=sys.stderr)
+        return 1
+    print("\n".join([*run.survivors, str(run.count)]))
+    return 0
 
-    module, index, *tests = arguments
-    path = Path(*module.split(".")).with_suffix(".py").resolve()
-    sys.meta_path.insert(0, _Changed(module, path, mutant(path, int(index))[0]))
-    return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]))
 
+SLOW_IMPORTS = {
+    "training.grpo.advantages": ["torch"],
+    "training.grpo.loss": ["trl.trainer.grpo_trainer"],
+    "memory.failures": ["memory.chroma"],
+}
+QUICK = "not long and not slow and not process and not appworld and not external and not vllm and not browser"
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -130,7 +130,7 @@ MANY = {f"tool{number}": 9 for number in range(97)}
         pytest.param(MANY | {"a": 3}, "a", {}, ["t/0/0"], id="counts are cumulative: 4 < 5 % of 98"),
         pytest.param(MANY | {"a": 4}, "a", {}, [], id="5 is more"),
         pytest.param({**MANY, "b": 1, "c": 1, "a": 4}, "a", {}, [], id="exactly theta percent is not rare"),
-        pytest.param(MANY | {"a": 4}, "a", {"rare_percent": 5.2}, ["t/0/0"], id="theta is a setting"),
+        pytest.param(MANY | {"a": 4}, "a", {"rare_percent": 5.15}, ["t/0/0"], id="theta is a setting"),
         pytest.param(MANY, "aa", {"rare_min_patterns": 98}, ["t/0/0", "t/0/1"], id="N has reached N_min"),
         pytest.param(MANY, "aa", {"rare_min_patterns": 99}, [], id="N has not"),
         pytest.param(MANY | {"a": 40}, "a", {}, [], id="41 is more than 5 % of 98 patterns"),
@@ -161,6 +161,22 @@ def test_a_trajectory_carries_every_kind_that_fires():
     assert extraction.counts() == {FORGETTING: 1, BOUNDARY: 2, RARE: 2}
     assert extraction.task_counts() == {FORGETTING: 1, BOUNDARY: 1, RARE: 1}
     assert extraction.marked() == 2
+
+
+def test_scores_faults_and_tasks_of_a_round_are_counted():
+    extraction = read([*group("t", 0, [True, False, False, CRASHED]), *group("u", 0, HALF)])
+    scores = [(one.task_id, one.mean, one.n, one.scores) for one in extraction.scores]
+    assert scores == [("t", pytest.approx(1 / 3), 3, (1, 0, 0)), ("u", 0.5, 2, (1, 0))]
+    assert extraction.left_out == 1
+    assert extraction.task_counts() == {FORGETTING: 0, BOUNDARY: 2, RARE: 0}
+
+
+@pytest.mark.parametrize(("last_steps", "steps"), [(None, "345"), (1, "5"), (2, "45"), (3, "345"), (9, "345")])
+def test_the_last_steps_alone_can_carry_signals(last_steps, steps):
+    round_ = [one for step in (3, 4, 5) for one in group("t", step, HALF)]
+    extraction = read([*round_, *group("u", 5, [CRASHED])], last_steps=last_steps)
+    assert marked(extraction, BOUNDARY) == [f"t/{step}/{sample}" for step in steps for sample in (0, 1)]
+    assert [one.step for one in extraction.scores] == [3, 4, 5]
 
 
 def test_an_empty_round_shows_nothing():

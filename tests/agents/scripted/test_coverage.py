@@ -93,7 +93,7 @@ def test_a_tool_that_was_explored_in_vain_gives_way() -> None:
     tried = contexts(covered, 1)
     assert named(tried) == {("wc",): 1}
     assert named(contexts(covered, 1, tried, iteration=1)) != {("wc",): 1}
-    others = [one.model_copy(update={"kind": Unsignalled.TOOL}) for one in tried]
+    others = [one.model_copy(update={"kind": Unsignalled.RANDOM}) for one in tried]
     assert named(contexts(covered, 1, others, iteration=1)) == {("wc",): 1}, "contexts of another source do not count"
 
 

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
+from agents.assembly import unguided_context
 from agents.scripted.arguments import GuidedArguments
-from agents.scripted.baselines import tool_context
 from agents.scripted.documented import constants, date_format
 from agents.scripted.explorer import GuidedExplorer
 from agents.scripted.knowledge import Experience
@@ -118,7 +118,7 @@ def test_the_guided_explorer_reaches_what_needs_somebody_signed_in_or_a_thing_ma
     starts = [start for start in ENVIRONMENT.starts() if name in start.tools]
     reached = 0
     for number, start in enumerate(starts[:3]):
-        context = tool_context((start,), ENVIRONMENT, sorted(start.tools).index(name))
+        context = unguided_context(start, number).model_copy(update={"tool": name, "explore": (name,)})
         done = GuidedExplorer(ExplorationSettings()).explore_now(context, ENVIRONMENT, number)
         reached += any(one.action.name == name and one.observation.status is ObservationStatus.OK for one in done)
     assert reached >= 2

@@ -48,9 +48,8 @@ def test_guided_and_unguided_exploration_draw_the_same_arguments(environment, ca
         return GuidedExplorer(ONE_CALL).explore_now(aim, environment, seed)
 
     guided = drawn(aimed, start, tool)
-    for kind in ("same_arguments", "same_rules"):
-        explorer = UnguidedExplorer(settings(kind))
-        assert apart(guided, drawn(lambda c, s, e=explorer: e.explore_now(c, environment, s), start, tool)) < 0.15, kind
+    explorer = UnguidedExplorer(settings("same_rules"))
+    assert apart(guided, drawn(lambda c, s: explorer.explore_now(c, environment, s), start, tool)) < 0.15
     if tool == "cat":  # the recorded draw differs: it takes any value seen
         recorded = UnguidedExplorer(settings("uniform_calls"))
         assert apart(guided, drawn(lambda c, s: recorded.explore_now(c, environment, s), start, tool)) > 0.3
@@ -68,8 +67,8 @@ def test_the_same_rules_without_an_aim_are_the_guided_explorers(environment, car
 
 
 def test_the_setting_reaches_d_0_and_is_off_in_recorded_recipes(environment) -> None:
-    roles = RolesSettings(exploration=settings("same_arguments"))
-    assert unguided_exploration(roles, benchmark_of(environment)).unguided == "same_arguments"
+    roles = RolesSettings(exploration=settings("same_rules"))
+    assert unguided_exploration(roles, benchmark_of(environment)).unguided == "same_rules"
     assert RolesSettings().exploration.unguided == "uniform_calls"
 
 

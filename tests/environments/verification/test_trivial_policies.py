@@ -23,6 +23,10 @@ LIST = ("ls", {})
         (draft(CAR, ("", [TIRES, SHOP])), "calling all reads without arguments"),
         (draft(CAR, ("", [TIRES]), ("", [SHOP])), "calling all reads without arguments"),
         (draft(CAR, ("", [TIRES, SHOP]), tools=(TIRES[0], SHOP[0])), "calling all reads without arguments"),
+        (
+            draft(CAR, ("", [TIRES, SHOP]), setup=(("pressBrakePedal", {"pedalPosition": 1.0}),)),
+            "calling all reads without arguments",
+        ),
         (draft(CAR, ("", [("releaseBrakePedal", {})])), "calling releaseBrakePedal without arguments"),
         (draft(FILES, ("", [("ls", {"a": False})])), "calling ls without arguments"),
         (draft(FILES, ("", [("ls", {"a": True})])), "calling ls without arguments"),

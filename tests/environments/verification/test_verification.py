@@ -6,7 +6,7 @@ import pytest
 from support.random_paths import with_placeholder_text
 from support.written_tasks import CAR, ENVIRONMENT, FILES, draft
 
-from environments.base import EnvironmentFault, Observation, TaskSpec
+from environments.base import EnvironmentFault, Observation, ObservationStatus, TaskSpec
 from environments.bfcl.official import load_category
 from environments.settings import VerificationSettings
 from environments.verification.fingerprints import fingerprint
@@ -37,6 +37,9 @@ GOOD = {
     "after a setup": draft(
         FILES, ('show "old.txt"', [("cat", {"file_name": "old.txt"})]), setup=(("cd", {"folder": "drafts"}),)
     ),
+    "after calls that the task itself could not make": draft(
+        FILES, ('sort the lines of "notes.txt"', [SORT]), setup=(("ls", {"a": "yes"}),), tools=("sort",)
+    ),
 }
 REFUSED: list[tuple[Refusal, str, TaskSpec]] = [
     (Refusal.EMPTY_REFERENCE, "no call", draft(CAR, ("hello", []))),
@@ -65,7 +68,7 @@ REFUSED: list[tuple[Refusal, str, TaskSpec]] = [
     (Refusal.ERROR_RESULT, "Setup call 1, startEngine", draft(CAR, ("add 5", [FUEL]), setup=(START,))),
     (
         Refusal.UNSTABLE_STATE,
-        "turn 1",
+        "after turn 1 cannot",
         draft(FILES, ('copy "drafts" into "drafts"', [("cp", {"source": "drafts", "destination": "drafts"})])),
     ),
     (Refusal.NO_EFFECT, "Turn 1", draft(FILES, ('find "zebra"', [("find", {"name": "zebra"})]))),
@@ -156,8 +159,11 @@ def test_a_value_may_not_come_from_a_later_turn():
 def test_known_and_held_out_fingerprints_are_refused_and_held_out_comes_first():
     task = GOOD["a change"]
     own = {fingerprint(task)}
-    assert verify(task, ENVIRONMENT, own, ()).reason is Refusal.DUPLICATE
-    assert verify(task, ENVIRONMENT, (), own).reason is Refusal.HELD_OUT
+    shown = f"(fingerprint {fingerprint(task)[:16]})."
+    duplicate, held_out = verify(task, ENVIRONMENT, own, ()), verify(task, ENVIRONMENT, (), own)
+    assert (duplicate.reason, held_out.reason) == (Refusal.DUPLICATE, Refusal.HELD_OUT)
+    assert duplicate.detail.endswith(shown)
+    assert held_out.detail.endswith(shown)
     assert verify(task, ENVIRONMENT, own, own).reason is Refusal.HELD_OUT
 
 
@@ -197,9 +203,25 @@ def numbered_states(episode, number):
     return lambda: f"state {number}" if number > 1 else "state"
 
 
+def drifting_states(episode, number):
+    """After its second call a replay but the first leads elsewhere."""
+    state, step, calls = episode.state, episode.step, []
+
+    def counted(action) -> Observation:
+        calls.append(action)
+        return step(action)
+
+    episode.step = counted
+    return lambda: state() + (" " * (number > 1) if len(calls) > 1 else "")
+
+
 def failing(episode, number):
     outcome = episode.outcome
     return lambda: outcome().model_copy(update={"success": False, "failure": "multi_turn:other"})
+
+
+def failing_with(text):
+    return lambda episode, number: lambda action: Observation(text=text, status=ObservationStatus.ERROR)
 
 
 def endless(episode, number):
@@ -221,14 +243,25 @@ def broken(episode, number):
     [
         ("step", numbered_results, Refusal.NONDETERMINISTIC, "result of turn 1, call 1, fillFuelTank"),
         ("state", numbered_states, Refusal.NONDETERMINISTIC, "before the first call"),
+        ("state", drifting_states, Refusal.NONDETERMINISTIC, "state after turn 1, call 2, startEngine"),
         ("outcome", failing, Refusal.NOT_SOLVED, "multi_turn:other"),
         ("state", endless, Refusal.UNSTABLE_STATE, "contains itself"),
     ],
 )
 def test_what_the_real_simulators_never_do_is_refused_too(method, alter, reason, words):
-    result = verify(GOOD["a change"], Altered(method, alter), (), ())
+    task = GOOD["a documented precondition" if alter is drifting_states else "a change"]
+    result = verify(task, Altered(method, alter), (), ())
     assert result.reason is reason
     assert words in result.detail
+
+
+@pytest.mark.parametrize(("length", "shown"), [(200, 200), (201, 205)])
+def test_a_long_error_is_shown_by_its_beginning_and_its_end(length, shown):
+    text = "a" * 100 + "b" * (length - 100)
+    result = verify(GOOD["a change"], Altered("step", failing_with(text)), (), ())
+    assert result.reason is Refusal.ERROR_RESULT
+    said = result.detail.partition("fails: ")[2]
+    assert (len(said), said[:100], said[-100:]) == (shown, "a" * 100, "b" * 100)
 
 
 def test_a_broken_environment_is_no_refusal():

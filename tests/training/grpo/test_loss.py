@@ -39,6 +39,34 @@ def test_each_group_has_a_normaliser_of_its_own() -> None:
     assert factors.tolist() == [0.5, 0.5, 2.0, 2.0]
 
 
+def test_each_group_has_its_own_mean_and_deviation() -> None:
+    rewards = torch.tensor([1.0, 0.0, math.nan, 5.0, 3.0, 7.0])
+    found = advantages.group_advantages(rewards, 3)
+    assert found.tolist() == pytest.approx([0.5 / 0.5**0.5, -0.5 / 0.5**0.5, 0.0, 0.0, -1.0, 1.0], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("moved", "advantage", "clip", "clipped"),
+    [
+        pytest.param(1.0, 1.0, (0.0, 0.0), 0.0, id="a ratio at a bound is not beyond it"),
+        pytest.param(1.0, -1.0, (0.0, 0.0), 0.0, id="nor at the lower one"),
+        pytest.param(2.0, 1.0, (0.2, 0.28), 1.0, id="too likely"),
+        pytest.param(0.5, -1.0, (0.2, 0.28), 1.0, id="too unlikely"),
+        pytest.param(2.0, 0.0, (0.2, 0.28), 0.0, id="without an advantage nothing is clipped"),
+        pytest.param(0.5, 0.0, (0.2, 0.28), 0.0, id="nor below"),
+    ],
+)
+@pytest.mark.parametrize("normaliser", ["dapo", "grpo"])
+def test_the_share_of_clipped_tokens(moved, advantage, clip, clipped, normaliser) -> None:
+    old, mask = torch.zeros(1, 2), torch.tensor([[1, 0]])
+    logps, factors = torch.tensor([[math.log(moved), 3.0]]), torch.tensor([advantage])
+    bounds = pure.Clip(*clip)
+    found = pure.grpo_loss(logps, old, logps, factors, mask, clip=bounds, kl=0.1, normaliser=normaliser)
+    assert found.clipped == clipped
+    bounded = min(max(moved, 1 - clip[0]), 1 + clip[1])
+    assert float(found.loss) == pytest.approx(-min(moved * advantage, bounded * advantage)), "one token, one row"
+
+
 @pytest.mark.parametrize("normaliser", ["dapo", "grpo", "dr_grpo"])
 @pytest.mark.parametrize("dual", [None, 1.5])
 def test_loss_and_gradient_are_trls(normaliser: str, dual: float | None) -> None:
