@@ -189,15 +189,12 @@ class ServersSettings(Section):
         32, ge=1, le=4096, description="servers: most messages in flight at one of them (ours)"
     )
     server_timeout: float = Field(120.0, gt=0, le=DAY, description="servers: timeout in seconds of one message (ours)")
-    server_load_timeout: float = Field(
-        600.0, gt=0, le=DAY, description="servers: timeout in seconds of one that loads weights (ours)"
-    )
 
     @property
     def sampling(self) -> SamplingSettings:
         """The engine that samples. Raises InputError for addresses and options that do not fit."""
         if not self.servers:
-            given = self._given("server_concurrency", "server_timeout", "server_load_timeout")
+            given = self._given("server_concurrency", "server_timeout")
             if given:
                 option = f"--{given[0].replace('_', '-')}"
                 raise InputError(f"{option} is for --servers, this process would ignore it: remove it")
@@ -208,7 +205,6 @@ class ServersSettings(Section):
                 servers=self.servers,
                 concurrency=self.server_concurrency,
                 request_timeout=self.server_timeout,
-                load_timeout=self.server_load_timeout,
             )
         except ValidationError as error:
             raise InputError(f"--servers: {complaint(error).replace('Value error, ', '')}") from None

@@ -291,7 +291,6 @@ def _servers(settings: RunSettings) -> dict[str, Any]:
         "servers": sampling.addresses,
         "server_concurrency": sampling.concurrency,
         "server_timeout": sampling.request_timeout,
-        "server_load_timeout": sampling.load_timeout,
     }
 
 
