@@ -12,7 +12,7 @@ import pytest
 from support.chatter import STOP, Chatter
 from support.fake_vllm import FakeVllm
 from support.late import Late
-from support.served_model import change, save_small
+from support.served_model import change, farthest, save_small
 
 from environments.base import InputError
 from training.rollout.sampling import EngineFailure, FinishReason
@@ -82,22 +82,13 @@ def play(made: SimpleNamespace, temperature: float = 0.9, count: int = 6, rows: 
     return played
 
 
-def differences(model, chatter: Chatter, temperature: float) -> float:
-    """The largest difference of the sampled log-probabilities to a plain forward pass over all ids."""
-    with torch.no_grad():
-        logits = model.eval()(input_ids=torch.tensor([chatter.ids])).logits[0, :-1] / (temperature or 1.0)
-    expected = torch.log_softmax(logits, -1)[torch.arange(len(chatter.ids) - 1), torch.tensor(chatter.ids[1:])].tolist()
-    sampled = zip(chatter.logprobs[1:], expected, chatter.sampled[1:], strict=True)
-    return max(abs(a - b) for a, b, own in sampled if own)
-
-
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_logprobs_are_the_trainers_before_and_after_an_update(made, temperature: float) -> None:
     engine = made()
     for version in (0, 1):
         engine.sampler.load_weights(version)
         played = play(engine, temperature)
-        assert max(differences(engine.model, one, temperature) for one in played) < 1e-5
+        assert farthest(engine.model, played, temperature) < 1e-5
         assert {len(one.acted) for one in played} == {3}
         change(engine.model)
     reasons = {message.finish_reason for one in played for message in one.acted}
@@ -210,7 +201,7 @@ def test_adapters_are_asked_by_name_and_former_ones_dropped(made) -> None:
     for version in (0, 1):
         engine.sampler.load_weights(version)
         played = play(engine)
-        assert max(differences(engine.model, one, 0.9) for one in played) < 1e-5
+        assert farthest(engine.model, played, 0.9) < 1e-5
         assert len(engine.fakes[A].adapters) == 1
         assert {body["model"] for body in engine.fakes[A].generated} == set(engine.fakes[A].adapters)
         engine.fakes[A].generated.clear()
