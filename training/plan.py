@@ -15,7 +15,7 @@ from typing import Literal
 
 from environments.base import Record
 from training.model_shape import ModelShape
-from training.rollout.settings import SamplingSettings
+from training.rollout.settings import IN_PROCESS, SamplingSettings
 from training.settings import PolicySettings, TrainingSettings
 
 __all__ = [
@@ -61,7 +61,7 @@ class Launch(Record):
         return self.processes if self.sharding in ("fsdp", "zero3") else 1
 
 
-ONE_PROCESS, IN_PROCESS = Launch(), SamplingSettings()
+ONE_PROCESS = Launch()
 
 
 class DeviceNeed(Record):

@@ -299,18 +299,10 @@ def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tu
 
 
 def engine_rows(summary: Summary) -> Iterator[tuple[str, str]]:
-    """Yield rows about the engine that sampled beside the trainer: its work, and who waited for whom."""
+    """Yield rows about the engine that sampled beside the trainer: its work, and how long the trainer waited for it."""
     if summary.measured is None or (engine := summary.measured.engine) is None:
         return
     work = f"{engine.messages} messages, {engine.tokens} tokens, {engine.tokens_per_second:.1f} tokens per second of"
     again = f"{engine.resampled_share:.2%} of messages sampled again"
-    again += f", {engine.reloads} servers loaded again" if engine.reloads else ""
     yield "engine", f"{work} sampling, {again}, gap at most {engine.gap:.1e} nats"
-    yield (
-        "  trainer waited",
-        f"{engine.sampling:.1f} s for messages, {engine.load:.1f} s for new weights (canary {engine.canary:.1f} s)",
-    )
-    stages = {"optimisation": summary.measured.optimisation, "checkpoints": summary.measured.save}
-    stages |= {"SEAL": summary.measured.seal} if summary.measured.seal else {}
-    took = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in stages.items())
-    yield "  engine waited", f"{engine.idle:.1f} s between messages ({took} in the round)"
+    yield "  trainer waited", f"{engine.sampling:.1f} s for messages, {engine.load:.1f} s for new weights"

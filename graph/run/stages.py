@@ -33,6 +33,7 @@ from memory.run import RunDirectory, read_json, write_json
 from memory.settings import OFFICIAL
 from memory.tasks import admit
 from training.grpo.record import RoundProgress, RoundRecord
+from training.rollout.settings import IN_PROCESS
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -252,7 +253,7 @@ async def _score(run: Run, iteration: int, what: Literal["before", "after", "loo
     files = folder.evaluation(what)
     stated = scoring_settings(settings)
     if what == "lookup":  # it has no model that servers could sample
-        stated = stated.model_copy(update={"train": run.directory.tasks_path, "servers": ()})
+        stated = stated.model_copy(update={"train": run.directory.tasks_path, "sampling": IN_PROCESS})
     write_json(folder.evaluation_settings, stated)
     command = ["evaluation.run", "--settings", str(folder.evaluation_settings), "--model", policy]
     command += ["--output", str(files.outcomes), "--json", "--progress"]
@@ -286,7 +287,7 @@ def scoring_settings(settings: RunSettings) -> ScoringSettings:
         options=settings.environment.for_evaluation,
         max_actions=settings.environment.max_actions,
         strict_messages=training.strict_messages,
-        sampling=settings.sampling.model_copy(update={"weights": None}),  # those of the policy that is scored
+        sampling=settings.sampling,
         **limits,
     )
 

@@ -35,7 +35,7 @@ class FakeServer:
         self.ignore_loads = False
         self.raw_logprobs = False
         self.fail_next: list[str] = []
-        """Faults of the next messages, canaries not counted: abort, mixed, nan, huge, status, tokens, cut, drop."""
+        """Faults of the next messages of rollouts: abort, mixed, nan, huge, status, tokens, cut, drop."""
         self.fail_load = 0
         self.restart_in_load = False
         self.release = "0.32.0"
@@ -165,8 +165,8 @@ class FakeServer:
     async def generate(self, body: Any) -> httpx.Response:
         if self.paused:
             await asyncio.sleep(HANG)
-        canary = body["request_id"].startswith("canary")
-        if not canary:
+        checks = body["request_id"].startswith("check-")
+        if not checks:
             self.generated.append(body)
         model = self.model if body["model"] == "policy" else self.adapters.get(body["model"])
         if model is None:
@@ -174,7 +174,7 @@ class FakeServer:
         ids, given = body["token_ids"], body["sampling_params"]
         if len(ids) + 1 > self.positions:
             return httpx.Response(400, json={"error": "the prompt is too long"})
-        fault = self.fail_next.pop(0) if self.fail_next and not canary else ""
+        fault = self.fail_next.pop(0) if self.fail_next and not checks else ""
         if fault == "drop":
             raise httpx.RemoteProtocolError("Server disconnected without sending a response.")
         if fault == "status":

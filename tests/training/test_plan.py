@@ -6,7 +6,6 @@ from typing import Any
 
 from training.model_shape import ModelShape
 from training.plan import (
-    IN_PROCESS,
     ONE_PROCESS,
     PROCESS_BYTES,
     RUN,
@@ -16,7 +15,7 @@ from training.plan import (
     kv_bytes,
     memory_of,
 )
-from training.rollout.settings import SamplingSettings
+from training.rollout.settings import IN_PROCESS, SamplingSettings
 from training.settings import LoraSettings, PolicySettings, TrainingSettings
 
 P = 1_000_000_000

@@ -87,8 +87,7 @@ class RoundSeconds(Record):
     """Wall seconds by stage: imports and model loading, rollouts, everything else of a step, saving checkpoints.
 
     ``seal``: SEAL's diagnosis of the rollouts, its next state, and the weights of advantages; in no other stage, and
-    written where there is any. ``engine``: what an engine beside the trainer did; its seconds are part of the rollouts,
-    but for ``idle``, which are those of the other stages.
+    written where there is any. ``engine``: what an engine beside the trainer did; its seconds are part of the rollouts.
     """
 
     load: float = 0.0

@@ -13,14 +13,14 @@ import os
 import pickle
 import resource
 import signal
-import socket
-import struct
 import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 __all__ = ["TemplateFailure", "TemplateProcess"]
 
@@ -34,7 +34,8 @@ MEMORY = 2**30
 GIVE_UP = 600.0
 """Timeout in wall seconds for a process that neither answers nor uses its CPU time."""
 _LOOK_FOR_PARENT = 5.0
-_HEAD = struct.Struct("!?Q")
+_DONE, _FAILED = b"1", b"0"
+"""First byte of an answer: a text follows, or the reason why there is none."""
 
 
 class TemplateFailure(Exception):
@@ -52,7 +53,7 @@ class TemplateProcess:
         self._render = render
         self._lock = threading.Lock()
         self._owner = 0
-        self._connection: socket.socket | None = None
+        self._connection: Connection | None = None
         self._end: weakref.finalize[Any, Any] | None = None
 
     def __call__(self, *arguments: object, **options: object) -> str:
@@ -63,8 +64,10 @@ class TemplateProcess:
             connection = self._connection
             assert connection is not None
             try:
-                _send(connection, True, pickle.dumps((arguments, options)))
-                done, answer = _receive(connection)
+                connection.send_bytes(pickle.dumps((arguments, options)))
+                if not connection.poll(GIVE_UP):
+                    raise EOFError
+                answer = connection.recv_bytes()
             except BaseException as error:  # also an interruption, after which the answer would be the next call's
                 self._stop()
                 if isinstance(error, EOFError | OSError):
@@ -72,19 +75,18 @@ class TemplateProcess:
                         f"it ran past {CPU_SECONDS:g} s of CPU time or {MEMORY // 2**20} MB of memory and was ended"
                     ) from None
                 raise
-        text = answer.decode(errors="surrogatepass")
-        if not done:
+        text = answer[1:].decode(errors="surrogatepass")
+        if answer[:1] != _DONE:
             raise TemplateFailure(text)
         return text
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair()
+        ours, theirs = Pipe()
         parent = os.getpid()
         child = os.fork()
         if child == 0:
             _serve(theirs, self._render, parent)
         theirs.close()
-        ours.settimeout(GIVE_UP)
         self._owner, self._connection = parent, ours
         self._end = weakref.finalize(self, _end, child, ours, parent)
 
@@ -94,7 +96,7 @@ class TemplateProcess:
         self._connection = self._end = None
 
 
-def _end(child: int, connection: socket.socket, owner: int) -> None:
+def _end(child: int, connection: Connection, owner: int) -> None:
     connection.close()
     if os.getpid() != owner:  # a fork of the owner, to which the child does not belong
         return
@@ -103,20 +105,19 @@ def _end(child: int, connection: socket.socket, owner: int) -> None:
         os.waitpid(child, 0)
 
 
-def _serve(connection: socket.socket, render: Callable[..., object], parent: int) -> NoReturn:
+def _serve(connection: Connection, render: Callable[..., object], parent: int) -> None:
     """Answer requests until the parent is gone; runs in the forked process."""
     try:
         _forget_the_parent(connection.fileno())
-        connection.settimeout(_LOOK_FOR_PARENT)
         while True:
-            _, question = _receive(connection, lambda: os.getppid() == parent)
-            arguments, options = pickle.loads(question)
+            while not connection.poll(_LOOK_FOR_PARENT):
+                if os.getppid() != parent:
+                    return
+            arguments, options = pickle.loads(connection.recv_bytes())
             signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # its signal kills the process, in a loop of C too
             done, text = _rendered(render, arguments, options)
             signal.setitimer(signal.ITIMER_PROF, 0)
-            connection.settimeout(GIVE_UP)
-            _send(connection, done, text.encode(errors="surrogatepass"))
-            connection.settimeout(_LOOK_FOR_PARENT)
+            connection.send_bytes((_DONE if done else _FAILED) + text.encode(errors="surrogatepass"))
     finally:
         os._exit(0)
 
@@ -154,28 +155,3 @@ def _rendered(render: Callable[..., object], arguments: Any, options: Any) -> tu
     if len(text) > LONGEST_TEXT:
         return False, f"it writes more than {LONGEST_TEXT} characters"
     return True, text
-
-
-def _send(connection: socket.socket, done: bool, content: bytes) -> None:
-    connection.sendall(_HEAD.pack(done, len(content)) + content)
-
-
-def _receive(connection: socket.socket, go_on: Callable[[], bool] = lambda: False) -> tuple[bool, bytes]:
-    """Return one message. Raises EOFError when the other side is gone; at a timeout TimeoutError unless ``go_on()``."""
-    done, length = _HEAD.unpack(_exactly(connection, _HEAD.size, go_on))
-    return done, _exactly(connection, length, go_on)
-
-
-def _exactly(connection: socket.socket, length: int, go_on: Callable[[], bool]) -> bytes:
-    parts = bytearray()
-    while len(parts) < length:
-        try:
-            part = connection.recv(min(length - len(parts), 2**16))
-        except TimeoutError:
-            if go_on():
-                continue
-            raise
-        if not part:
-            raise EOFError
-        parts += part
-    return bytes(parts)

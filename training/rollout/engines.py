@@ -1,24 +1,28 @@
-"""Choose the engine that samples, and make the sampler of it from settings; nothing else does.
-
-Import this module late: it needs torch.
-"""
+"""Choose the engine that samples, check it before anything is written or paid, and make the sampler of it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from environments.base import InputError
 from training.rollout.policy import Policy
 from training.rollout.sampling import Sampler
 from training.rollout.settings import SamplingSettings
+from training.settings import PolicySettings, TrainingSettings
 
-__all__ = ["alone", "open_sampler"]
+__all__ = ["check_engine", "open_sampler"]
 
+OLDEST = (0, 30)
+"""The first release of vLLM with token-in, token-out requests that name the weights of each token."""
 
-def alone(act: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever it returns
-    """Call ``act`` in the one process that there is."""
-    return act()
+_DEVELOPMENT = "VLLM_SERVER_DEV_MODE=1"
+_ROUTES = {"/inference/v1/generate": "--enable-scale-out", "/weight_info": _DEVELOPMENT}
+_FOLDER_ROUTES = {"/collective_rpc": _DEVELOPMENT, "/pause": _DEVELOPMENT, "/update_weight_version": _DEVELOPMENT}
+_ADAPTER_ROUTES = {"/v1/load_lora_adapter": "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora"}
+"""What a server must answer, always and by how it gets new weights, and what it is started with to do so."""
 
 
 def open_sampler(
@@ -27,11 +31,10 @@ def open_sampler(
     folder: Path,
     *,
     bfloat16: bool,
-    lora_rank: int | None,
-    autocast: bool = False,
+    adapter: bool,
     stored: bool = False,
     first: bool = True,
-    by_first: Callable[[Callable[[], Any]], Any] = alone,
+    by_first: Callable[[Callable[[], Any]], Any] = lambda act: act(),
     gather: Callable[[Any], dict[str, Any]] | None = None,
 ) -> Sampler:
     """Return the sampler that ``settings`` choose for ``policy``; close it when it is not needed any more.
@@ -39,8 +42,7 @@ def open_sampler(
     Args:
         folder: where weights are written for servers.
         bfloat16: the policy's matrix products are computed in it.
-        lora_rank: rank of the LoRA adapter in the policy's layers, now or once training has begun; None for none.
-        autocast: they are computed so by autocast, as in training.
+        adapter: the policy's layers hold a LoRA adapter, now or once training has begun.
         stored: the policy's weights are those of its path, and do not change.
         first: this process loads servers; of several that train together, one does.
         by_first: calls a function in the first process alone, and returns its result in all.
@@ -53,15 +55,62 @@ def open_sampler(
         from training.rollout.in_process import InProcessSampler
 
         return InProcessSampler(policy.model)
-    from training.rollout.vllm_weights import DividedWeights, PolicyWeights, stored_folder
-
-    adapter = lora_rank is not None
-    if gather is not None:
-        weights: PolicyWeights = DividedWeights(policy, folder, adapter=adapter, autocast=autocast, gather=gather)
-    else:
-        path = stored_folder(policy.path) if stored else None
-        weights = PolicyWeights(policy, folder, adapter=adapter, autocast=autocast, stored=path)
-    tolerance = settings.most_difference(bfloat16)
     from training.rollout.vllm_server import VllmServers
+    from training.rollout.vllm_weights import PolicyWeights
 
-    return VllmServers(settings, weights, tolerance, first=first, by_first=by_first)
+    path = _stored_folder(policy.path) if stored else None
+    weights = PolicyWeights(policy, folder, adapter=adapter, autocast=bfloat16, stored=path, gather=gather)
+    return VllmServers(settings, weights, 0.2 if bfloat16 else 1e-3, first=first, by_first=by_first)
+
+
+def _stored_folder(path: str) -> Path:
+    """Return the folder that holds the weights of the policy at ``path``, also of one on the hub that was loaded."""
+    if Path(path).is_dir():
+        return Path(path)
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(path, local_files_only=True))
+
+
+def check_engine(sampling: SamplingSettings, policy: PolicySettings, training: TrainingSettings) -> None:
+    """Raise InputError for a server that a round could not use: a few requests, no weights.
+
+    That is one that cannot be reached, is too old, lacks a request that is needed, or has fewer positions than an
+    episode may have tokens.
+    """
+    if sampling.engine == "vllm_server":
+        routes = _ROUTES | (_FOLDER_ROUTES if policy.lora is None else _ADAPTER_ROUTES)
+        for url in sampling.addresses:
+            asyncio.run(_check(url, routes, training.max_tokens))
+
+
+async def _check(url: str, routes: dict[str, str], tokens: int) -> None:
+    from training.rollout import vllm_client
+
+    server = vllm_client.VllmServer(url)
+    place = f"sampling.servers: {server.url}"
+    try:
+        if not await server.healthy():
+            raise InputError(f"{place} does not answer as a healthy vLLM server: start it, or remove it")
+        release = await server.release()
+        if _numbers(release) < OLDEST:
+            raise InputError(f"{place} is vLLM {release}: {'.'.join(map(str, OLDEST))} or later is needed")
+        for path, option in routes.items():
+            if not await server.has(path):
+                raise InputError(f"{place} has no {path}: start it with {option} (python -m graph.serve does)")
+        positions = (await server.own_model()).max_model_len
+    except vllm_client.ServerFault as fault:
+        raise InputError(f"{place} cannot be used: {fault}") from None
+    finally:
+        await server.close()
+    if positions is not None and positions < tokens:
+        raise InputError(
+            f"{place} has {positions} positions and training.max_tokens is {tokens}: start it with a larger "
+            "--max-model-len, or lower max_tokens"
+        )
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    """Return the first two numbers of a release; a development version without any counts as new."""
+    parts = [part for part in release.split(".")[:2] if part.isdecimal()]
+    return tuple(map(int, parts)) if len(parts) == 2 else (10**6,)

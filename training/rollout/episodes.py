@@ -7,10 +7,7 @@ task's reference, written in the policy's own format: its ids take the path of s
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 from pydantic import Field
 
@@ -31,12 +28,8 @@ from environments.base import (
 from memory.records import Step, StopReason, Task, TrajectoryTurn
 from training.embedded.demonstrations import in_order
 from training.rendering.base import Dialogue, EndTurn
-from training.rollout.overlap import CallsInFlight, overlapping
 from training.rollout.policy import Policy
 from training.rollout.sampling import EpisodeDriver, FinishReason, Sampled, Sampler, TokenPrompt
-
-_Played = Sequence[Observation] | UserTurn | None
-"""The environment's answer to a message: None when the episode is over."""
 
 
 class EpisodeLimits(Record):
@@ -117,19 +110,13 @@ def run_episodes(
         raise InputError(
             f"max_tokens is {limits.max_tokens} and {policy.path} has {positions} positions: lower max_tokens"
         )
-    concurrency = _concurrency(environment, limits)
-    with overlapping(environment, concurrency) as overlap:
-        rollouts = [_Rollout(policy, environment, request, limits, over, overlap) for request in requests]
-        if overlap is not None:
-            for rollout, entering in zip(rollouts, overlap.open_in_order([one.enter for one in rollouts]), strict=True):
-                rollout.entering = entering
-        try:
-            sampler.run(rollouts, temperature=temperature, concurrency=concurrency)
-        finally:
-            if overlap is not None:
-                overlap.stop()
-            for rollout in rollouts:
-                rollout.close()
+    most = at_once(environment)
+    rollouts = [_Rollout(policy, environment, request, limits, over) for request in requests]
+    try:
+        sampler.run(rollouts, temperature=temperature, concurrency=min(limits.batch, most or limits.batch))
+    finally:
+        for rollout in rollouts:
+            rollout.close()
     return tuple(rollout.result() for rollout in rollouts)
 
 
@@ -172,12 +159,6 @@ def refused_whole(actions: Sequence[Action], offered: Collection[str]) -> Sequen
     )
 
 
-def _concurrency(environment: Environment, limits: EpisodeLimits) -> int:
-    """Return the number of episodes that are open at a time."""
-    most = at_once(environment)
-    return limits.batch if most is None else min(limits.batch, most)
-
-
 @dataclass(slots=True)
 class _Turn:
     """The user turn in progress."""
@@ -199,14 +180,8 @@ class _Rollout(EpisodeDriver):
         request: EpisodeRequest,
         limits: EpisodeLimits,
         over: Callable[[bool], None] = lambda success: None,
-        overlap: CallsInFlight | None = None,
     ) -> None:
         self._over = over
-        self._overlap = overlap
-        self.entering: Future[UserTurn] | None = None
-        """The result of ``enter``, where that is called before the sampler asks for it."""
-        self._playing: tuple[Sampled, Future[_Played]] | None = None
-        self._closing = False
         self.seed = request.seed
         self._task = request.task
         self._environment = environment
@@ -231,23 +206,16 @@ class _Rollout(EpisodeDriver):
         if not self._opened:
             self._opened = True
             self._next = self._open()
-        if self._playing is not None:
-            (message, played), self._playing = self._playing, None
-            self._next = self._answer(message, played.result)
         return self._next
 
     def act(self, message: Sampled) -> None:
-        """Execute one message; on a thread where the environment plays on other machines, until ``observe``."""
-        play = self._take(message)
-        if self._overlap is None:
-            self._next = self._answer(message, play)
-        else:
-            self._playing = message, self._overlap.submit(play)
-
-    def enter(self) -> UserTurn:
-        """Open the episode and return its first turn."""
-        self._episode = self._environment.open(self._task)
-        return self._episode.start()
+        """Execute one message."""
+        so_far = len(self._prompt) + len(self._completion)
+        if message.context != so_far:
+            raise AssertionError(f"the sampler read {message.context} tokens, the episode has {so_far}")
+        self._append(message.ids, message.logprobs, 1)
+        self._messages += 1
+        self._next = self._answer(message, self._dialogue.parse(message.ids))
 
     def play_reference(self) -> None:
         """Write the reference, whatever is answered; a message longer than its room is cut off like a sampled one."""
@@ -269,14 +237,15 @@ class _Rollout(EpisodeDriver):
     def _open(self) -> TokenPrompt | None:
         """Open the episode and render its first prompt."""
         try:
-            turn = self.enter() if self.entering is None else self.entering.result()
+            self._episode = self._environment.open(self._task)
+            turn = self._episode.start()
         except EnvironmentFault as fault:
             self._fail(fault)
             turn = UserTurn(index=0, text=self._task.turns[0], tools=self._task.tools)
         self._prompt = self._dialogue.first(turn, self._environment.tools(turn.tools))
         if self._fault is not None:
             return None
-        self._turns.append(self._turn(turn, begins=0))
+        self._turns.append(_Turn(turn, [], begins=0))
         room = self._room(0)
         if room < 1:
             raise InputError(
@@ -285,37 +254,16 @@ class _Rollout(EpisodeDriver):
             )
         return TokenPrompt(self._prompt, room)
 
-    def _turn(self, opened: UserTurn, begins: int) -> _Turn:
-        return _Turn(opened, [], begins)
-
-    def _take(self, message: Sampled) -> Callable[[], _Played]:
-        """Append one message; return what plays it in the environment."""
-        so_far = len(self._prompt) + len(self._completion)
-        if message.context != so_far:
-            raise AssertionError(f"the sampler read {message.context} tokens, the episode has {so_far}")
-        self._append(message.ids, message.logprobs, 1)
-        self._messages += 1
-        read = self._dialogue.parse(message.ids)
-        return partial(self._play, read)
-
-    def _play(self, read: Sequence[Action] | EndTurn) -> _Played:
-        """Play what was read of a message; where that ends the episode, with its outcome."""
-        played: _Played = self._end_turn() if isinstance(read, EndTurn) else self._execute(read)
-        if played is None:
-            self._outcome = self._live().outcome()
-        return played
-
-    def _answer(self, message: Sampled, play: Callable[[], _Played]) -> TokenPrompt | None:
-        """Play one message; return the environment's answer, or None when the episode is over."""
+    def _answer(self, message: Sampled, read: Sequence[Action] | EndTurn) -> TokenPrompt | None:
+        """Play what was read of a message; return the environment's answer, or None when the episode is over."""
         try:
-            played = play()
+            played = self._end_turn() if isinstance(read, EndTurn) else self._execute(read)
             suffix = None if played is None else self._rendered(played)
             if suffix is not None and (limit := self._limit_reached(message, suffix)) is not None:
                 self._turns[-1].stop_reason = limit
                 suffix = None
-                self._outcome = self._live().outcome()
             if suffix is None:
-                assert self._outcome is not None
+                self._outcome = self._live().outcome()
                 # Close at once: episodes that wait to be opened may need what this one holds.
                 self.close()
                 self._over(self._outcome.success)
@@ -330,7 +278,7 @@ class _Rollout(EpisodeDriver):
         """Return the ids of observations, or of a user turn, which begins here."""
         if not isinstance(played, UserTurn):
             return self._dialogue.observe(played)
-        self._turns.append(self._turn(played, begins=len(self._completion)))
+        self._turns.append(_Turn(played, [], begins=len(self._completion)))
         return self._dialogue.next_turn(played, self._environment.tools(played.tools))
 
     def result(self) -> EpisodeResult:
@@ -358,16 +306,6 @@ class _Rollout(EpisodeDriver):
 
     def close(self) -> None:
         """Release the episode. Idempotent."""
-        if self._overlap is None:
-            self._leave()
-        elif self.entering is not None and not self.entering.cancelled() and not self._closing:
-            self._closing = True
-            self._overlap.close(self._leave)
-
-    def _leave(self) -> None:
-        """Close the episode, after what still plays it."""
-        playing: list[Future[Any] | None] = [self.entering, None if self._playing is None else self._playing[1]]
-        wait([future for future in playing if future is not None])
         if self._episode is not None:
             self._episode.close()
 

@@ -362,9 +362,7 @@ class InProcessSampler(Sampler):
             tokens = inverse_cdf(logprobs, uniform)
         chosen = logprobs.gather(1, tokens[:, None])[:, 0].tolist()
         drawn = zip(ready, tokens.tolist(), chosen, strict=True)
-        ended = [i for i, token, logprob in drawn if live[i].take(token, logprob)]
-        # All messages are handed over before the first answer is waited for: other machines play them at a time.
-        return [i for i in ended if not live[i].append_answer()]
+        return [i for i, token, logprob in drawn if live[i].take(token, logprob) and not live[i].append_answer()]
 
 
 def inverse_cdf(logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from environments.base import InputError
 from training.settings import LoraSettings
@@ -45,9 +44,3 @@ def load_adapter(base: PreTrainedModel, path: str) -> None:
     except (OSError, ValueError, RuntimeError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"{path} holds no adapter that fits its base model: {reason}") from error
-
-
-def adapter_rank(model: PreTrainedModel) -> int:
-    """Return the rank of the adapter in the layers of ``model``."""
-    configurations: Mapping[str, Any] = model.peft_config
-    return int(configurations["default"].r)

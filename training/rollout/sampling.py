@@ -71,22 +71,17 @@ class Sampled:
 class EngineFigures(Record):
     """The work of an engine beside the trainer so far, in messages, tokens, nats and wall seconds.
 
-    ``resampled`` messages were sampled again: the engine gave them up, failed, or had other weights. ``reloads`` are
-    the servers that were found with other weights and loaded again. ``gap`` is the largest difference of a
-    log-probability to the trainer's in the fixed prompts of the canary. ``sampling`` and ``load`` are times in which
-    the trainer waits: for messages, and for weights to be written, read and checked; ``canary`` is part of ``load``.
-    ``idle`` is the time in which the engine waits for the trainer.
+    ``resampled`` messages were sampled again: the engine gave them up or failed. ``gap`` is the largest difference of a
+    log-probability to the trainer's after a fixed prompt. ``sampling`` and ``load`` are times in which the trainer
+    waits: for messages, and for weights to be written, read and checked.
     """
 
     messages: int = 0
     tokens: int = 0
     resampled: int = 0
-    reloads: int = 0
     gap: float = 0.0
     sampling: float = 0.0
     load: float = 0.0
-    canary: float = 0.0
-    idle: float = 0.0
 
     @property
     def tokens_per_second(self) -> float:

@@ -11,13 +11,12 @@ from environments.addresses import Address
 from environments.base import InputError
 from environments.sections import Section, requires
 
-__all__ = ["IN_PROCESS", "SERVERS_VARIABLE", "Correction", "Engine", "SamplingSettings", "WeightsWay"]
+__all__ = ["IN_PROCESS", "SERVERS_VARIABLE", "Correction", "Engine", "SamplingSettings"]
 
 SERVERS_VARIABLE = "COEVOLVE_SERVERS"
 """Variable that names servers, separated by commas, of a job whose machines change."""
 
 Engine = Literal["in_process", "vllm_server"]
-WeightsWay = Literal["lora", "folder"]
 Correction = Literal["none", "sequence_mask"]
 
 SERVER = requires({"engine": "vllm_server"})
@@ -37,25 +36,11 @@ class SamplingSettings(Section):
         "COEVOLVE_SERVERS names, separated by commas (ours)",
         json_schema_extra=SERVER,
     )
-    weights: WeightsWay | None = Field(
-        None,
-        description="vllm_server: how new weights reach the servers; lora: an adapter by name; folder: a folder that "
-        "the servers read, in the run directory; null: lora with policy.lora, else folder (ours)",
-        json_schema_extra=SERVER,
-    )
     request_timeout: float = Field(
         120.0,
         gt=0,
         le=86_400.0,
-        description="vllm_server: timeout in seconds of one message; a server that takes longer is not asked again in "
-        "the step (ours)",
-        json_schema_extra=SERVER,
-    )
-    load_timeout: float = Field(
-        600.0,
-        gt=0,
-        le=86_400.0,
-        description="vllm_server: timeout in seconds of a server that loads weights (ours)",
+        description="vllm_server: timeout in seconds of one message; a server that takes longer ends the round (ours)",
         json_schema_extra=SERVER,
     )
     concurrency: int = Field(
@@ -95,30 +80,12 @@ class SamplingSettings(Section):
         except ValidationError:
             raise InputError(f"{SERVERS_VARIABLE}: name addresses as http://host:8000, separated by commas") from None
 
-    def way(self, lora: bool) -> WeightsWay:
-        """Return how weights reach the servers; ``lora``: the policy trains an adapter."""
-        return self.weights or ("lora" if lora else "folder")
-
-    def most_difference(self, bfloat16: bool) -> float:
-        """Return the nats by which a log-probability of the engine may differ from the trainer's, for a fixed prompt.
-
-        ``bfloat16``: the policy's matrix products are computed in it (ours).
-        """
-        return 0.2 if bfloat16 else 1e-3
-
     def corrected(self, bfloat16: bool) -> Correction:
         """Return TRL's name of the correction by the ratio of the trainer's to the engine's probabilities (ours).
 
         ``bfloat16``: the policy's matrix products are computed in it.
         """
         return "sequence_mask" if bfloat16 and self.engine != "in_process" else "none"
-
-    def complaint(self, lora: bool) -> str | None:
-        """Return why the section does not fit a policy that trains an adapter (``lora``) or all weights, else None."""
-        if self.engine == "vllm_server" and self.weights is not None and (self.weights == "lora") != lora:
-            trains = "policy.lora trains an adapter" if lora else "policy.lora is null, so that all weights are trained"
-            return f"sampling.weights is {self.weights} and {trains}: set it to {'lora' if lora else 'folder'}"
-        return None
 
 
 IN_PROCESS = SamplingSettings()

@@ -175,7 +175,7 @@ def test_sharded_weights_are_gathered_and_scored_alike(runs: SimpleNamespace) ->
     assert 0.4 < first["share"] < 0.6
     assert first["state_equal"]
     assert first["written_equal"], "servers are loaded with whole weights"
-    assert first["canary_off"] < 1e-5
+    assert first["expected_off"] < 1e-5
     assert (first["yielded"] > 10, second["yielded"]) == (True, 0)
     assert first["forwards"] == second["forwards"] == 3, "rank 0 has one distinct row and pads to rank 1's forwards"
     assert max(first["logps_off"], second["logps_off"]) < 1e-5

@@ -92,7 +92,7 @@ def test_both_servers_sampled_and_nothing_twice(runs: SimpleNamespace) -> None:
         engine = record["measured"]["engine"]
         turns = [turn for row in rows(run.iteration(0).trajectories) for turn in row["turns"]]
         assert engine["messages"] >= len(turns) > 0
-        assert (engine["resampled"], engine["reloads"]) == (0, 0)
+        assert engine["resampled"] == 0
         assert engine["tokens"] == record["sampled_tokens"]
         assert engine["gap"] < 1e-4
         assert max(step["mixed_groups"] for step in record["steps"]) > 0, "GRPO must have had something to learn from"

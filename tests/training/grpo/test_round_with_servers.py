@@ -106,9 +106,9 @@ def test_what_the_servers_did_is_recorded_beside_the_seconds(undisturbed: Simple
     assert engine is not None
     assert engine.messages == len(undisturbed.asked)
     assert engine.tokens == record.sampled_tokens
-    assert engine.resampled == engine.reloads == 0
+    assert engine.resampled == 0
     assert 0 <= engine.gap < 1e-4
-    assert min(engine.sampling, engine.load, engine.canary, engine.idle) > 0
+    assert min(engine.sampling, engine.load) > 0
     assert engine.sampling + engine.load <= record.measured.rollouts
     assert [step.measured for step in record.steps] == [None] * STEPS, "nothing is corrected in float32"
 
@@ -140,7 +140,7 @@ def test_servers_that_die_end_the_round_and_nothing_is_trained_on_twice(
     with pytest.MonkeyPatch.context() as patched:
         for server in servers.servers.values():
             patched.setattr(server, "generate", dies(server))
-        with pytest.raises(EngineFailure, match=f"no vLLM server is left.*{A}.*{B}"):
+        with pytest.raises(EngineFailure, match=r"the vLLM server http://[ab]:[12] failed: .*connection refused"):
             run_round(run.root, 0, False, lambda line: None)
     assert servers[A].answer == real
     assert {one.step for one in read_jsonl(run.iteration(0).trajectories, Trajectory)} == {1}

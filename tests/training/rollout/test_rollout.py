@@ -23,7 +23,6 @@ from environments.base import (
     ToolSpec,
     UserTurn,
 )
-from environments.settings import EnvironmentSettings
 from memory.records import StopReason, Task, count_stops
 from training.rendering.base import EndTurn
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, EpisodeResult, run_episodes
@@ -324,79 +323,3 @@ def test_no_more_episodes_are_open_than_the_environment_can_have() -> None:
     ids = [[result.completion_ids for result in play(tasks, world=world)] for world in (few, environment())]
     assert ids[0] == ids[1]
     assert (few.most, few.open_now) == (2, set())
-
-
-# Episodes on other machines
-
-BFCL = EnvironmentSettings(name="bfcl")
-
-
-class Counting:
-    """Samples in this process, and notes how many messages were handed over and not yet answered."""
-
-    def __init__(self, model) -> None:
-        self.most = 0
-        self._sampler = in_process.InProcessSampler(model)
-
-    def run(self, drivers, *, temperature: float, concurrency: int) -> None:
-        waiting: set[int] = set()
-        for place, driver in enumerate(drivers):
-            act, observe = driver.act, driver.observe
-
-            def acted(message, act=act, place=place) -> None:
-                waiting.add(place)
-                self.most = max(self.most, len(waiting))
-                act(message)
-
-            def observed(observe=observe, place=place):
-                waiting.discard(place)
-                return observe()
-
-            driver.act, driver.observe = acted, observed
-        self._sampler.run(drivers, temperature=temperature, concurrency=concurrency)
-
-
-class Elsewhere:
-    """An environment whose calls are worth making at a time, as one that plays on another machine says."""
-
-    in_flight = 4
-
-    def __init__(self, inside: Environment) -> None:
-        self._inside = inside
-        self.open_now = 0
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._inside, name)
-
-    def open(self, task: TaskSpec) -> Episode:
-        episode = self._inside.open(task)
-        self.open_now += 1
-        close = episode.close
-
-        def closed() -> None:
-            self.open_now -= 1
-            close()
-
-        episode.close = closed
-        return episode
-
-
-@pytest.mark.slow
-def test_rollouts_whose_calls_are_in_flight_together_equal_those_in_turn() -> None:
-    policy, asked = trained_policy(), requests(made_tasks()[:24])
-    limits = LIMITS.model_copy(update={"batch": 8})
-    sampler, elsewhere = Counting(policy.model), Elsewhere(environment())
-    results = run_episodes(policy, sampler, elsewhere, asked, limits, 0.9)
-    assert elsewhere.open_now == 0, "every episode is released"
-    assert sampler.most > 1, "messages that end in one pass are played at a time"
-    assert results == run_episodes(policy, in_process.InProcessSampler(policy.model), environment(), asked, limits, 0.9)
-    assert {result.outcome.success for result in results if result.outcome} == {True, False}
-
-
-def test_a_task_that_cannot_be_opened_elsewhere_ends_the_rollouts() -> None:
-    broken = made_tasks()[1].model_copy(update={"classes": ("NoSuchClass",)})
-    asked = requests([made_tasks()[0], broken, *made_tasks()[2:12]])
-    policy, elsewhere = trained_policy(), Elsewhere(environment())
-    with pytest.raises(InputError, match="NoSuchClass"):
-        run_episodes(policy, in_process.InProcessSampler(policy.model), elsewhere, asked, LIMITS, 0.9)
-    assert elsewhere.open_now == 0, "what was opened ahead is released"

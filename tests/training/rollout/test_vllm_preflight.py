@@ -13,8 +13,8 @@ from support.fake_vllm import FakeServer, FakeVllm
 from environments.base import InputError
 from graph.settings import RunSettings
 from training.rollout import vllm_client
+from training.rollout.engines import check_engine
 from training.rollout.settings import SamplingSettings
-from training.rollout.vllm_preflight import check_engine
 from training.settings import LoraSettings, PolicySettings, TrainingSettings
 
 A, B = "http://a:1", "http://b:2"
@@ -39,17 +39,7 @@ def test_settings_that_an_engine_would_ignore_are_refused(given: dict[str, objec
         SamplingSettings.model_validate(given)
 
 
-@pytest.mark.parametrize(("weights", "lora"), [("folder", True), ("lora", False)])
-def test_the_way_of_weights_fits_what_is_trained(weights: str, lora: bool) -> None:
-    policy = PolicySettings(lora=LoraSettings() if lora else None)
-    with pytest.raises(ValidationError, match=f"sampling.weights is {weights} and "):
-        RunSettings(policy=policy, sampling=served(weights=weights))
-
-
-def test_null_follows_the_policy() -> None:
-    assert served().way(lora=True) == "lora"
-    assert served().way(lora=False) == "folder"
-    assert (served().most_difference(bfloat16=False), served().most_difference(bfloat16=True)) == (1e-3, 0.2)
+def test_only_a_server_in_bfloat16_is_corrected_for() -> None:
     assert (served().corrected(bfloat16=False), served().corrected(bfloat16=True)) == ("none", "sequence_mask")
     assert SamplingSettings().corrected(bfloat16=True) == "none", "the trainer's own model samples"
 
@@ -84,7 +74,6 @@ def test_servers_as_they_should_be_pass_and_nothing_is_changed(servers: FakeVllm
         (sets(down=True), False, "does not answer as a healthy vLLM server"),
         (sets(redirect=True), False, "does not answer as a healthy vLLM server"),
         (sets(release="0.29.1"), False, "is vLLM 0.29.1: 0.30 or later"),
-        (sets(release="0.31.0"), False, "several releases of vLLM"),
         (sets(positions=100), False, "100 positions and training.max_tokens is 512"),
         (lacks("/inference/v1/generate"), False, "no /inference/v1/generate: start it with --enable-scale-out"),
         (lacks("/collective_rpc"), False, "no /collective_rpc: start it with VLLM_SERVER_DEV_MODE=1"),
