@@ -43,6 +43,7 @@ ACCESSORS = {
     "branches": "branch",
     "reflections": "reflection",
     **{f"evaluation_{when}_{part}": "evaluation" for when in ("before", "after") for part in ("outcomes", "log")},
+    **{f"lookup_{part}": "evaluation" for part in ("outcomes", "log")},
 }
 """The methods and properties that give a path beside its own attribute."""
 TABLE = [(folder, file) for folder in FOLDERS for file in vars(folder).values() if isinstance(file, RunFile)]
