@@ -59,6 +59,7 @@ class RoleSettings(ChatSettings):
     """One role. A role of kind chat takes every key of `roles.chat` too, for itself alone."""
 
     model_config = ConfigDict(json_schema_extra=_without_overrides)
+    inherited_needs = requires({"kind": "chat"})
 
     kind: Literal["scripted", "chat"] = Field(
         "scripted", description="scripted: rules; chat: the model of `roles.chat`, whose keys can be set here too"
@@ -79,14 +80,6 @@ class RoleSettings(ChatSettings):
         """A run's settings.yaml keeps what is given: an override that is written out would hide ``roles.chat``."""
         written = serialize(self)
         return {name: value for name, value in written.items() if name == "kind" or name in self.overrides}
-
-    @model_validator(mode="after")
-    def _overrides_have_an_effect(self) -> Self:
-        if self.kind != "chat" and self.overrides:
-            raise ValueError(
-                f"'{min(self.overrides)}' is for kind: chat, {self.kind} would ignore it: remove it, or set kind: chat"
-            )
-        return self
 
 
 class BudgetSettings(Section):
@@ -147,7 +140,7 @@ class ExplorationSettings(Section):
     unguided: Literal["uniform_calls", "same_rules"] = Field(
         "uniform_calls",
         description="scripted unguided exploration, of D_0 and of the unguided baseline; uniform_calls: tools and "
-        "values are drawn uniformly (as in recorded studies); same_rules: the guided explorer without an aim, so that "
+        "values are drawn uniformly; same_rules: the guided explorer without an aim, so that "
         "the two differ in the context alone (ours)",
         json_schema_extra=requires({"explorer.kind": "scripted"}),
     )

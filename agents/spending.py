@@ -161,7 +161,7 @@ class Ledger:
             if not self._mended:
                 _mend(self._path)
                 self._mended = True
-            append_jsonl(self._path, [request], durable=False)  # waiting for the disk would stop the event loop
+            append_jsonl(self._path, [request])
 
     def spent(self) -> Measured:
         """Return the run's total, over this process and those before it."""

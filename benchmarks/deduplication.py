@@ -15,6 +15,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
@@ -22,6 +23,7 @@ from typing import Any
 
 from benchmarks.measurement import Measurement, Pair, of_pairs
 from environments.bfcl.docs import all_tools
+from memory.embedding import hashed_ngrams
 from memory.failures import FailureMemory, embedded_text
 from memory.records import Cause, FailureContext
 from memory.settings import RECUR_AFTER, MemorySettings
@@ -84,11 +86,11 @@ def _folder(size: int, cache: Path) -> Path:
     ends = [contexts[0], contexts[-1]]
     text = "\n".join(embedded_text(one) for one in ends)
     if mark.exists() and mark.read_text() == text:
-        with FailureMemory(folder, MemorySettings()) as memory:
+        with closing(FailureMemory(folder, MemorySettings())) as memory:
             if memory.ids.issuperset(one.id for one in ends):
                 return folder
     shutil.rmtree(folder, ignore_errors=True)
-    with FailureMemory(folder, MemorySettings()) as memory:
+    with closing(FailureMemory(folder, MemorySettings())) as memory:
         memory.rebuild(contexts, admitted)
     mark.write_text(text)
     return folder
@@ -119,7 +121,7 @@ def _one_by_one(folder: Path, size: int, repeats: int) -> Measurement:
     pairs = []
     for repeat in range(repeats):
         probes = _probes(size, min(PROBES, size // 10), repeat)
-        with FailureMemory(folder, MemorySettings()) as memory:
+        with closing(FailureMemory(folder, MemorySettings())) as memory:
             acts = [partial(one, memory, now=_now(size)) for one in (_compare, _query)]
             for act in acts:
                 act(probes[0])  # the first one after opening loads the index
@@ -154,7 +156,7 @@ def _recall(size: int, repeats: int) -> Measurement:
             )
             for one in contexts
         ]
-        with tempfile.TemporaryDirectory() as folder, FailureMemory(Path(folder), MemorySettings()) as memory:
+        with tempfile.TemporaryDirectory() as folder, closing(FailureMemory(Path(folder), MemorySettings())) as memory:
             memory.rebuild(repeated, admitted)
             probes = {embedded_text(one): one for one in repeated}.values()
             found = [_found(memory, probe.model_copy(update={"id": "probe"}), _now(size)) for probe in probes]
@@ -192,7 +194,9 @@ def _query(memory: FailureMemory, context: FailureContext, now: int) -> Any:  # 
         {"iteration": {"$lt": now}},
         {"admitted": {"$gt": 0}},
     ]
-    return memory._contexts.query(query_texts=[embedded_text(context)], n_results=1, where={"$and": conditions})
+    return memory._contexts.query(
+        query_embeddings=hashed_ngrams([embedded_text(context)]), n_results=1, where={"$and": conditions}
+    )
 
 
 def _milliseconds(act: Callable[[], object]) -> float:

@@ -12,7 +12,7 @@ seed, other tasks of the same policy. Scores are means over call shapes, as in t
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import sqrt
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -22,10 +22,9 @@ from numpy.typing import NDArray
 
 from environments.registry import DEFAULT, find_benchmark
 from environments.verification.fingerprints import call_sequence
-from evaluation.call_shapes import numbered, rarest_functions, set_shapes
-from evaluation.sets import open_set
+from evaluation.call_shapes import numbered, rarest_functions
+from evaluation.sets import Item, open_set
 from evaluation.statistics import shared_interval
-from evaluation.study.records import read_result
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -183,21 +182,18 @@ def measure(
 def layouts() -> tuple[Layout, Layout]:
     """Return what tasks share in the study's held-out set, whose access its log has, and in a development set."""
     benchmark = find_benchmark(DEFAULT)
-    name = "world-test"
-    shapes = set_shapes(name, STUDY / "openings.jsonl", benchmark)
-    outcomes = read_result(STUDY / "raw" / "ours-0.jsonl.gz").outcomes
-    tasks = {one.task: one.cluster for one in outcomes if one.panel == name and not one.baseline}
+    many = open_set("world-test", access_log=STUDY / "openings.jsonl", benchmark=benchmark)
     few = open_set("templated-dev", benchmark=benchmark)
-    return (
-        _layout([shapes[task] for task in tasks], list(tasks.values())),
-        _layout([call_sequence(one.task) for one in few], [one.cluster for one in few]),
-    )
+    return _layout(many), _layout(few)
 
 
-def _layout(shapes: list[tuple[str, ...]], starts: list[str]) -> Layout:
+def _layout(tasks: Sequence[Item]) -> Layout:
+    shapes = [call_sequence(one.task) for one in tasks]
     numbers = numbered(shapes)
     weights = 1 / np.bincount(numbers)[numbers]
-    return Layout(numbered(starts), numbered(rarest_functions(shapes)), numbers, weights / weights.sum())
+    return Layout(
+        numbered([one.cluster for one in tasks]), numbered(rarest_functions(shapes)), numbers, weights / weights.sum()
+    )
 
 
 def table(studies: int, bootstrapped: int) -> Iterator[str]:

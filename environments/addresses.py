@@ -7,14 +7,13 @@ the address that is compared is the address that is asked.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
 
-__all__ = ["Address", "Origin", "base_urls", "check_address", "origin_of"]
+__all__ = ["Address", "Origin", "check_address", "origin_of"]
 
 _LONGEST = 500
 _FORM = re.compile(
@@ -69,22 +68,3 @@ def check_address(url: str) -> str:
 
 Address = Annotated[str, AfterValidator(check_address)]
 """The address of a server in settings; see the module."""
-
-
-def base_urls(given: Sequence[str], what: str, example: str, once: str = "name it once") -> tuple[str, ...]:
-    """Return addresses without a path, without a slash at the end.
-
-    Raises ValueError that says what each is (``what``), as ``example`` is written, or names one that is given twice.
-    """
-    urls = tuple(url.rstrip("/") for url in given)
-    for url in urls:
-        try:
-            plain = url.count("/") == 2 and bool(origin_of(url))
-        except ValueError:
-            plain = False
-        if not plain:
-            shown = repr(url) if set(url).isdisjoint("@?#") else "a text with more than scheme, host and port"
-            raise ValueError(f"{shown} is not {what}: write it as {example}")
-        if urls.count(url) > 1:
-            raise ValueError(f"{url} is named twice: {once}")
-    return urls

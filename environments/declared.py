@@ -37,7 +37,7 @@ from environments.benchmark import AnyBenchmark, Benchmark
 from environments.import_path import append_working_directory, places
 from environments.verification.programs import syntax_tree
 
-__all__ = ["ENTRY_POINTS", "find", "look", "source_file", "where"]
+__all__ = ["ENTRY_POINTS", "find", "look", "where"]
 
 ENTRY_POINTS = "coevolve.environments"
 """The group of entry points by which an installed package offers ``module:attribute``."""
@@ -95,12 +95,6 @@ def find(name: str) -> AnyBenchmark | Callable[..., Any]:
     if not (isinstance(made, type) and all(callable(getattr(made, method, None)) for method in _METHODS)):
         raise InputError(f"environment.name: {name} does not declare that it makes an environment: {_DECLARE}")
     return found
-
-
-def source_file(name: str) -> Path | None:
-    """Return the file of the module that ``find`` imported for ``module:attribute``; None where it has none."""
-    file = getattr(sys.modules[name.partition(":")[0]], "__file__", None)
-    return None if file is None else Path(file)
 
 
 def where(error: BaseException) -> str:

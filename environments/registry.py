@@ -85,18 +85,32 @@ def packaged(name: str) -> AnyBenchmark | None:
     return found
 
 
-def find_benchmark(name: str) -> AnyBenchmark:
+def find_benchmark(name: str, source: str = "environment.name") -> AnyBenchmark:
     """Return the benchmark that a recipe or command names, by package or ``module:attribute``.
 
-    Raises InputError for a name that is neither, and like ``environments.declared.find`` for an import path.
+    Raises InputError for a name that is neither, which begins with ``source``, and like ``environments.declared.find``
+    for an import path.
     """
     if not is_import_path(name):
         found = packaged(name)
         if found is None:
-            raise InputError(f"{name!r} is not an environment: write {', '.join(packaged_names())}, or module:callable")
+            raise InputError(f"{source}: {unknown(name)}")
         return found
     declared = find(name)
     return declared if isinstance(declared, Benchmark) else PlainEnvironment(name, declared)
+
+
+def named_benchmark(name: str) -> AnyBenchmark:
+    """Call ``find_benchmark`` for a command's ``--environment``, which its errors name."""
+    return find_benchmark(name, "--environment")
+
+
+def unknown(name: str) -> str:
+    """Return one sentence for a name that is neither a benchmark nor an import path."""
+    return (
+        f"{name!r} is not an environment: write {', '.join(packaged_names())}, or module:callable of your own, "
+        "for example environments.example:depot"
+    )
 
 
 def stated_benchmark(name: str) -> AnyBenchmark | None:
@@ -150,7 +164,8 @@ def open_environment(settings: Chosen) -> Environment:
     imported, or does not return an Environment.
     """
     benchmark = find_benchmark(settings.name)
-    return _open(settings.name, benchmark, checked_options(benchmark, settings.options, "environment.options"))
+    options = checked_options(benchmark, settings.options, "environment.options")
+    return belonging(settings.name, benchmark, lambda: benchmark.open(options))
 
 
 def open_named(
@@ -166,7 +181,8 @@ def open_named(
     Raises InputError like ``open_environment``, and for a name that is neither a benchmark nor an import path.
     """
     benchmark = named_benchmark(name)
-    return _open(name, benchmark, named_options(benchmark, options or {}, max_actions, trust_agent_code, tasks))
+    adapted = named_options(benchmark, options or {}, max_actions, trust_agent_code, tasks)
+    return belonging(name, benchmark, lambda: benchmark.open(adapted))
 
 
 def unpublishable(environment: AnyBenchmark, tasks: Iterable[TaskSpec] = ()) -> str | None:
@@ -176,17 +192,6 @@ def unpublishable(environment: AnyBenchmark, tasks: Iterable[TaskSpec] = ()) -> 
     """
     benchmarks = [environment, *(packaged(name) for name in sorted({task.environment for task in tasks}))]
     return next((one.unpublishable for one in benchmarks if one is not None and one.unpublishable is not None), None)
-
-
-def named_benchmark(name: str) -> AnyBenchmark:
-    """Call ``find_benchmark`` for a command's ``--environment``, which its errors name."""
-    if not is_import_path(name) and packaged(name) is None:
-        names = ", ".join(packaged_names())
-        raise InputError(
-            f"--environment: {name!r} is not an environment: write {names}, or module:callable of your own, "
-            "for example environments.example:depot"
-        )
-    return find_benchmark(name)
 
 
 def named_options(
@@ -202,10 +207,6 @@ def named_options(
         parsed, max_actions=max_actions, trust_agent_code=trust_agent_code, tasks=tasks
     )
     return adapted
-
-
-def _open(name: str, benchmark: AnyBenchmark, options: BaseModel) -> Environment:
-    return belonging(name, benchmark, lambda: benchmark.open(options))
 
 
 def belonging(name: str, benchmark: AnyBenchmark, factory: Callable[[], Environment]) -> Environment:

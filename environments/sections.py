@@ -5,7 +5,8 @@ A setting that does nothing in some configurations says so beside its type::
     temperature: float | None = Field(None, json_schema_extra=requires({"kind": "chat"}))
 
 Given without its requirement it is refused, by one rule for all sections; ``docs/settings.md`` shows the same
-declaration. A default that is written out counts as not given: a run's settings.yaml holds every key.
+declaration. A default that is written out counts as not given: a run's settings.yaml holds every key. It counts as
+given in a section that says so for what it inherits (``Section.inherited_needs``), and then writes what is given alone.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from types import EllipsisType
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
 from pydantic.config import JsonDict
@@ -56,12 +57,16 @@ class Declared(NamedTuple):
     key: tuple[str, ...]
     default: Any
     need: Mapping[str, Any]
+    inherited: bool = False
 
 
 class Section(BaseModel):
     """A section of a recipe: unknown keys, and settings without effect beside the others, are errors that name them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    inherited_needs: ClassVar[JsonDict] = {}
+    """What every setting that the section inherits is for (``requires``), also where it is given as its default."""
 
     @model_validator(mode="after")
     def _has_an_effect(self) -> Self:
@@ -79,9 +84,9 @@ def unmet(section: BaseModel) -> Iterator[str]:
     """Yield one sentence for each setting that is given and has no effect, with the setting and the remedy."""
     for one in declared(type(section)):
         now = {key: _value(section, key.split(".")) for key in one.need}
-        if _value(section, one.key) in (_MISSING, one.default) or any(
-            _holds(now[key], wanted) for key, wanted in one.need.items()
-        ):
+        value = _value(section, one.key)
+        given = one.key[0] in section.model_fields_set if one.inherited else value not in (_MISSING, one.default)
+        if not given or any(_holds(now[key], wanted) for key, wanted in one.need.items()):
             continue
         (key, value), words = next(iter(now.items())), in_words(one.need)
         other = value if isinstance(value, str) else f"{key}: {_shown(value)}"
@@ -95,13 +100,13 @@ def unmet(section: BaseModel) -> Iterator[str]:
 def declared(section: type[BaseModel]) -> tuple[Declared, ...]:
     """Return the requirements whose keys begin in ``section``: of its own settings, and of those of sections in it."""
     found = []
-    for key, default, need in _all(section):
+    for one in _all(section):
         around = [section]
-        for name in key[:-1]:
+        for name in one.key[:-1]:
             around.append(_section_of(around[-1], name) or section)
-        having = [all(_has(one, name.split(".")) for name in need) for one in around]
+        having = [all(_has(each, name.split(".")) for name in one.need) for each in around]
         if having[0] and not any(having[1:]):
-            found.append(Declared(key, default, need))
+            found.append(one)
     return tuple(found)
 
 
@@ -116,11 +121,12 @@ _MISSING = ...
 def _all(section: type[BaseModel], above: tuple[str, ...] = ()) -> list[Declared]:
     found = list[Declared]()
     for name, field in section.model_fields.items():
-        extra = field.json_schema_extra
-        needs = extra.get("requires", []) if isinstance(extra, dict) else []
-        assert isinstance(needs, list), "made by requires()"
         default = field.get_default(call_default_factory=True, validated_data={})
-        found += [Declared((*above, name), default, need) for need in needs if isinstance(need, dict)]
+        whole = {} if name in section.__annotations__ else getattr(section, "inherited_needs", {})
+        for extra, inherited in ((field.json_schema_extra, False), (whole, True)):
+            needs = extra.get("requires", []) if isinstance(extra, dict) else []
+            assert isinstance(needs, list), "made by requires()"
+            found += [Declared((*above, name), default, need, inherited) for need in needs if isinstance(need, dict)]
         inner = _section_of(section, name)
         if inner is not None:
             found += _all(inner, (*above, name))

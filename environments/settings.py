@@ -12,9 +12,9 @@ from environments.registry import (
     find_benchmark,
     is_import_path,
     packaged,
-    packaged_names,
     parse_options,
     stated_benchmark,
+    unknown,
 )
 from environments.sections import Section, requires
 
@@ -39,10 +39,7 @@ class EnvironmentSettings(Section):
     @classmethod
     def _openable(cls, name: str) -> str:
         if not is_import_path(name) and packaged(name) is None:
-            raise ValueError(
-                f"{name!r} is not an environment: write {', '.join(packaged_names())}, or module:callable of your own, "
-                "for example environments.example:depot"
-            )
+            raise ValueError(unknown(name))
         return name
 
     @field_validator("options")

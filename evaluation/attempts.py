@@ -59,9 +59,8 @@ def evaluate(
     torch.set_num_threads(settings.threads)
     policy = load_policy(settings.model, settings.device, settings.dtype, settings.thinking)
     limits = limits_for(policy, settings, budget)
-    sampling = settings.sampling
     sampler = open_sampler(
-        sampling,
+        settings.sampling,
         policy,
         Path(policy.path),
         bfloat16=settings.dtype == "bfloat16",
@@ -98,7 +97,7 @@ def limits_for(policy: Policy, settings: ScoringSettings, budget: Limits) -> Epi
         max_tokens=settings.max_tokens or min(tokens, policy.positions or tokens),
         max_actions=settings.max_actions or budget.actions,
         max_steps=settings.max_episode_steps,
-        strict_messages=bool(settings.strict_messages),
+        strict_messages=settings.strict_messages,
     )
 
 

@@ -1,17 +1,16 @@
-"""Baselines without a model, which use the training tasks alone.
+"""A baseline without a model, which uses the training tasks alone.
 
-A trained policy has learnt something only where it does better than these. ``lookup`` answers each clause of the user's
-text with the call of the training clause that shares most words; ``constant`` always makes the same calls.
+A trained policy has learnt something only where it does better. ``lookup`` answers each clause of the user's text with
+the call of the training clause that shares most words.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
@@ -20,6 +19,7 @@ from environments.base import (
     EnvironmentFault,
     InputError,
     Observation,
+    Outcome,
     TaskSpec,
     ToolCall,
     UserTurn,
@@ -30,11 +30,10 @@ from environments.verification.fingerprints import fingerprint
 from evaluation.attempts import outcome_of
 from evaluation.outcomes import TaskOutcome
 from evaluation.sets import Item
+from evaluation.settings import LOOKUP
 from memory.jsonl import read_jsonl
 from memory.records import Task
 
-LOOKUP, CONSTANT = "lookup", "constant"
-BASELINES = (LOOKUP, CONSTANT)
 NO_MODEL = "none"
 """The rendering in a report of a baseline."""
 
@@ -42,14 +41,6 @@ _VALUE = re.compile(r'"([^"]*)"|(?<![\w.])(-?\d+(?:\.\d+)?)(?![\w.]*\w)')
 _JOINED = re.compile("|".join(map(re.escape, CONNECTIVES)))
 _HOLE = "\0"
 _WORD = re.compile(r"[a-z]+")
-
-
-class Driver(Protocol):
-    """Acts in an episode without seeing the observations."""
-
-    def act(self, turn: UserTurn) -> tuple[ToolCall, ...]:
-        """Return the calls to make in a user turn."""
-        ...
 
 
 class Clause(NamedTuple):
@@ -83,20 +74,6 @@ class Lookup:
         return tuple(made)
 
 
-class Constant:
-    """Makes the calls of the training turn that is most frequent among those whose tools are offered."""
-
-    def __init__(self, tasks: Sequence[TaskSpec]) -> None:
-        turns = {repr(calls): calls for task in tasks for calls in task.reference}
-        often = Counter(repr(calls) for task in tasks for calls in task.reference)
-        self._turns = tuple(turns[key] for key, _ in often.most_common())
-
-    def act(self, turn: UserTurn) -> tuple[ToolCall, ...]:
-        """Return the same calls for every text."""
-        offered = frozenset(turn.tools)
-        return next((calls for calls in self._turns if all(call.name in offered for call in calls)), ())
-
-
 def clauses(text: str) -> tuple[Clause, ...]:
     """Split ``text`` at its connectives, not at those inside quoted values."""
     values = [quoted or number for quoted, number in _VALUE.findall(text)]
@@ -120,8 +97,8 @@ def known_clauses(task: TaskSpec) -> Iterator[Known]:
             yield Known(parts[0], calls)
 
 
-def baseline(name: str, train: Path | None, items: Sequence[Item]) -> tuple[Driver, tuple[str, ...]]:
-    """Return the baseline of that name over the tasks of the file ``train``, and notes for the report.
+def lookup(train: Path | None, items: Sequence[Item]) -> tuple[Lookup, tuple[str, ...]]:
+    """Return the lookup over the tasks of the file ``train``, and notes for the report.
 
     Raises InputError for a file that cannot be read, is empty, or holds tasks of another environment than ``items``.
     """
@@ -133,15 +110,14 @@ def baseline(name: str, train: Path | None, items: Sequence[Item]) -> tuple[Driv
     if strange or not tasks:
         what = f"task {strange[0].id} is of {strange[0].environment}" if strange else "it holds no task"
         raise InputError(f"--train {train}: {what}: name a file of training tasks of {environment}")
-    driver: Driver = Lookup(tasks) if name == LOOKUP else Constant(tasks)
-    notes = [f"{name}: no model, {len(tasks)} training tasks of {train}"]
+    notes = [f"{LOOKUP}: no model, {len(tasks)} training tasks of {train}"]
     known = {fingerprint(task) for task in tasks}
     if equal := sum(fingerprint(item.task) in known for item in items):
         notes.append(f"{equal} of the {len(items)} tasks are among the training tasks")
-    return driver, tuple(notes)
+    return Lookup(tasks), tuple(notes)
 
 
-def play(items: Sequence[Item], environment: Environment, driver: Driver, max_actions: int) -> tuple[TaskOutcome, ...]:
+def play(items: Sequence[Item], environment: Environment, driver: Lookup, max_actions: int) -> tuple[TaskOutcome, ...]:
     """Attempt every item once on the environment, at most ``max_actions`` calls per user turn, in the given order.
 
     Raises InputError for a task that the environment cannot open.
@@ -155,11 +131,17 @@ def play(items: Sequence[Item], environment: Environment, driver: Driver, max_ac
                 while turn is not None:
                     observations += [episode.step(call) for call in driver.act(turn)[:max_actions]]
                     turn = episode.end_turn()
-                outcomes.append(outcome_of(item, observations, episode.outcome(), 0, None))
+                outcomes.append(_outcome(item, observations, episode.outcome(), None))
         except EnvironmentFault as fault:
-            outcomes.append(outcome_of(item, observations, None, 0, f"{type(fault).__name__}: {fault}"))
+            outcomes.append(_outcome(item, observations, None, f"{type(fault).__name__}: {fault}"))
     say(f"evaluated {len(outcomes)} of {len(items)}")
     return tuple(outcomes)
+
+
+def _outcome(
+    item: Item, observations: Sequence[Observation], outcome: Outcome | None, fault: str | None
+) -> TaskOutcome:
+    return outcome_of(item, observations, outcome, 0, fault).model_copy(update={"baseline": LOOKUP})
 
 
 def _likeness(clause: Clause, known: Clause) -> tuple[float, ...]:

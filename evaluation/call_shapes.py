@@ -9,17 +9,13 @@ mostly the one that decides).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
-from functools import cache
-from pathlib import Path
+from collections.abc import Hashable, Sequence
 from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
 
 from environments.base import Record
-from environments.benchmark import AnyBenchmark
-from environments.verification.fingerprints import call_sequence
 
 Shape = tuple[str, ...]
 
@@ -59,24 +55,3 @@ def numbered(labels: Sequence[Hashable]) -> NDArray[np.int64]:
     """Return equal labels as equal numbers from 0, in the order in which they first appear."""
     known: dict[Hashable, int] = {}
     return np.array([known.setdefault(label, len(known)) for label in labels], dtype=np.int64)
-
-
-def set_shapes(name: str, access_log: Path, benchmark: AnyBenchmark) -> Mapping[str, Shape]:
-    """Return the call shape of each task of an evaluation set by its id, and nothing else of the tasks.
-
-    Empty where no task states its reference. Raises InputError like ``open_set``: ``access_log`` must have an access
-    to a held-out set.
-    """
-    from evaluation.sets import held_out, set_hash
-
-    if held_out(name, benchmark):
-        from evaluation.test_access import check_opened
-
-        check_opened(access_log, name, set_hash(name, benchmark))
-    return _shapes(name, benchmark)
-
-
-@cache
-def _shapes(name: str, benchmark: AnyBenchmark) -> dict[str, Shape]:
-    shapes = {member.id: call_sequence(member.spec) for member in benchmark.open_evaluation_set(name)}
-    return shapes if any(shapes.values()) else {}

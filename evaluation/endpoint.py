@@ -85,7 +85,7 @@ def served_limits(settings: ScoringSettings, budget: Limits) -> EpisodeLimits:
         max_tokens=settings.max_tokens or budget.tokens,
         max_actions=settings.max_actions or budget.actions,
         max_steps=settings.max_episode_steps,
-        strict_messages=bool(settings.strict_messages),
+        strict_messages=settings.strict_messages,
         batch=settings.batch or min(budget.batch, settings.concurrency),
     )
 

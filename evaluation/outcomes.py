@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -34,8 +34,8 @@ class TaskOutcome(Record):
     unknown).
     ``extra_calls`` counts calls beyond the reference's number on a success; both numbers are None where the
     reference's is unknown. ``failure`` is the official error type. ``stop_reasons`` counts the attempt's user turns by
-    why they stopped; empty, and not written, for a baseline without a model. An attempt with ``infrastructure_error``
-    counts in no rate.
+    why they stopped; empty, and not written, for a baseline without a model, whose name is ``baseline`` (empty, and not
+    written, for a model). An attempt with ``infrastructure_error`` counts in no rate.
     """
 
     task_id: str
@@ -54,6 +54,7 @@ class TaskOutcome(Record):
     sampled_tokens: int = 0
     stop_reasons: dict[StopReason, int] = Field({}, exclude_if=operator.not_)
     infrastructure_error: str | None = None
+    baseline: str = Field("", exclude_if=operator.not_)
 
 
 class Score(Record):
@@ -116,6 +117,41 @@ class ScoreChange(Record):
         yield f"{after.group}, n={after.n}"
 
 
+class PairedChange(NamedTuple):
+    """Success of two evaluations on the tasks that both evaluated, and the 95 % interval of the difference."""
+
+    tasks: int
+    before: float
+    after: float
+    interval: Interval | None
+
+    def words(self) -> str:
+        """Return the difference in points of a hundred, with its interval."""
+        points = f"{100 * (self.after - self.before):+.1f} points"
+        if self.interval is None:
+            return points
+        return f"{points} (95 %: {100 * self.interval[0]:+.1f} to {100 * self.interval[1]:+.1f})"
+
+
+def paired_change(before: Sequence[TaskOutcome], after: Sequence[TaskOutcome]) -> PairedChange | None:
+    """Return how success changed from one evaluation to another, paired by task; None without a common task.
+
+    The interval is for other start states and functions (``statistics.shared_interval``); None for a single task.
+    """
+    former = {one.task_id: one for one in before if one.infrastructure_error is None}
+    pairs = [(former[o.task_id], o) for o in after if o.infrastructure_error is None and o.task_id in former]
+    if not pairs:
+        return None
+    counts = [np.array([[int(pair[place].success) for pair in pairs]]) for place in (0, 1)]
+    ones = np.ones_like(counts[0])
+    interval = None
+    if len(pairs) > 1:
+        clusters = numbered([one.cluster for _, one in pairs])
+        functions = numbered(rarest_functions([one.shape for _, one in pairs]))
+        interval = shared_interval(counts[1], ones, clusters, functions, (counts[0], ones))
+    return PairedChange(len(pairs), float(counts[0].mean()), float(counts[1].mean()), interval)
+
+
 class Report(Record):
     """The scores of one evaluation; ``mean`` is the unweighted mean of the groups' rates (the leaderboard's rule).
 
@@ -169,13 +205,18 @@ def score(group: str, outcomes: Sequence[TaskOutcome], metrics: Mapping[str, Met
     )
 
 
-def _metrics(members: Sequence[TaskOutcome], metrics: Mapping[str, Metric]) -> dict[str, float]:
+def attempted(members: Sequence[TaskOutcome]) -> list[Attempted]:
+    """Return the attempts that could be evaluated, as metrics take them."""
     broken = {o.cluster for o in members if o.infrastructure_error is not None}
-    attempts = [
+    return [
         Attempted(id=o.task_id, group=o.cluster, success=o.success, group_evaluated=o.cluster not in broken)
         for o in members
         if o.infrastructure_error is None
     ]
+
+
+def _metrics(members: Sequence[TaskOutcome], metrics: Mapping[str, Metric]) -> dict[str, float]:
+    attempts = attempted(members)
     if not attempts:
         return {SUCCESS: 0.0}
     found = {name: metric(attempts) for name, metric in ({SUCCESS: success} | dict(metrics)).items()}

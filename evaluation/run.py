@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses
 from environments.terminal import say
-from evaluation.settings import ENDPOINT, AttemptSettings, ScoringSettings, read_settings
+from evaluation.settings import ENDPOINT, LOOKUP, AttemptSettings, ScoringSettings, read_settings, sampling_on
 from memory.strict_yaml import options_given
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """
     fields = ScoringSettings.model_fields
     what_first = sorted(fields, key=lambda name: name in AttemptSettings.model_fields)
-    parameters = [_option(name, fields[name]) for name in what_first if name != "options"]
+    parameters = [_option(name, fields[name]) for name in what_first if name not in ("options", "sampling")]
     own = inspect.signature(command, eval_str=True).parameters.values()
     parameters += [parameter for parameter in own if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
     places = {name: place for place, name in enumerate(FIRST)}
@@ -112,6 +112,10 @@ def main(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="an option of the environment, as in a recipe's environment.options"),
     ] = None,
+    servers: Annotated[
+        list[str] | None,
+        typer.Option(help="address of a vLLM server that samples in place of this process, may be repeated (ours)"),
+    ] = None,
     **given: Any,  # noqa: ANN401 - the fields of ScoringSettings
 ) -> None:
     """Score a model: official outcomes, greedy decoding, one attempt per task; by task, call shape and function.
@@ -131,6 +135,8 @@ def main(
         stated = {} if settings is None else read_settings(settings)
         if option:
             stated["options"] = stated.get("options", {}) | options_given(option)
+        if servers:
+            stated["sampling"] = sampling_on(servers)
         stated |= {name: value for name, value in given.items() if value is not None}
         chosen = ScoringSettings.model_validate(stated)
         if resume and (output is None or chosen.served is None):
@@ -153,13 +159,12 @@ class Destination(NamedTuple):
 
 
 def _evaluate(settings: ScoringSettings, to: Destination) -> None:
-    from evaluation.baselines import BASELINES
     from evaluation.outcomes import Report, print_report, score, score_strata, total_stops
     from evaluation.selection import notes_for, select, written
 
     started = time.perf_counter()
-    if (settings.train is None) == (settings.model in BASELINES):
-        raise InputError(f"--train FILE goes with --model {' or '.join(BASELINES)}: give both or neither")
+    if (settings.train is None) == (settings.model == LOOKUP):
+        raise InputError(f"--train FILE goes with --model {LOOKUP}: give both or neither")
     selected = select(settings)
     made = _attempted(settings, selected, to)
     outcomes = made.outcomes
@@ -184,8 +189,7 @@ def _evaluate(settings: ScoringSettings, to: Destination) -> None:
         from memory.run import write_jsonl
 
         to.output.parent.mkdir(parents=True, exist_ok=True)
-        # The file of an endpoint's outcomes exists, in the order in which they came.
-        write_jsonl(to.output, written(outcomes, selected.benchmark), new=settings.served is None)
+        write_jsonl(to.output, written(outcomes, selected.benchmark))
     if to.as_json:
         print(report.model_dump_json())
     else:
@@ -195,7 +199,7 @@ def _evaluate(settings: ScoringSettings, to: Destination) -> None:
 def _attempted(settings: ScoringSettings, selected: Selected, to: Destination) -> Attempts:
     """Attempt what was selected with the model, baseline or endpoint that the settings name."""
     from evaluation.attempts import Attempts, evaluate
-    from evaluation.baselines import BASELINES, NO_MODEL, baseline, play
+    from evaluation.baselines import NO_MODEL, lookup, play
     from evaluation.outcomes import GREEDY
 
     budget = selected.benchmark.limits
@@ -206,8 +210,8 @@ def _attempted(settings: ScoringSettings, selected: Selected, to: Destination) -
         if to.progress:
             print(json.dumps({"evaluated": done, "of": len(selected.items), "successes": successes}), flush=True)
 
-    if settings.model in BASELINES:
-        driver, description = baseline(settings.model, settings.train, selected.items)
+    if settings.model == LOOKUP:
+        driver, description = lookup(settings.train, selected.items)
         outcomes = play(selected.items, opened, driver, max_actions)
         return Attempts(outcomes, NO_MODEL, "one attempt a task, no model", description)
     if settings.served is not None:

@@ -10,9 +10,9 @@ from environments.base import InputError
 from environments.benchmark import AnyBenchmark
 from environments.metrics import Metric
 from environments.registry import belonging, named_benchmark, named_options
-from evaluation.baselines import BASELINES
 from evaluation.outcomes import TaskOutcome
 from evaluation.sets import ALL, Item, held_out, open_category, open_set, open_tasks
+from evaluation.settings import LOOKUP
 
 if TYPE_CHECKING:
     from environments.base import Environment
@@ -97,7 +97,7 @@ def _items(settings: ScoringSettings, benchmark: AnyBenchmark) -> tuple[Item, ..
         return open_tasks(settings.tasks, settings.limit)
     if settings.category is not None:
         return open_category(settings.category, settings.split, settings.limit, benchmark=benchmark)
-    if any(held_out(name, benchmark) for name in settings.evaluation_set) and settings.model not in BASELINES:
+    if any(held_out(name, benchmark) for name in settings.evaluation_set) and settings.model != LOOKUP:
         _check_model(settings)  # before the access is logged
     return tuple(
         item

@@ -1,6 +1,6 @@
 """Settings of an evaluation: the recipe's section, and those of one call of ``evaluation.run``.
 
-A field of ``AttemptSettings`` is all that a new setting needs: it is a key of the recipe's section, an option of the
+A field of ``LimitSettings`` is all that a new setting needs: it is a key of the recipe's section, an option of the
 command, and part of the file that a run or a study hands to the command with ``--settings FILE``.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -20,7 +21,7 @@ from environments.registry import DEFAULT
 from environments.sections import GIVEN, Section, requires
 from memory.jsonl import complaint
 from memory.strict_yaml import read_yaml
-from training.rollout.settings import SamplingSettings
+from training.rollout.settings import IN_PROCESS, SamplingSettings
 
 if TYPE_CHECKING:
     from agents.chat.endpoint import Endpoint
@@ -29,28 +30,14 @@ if TYPE_CHECKING:
 SCORED = requires({"set": GIVEN, "tasks": GIVEN})
 
 
-class AttemptSettings(Section):
-    """How each task is attempted, in a run's own evaluations and in those by hand."""
+class LimitSettings(Section):
+    """How long an attempt may be, in a run's own evaluations, in a study's and in those by hand."""
 
     limit: int | None = Field(
         None,
         ge=1,
         le=1_000_000,
         description="attempt the first N tasks of each group only (labelled as such)",
-        json_schema_extra=SCORED,
-    )
-    batch: int | None = Field(
-        None,
-        ge=1,
-        le=65_536,
-        description="episodes decoded together; null: the benchmark's number, else 128",
-        json_schema_extra=SCORED,
-    )
-    max_actions: int | None = Field(
-        None,
-        ge=1,
-        le=10_000,
-        description="actions in one user turn at most; null: as the environment has it, else 20",
         json_schema_extra=SCORED,
     )
     max_episode_steps: int | None = Field(
@@ -77,15 +64,28 @@ class AttemptSettings(Section):
         "benchmark",
         json_schema_extra=SCORED,
     )
-    strict_messages: bool | None = Field(
+
+
+class AttemptSettings(LimitSettings):
+    """How each task is attempted in a study and by hand; a run attempts tasks as it trains on them."""
+
+    batch: int | None = Field(
+        None, ge=1, le=65_536, description="episodes decoded together; null: the benchmark's number, else 128"
+    )
+    max_actions: int | None = Field(
         None,
+        ge=1,
+        le=10_000,
+        description="actions in one user turn at most; null: as the environment has it, else 20",
+    )
+    strict_messages: bool = Field(
+        False,
         description="refuse a message with all of its calls if one of them is malformed or of a tool that is not on "
-        "offer (SEAL as released); null: training.strict_messages in a run, else each call is answered for itself",
-        json_schema_extra=SCORED,
+        "offer (SEAL as released), as training.strict_messages",
     )
 
 
-class EvaluationSettings(AttemptSettings):
+class EvaluationSettings(LimitSettings):
     """The tasks that are scored before and after each round: a fixed evaluation set, or a file where there is none."""
 
     set: str | None = Field("templated-dev", description="evaluation set to score; null scores none")
@@ -106,6 +106,9 @@ class EvaluationSettings(AttemptSettings):
         """The name of what is scored, None where nothing is."""
         return self.set if self.tasks is None else Path(self.tasks).name
 
+
+LOOKUP = "lookup"
+"""The model that is none: a baseline over training tasks (``evaluation.baselines``)."""
 
 ENDPOINT = "openai:"
 """The prefix of the name of a model that an OpenAI-compatible endpoint serves."""
@@ -179,42 +182,15 @@ class EndpointSettings(Section):
             raise InputError(f"--{option} {first['msg'].removeprefix('Value error, ')}") from None
 
 
-class ServersSettings(Section):
-    """vLLM servers that sample from a local model, which is loaded into them; a run's own evaluations use the run's."""
-
-    servers: tuple[str, ...] = Field(
-        (), description="address of a vLLM server that samples in place of this process, may be repeated (ours)"
-    )
-    server_concurrency: int = Field(
-        32, ge=1, le=4096, description="servers: most messages in flight at one of them (ours)"
-    )
-    server_timeout: float = Field(120.0, gt=0, le=DAY, description="servers: timeout in seconds of one message (ours)")
-    server_load_timeout: float = Field(
-        600.0, gt=0, le=DAY, description="servers: timeout in seconds of one that loads weights (ours)"
-    )
-
-    @property
-    def sampling(self) -> SamplingSettings:
-        """The engine that samples. Raises InputError for addresses and options that do not fit."""
-        if not self.servers:
-            given = self._given("server_concurrency", "server_timeout", "server_load_timeout")
-            if given:
-                option = f"--{given[0].replace('_', '-')}"
-                raise InputError(f"{option} is for --servers, this process would ignore it: remove it")
-            return SamplingSettings()
-        try:
-            return SamplingSettings(
-                engine="vllm_server",
-                servers=self.servers,
-                concurrency=self.server_concurrency,
-                request_timeout=self.server_timeout,
-                load_timeout=self.server_load_timeout,
-            )
-        except ValidationError as error:
-            raise InputError(f"--servers: {complaint(error).replace('Value error, ', '')}") from None
+def sampling_on(servers: Sequence[str]) -> SamplingSettings:
+    """Return the settings of sampling on these vLLM servers. Raises InputError for an address that is not one."""
+    try:
+        return SamplingSettings(engine="vllm_server", servers=tuple(servers))
+    except ValidationError as error:
+        raise InputError(f"--servers: {complaint(error).replace('Value error, ', '')}") from None
 
 
-class ScoringSettings(AttemptSettings, EndpointSettings, ServersSettings):
+class ScoringSettings(AttemptSettings, EndpointSettings):
     """Settings of one call of ``evaluation.run``, each an option of the command: which tasks, which model, how."""
 
     environment: str = Field(DEFAULT, description="a benchmark, or module:callable of your own environment")
@@ -232,10 +208,10 @@ class ScoringSettings(AttemptSettings, EndpointSettings, ServersSettings):
     model: str = Field(
         INITIAL_POLICY,
         description="folder or hub id of a causal language model; openai:NAME, a model that an OpenAI-compatible "
-        "endpoint serves; or, with --train, lookup (the nearest training clause) or constant (the most frequent "
-        "training turn): baselines without a model",
+        "endpoint serves; or, with --train, lookup, a baseline without a model (the nearest training clause)",
     )
-    train: Path | None = Field(None, description="with --model lookup or constant: file of training tasks")
+    train: Path | None = Field(None, description="with --model lookup: file of training tasks")
+    sampling: SamplingSettings = Field(IN_PROCESS, description="the engine, as section sampling of a recipe")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model runs")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="type of the weights")
     threads: int = Field(1, ge=1, description="CPU threads")
@@ -278,16 +254,14 @@ class ScoringSettings(AttemptSettings, EndpointSettings, ServersSettings):
 
     def check_model(self) -> None:
         """Raise InputError for options that the model would ignore."""
-        fields = EndpointSettings.model_fields
-        local = ("device", "dtype", "threads", "thinking", *ServersSettings.model_fields)
-        given = self._given(*(local if self.served is not None else fields))
+        local = ("device", "dtype", "threads", "thinking", "sampling")
+        given = self._given(*(local if self.served is not None else EndpointSettings.model_fields))
         if given:
-            option = f"--{given[0].replace('_', '-')}"
+            option = "--servers" if given[0] == "sampling" else f"--{given[0].replace('_', '-')}"
             why = "decides how a local model runs" if self.served is not None else f"is for --model {ENDPOINT}NAME"
             raise InputError(f"{option} {why}, {self.model} would ignore it: remove it")
-        if self.train is not None and self.servers:
+        if self.train is not None and self._given("sampling"):
             raise InputError(f"--servers samples from a model, {self.model} has none: remove it")
-        _ = self.sampling
 
 
 def read_settings(path: Path) -> dict[str, Any]:

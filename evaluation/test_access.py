@@ -110,9 +110,7 @@ def is_of_study(log: Path) -> bool:
 def check_opened(log: Path | None, name: str, sha256: str) -> None:
     """Raise InputError unless the log has an access to the evaluation set ``name`` with this hash."""
     accesses = [] if log is None else read_access_log(log)
-    # A study writes the environment in front of the sets of another one than its own.
-    opened = {(key.rpartition(":")[2], value) for access in accesses for key, value in access.panels.items()}
-    if (name, sha256) not in opened:
+    if not any(access.panels.get(name) == sha256 for access in accesses):
         raise InputError(
             f"--evaluation-set {name}: it is held out, and no test access log has an access to it: score it with "
             "python -m evaluation.study RECIPE --split test, or choose a development set"

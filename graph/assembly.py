@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from agents.assembly import Roles, build_roles, unguided_roles
@@ -15,7 +15,6 @@ from environments.registry import benchmark_of, open_environment
 from environments.verification.decontamination import HeldOut
 from environments.verification.fingerprints import fingerprint
 from environments.verification.held_out_records import record_of
-from graph.digests import Tally
 from graph.recipe import load_recipe
 from graph.settings import RunSettings
 from memory.records import FailureContext, Task, Unsignalled
@@ -39,7 +38,6 @@ class RunServices:
         ledger: what chat roles have spent.
         breaker: counts branches that fail in a row.
         copy: name of the run's copy in which a fork works; empty for the run itself.
-        tally: counts the branches that ended, for progress.
     """
 
     run: RunDirectory
@@ -51,7 +49,6 @@ class RunServices:
     ledger: Ledger
     breaker: Breaker
     copy: str = ""
-    tally: Tally = field(default_factory=Tally)
 
     @property
     def deduplicates(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from pathlib import Path
@@ -20,8 +20,9 @@ from agents.spending import RepeatedFailure
 from environments.base import EnvironmentDefect, EnvironmentFault, InputError, in_flight
 from environments.command import StorageError, storage_refusal
 from graph.assembly import RunServices
-from graph.digests import Weaknesses, of_failure
+from graph.digests import of_failure
 from graph.records import Failure
+from graph.report.digest import named_weakness
 from graph.run.interruption import expect_dropped_branches
 from graph.state import BranchState, BranchUpdate, SeedState
 from memory.records import FailureContext, Signal
@@ -69,18 +70,16 @@ def sends(services: RunServices, stage: str, contexts: Sequence[str], keep: bool
     """Return a branch for each of the ``contexts`` of ``stage``, named by its weakness; ``keep`` as in BranchState."""
     number = iteration_of(stage)
     folder = services.run.seed if number is None else services.run.iteration(number)
-    words = weaknesses(services.run, folder)
-    services.tally.begin(stage)
+    weakness = weaknesses(services.run, folder)
     return [
         Send(
             "branch",
             BranchState(
-                weakness=_name(words, folder.branch(one)),
+                weakness=_name(weakness, folder.branch(one)),
                 stage=stage,
                 context_id=one,
                 # The copy by name, empty for the run itself: a run may be moved between two processes that work on it.
                 run=services.copy,
-                of=len(contexts),
                 keep=keep,
             ),
             timeout=services.settings.roles.branch_timeout,
@@ -89,16 +88,18 @@ def sends(services: RunServices, stage: str, contexts: Sequence[str], keep: bool
     ]
 
 
-def weaknesses(run: RunDirectory, folder: StageDirectory) -> Weaknesses:
-    """Return the words for the contexts of one stage; D_0 has no signals."""
+def weaknesses(run: RunDirectory, folder: StageDirectory) -> Callable[[FailureContext], str]:
+    """Return what names a context of one stage by its weakness; D_0 has no signals."""
     path = folder.signals if isinstance(folder, IterationDirectory) else None
-    signals = read_jsonl(path, Signal) if path is not None and path.exists() else ()
-    return Weaknesses.of(signals, load_tasks(run) if signals else ())
+    found = read_jsonl(path, Signal) if path is not None and path.exists() else ()
+    signals = {one.id: one for one in found}
+    tasks = {one.id: one for one in load_tasks(run)} if signals else {}
+    return lambda context: named_weakness(context, signals.get(context.signal_id), tasks.get(context.task_id))
 
 
-def _name(words: Weaknesses, branch: BranchDirectory) -> str:
+def _name(weakness: Callable[[FailureContext], str], branch: BranchDirectory) -> str:
     try:
-        return words.name(read_json(branch.context, FailureContext))
+        return weakness(read_json(branch.context, FailureContext))
     except InputError:
         return ""  # the branch itself fails with the reason
 

@@ -8,24 +8,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from graph.records import Evolution, ExtractionRecord, Failure
 from graph.report.digest import (
     counts_words,
     draft_words,
-    exploration_words,
-    named_weakness,
     number_words,
     one_line,
     signal_words,
     task_words,
     verification_words,
 )
-from graph.settings import RunSettings
 from memory.failures import DeduplicationResult
-from memory.records import Draft, DraftVerification, FailureContext, Interaction, Signal, Task, Trajectory
+from memory.records import Draft, DraftVerification, Signal, Task, Trajectory
 
 Digest = dict[str, list[str]]
 """Lines by the name of the node that left them."""
@@ -38,9 +34,6 @@ LINE = 160
 
 NAME = 40
 """Characters that a line keeps of a weakness at least."""
-
-PROGRESS = LINE - 40
-"""Characters of a line that begins with counts in the stream."""
 
 BRANCHES = 40
 """Lines on branches that ended."""
@@ -76,66 +69,14 @@ def ended(old: object, new: object) -> list[str]:
     return rows if len(rows) <= BRANCHES else [*rows[: BRANCHES - 1], "and more: see digest.update"]
 
 
-@dataclass(frozen=True)
-class Weaknesses:
-    """The contexts of an iteration in words, from its records."""
-
-    signals: Mapping[str, Signal]
-    tasks: Mapping[str, Task]
-
-    @classmethod
-    def of(cls, signals: Iterable[Signal], tasks: Iterable[Task]) -> Weaknesses:
-        """Return the words for contexts of these ``signals`` on these ``tasks``."""
-        return cls({one.id: one for one in signals}, {one.id: one for one in tasks})
-
-    def name(self, context: FailureContext) -> str:
-        """Return the weakness of ``context`` in words, short enough for a line that goes on."""
-        return named_weakness(context, self.signals.get(context.signal_id), self.tasks.get(context.task_id))
-
-
-@dataclass
-class Tally:
-    """Counts the branches that ended each step, for progress; of this process only, and never recorded."""
-
-    _ended: dict[tuple[str, str], set[str]] = field(default_factory=dict)
-
-    def begin(self, stage: str) -> None:
-        """Forget what was counted for ``stage``: its branches are sent anew."""
-        self._ended = {key: found for key, found in self._ended.items() if key[0] != stage}
-
-    def add(self, stage: str, step: str, branch: str) -> int:
-        """Count one more branch that ended ``step``, and return how many have."""
-        found = self._ended.setdefault((stage, step), set())
-        found.add(branch)
-        return len(found)
-
-
-def progress(node: str, done: int, of: int, what: str, text: str = "") -> dict[str, Any]:
-    """Return one event for LangGraph's custom stream: ``text`` in words, and its counts."""
-    parts = f"{done} of {of} {what}" if of else f"{done} {what}"
-    return {"text": one_line(f"{parts}: {text}" if text else parts, LINE), "node": node, "done": done, "of": of}
-
-
 def _counts(found: Mapping[Any, int]) -> str:
     return counts_words(
         sorted(((str(name), count) for name, count in found.items()), key=lambda one: (-one[1], one[0]))
     )
 
 
-def settings_words(settings: RunSettings) -> str:
-    """Return the settings that decide most of an iteration's graph, on one line."""
-    roles = ", ".join(sorted(settings.roles.by_chat())) or "none"
-    most = settings.signals.contexts_per_iteration
-    limit = "any number of" if most is None else f"at most {most}"
-    return (
-        f"settings: {settings.environment.name}, contexts from "
-        f"{settings.signals.contexts}, {limit} of them, verification {settings.verification.mode}, chat roles: {roles}"
-    )
-
-
 def of_extract(
     name: str,
-    settings: RunSettings,
     record: ExtractionRecord,
     trajectories: Sequence[Trajectory],
     chosen: Sequence[Signal],
@@ -150,7 +91,6 @@ def of_extract(
         [
             f"{name}: {len(trajectories)} rollouts of {number_words(of, 'task')}, "
             f"{solved} of {len(evaluated)} succeeded",
-            settings_words(settings),
             f"signals: {_counts(record.signals)}; {len(record.chosen)} chosen, {left} beyond the limit, "
             f"{repeated} more of a task and kind that has one",
             *(signal_words(one, tasks.get(one.task_id), LINE) for one in chosen),
@@ -180,11 +120,6 @@ def of_deduplicate(results: Sequence[DeduplicationResult], names: Mapping[str, s
     return lines([f"{len(rows['new'])} new, {len(rows['known'])} known", *known[:2], *new])
 
 
-def of_explore(interactions: Sequence[Interaction]) -> list[str]:
-    """Return what an explorer did: its actions in numbers, and its tools."""
-    return lines([exploration_words(interactions, LINE)])
-
-
 def of_abstract(drafts: Sequence[Draft]) -> list[str]:
     """Return the drafts, a line each."""
     return lines([number_words(len(drafts), "draft"), *(draft_words(one, LINE) for one in drafts)])
@@ -205,14 +140,14 @@ def of_verify(drafts: Sequence[Draft], verifications: Sequence[DraftVerification
     )
 
 
-def of_branch(name: str, verifications: Sequence[DraftVerification], width: int = LINE) -> str:
+def of_branch(name: str, verifications: Sequence[DraftVerification]) -> str:
     """Return one line on a branch that finished; a long name is cut before what verification said."""
     accepted = sum(one.accepted for one in verifications)
     refused = Counter(one.reason for one in verifications if one.reason is not None)
     words = f"{accepted} of {number_words(len(verifications), 'draft')} accepted"
     if refused:
         words += f", refused: {_counts(refused)}"
-    return one_line(f"{one_line(name or 'branch', max(NAME, width - len(words) - 2))}: {words}", width)
+    return one_line(f"{one_line(name or 'branch', max(NAME, LINE - len(words) - 2))}: {words}", LINE)
 
 
 def of_failure(name: str, failure: Failure) -> str:

@@ -6,7 +6,6 @@ within a second or two. A run that passes can still fail later, on another machi
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 from agents.chat.endpoint import resolve
@@ -16,7 +15,7 @@ from environments.registry import benchmark_of, open_environment
 from evaluation.preflight import check_evaluation
 from graph.settings import RunSettings, check_benchmark, check_starts
 from graph.tracking.trackers import check_trackers
-from memory.settings import OFFICIAL, MemorySettings
+from memory.settings import OFFICIAL
 
 
 def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = True) -> None:
@@ -34,7 +33,6 @@ def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = T
     for name, role in settings.roles.by_chat().items():
         resolve(role, name)
     _check_tasks(settings.tasks.initial)
-    _check_embedder(settings.memory)
     check_evaluation(settings.evaluation, environment)
     if trains:
         from graph.fit import check_memory
@@ -53,16 +51,3 @@ def _check_tasks(initial: str | None) -> None:
     if initial in (None, OFFICIAL) or Path(initial).is_file():
         return
     raise InputError(f"tasks.initial: {initial} cannot be read, it does not exist: name a file of tasks")
-
-
-def _check_embedder(settings: MemorySettings) -> None:
-    path = settings.embedder
-    if path is None:
-        return
-    if not Path(path).is_dir():
-        raise InputError(f"memory.embedder: {path} is not a folder: name the folder of a sentence-transformers model")
-    if find_spec("sentence_transformers") is None:
-        raise InputError(
-            "memory.embedder: the package sentence-transformers is not installed: run pip install "
-            "sentence-transformers, or set memory.embedder=null"
-        )

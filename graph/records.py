@@ -32,11 +32,11 @@ class Failure(Record):
 class ExtractionRecord(Record):
     """The signals of a round in numbers, by kind, and the ids of the chosen ones.
 
-    ``signal_tasks``: tasks with a signal of the kind. ``marked``: trajectories that carry a signal, None in records of
-    an earlier version. ``repeated``: further signals of a task and kind that has one already. ``left_out``: beyond the
+    ``signal_tasks``: tasks with a signal of the kind. ``marked``: trajectories that carry a signal.
+    ``repeated``: further signals of a task and kind that has one already. ``left_out``: beyond the
     limit of contexts. ``pattern_occurrences`` and ``different_patterns`` count the run's action patterns;
     trajectories with an ``infrastructure_error`` were not read. ``functions``: different functions that references of
-    D_t call, of the ``functions_offered`` that its tasks offer; None in records of an earlier version.
+    D_t call, of the ``functions_offered`` that its tasks offer.
     """
 
     signals: dict[SignalKind, int]
@@ -56,7 +56,7 @@ class Evolution(Record):
     """The result of the graph for one round's trajectories.
 
     ``signals``: found, by kind. ``signal_tasks``: tasks that have one of the kind. ``marked``: trajectories that carry
-    a signal, None in records of an earlier version. ``left_out``: signals beyond the limit of contexts. ``refused``:
+    a signal. ``left_out``: signals beyond the limit of contexts. ``refused``:
     drafts by reason.
     ``failures``: reflections and branches that gave up, by cause. ``stopped``: the key of the budget that was spent by
     then, None while there is some left. ``shortfall``: tasks that a quota (``tasks.admissions``) lacks; None, and not

@@ -79,7 +79,7 @@ def _seed(recipe: Path | None, given: list[str], run: Path | None, output: Path 
     check_output("--output", output)
     with TemporaryDirectory() as folder, _spending_kept(output, Path(folder)):
         tasks = _make(Path(folder), settings)
-        write_jsonl(output, tasks, new=True)
+        write_jsonl(output, tasks)
     return tasks
 
 

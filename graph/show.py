@@ -44,11 +44,11 @@ def main(
         from memory.run import RunDirectory
 
         history = History.read(RunDirectory.open(run or studio_run()))
-        story = story_of(history, _found(history, name), full=full) if name else run_story(history)
+        story = story_of(history, _found(history, name)) if name else run_story(history)
         # A terminal without Unicode gets question marks, not a traceback.
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(errors="replace")
-        print_story(story, Console(highlight=False, markup=False, emoji=False))
+        print_story(story, Console(highlight=False, markup=False, emoji=False), full=full)
 
 
 def _found(history: History, name: str) -> str:

@@ -140,7 +140,6 @@ class BranchState(BaseModel):
     stage: str = Field(description="folder below the run directory: iterations/NNN, or seed")
     context_id: str
     run: str = Field("", description="name of the copy of the run in which a fork works; empty: the run itself")
-    of: int = Field(0, description="how many branches were sent together; 0: not known")
     keep: bool = Field(False, description="take what an earlier branch left in the folder, in a copy with edits")
     branches: list[str] = Field([], description="the whole branch on one line, once it ended")
     finished: list[str] = []

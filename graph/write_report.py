@@ -41,7 +41,7 @@ def main(
             check_output("--output", output)
         page = make_page(directory)
         path = output or directory.report_path
-        write_atomically(path, [page.html], new=output is not None)
+        write_atomically(path, [page.html])
         kept = f"all {page.rollouts}" if page.kept == page.rollouts else f"{page.kept} of {page.rollouts}"
         seconds = time.perf_counter() - begun
         print(f"{path}: {len(page.html) / 1e6:.1f} MB in {seconds:.1f} s, with the turns of {kept} rollouts")

@@ -13,14 +13,9 @@ from pydantic_settings import BaseSettings
 
 __all__ = [
     "ChromaError",
-    "Documents",
-    "EmbeddingFunction",
-    "Embeddings",
+    "InternalError",
     "PersistentClient",
-    "SentenceTransformerEmbeddingFunction",
     "Settings",
-    "Space",
-    "register_embedding_function",
 ]
 
 
@@ -33,13 +28,8 @@ _sources = BaseSettings.__dict__["settings_customise_sources"]
 BaseSettings.settings_customise_sources = classmethod(_without_file)  # type: ignore[assignment]
 try:
     from chromadb import PersistentClient
-    from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space
     from chromadb.config import Settings
-    from chromadb.errors import ChromaError
-    from chromadb.utils.embedding_functions import register_embedding_function
-    from chromadb.utils.embedding_functions.sentence_transformer_embedding_function import (
-        SentenceTransformerEmbeddingFunction,
-    )
+    from chromadb.errors import ChromaError, InternalError
 finally:
     BaseSettings.settings_customise_sources = _sources  # type: ignore[method-assign]
 Settings.model_config["env_file"] = None

@@ -38,7 +38,7 @@ def explored_in(run: RunDirectory, iteration: int) -> Explored:
     )
 
 
-def explored_before(run: RunDirectory, iteration: int, since: int = 0) -> Explored:
+def explored_before(run: RunDirectory, iteration: int, since: int) -> Explored:
     """Return the contexts that the iterations from ``since`` up to ``iteration``, exclusive, explored."""
     parts = [explored_in(run, number) for number in range(max(0, since), iteration)]
     admitted = {context_id: count for part in parts for context_id, count in part.admitted.items()}

@@ -3,28 +3,21 @@
 No cosine threshold separates two failures ("401, token not passed" and "401, wrong password" are closer than most
 paraphrases), so two contexts are compared only if their signatures are equal, by the cosine of their facts that vary.
 
-``where`` selects the contexts of a signature that are eligible by age and admitted tasks; ``get`` reads them, and they
-are compared exactly. Chroma's ``query`` runs the same filter and then searches its HNSW graph, which is approximate:
-where one text recurs a hundred times or more, its copies link to each other only, and the search misses the nearest
-eligible context or returns none, differently in every build (``benchmarks/deduplication.py`` counts it). Larger
-parameters of the graph make that rarer, at several times the cost of a write, and guarantee nothing. Nothing searches
-the graph, so its parameters are Chroma's defaults.
-
-The filter takes time in proportion to the memory, and each eligible context adds a fraction of a millisecond. An
-iteration takes tens of milliseconds of CPU for it at the few hundred contexts of the paper's recipe, a second at
-30,000 contexts, seconds if thousands of one signature are eligible (``benchmarks/results.md``).
+``where`` selects the contexts that are eligible by age and admitted tasks; ``get`` reads them, and they are compared
+exactly. Chroma's ``query`` runs the same filter and then searches its HNSW graph, which is approximate: where one text
+recurs a hundred times or more, its copies link to each other only, and the search misses the nearest eligible context
+or returns none, differently in every build (``benchmarks/deduplication.py`` counts it).
 """
 
 from __future__ import annotations
 
-import itertools
-import os
+import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,18 +25,16 @@ from numpy.typing import NDArray
 from environments.base import Record
 from environments.command import storage_refusal
 from environments.terminal import say
-from memory.processes import exclusive
+from memory.embedding import DIMENSION, hashed_ngrams
 from memory.records import FailureContext
 from memory.settings import RECUR_AFTER, MemorySettings
 
 __all__ = ["DeduplicationResult", "FailureMemory", "embedded_text", "use_memory"]
 
 _DATABASE = "chroma.sqlite3"
-_LOCK = "owner.lock"
+_COLLECTION = "contexts"
 _DECIMALS = 4  # float32 sums differ after this decimal; a recorded result must not depend on them.
-_SAME = 1e-5  # a number of a vector; a model's differ by less with the texts that it embeds at a time
 
-Item = TypeVar("Item")
 Made = TypeVar("Made")
 Vector = NDArray[np.float32]
 
@@ -68,95 +59,52 @@ def embedded_text(context: FailureContext) -> str:
 
 
 class FailureMemory:
-    """The contexts that were explored, and how many tasks each admitted. Close it after use.
+    """The contexts that were explored, and how many tasks each admitted; ``use_memory`` opens and closes it.
 
     A remembered context is eligible for comparison (our choice, the paper does not deduplicate) if it has the same
     signature, was explored fewer than ``RECUR_AFTER`` iterations ago, and admitted a task. A weakness that recurs
     later, or whose exploration admitted nothing, is therefore new again.
 
-    Chroma indexes, the JSON lines of the run remember: any index can be deleted. Opening sets one aside that cannot be
-    read, with a warning, and deletes the collections of another embedder or of an earlier version. ``agrees`` compares
-    the index with the JSON lines, and the caller restores it from them with ``rebuild``.
+    Chroma indexes, the JSON lines of the run remember: any index can be deleted. ``agrees`` compares the index with
+    the JSON lines, and the caller restores it from them with ``rebuild``.
 
-    One process owns the folder at a time. Raises InputError if the folder is in use or the embedder is missing.
+    Raises ChromaError for an index that cannot be read.
     """
 
     def __init__(self, folder: Path, settings: MemorySettings) -> None:
-        from memory.chroma import ChromaError
-        from memory.embedding import open_embedder
+        from memory.chroma import InternalError, PersistentClient, Settings
 
         self._folder = folder
         self._settings = settings
-        self._embedder = open_embedder(settings)
-        self._found: dict[tuple[str, int], list[tuple[str, Vector]]] = {}
-        if folder.exists() and not folder.is_dir():
-            _set_aside(folder, [folder], "it is not a folder")
-        with ExitStack() as opening:
-            opening.enter_context(exclusive(folder / _LOCK, f"the failure memory {folder}"))
-            if problem := _damage(folder / _DATABASE):
-                _set_aside(folder, _index(folder), problem)
-            try:
-                client = self._open(folder)
-            except ChromaError as error:
-                if storage_refusal(error):
-                    raise
-                _set_aside(folder, _index(folder), str(error))
-                client = self._open(folder)
-            opening.callback(client.close)
-            self._closing = opening.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        if not _is_sound(folder / _DATABASE):
+            raise InternalError(f"{_DATABASE} is damaged")
+        self._client = PersistentClient(folder, settings=Settings(anonymized_telemetry=False))
+        self._open_collection()
 
     def close(self) -> None:
-        """Release the folder. Idempotent."""
-        self._closing.close()
+        """Release the folder."""
+        cast(Any, self._client).close()
 
     @property
     def ids(self) -> frozenset[str]:
         """The id of every remembered context; this reads the whole index."""
         return frozenset(self._contexts.get(include=[])["ids"])
 
-    def agrees(
-        self,
-        explored: Sequence[FailureContext],
-        admitted: Mapping[str, int],
-        contexts: Sequence[FailureContext],
-        iteration: int,
-    ) -> bool:
-        """Return whether the index says the same as the records about all that ``compare`` would look at.
+    def agrees(self, explored: Sequence[FailureContext], admitted: Mapping[str, int], iteration: int) -> bool:
+        """Return whether ``compare`` would look at the contexts that the records have, by id, signature and dimension.
 
         ``explored`` and ``admitted`` are what the records say, as in ``rebuild``: contexts of earlier iterations than
-        ``iteration``, at least those that are young enough to be eligible; ``contexts`` and ``iteration`` are what is
-        to be compared. Which ids the index returns depends on its signatures, iterations and numbers of admitted tasks;
-        the vectors are made again, for the signatures of ``contexts`` alone. If the two differ: ``rebuild``.
+        ``iteration``, at least those that are young enough to be eligible. If the two differ: ``rebuild``.
         """
-        oldest = iteration - RECUR_AFTER
-        expected: dict[str, dict[str, FailureContext]] = {}
-        for one in explored:
-            if one.iteration is not None and oldest < one.iteration < iteration and admitted.get(one.id, 0) > 0:
-                expected.setdefault(one.signature(), {})[one.id] = one
-        if self._ids(iteration) != {name for of_signature in expected.values() for name in of_signature}:
-            return False
-        return all(
-            self._holds(expected.get(signature, {}), self._eligible(signature, iteration))
-            for signature in sorted({one.signature() for one in contexts})
-        )
-
-    def _holds(self, expected: Mapping[str, FailureContext], found: Sequence[tuple[str, Vector]]) -> bool:
-        vectors = dict(found)
-        if vectors.keys() != expected.keys():
-            return False
-        if not expected:
-            return True
-        made = self._embedder.function([embedded_text(one) for one in expected.values()])
-        rows = np.array([vectors[name] for name in expected], dtype=np.float32)
-        return bool(np.allclose(rows, np.array(made, dtype=np.float32), rtol=0, atol=_SAME))
+        expected = {
+            (one.signature(), one.id, DIMENSION)
+            for one in explored
+            if one.iteration is not None
+            and iteration - RECUR_AFTER < one.iteration < iteration
+            and admitted.get(one.id, 0) > 0
+        }
+        eligible = self._eligible(iteration)
+        return expected == {(signature, name, len(row)) for signature, found in eligible.items() for name, row in found}
 
     def compare(self, contexts: Sequence[FailureContext], iteration: int) -> tuple[DeduplicationResult, ...]:
         """Separate new contexts from known ones, without writing; the results are in the order of ``contexts``.
@@ -167,91 +115,69 @@ class FailureMemory:
         """
         if not contexts:
             return ()
-        eligible: dict[str, list[tuple[str, Vector]]] = {}
+        eligible = self._eligible(iteration)
         results: dict[str, DeduplicationResult] = {}
         ordered = sorted(contexts, key=lambda context: context.id)
-        vectors = self._embedder.function([embedded_text(context) for context in ordered])
-        for context, vector in zip(ordered, cast(list[Vector], vectors), strict=True):
-            signature = context.signature()
-            if signature not in eligible:
-                eligible[signature] = [*self._eligible(signature, iteration)]
-            result = self._compared(context.id, vector, eligible[signature])
-            if result.status == "new":
-                eligible[signature].append((context.id, vector))
-            results[context.id] = result
+        vectors = hashed_ngrams([embedded_text(context) for context in ordered])
+        for context, vector in zip(ordered, vectors, strict=True):
+            like = eligible[context.signature()]
+            results[context.id] = self._compared(context.id, vector, like)
+            if results[context.id].status == "new":
+                like.append((context.id, vector))
         return tuple(results[context.id] for context in contexts)
 
-    def remember(self, contexts: Sequence[FailureContext], admitted: Mapping[str, int], iteration: int) -> None:
-        """Remember that ``contexts`` were explored in ``iteration``. Idempotent.
+    def remember(self, contexts: Sequence[FailureContext], admitted: Mapping[str, int]) -> None:
+        """Remember that ``contexts`` were explored, each in its iteration. Idempotent.
 
         ``admitted`` maps a context's id to the number of its admitted tasks; a missing id counts as 0. Do not pass
-        known contexts: they were not explored. Raises ValueError if a context names another iteration, because a
-        rebuilt memory would then give other results.
+        known contexts, which were not explored, nor those of unguided exploration, which have no iteration.
         """
-        for context in contexts:
-            if context.iteration != iteration:
-                raise ValueError(f"context {context.id} is of iteration {context.iteration}, not {iteration}")
-        self._write(contexts, admitted)
+        size = self._client.get_max_batch_size()  # Chroma refuses longer writes
+        for start in range(0, len(contexts), size):
+            batch = contexts[start : start + size]
+            texts = [embedded_text(context) for context in batch]
+            self._contexts.upsert(
+                ids=[context.id for context in batch],
+                embeddings=hashed_ngrams(texts),
+                documents=texts,
+                metadatas=[
+                    {
+                        "signature": context.signature(),
+                        "iteration": cast(int, context.iteration),
+                        "admitted": admitted.get(context.id, 0),
+                    }
+                    for context in batch
+                ],
+            )
 
     def rebuild(self, contexts: Sequence[FailureContext], admitted: Mapping[str, int]) -> None:
-        """Replace the index by one made from the records: every context that was explored, of all iterations.
+        """Replace the index by one made from the records: every context that was explored and may still be eligible.
 
-        The memory compares afterwards as if each iteration had been remembered when it happened. An index that held
-        anything is replaced with a warning. Raises ValueError for a context without an iteration: those of unguided
-        exploration are not remembered.
+        An index that held anything is replaced with a warning.
         """
-        for context in contexts:
-            if context.iteration is None:
-                raise ValueError(f"context {context.id} has no iteration: unguided exploration is not remembered")
         if self._contexts.count():
             say(f"warning: {self._folder} differs from the records of the run: it is rebuilt from them")
-        self._client.delete_collection(self._contexts.name)
+        self._client.delete_collection(_COLLECTION)
         self._open_collection()
-        self._write(contexts, admitted)
-
-    def _open(self, folder: Path) -> Any:  # noqa: ANN401 - Chroma's client has no type for its own close
-        from memory.chroma import PersistentClient, Settings
-
-        with ExitStack() as opening:
-            self._client = PersistentClient(folder, settings=Settings(anonymized_telemetry=False))
-            opening.callback(cast(Any, self._client).close)
-            self._open_collection()
-            opening.pop_all()
-        return self._client
+        self.remember(contexts, admitted)
 
     def _open_collection(self) -> None:
-        # Chroma opens a collection with any embedder and fails later, if the dimension differs: the name says both.
-        name = f"contexts-{self._embedder.label}"
-        for other in self._client.list_collections():
-            if other.name != name:
-                self._client.delete_collection(other.name)
         self._contexts = self._client.get_or_create_collection(
-            name,
-            embedding_function=cast(Any, self._embedder.function),  # typed for texts and images
-            configuration={"hnsw": {"space": "cosine"}},
+            _COLLECTION, embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
         )
 
-    def _eligible(self, signature: str, iteration: int) -> list[tuple[str, Vector]]:
-        """Return id and vector of each remembered context that can make one of this signature known."""
-        if (signature, iteration) not in self._found:
-            # No metadata: Chroma reads it by one SQL variable per record, and fails above 32,766 of them.
-            found = self._contexts.get(
-                where={"$and": [{"signature": signature}, *self._young(iteration)]}, include=["embeddings"]
-            )
-            rows = zip(found["ids"], cast(Any, found["embeddings"]), strict=True)
-            self._found[signature, iteration] = list(rows)
-        return self._found[signature, iteration]
-
-    def _ids(self, iteration: int) -> set[str]:
-        """Return the id of each remembered context that can make one known, of any signature."""
-        return set(self._contexts.get(where={"$and": self._young(iteration)}, include=[])["ids"])
-
-    def _young(self, iteration: int) -> list[Any]:
-        return [
+    def _eligible(self, iteration: int) -> defaultdict[str, list[tuple[str, Vector]]]:
+        """Return id and vector of each remembered context that can make one known, by signature."""
+        young: list[Any] = [
             {"iteration": {"$gt": iteration - RECUR_AFTER}},
             {"iteration": {"$lt": iteration}},
             {"admitted": {"$gt": 0}},
         ]
+        found = cast(Any, self._contexts.get(where={"$and": young}, include=["embeddings", "metadatas"]))
+        eligible = defaultdict[str, list[tuple[str, Vector]]](list)
+        for name, vector, metadata in zip(found["ids"], found["embeddings"], found["metadatas"], strict=True):
+            eligible[metadata.get("signature", "")].append((name, vector))
+        return eligible
 
     def _compared(self, context_id: str, vector: Vector, eligible: Sequence[tuple[str, Vector]]) -> DeduplicationResult:
         if not eligible:
@@ -267,80 +193,38 @@ class FailureMemory:
             context_id=context_id, status="known" if known else "new", nearest=nearest, cosine=cosine
         )
 
-    def _write(self, contexts: Sequence[FailureContext], admitted: Mapping[str, int]) -> None:
-        self._found.clear()
-        for batch in self._batches(sorted(contexts, key=lambda context: context.id)):
-            self._contexts.upsert(
-                ids=[context.id for context in batch],
-                documents=[embedded_text(context) for context in batch],
-                metadatas=[
-                    {
-                        "signature": context.signature(),
-                        "iteration": cast(int, context.iteration),
-                        "admitted": admitted.get(context.id, 0),
-                    }
-                    for context in batch
-                ],
-            )
-
-    def _batches(self, items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-        # Chroma refuses longer writes, and its SQL longer lists of ids.
-        size = self._client.get_max_batch_size()
-        for start in range(0, len(items), size):
-            yield items[start : start + size]
-
 
 def use_memory(folder: Path, settings: MemorySettings, use: Callable[[FailureMemory], Made]) -> Made:
     """Open the memory in ``folder``, pass it to ``use``, close it, and return the result of ``use``.
 
-    If the index turns out to be damaged during ``use``, it is set aside, with a warning, and ``use`` is called again
-    with an empty one: it has to check whether the memory ``agrees`` with the records. Raises like ``FailureMemory``.
+    A damaged index is deleted, with a warning, and ``use`` is called with an empty one: it has to check whether the
+    memory ``agrees`` with the records. Raises like ``FailureMemory`` otherwise.
     """
     from memory.chroma import ChromaError
 
     try:
-        with FailureMemory(folder, settings) as memory:
-            return use(memory)
+        return _used(folder, settings, use)
     except ChromaError as error:
         if storage_refusal(error):
             raise
-        _set_aside(folder, _index(folder), str(error))
-    with FailureMemory(folder, settings) as memory:
+        say(f"warning: {folder} cannot be read ({' '.join(str(error).split())}): it is rebuilt from the records")
+    shutil.rmtree(folder)
+    return _used(folder, settings, use)
+
+
+def _used(folder: Path, settings: MemorySettings, use: Callable[[FailureMemory], Made]) -> Made:
+    with closing(FailureMemory(folder, settings)) as memory:
         return use(memory)
 
 
-def _damage(database: Path) -> str | None:
-    """Return what is wrong with the database file, None if nothing is: Chroma would panic or answer wrongly."""
+def _is_sound(database: Path) -> bool:
+    """Return whether the database file is whole or missing: with another one Chroma would panic or answer wrongly."""
     if not database.exists():
-        return None
-    if not database.is_file():
-        return f"{database.name} is not a file"
+        return True
     try:
         with closing(sqlite3.connect(database)) as connection:
-            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
     except sqlite3.OperationalError:  # locked, or the disk refuses: Chroma's own error says which
-        return None
-    except sqlite3.DatabaseError as error:
-        return str(error)
-    return None if found == "ok" else " ".join(str(found).split())
-
-
-def _index(folder: Path) -> list[Path]:
-    """Return the files of the folder that are Chroma's: all but the lock, which this process holds."""
-    return [path for path in folder.iterdir() if not path.name.startswith(_LOCK)]
-
-
-def _set_aside(folder: Path, parts: Sequence[Path], problem: str) -> None:
-    """Move ``parts`` to a new folder beside ``folder``, and warn."""
-    aside = next(
-        place
-        for number in itertools.count(1)
-        if not (place := folder.with_name(f"{folder.name}-damaged-{number}")).exists()
-    )
-    aside.mkdir(parents=True)
-    for path in parts:
-        os.replace(path, aside / path.name)
-    say(
-        f"warning: {folder} cannot be read ({' '.join(problem.split())}): it was moved to {aside} and is rebuilt from "
-        "the records",
-    )
+        return True
+    except sqlite3.DatabaseError:
+        return False

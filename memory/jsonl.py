@@ -7,7 +7,6 @@ makes the same ones.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -17,17 +16,16 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar
 
 import psutil  # type: ignore[import-untyped]
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import from_json
 
-from environments.base import InputError, TaskSpec
+from environments.base import InputError
 
 __all__ = [
     "append_jsonl",
-    "check_end",
     "complaint",
     "derive_seed",
     "dump_line",
@@ -50,9 +48,6 @@ LONGEST = 2**26
 """Largest JSON file, or line of JSON lines, in bytes that is read (ours); our own records are far shorter."""
 
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)-\d+\.tmp")
-_BLOCK = 1 << 16  # bytes read at once
-_FIRST_KEYS = ("id", "environment", "split", "origin")
-_LEFT_OUT_WHEN_DEFAULT = ("withheld", "long_context")
 
 
 def _digest(parts: tuple[object, ...]) -> bytes:
@@ -84,30 +79,20 @@ def complaint(error: ValidationError, within: str = "") -> str:
     return f"{text}, and {len(more)} more" if more else text
 
 
-def _plain(record: BaseModel) -> dict[str, Any]:
-    """Return the record as JSON values. A task's ``withheld`` and ``long_context`` are left out at their defaults: they
-    are not among the keys that every line of tasks.jsonl has."""
-    plain = record.model_dump(mode="json")
-    if not isinstance(record, TaskSpec):
-        return plain
-    left_out = {
-        name for name in _LEFT_OUT_WHEN_DEFAULT if getattr(record, name) == type(record).model_fields[name].default
-    }
-    first = {key: plain[key] for key in _FIRST_KEYS if key in plain}
-    return first | {key: value for key, value in plain.items() if key not in left_out and key not in first}
-
-
 def dump_line(record: BaseModel) -> str:
     """Return a record as one line of JSON, with its newline. Raises ValueError for NaN and infinities."""
-    return json.dumps(_plain(record), ensure_ascii=False, allow_nan=False) + "\n"
+    return _dump(record) + "\n"
 
 
-def write_atomically(path: Path, chunks: Iterable[bytes], *, new: bool = False) -> None:
+def _dump(record: BaseModel, indent: int | None = None) -> str:
+    return json.dumps(record.model_dump(mode="json"), ensure_ascii=False, allow_nan=False, indent=indent)
+
+
+def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
     """Replace ``path`` by ``chunks``: a temporary file beside it, flushed to the disk, then renamed over it.
 
-    ``new``: refuse an existing file (FileExistsError), even one that another process makes meanwhile. On any error (a
-    full disk raises OSError, which names ``path``) the old file stays as it was and the temporary one is removed. A
-    missing folder is made.
+    On any error (a full disk raises OSError, which names ``path``) the old file stays as it was and the temporary one
+    is removed. A missing folder is made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
@@ -117,28 +102,11 @@ def write_atomically(path: Path, chunks: Iterable[bytes], *, new: bool = False) 
                 for chunk in chunks:
                     file.write(chunk)
                 _flush(file)
-            if new:
-                _put_in_place(temporary, path)
-            else:
-                os.replace(temporary, path)
+            os.replace(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
         _sync_folder(path.parent)
-
-
-def _put_in_place(temporary: Path, path: Path) -> None:
-    """Rename a file without replacing another one. Raises FileExistsError."""
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        raise
-    except OSError:  # some network and USB drives have no hard links
-        if path.exists():
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
-        os.replace(temporary, path)
-    else:
-        temporary.unlink()
 
 
 @contextmanager
@@ -169,31 +137,19 @@ def remove_leftovers(folder: Path) -> tuple[Path, ...]:
     removed = []
     for path in sorted(folder.rglob(".*.tmp")):
         match = _LEFTOVER.fullmatch(path.name)
-        if match and not _alive(int(match["pid"])):
+        if match and not psutil.pid_exists(int(match["pid"])):
             path.unlink(missing_ok=True)
             removed.append(path)
     return tuple(removed)
 
 
-def _alive(pid: int) -> bool:
-    """Return whether the process may still write; a zombie cannot."""
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.AccessDenied:
-        return True
+def write_jsonl(path: Path, records: Iterable[BaseModel]) -> None:
+    """Replace the file by one line per record, atomically (see ``write_atomically``)."""
+    write_atomically(path, (dump_line(record).encode() for record in records))
 
 
-def write_jsonl(path: Path, records: Iterable[BaseModel], *, new: bool = False) -> None:
-    """Replace the file by one line per record, atomically; ``new`` refuses an existing one (``write_atomically``)."""
-    write_atomically(path, (dump_line(record).encode() for record in records), new=new)
-
-
-def append_jsonl(path: Path, records: Iterable[BaseModel], *, durable: bool = True) -> int:
+def append_jsonl(path: Path, records: Iterable[BaseModel]) -> int:
     """Append one line per record, flush to the disk, and return the file's new length in bytes.
-
-    Without ``durable`` the lines survive the process but not a power cut, and the caller does not wait for the disk.
 
     On OSError (a full disk; it names ``path``) the file is cut back to its old length. A process killed in the middle
     leaves half a line: on resumption the file is truncated to its last recorded length. Raises InputError for a file
@@ -211,20 +167,20 @@ def append_jsonl(path: Path, records: Iterable[BaseModel], *, durable: bool = Tr
             view = memoryview(lines)
             while view:
                 view = view[file.write(view) :]
-            if durable:
-                os.fsync(file.fileno())
+            os.fsync(file.fileno())
         except BaseException:
             file.truncate(length)
             raise
-    if not length:
-        _sync_folder(path.parent)
     return length + len(lines)
 
 
 @contextmanager
 def _regular(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for reading. Raises InputError for a pipe or device, which may have no end, and OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe without a writer would block
+    """Open a file for reading. Raises OSError, and InputError where there is none, or a pipe or device without end."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe without a writer would block
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist: check the path") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise InputError(f"{path} is a folder, a pipe or a device: name a file")
@@ -262,17 +218,10 @@ def parse_json(text: bytes) -> JsonValue:
     return value
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    try:
-        yield from read_lines(path)
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist: check the path") from None
-
-
 def read_jsonl(path: Path, model: type[Model]) -> list[Model]:
     """Return every line as a ``model``. Raises InputError that names the file, the line and the wrong key."""
     records = []
-    for number, line in _lines(path):
+    for number, line in read_lines(path):
         try:
             records.append(model.model_validate_json(line))
         except ValidationError as error:
@@ -285,42 +234,14 @@ def read_existing(path: Path, model: type[Model]) -> list[Model]:
     return read_jsonl(path, model) if path.exists() else []
 
 
-def check_end(path: Path) -> None:
-    """Raise InputError that names the file and the line when the file ends in half a line; reads only its end.
-
-    A last line that is whole JSON passes: an editor may have left out the newline.
-    """
-    with path.open("rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        tail = b""
-        while end and b"\n" not in tail:
-            start = max(0, end - _BLOCK)
-            file.seek(start)
-            tail = file.read(end - start) + tail
-            end = start
-        last = tail.rpartition(b"\n")[2]
-        if not last:
-            return
-        try:
-            json.loads(last)
-        except (ValueError, RecursionError):
-            file.seek(0)
-            number = sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b"")) + 1
-            raise InputError(f"{path}, line {number}: the file ends in half a line: restore the file") from None
-
-
 def write_json(path: Path, record: BaseModel) -> None:
     """Replace the file by one record, indented for reading, atomically (see ``write_atomically``)."""
-    write_atomically(
-        path, [(json.dumps(_plain(record), ensure_ascii=False, allow_nan=False, indent=2) + "\n").encode()]
-    )
+    write_atomically(path, [f"{_dump(record, indent=2)}\n".encode()])
 
 
 def read_json(path: Path, model: type[Model]) -> Model:
     """Return the file as a ``model``. Raises InputError that names the file and the wrong key."""
     try:
         return model.model_validate_json(read_whole(path))
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist: check the path") from None
     except ValidationError as error:
         raise InputError(f"{path}: {complaint(error)}") from None

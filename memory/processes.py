@@ -4,15 +4,14 @@ A parent starts a child with ``run_child``: in a process group of its own, with 
 one end of a pipe in ``COEVOLVE_PARENT_PIPE``. The child first calls ``watch_parent``: when the parent ends, for
 whatever reason, the pipe closes and the child ends, too. It runs its command with ``run_to_end``.
 
-``exclusive`` and ``shared`` hold a lock file, and write its holder's process id beside it. ``hold_lock`` is the lock of
-a child, which a resumed parent can take over from an orphan.
+``exclusive`` and ``shared`` hold a lock file, and write its holder beside it; a resumed run takes a lock over from an
+orphan.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
-import json
 import os
 import shlex
 import signal
@@ -20,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -29,98 +28,79 @@ from filelock import FileLock, Timeout
 
 from environments.base import InputError, Record
 from environments.import_path import child_variables
-from memory.jsonl import write_json
+from memory.jsonl import read_json, write_json
 
 __all__ = [
     "PARENT_PIPE",
     "ChildFailure",
-    "Holder",
     "end_of_log",
     "exclusive",
     "forget",
-    "hold_lock",
-    "holder",
     "run_child",
     "run_to_end",
     "shared",
     "watch_parent",
 ]
 
-# Locks that this process holds: the process that took each by resolved path (a forked child holds none of them).
-_held: dict[Path, int] = {}
-# How many parts of this process share a lock, and the stack that releases it.
-_shares: dict[Path, tuple[int, ExitStack]] = {}
 # Reentrant: the garbage collector may close an abandoned part while this thread holds the guard.
 _guard = threading.RLock()
 
 
+class Holder(Record):
+    """The process that holds a lock, by pid and start time, because pids are reused, and the pid of its parent."""
+
+    pid: int
+    started: float
+    parent: int
+
+
 def _holder_file(lock: Path) -> Path:
-    # Not the lock file itself: some versions of filelock truncate it when a second process tries.
-    return lock.with_name(f"{lock.name}.pid")
+    return lock.with_name(f"{lock.name}.json")
 
 
-def holder(lock: Path) -> int | None:
-    """Return the process id recorded beside ``lock``; None where there is none.
+def exclusive(
+    lock: Path, subject: str, *, end_orphan: bool = False, wait: float = 20.0
+) -> AbstractContextManager[None]:
+    """Hold ``lock`` while the block runs, without waiting for it; ``lock`` + ".json" beside it names the holder.
 
-    It names the holder of a lock that could not be taken. It does not show that the lock is held: a killed holder's id
-    stays.
+    The lock ends with the process, however that ends. ``end_orphan`` (for ``--resume``): wait up to ``wait`` seconds
+    for an earlier holder, which ends itself when its parent is gone; then end it if it is such an orphan. Raises
+    InputError naming ``subject`` and the holder's process id when another process, or another part of this one, holds
+    it.
     """
-    try:
-        return int(_holder_file(lock).read_text())
-    except (FileNotFoundError, ValueError):
-        return None
+    return _hold(lock, subject, joined=False, wait=wait if end_orphan else 0.0)
+
+
+def shared(lock: Path, subject: str) -> AbstractContextManager[None]:
+    """Hold ``lock`` against all other processes, jointly with other parts of this one. Raises like ``exclusive``."""
+    return _hold(lock, subject, joined=True, wait=0.0)
 
 
 @contextmanager
-def exclusive(lock: Path, subject: str) -> Iterator[None]:
-    """Hold ``lock`` while the block runs, without waiting for it.
-
-    The lock ends with the process, however that ends. Raises InputError naming ``subject`` and the holder's process
-    id when another process, or another part of this one, holds it.
-    """
+def _hold(lock: Path, subject: str, *, joined: bool, wait: float) -> Iterator[None]:
     lock.parent.mkdir(parents=True, exist_ok=True)
-    file_lock = FileLock(lock, blocking=False, thread_local=False)
-    try:
-        file_lock.acquire()
-    except Timeout:
-        raise InputError(_in_use(holder(lock), subject)) from None
-    resolved = lock.resolve()
-    _held[resolved] = os.getpid()
-    try:
-        with suppress(OSError):  # on a full disk: the lock holds without it
-            _holder_file(lock).write_text(str(os.getpid()))
-        yield
-    finally:
-        del _held[resolved]
-        _holder_file(lock).unlink(missing_ok=True)
-        file_lock.release()
-
-
-@contextmanager
-def shared(lock: Path, subject: str) -> Iterator[None]:
-    """Hold ``lock`` against all other processes, jointly with other parts of this one.
-
-    Nothing is taken where a caller in this process already holds it by ``exclusive``. Raises InputError naming
-    ``subject`` and the holder's process id when another process holds it.
-    """
-    resolved = lock.resolve()
     with _guard:
-        owned = _held.get(resolved) == os.getpid() and resolved not in _shares
-        if not owned:
-            count, stack = _shares.get(resolved, (0, ExitStack()))
-            if count == 0:
-                stack.enter_context(exclusive(lock, subject))
-            _shares[resolved] = (count + 1, stack)
+        file_lock = FileLock(lock.resolve(), thread_local=False, is_singleton=True)
+        if file_lock.is_locked and not joined:
+            raise InputError(f"this process (pid {os.getpid()}) already uses {subject}: close it first")
+        try:
+            file_lock.acquire(timeout=wait)
+        except Timeout:
+            holder = _read_holder(lock)
+            if not wait or holder is None or not _end_if_orphan(holder):
+                who = "another process" if holder is None else f"another process (pid {holder.pid})"
+                raise InputError(f"{who} uses {subject}: wait until it ends or stop it") from None
+            file_lock.acquire(timeout=wait)
+        if file_lock.lock_counter == 1:
+            with suppress(OSError):  # on a full disk: the lock holds without it
+                write_json(_holder_file(lock), _this_process())
     try:
         yield
     finally:
-        if not owned:
-            with _guard:
-                count, stack = _shares.pop(resolved)
-                if count > 1:
-                    _shares[resolved] = (count - 1, stack)
-                else:
-                    stack.close()
+        with _guard:
+            if file_lock.lock_counter == 1:
+                _holder_file(lock).unlink(missing_ok=True)
+            file_lock.release()
 
 
 def forget(lock: Path) -> None:
@@ -129,11 +109,35 @@ def forget(lock: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _in_use(pid: int | None, subject: str) -> str:
-    if pid == os.getpid():
-        return f"this process (pid {pid}) already uses {subject}: close it first"
-    who = "another process" if pid is None else f"another process (pid {pid})"
-    return f"{who} uses {subject}: wait until it ends or stop it"
+def _this_process() -> Holder:
+    me = psutil.Process()
+    return Holder(pid=me.pid, started=me.create_time(), parent=me.ppid())
+
+
+def _read_holder(lock: Path) -> Holder | None:
+    try:
+        return read_json(_holder_file(lock), Holder)
+    except InputError:
+        return None
+
+
+def _end_if_orphan(holder: Holder) -> bool:
+    """End the holder unless its parent still runs: an orphan gets another one. Return whether the holder is gone."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(holder.pid)
+        if process.create_time() == holder.started and process.ppid() == holder.parent:
+            return False
+        for step in (process.terminate, process.kill):
+            end = time.monotonic() + TERMINATE_GRACE
+            if _is(process, holder):
+                step()
+            while _is(process, holder) and time.monotonic() < end:
+                time.sleep(0.05)
+    return True
+
+
+def _is(process: psutil.Process, holder: Holder) -> bool:
+    return bool(process.create_time() == holder.started and process.status() != psutil.STATUS_ZOMBIE)
 
 
 PARENT_PIPE = "COEVOLVE_PARENT_PIPE"
@@ -155,15 +159,6 @@ class ChildFailure(RuntimeError):
         super().__init__(f"{message}; the end of its log:\n{log_tail}" if log_tail else message)
         self.status = status
         self.log_tail = log_tail
-
-
-class Holder(Record):
-    """The holder of a lock and its parent process, each by pid and start time, because pids are reused."""
-
-    pid: int
-    started: float
-    parent: int
-    parent_started: float | None
 
 
 def watch_parent() -> None:
@@ -303,64 +298,3 @@ def end_of_log(log_path: Path, start: int) -> str:
         end = log.seek(0, os.SEEK_END)
         log.seek(max(start, end - LOG_TAIL))
         return log.read().decode(errors="replace").strip()
-
-
-@contextmanager
-def hold_lock(path: Path, *, end_orphan: bool, wait: float = 20.0) -> Iterator[None]:
-    """Hold the lock file ``path`` while the block runs; ``path`` + ".json" beside it names the holder.
-
-    ``end_orphan`` (for ``--resume``): wait up to ``wait`` seconds for an earlier holder, which ends itself when its
-    parent is gone; then end it if it is such an orphan, by the recorded pid and start time.
-    Raises InputError when another live process keeps the lock.
-    """
-    lock = FileLock(path)
-    holder_path = path.with_name(path.name + ".json")
-    try:
-        lock.acquire(timeout=wait if end_orphan else 0)
-    except Timeout:
-        holder = _read_holder(holder_path)
-        if not end_orphan or holder is None or not _end_if_orphan(holder):
-            who = f"process {holder.pid}" if holder else "another process"
-            raise InputError(f"{path} is held by {who}: wait until it ends, or end it, and start again") from None
-        lock.acquire(timeout=wait)
-    try:
-        write_json(holder_path, _this_process())
-        yield
-    finally:
-        holder_path.unlink(missing_ok=True)
-        lock.release()
-
-
-def _this_process() -> Holder:
-    me = psutil.Process()
-    return Holder(pid=me.pid, started=me.create_time(), parent=os.getppid(), parent_started=_start_time(os.getppid()))
-
-
-def _start_time(pid: int) -> float | None:
-    """Return when the process started, None when it is gone; a zombie is gone."""
-    try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
-    except psutil.NoSuchProcess:
-        return None
-
-
-def _read_holder(path: Path) -> Holder | None:
-    try:
-        return Holder.model_validate(json.loads(path.read_text()))
-    except (FileNotFoundError, ValueError):
-        return None
-
-
-def _end_if_orphan(holder: Holder) -> bool:
-    """End the holder unless its parent still runs. Return whether the holder is gone."""
-    if holder.parent_started is not None and _start_time(holder.parent) == holder.parent_started:
-        return False
-    with suppress(ProcessLookupError):
-        for step in (signal.SIGTERM, signal.SIGKILL):
-            end = time.monotonic() + TERMINATE_GRACE
-            if _start_time(holder.pid) == holder.started:
-                os.kill(holder.pid, step)
-            while _start_time(holder.pid) == holder.started and time.monotonic() < end:
-                time.sleep(0.05)
-    return True

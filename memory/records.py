@@ -41,7 +41,14 @@ __all__ = [
 ]
 
 
-class Task(TaskSpec):
+class _RecordedTask(TaskSpec):
+    """A task in a record: what few tasks have is written where a task has it."""
+
+    withheld: dict[int, tuple[str, ...]] = Field({}, exclude_if=operator.not_)
+    long_context: bool = Field(False, exclude_if=operator.not_)
+
+
+class Task(_RecordedTask):
     """A member of the task set D_t.
 
     ``origin``: seed (unguided exploration), evolved (admitted by an iteration), given (by the user), official (the
@@ -309,7 +316,7 @@ class Difficulty(StrEnum):
     HARD = "hard"
 
 
-class Draft(TaskSpec):
+class Draft(_RecordedTask):
     """A task proposed by an abstractor and not yet verified.
 
     ``difficulty`` is None where the abstractor does not grade. A task's difficulty is that of its parent draft.

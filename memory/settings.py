@@ -15,11 +15,6 @@ RECUR_AFTER = 3
 class MemorySettings(Section):
     """How failure contexts are compared (ours: exact signature first, cosine within it)."""
 
-    embedder: str | None = Field(
-        None,
-        description="folder of a sentence-transformers model; null: hashed character n-grams, which need nothing",
-        json_schema_extra=requires({"deduplicate": True}),
-    )
     duplicate_above: float = Field(
         0.9,
         ge=0.0,

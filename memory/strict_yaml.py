@@ -1,14 +1,14 @@
 """Reads YAML recipes strictly: a document may hold the values of JSON, and each key once.
 
-``1e-4`` is a number (YAML 1.1 reads it as text) and a date is text. Aliases, tags and deep nesting are refused during
+``1e-4`` is a number (YAML 1.1 reads it as text) and a date is text. Aliases and deep nesting are refused during
 parsing, before any object is built: no recipe needs them, and a few lines of aliases can expand without end.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Hashable, Sequence
-from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -28,11 +28,7 @@ LONGEST = 2**17
 DEEPEST = 50
 """Deepest nesting of lists and mappings (ours)."""
 
-WIDEST_INTEGER = 64
-"""Largest integer in bits (ours); larger ones are neither counts nor seeds."""
-
 _FLOAT = "tag:yaml.org,2002:float"
-_INTEGER = "tag:yaml.org,2002:int"
 _DATE = "tag:yaml.org,2002:timestamp"
 _EXPONENT = re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
 
@@ -43,53 +39,32 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401 - as in PyYAML
         event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent):
-            self._refuse(f"the alias *{event.anchor} is not allowed: write out what it stands for", event)
-        tag = getattr(event, "tag", None)
-        if tag is not None:
-            self._refuse(f"the tag {tag} is not allowed: write a plain value", event)
+            raise _refused(f"the alias *{event.anchor} is not allowed: write out what it stands for", event)
         if self._depth >= DEEPEST:
-            self._refuse(f"lists and mappings are nested more than {DEEPEST} deep", event)
+            raise _refused(f"lists and mappings are nested more than {DEEPEST} deep", event)
         self._depth += 1
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
 
-    def _refuse(self, problem: str, event: yaml.Event) -> None:
-        raise yaml.MarkedYAMLError(problem=problem, problem_mark=cast(yaml.Mark, event.start_mark))
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401 - what the node holds
-        try:
-            value = super().construct_object(node, deep=deep)
-            if isinstance(value, str):
-                value.encode()  # raises for half of a surrogate pair, which no file could hold
-        except (ValueError, ArithmeticError) as error:
-            if node.tag != _INTEGER:
-                raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from error
-        else:
-            if not isinstance(value, int) or value.bit_length() <= WIDEST_INTEGER:
-                return value
-        problem = f"a number of more than {WIDEST_INTEGER} bits"
-        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[object] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, Hashable):
-                raise yaml.constructor.ConstructorError(None, None, "a key is not a single value", key_node.start_mark)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key '{key}' occurs twice", key_node.start_mark
-                )
-            seen.add(key)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            name = str(key.value)  # a list or mapping is refused below, as a key that cannot be hashed
+            if name in seen:
+                raise _refused(f"the key '{name}' occurs twice", key)
+            seen.add(name)
         return super().construct_mapping(node, deep=deep)
+
+
+def _refused(problem: str, at: yaml.Event | yaml.Node) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=cast(yaml.Mark, at.start_mark))
 
 
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != _DATE]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver(_FLOAT, _EXPONENT, list("-+0123456789"))
 
 
 class _Dumper(yaml.SafeDumper):
@@ -99,18 +74,13 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-_Dumper.add_implicit_resolver(_FLOAT, _EXPONENT, list("-+0123456789"))
-
-
-_OTHER_LINE_ENDS = "\x85\u2028\u2029"
+for _one in (_Loader, _Dumper):
+    _one.add_implicit_resolver(_FLOAT, _EXPONENT, list("-+0123456789"))
 
 
 def dump_yaml(document: Any) -> str:  # noqa: ANN401 - whatever JSON has
-    """Return the JSON values in ``document`` as YAML that ``parse_yaml`` reads back equal."""
-    text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-    if any(line_end in text for line_end in _OTHER_LINE_ENDS):  # the library writes them unescaped and reads them as \n
-        text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=False)
-    return text
+    """Return the JSON values in ``document`` as YAML, in ASCII, that ``parse_yaml`` reads back equal."""
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False)
 
 
 def read_yaml(path: Path, what: str = "recipe") -> Any:  # noqa: ANN401 - whatever a YAML document holds
@@ -122,7 +92,7 @@ def read_yaml(path: Path, what: str = "recipe") -> Any:  # noqa: ANN401 - whatev
     try:
         text = read_whole(path, LONGEST).decode()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
+        reason = error.strerror if isinstance(error, OSError) else error.reason
         raise InputError(f"{path}: cannot read this {what} ({reason}): name a YAML file") from error
     return parse_yaml(text, str(path))
 
@@ -141,26 +111,21 @@ def read_recipe(path: Path) -> dict[str, Any]:
 
 
 def parse_yaml(text: str, source: str) -> Any:  # noqa: ANN401 - whatever a YAML document holds
-    """Return the document in ``text``. Raises InputError that names ``source`` and the line for invalid YAML.
-
-    Aliases, tags, more than ``DEEPEST`` levels and integers of more than ``WIDEST_INTEGER`` bits are refused, too.
-    """
-    return deepcopy(_document(text, source))
+    """Return the document in ``text``. Raises InputError that names ``source`` and the line for invalid YAML."""
+    return json.loads(_as_json(text, source))
 
 
 @lru_cache(maxsize=32)  # a command reads one recipe several times, and each takes 20 ms
-def _document(text: str, source: str) -> Any:  # noqa: ANN401 - whatever a YAML document holds
-    loader = None
+def _as_json(text: str, source: str) -> bytes:
     try:
-        loader = _Loader(text)
-        return loader.get_single_data()
+        return json.dumps(_Loader(text).get_single_data(), ensure_ascii=False).encode()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""
         reason = getattr(error, "problem", None) or " ".join(str(error).split())
         raise InputError(f"{source}: not YAML: {where}{reason}") from error
-    except (ValueError, ArithmeticError) as error:  # an escape of a character that does not exist
-        raise InputError(f"{source}: not YAML: line {loader.line + 1 if loader else 1}: {error}") from error
+    except (ValueError, TypeError, ArithmeticError) as error:  # a value that JSON does not have
+        raise InputError(f"{source}: not YAML: {error}: write the values of JSON") from error
 
 
 def options_given(options: Sequence[str]) -> dict[str, JsonValue]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -18,18 +16,6 @@ from memory.run import RunDirectory
 __all__ = ["admit", "load_tasks", "read_given", "tasks_at"]
 
 
-class _Loaded(NamedTuple):
-    """A task set as it was read, with its file."""
-
-    path: Path
-    stamp: tuple[int, int, int]
-    tasks: tuple[Task, ...]
-
-
-_last_loaded: _Loaded | None = None
-"""Spares the stages of an iteration from parsing an unchanged set again: 0.3 s at 10,000 tasks."""
-
-
 def load_tasks(run: RunDirectory) -> tuple[Task, ...]:
     """Return every task of the run in the order of its file; none before D_0 was made.
 
@@ -38,48 +24,17 @@ def load_tasks(run: RunDirectory) -> tuple[Task, ...]:
     """
     if not run.tasks_path.exists():
         return ()
-    stamp = _stamp(run.tasks_path)
-    last = _last_loaded
-    if last is not None and (last.path, last.stamp) == (run.tasks_path, stamp):
-        return last.tasks
-    tasks = _parsed(run)
-    _keep(run, stamp, tasks)
-    return tasks
+    found = run.tasks_path.stat()
+    return _parsed(run.tasks_path, (found.st_ino, found.st_size, found.st_mtime_ns))
 
 
-def _stamp(path: Path) -> tuple[int, int, int]:
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _keep(run: RunDirectory, stamp: tuple[int, int, int], tasks: tuple[Task, ...]) -> None:
-    global _last_loaded  # noqa: PLW0603 - one run is worked on in a process
-    _last_loaded = _Loaded(run.tasks_path, stamp, tasks)
-
-
-@contextmanager
-def _garbage_left_alone() -> Iterator[None]:
-    """Pause garbage collection: parsing makes hundreds of thousands of objects, and searching them takes half the time.
-
-    The objects live as long as the process, so they are frozen: later collections skip them, too.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-        gc.freeze()
-    finally:
-        if collecting:
-            gc.enable()
-
-
-def _parsed(run: RunDirectory) -> tuple[Task, ...]:
-    with _garbage_left_alone():
-        tasks = tuple(read_jsonl(run.tasks_path, Task))
+@lru_cache(maxsize=1)  # the stages of an iteration read one set: 0.3 s at 10,000 tasks
+def _parsed(path: Path, stamp: tuple[int, int, int]) -> tuple[Task, ...]:
+    tasks = tuple(read_jsonl(path, Task))
     lines: dict[str, int] = {}
     for number, task in enumerate(tasks, start=1):
         if task.id in lines:
-            raise InputError(f"{run.tasks_path}, line {number}: task {task.id} is in line {lines[task.id]} already")
+            raise InputError(f"{path}, line {number}: task {task.id} is in line {lines[task.id]} already")
         lines[task.id] = number
     return tasks
 
@@ -111,9 +66,7 @@ def admit(run: RunDirectory, tasks: Iterable[Task]) -> tuple[Task, ...]:
     if written and not written.endswith(b"\n"):
         written += b"\n"
     write_atomically(run.tasks_path, [written, *lines])
-    tasks = (*before, *(Task.model_validate_json(line) for line in lines))
-    _keep(run, _stamp(run.tasks_path), tasks)
-    return tasks
+    return load_tasks(run)
 
 
 def read_given(path: Path) -> list[tuple[int, Task | str]]:
@@ -125,8 +78,8 @@ def read_given(path: Path) -> list[tuple[int, Task | str]]:
     """
     try:
         given = [(number, _given_task(line)) for number, line in read_lines(path) if line.strip()]
-    except OSError as error:
-        raise InputError(f"tasks.initial: {path} cannot be read: {error.strerror}") from None
+    except (OSError, InputError) as error:
+        raise InputError(f"tasks.initial: {error}") from None
     read: list[tuple[int, Task | str]] = []
     first_lines: dict[str, int] = {}
     for number, task in given:

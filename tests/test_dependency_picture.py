@@ -21,7 +21,10 @@ BELOW = {
 }
 """What a package may import beside itself. ``benchmarks`` measures all of them and may import any."""
 
-GRAPH_FROM_EVALUATION = {"evaluation.settings", "evaluation.preflight", "evaluation.outcomes", "evaluation.statistics"}
+GRAPH_FROM_EVALUATION = {
+    *("evaluation.settings", "evaluation.preflight", "evaluation.outcomes", "evaluation.statistics"),
+    "evaluation.study.recipe",
+}
 """What ``graph`` may import of ``evaluation``: settings, records, intervals. Evaluation is a process of its own."""
 
 EVALUATION_FROM_AGENTS = ("agents.chat.", "agents.settings", "agents.spending")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,15 +35,6 @@ OWNERS = {"memory/run.py", "memory/run_files.py"}
 PACKAGES = ("agents", "benchmarks", "environments", "evaluation", "graph", "memory", "training")
 FILES = {file.name for folder in FOLDERS for file in folder.files() if not file.is_folder}
 PLACES = {file.name for folder in FOLDERS for file in folder.files() if file.is_folder}
-ACCESSORS = {
-    "settings_path": "settings",
-    "seed_path": "seed",
-    "iterations_path": "iteration",
-    "branches": "branch",
-    "reflections": "reflection",
-    **{f"evaluation_{when}_{part}": "evaluation" for when in ("before", "after") for part in ("outcomes", "log")},
-}
-"""The methods and properties that give a path beside its own attribute."""
 TABLE = [(folder, file) for folder in FOLDERS for file in vars(folder).values() if isinstance(file, RunFile)]
 
 
@@ -98,18 +88,10 @@ def test_nobody_else_spells_a_name() -> None:
 
 @pytest.mark.parametrize(("folder", "file"), TABLE, ids=[f"{one.__name__}.{file.attribute}" for one, file in TABLE])
 def test_a_row_names_what_exists(folder: type[Folder], file: RunFile) -> None:
-    """The record can be imported, and each writer and reader uses its path or the record."""
     record = file.record.rpartition(".")
     if record[0]:
         kind = getattr(importlib.import_module(record[0]), record[2])
         assert issubclass(kind, BaseModel | Folder)
-    for module in (*file.written_by, *file.read_by):
-        spec = importlib.util.find_spec(module)
-        assert spec is not None, module
-        assert spec.origin is not None
-        source = Path(spec.origin).read_text()
-        names = (rf"\.{file.attribute}\b", rf"\.{ACCESSORS.get(file.attribute, file.attribute)}\b", rf"\b{record[2]}\b")
-        assert re.search("|".join(names), source), f"{module} does not use {file.attribute}"
 
 
 def test_the_document_is_current() -> None:

@@ -1,8 +1,8 @@
-"""The memory that training and sampling need, by device, and the arithmetic of a step, before a model is there.
+"""The memory that training and sampling need, by device, before a model is there.
 
-Every term is a formula of the model's shape and of settings; the docstring of each function has it, with its source and
-what it assumes. Bytes are counted at the highest point: every rollout has ``tokens`` tokens, and no two rollouts are
-alike. Measured on CPU: docs/scale.md has the ratios.
+Parameters are counted on the model itself (``training.model_shape``). Every other term is a formula of its shape and of
+settings; the docstring beside it gives the formula, its source and what it assumes. Bytes are counted at the highest
+point: every rollout has ``tokens`` tokens, and no two rollouts are alike. docs/scale.md has the ratios measured on CPU.
 
 Symbols: P parameters, T those that are trained, L layers, h hidden width, q and k the widths of a layer's queries and
 keys, i the feed-forward width that one token goes through, V vocabulary, s tokens of a rollout, N processes.
@@ -14,26 +14,21 @@ from collections.abc import Mapping
 from typing import Literal
 
 from environments.base import Record
-from training.model_shape import ModelShape, trained_with_lora
-from training.rollout.settings import Engine as EngineKind
+from training.model_shape import ModelShape
+from training.rollout.settings import SamplingSettings
 from training.settings import PolicySettings, TrainingSettings
 
 __all__ = [
     "GIB",
-    "IN_PROCESS",
-    "KV_CACHE",
     "ONE_PROCESS",
     "RUN",
     "DeviceNeed",
-    "Engine",
-    "EngineKind",
     "Launch",
     "Memory",
     "activation_bytes",
     "kv_bytes",
     "logits_bytes",
     "memory_of",
-    "training_flops",
 ]
 
 GIB = 2**30
@@ -49,16 +44,16 @@ measured; on a GPU the CUDA context, its kernels and the allocator's rounding, a
 RUN_BYTES = 480_000_000
 """Memory of the run's own process, beside the one that trains, where both are in the same memory (CPU; measured)."""
 
-KV_CACHE, RUN = "KV cache", "the run beside it"
+RUN = "the run beside it"
 
-Sharding = Literal["none", "ddp", "fsdp", "zero3"]
+Device = Literal["cpu", "cuda"]
 
 
 class Launch(Record):
     """The processes that train: one, or several that each hold the model (ddp) or a part of it (fsdp, zero3)."""
 
     processes: int = 1
-    sharding: Sharding = "none"
+    sharding: Literal["none", "ddp", "fsdp", "zero3"] = "none"
 
     @property
     def shards(self) -> int:
@@ -66,18 +61,7 @@ class Launch(Record):
         return self.processes if self.sharding in ("fsdp", "zero3") else 1
 
 
-class Engine(Record):
-    """The sampler: the trainer's own model, vLLM servers on devices of their own, or vLLM beside the trainer.
-
-    ``servers`` and ``devices_each`` (tensor parallel) describe servers; a colocated engine is in every process.
-    """
-
-    kind: EngineKind = "in_process"
-    servers: int = 1
-    devices_each: int = 1
-
-
-ONE_PROCESS, IN_PROCESS = Launch(), Engine()
+ONE_PROCESS, IN_PROCESS = Launch(), SamplingSettings()
 
 
 class DeviceNeed(Record):
@@ -105,7 +89,12 @@ class Memory(Record):
     parameters: int
     trained: int
     devices: tuple[DeviceNeed, ...]
-    notes: tuple[str, ...] = ()
+
+    def fullest(self, device: Device) -> int:
+        """Return the bytes that a device must have; on CPU all processes share one, with one run beside them."""
+        if device == "cuda":
+            return max(need.peak for need in self.devices)
+        return sum(need.peak * need.count - need.held.get(RUN, 0) * (need.count - 1) for need in self.devices)
 
 
 def activation_bytes(shape: ModelShape, *, mixed: bool, lora: bool) -> int:
@@ -156,11 +145,11 @@ def memory_of(
     policy: PolicySettings,
     training: TrainingSettings,
     *,
-    device: Literal["cpu", "cuda"],
+    device: Device,
     tokens: int | None = None,
     rows_at_once: int = SAMPLED_AT_ONCE,
     launch: Launch = ONE_PROCESS,
-    engine: Engine = IN_PROCESS,
+    sampling: SamplingSettings = IN_PROCESS,
 ) -> Memory:
     """Return the memory of a round by kind of device.
 
@@ -169,79 +158,51 @@ def memory_of(
 
     - weights: 4 P where all are trained (float32, also with bfloat16: ``training.rollout.policy``); with LoRA 4 P or
       2 P by ``policy.dtype``, and 4 T of the adapter (peft keeps it float32);
-    - gradients 4 T, AdamW's two moments 8 T, both float32;
-    - reference policy: 4 P where all weights are trained and ``training.kl`` > 0 (TRL loads a copy); none with LoRA,
-      whose adapter is switched off, and none without the KL term;
-    - update: L times ``activation_bytes`` for each token of a micro-batch, or with gradient checkpointing the input of
-      each layer (h values), and one layer's activations again; the gradients of one layer's activations, counted like
-      these; ``logits_bytes``; gradients beside them where an update has several micro-batches, otherwise the larger of
-      the two, because the gradients of a single backward pass grow as what was kept goes; bfloat16 copies of float32
-      weights 2 P (autocast's cache);
+    - AdamW's two moments 8 T, float32; its temporaries are not counted;
+    - reference policy: 4 P where all weights are trained and ``training.kl`` > 0 (TRL loads a copy); with LoRA the
+      adapter is switched off instead;
     - sampling in process: ``kv_bytes``, one pass of prompts (4 i + 4 h values for each of 8192 tokens at most), and the
       sampler's logits, 36 V bytes per row (float32 logits and log-probabilities, float64 sums);
     - sharding (fsdp, zero3): weights, gradients, moments and reference are divided by N (Rajbhandari et al., arXiv
       1910.02054, stage 3), and two of the largest parts are gathered at a time; ddp holds all in each process, and the
-      gradients a second time in its buckets;
-    - vLLM: weights in ``policy.dtype``, the KV cache of one rollout at least, and ``PROCESS_BYTES``. The rest of the
-      device holds further rollouts, the others wait. It takes its share of the device (``gpu_memory_utilization``)
-      whatever it needs. Colocated, it is offloaded while the trainer updates: weights and cache leave the device.
+      gradients a second time in its buckets. Processes share the rollouts of a step;
+    - a vLLM server: weights in ``policy.dtype``, the KV cache of one rollout at least, and ``PROCESS_BYTES``. It takes
+      its share of the device (``gpu_memory_utilization``) whatever it needs.
 
-    Processes share the rollouts of a step. Assumes fused or per-tensor AdamW, which has no temporaries of the size T.
+    ``_update`` has the terms of the update.
     """
-    lora = policy.lora
     mixed = policy.dtype == "bfloat16"
-    trained = shape.parameters if lora is None else trained_with_lora(shape, lora.rank, lora.target_modules)
     dtype_bytes = 2 if mixed else 4
-    base_bytes = 4 if lora is None else dtype_bytes
-    shards, processes = launch.shards, launch.processes
+    base_bytes = 4 if policy.lora is None else dtype_bytes
+    processes = launch.processes
     tokens = training.max_tokens if tokens is None else tokens
     step_rows = training.tasks_per_step * training.rollouts_per_task
     update_rows = -(-step_rows // training.updates_per_step // processes)
-    rows = min(training.micro_batch or update_rows, update_rows)
-    sampled_rows = min(-(-step_rows // processes), rows_at_once)
-
+    adapter = 0 if policy.lora is None else 4 * shape.trained
     held = {
         "process": PROCESS_BYTES[device],
         **({RUN: RUN_BYTES} if device == "cpu" else {}),
-        "weights": (shape.parameters * base_bytes + (0 if lora is None else 4 * trained)) // shards,
-        "optimizer": 8 * trained // shards,
+        "weights": (shape.parameters * base_bytes + adapter) // launch.shards,
+        "optimizer": 8 * shape.trained // launch.shards,
     }
-    if lora is None and training.kl > 0:
-        held["reference"] = 4 * shape.parameters // shards
-    update = _update(shape, policy, training, trained=trained, rows=rows, tokens=tokens, device=device, launch=launch)
-    if rows < update_rows or launch.sharding == "ddp":
-        update["gradients"] = _gradients(trained, launch)
-    sampling: dict[str, int] = {}
-    engine_needs = {
-        "engine weights": shape.parameters * dtype_bytes // engine.devices_each,
-        KV_CACHE: kv_bytes(shape, 1, tokens, dtype_bytes) // engine.devices_each,
-    }
-    notes = []
-    if engine.kind == "in_process":
-        width = base_bytes
-        prompts = min(PREFILL_TOKENS, sampled_rows * tokens)
-        sampling[KV_CACHE] = kv_bytes(shape, sampled_rows, tokens, width)
-        sampling["prompts"] = prompts * 4 * (shape.mlp + shape.hidden) * width
-        sampling["sampler's logits"] = 36 * shape.vocabulary * sampled_rows
-        if shards > 1:
-            notes.append(
-                f"{launch.sharding} leaves no process with whole weights to sample with: use an engine of its own"
-            )
-    devices = [DeviceNeed(name="trainer", count=processes, held=held, sampling=sampling, update=update)]
-    if engine.kind == "vllm_server":
-        served = {"process": PROCESS_BYTES[device], **engine_needs}
-        count = engine.servers * engine.devices_each
-        devices.append(DeviceNeed(name="vLLM server", count=count, held=served, sampling={}, update={}))
-    if shape.counted:
-        notes.append(
-            f"{shape.model_type} has no formula here: parameters are counted on the library's own model, activations "
-            "and KV cache are those of a plain decoder of its size"
-        )
-    return Memory(parameters=shape.parameters, trained=trained, devices=tuple(devices), notes=tuple(notes))
-
-
-def _gradients(trained: int, launch: Launch) -> int:
-    return 4 * trained // launch.shards * (2 if launch.sharding == "ddp" else 1)
+    if policy.lora is None and training.kl > 0:
+        held["reference"] = 4 * shape.parameters // launch.shards
+    update = _update(shape, policy, training, rows=update_rows, tokens=tokens, device=device, launch=launch)
+    sampled: dict[str, int] = {}
+    servers = []
+    if sampling.engine == "in_process":
+        rows = min(-(-step_rows // processes), rows_at_once)
+        prompts = min(PREFILL_TOKENS, rows * tokens)
+        sampled["KV cache"] = kv_bytes(shape, rows, tokens, base_bytes)
+        sampled["prompts"] = prompts * 4 * (shape.mlp + shape.hidden) * base_bytes
+        sampled["sampler's logits"] = 36 * shape.vocabulary * rows
+    else:
+        parts = {"weights": shape.parameters * dtype_bytes, "KV cache": kv_bytes(shape, 1, tokens, dtype_bytes)}
+        served = {"process": PROCESS_BYTES[device], **parts}
+        count = len(sampling.servers) or 1
+        servers.append(DeviceNeed(name="vLLM server", count=count, held=served, sampling={}, update={}))
+    trainer = DeviceNeed(name="trainer", count=processes, held=held, sampling=sampled, update=update)
+    return Memory(parameters=shape.parameters, trained=shape.trained, devices=(trainer, *servers))
 
 
 def _update(
@@ -249,41 +210,37 @@ def _update(
     policy: PolicySettings,
     training: TrainingSettings,
     *,
-    trained: int,
     rows: int,
     tokens: int,
-    device: str,
+    device: Device,
     launch: Launch,
 ) -> dict[str, int]:
-    """Return the memory of one backward pass over ``rows`` rollouts, with gradients that take its place as it goes."""
+    """Return the memory of an update of ``rows`` rollouts in one process, at most.
+
+    L times ``activation_bytes`` for each token of a micro-batch, or with gradient checkpointing the input of each layer
+    (h values) and one layer's activations again; the gradients of one layer's activations, counted like these;
+    ``logits_bytes``; gradients 4 T (float32) beside them where an update has several micro-batches, otherwise the
+    larger of the two, because the gradients of a single backward pass grow as what was kept goes; bfloat16 copies of
+    float32 weights 2 P (autocast's cache).
+    """
     mixed, lora = policy.dtype == "bfloat16", policy.lora is not None
+    together = min(training.micro_batch or rows, rows)
     per_layer = activation_bytes(shape, mixed=mixed, lora=lora)
-    inputs = shape.layers * shape.hidden * (2 if mixed and lora else 4)
     kept, one_layer = shape.layers * per_layer, per_layer
     if training.gradient_checkpointing:
-        kept, one_layer = inputs, 2 * per_layer
-    logits = logits_bytes(shape, rows, tokens, device=device, mixed=mixed)
+        kept, one_layer = shape.layers * shape.hidden * (2 if mixed and lora else 4), 2 * per_layer
+    logits = logits_bytes(shape, together, tokens, device=device, mixed=mixed)
+    activations = together * tokens * kept
+    gradients = 4 * shape.trained // launch.shards * (2 if launch.sharding == "ddp" else 1)
+    one_pass = together == rows and launch.sharding != "ddp"
     update = {
-        "activations": rows * tokens * kept,
-        "one layer's backward pass": rows * tokens * one_layer,
+        "activations": activations,
+        "one layer's backward pass": together * tokens * one_layer,
         "logits": logits,
-        "gradients": max(0, _gradients(trained, launch) - rows * tokens * kept - logits),
+        "gradients": max(0, gradients - activations - logits) if one_pass else gradients,
     }
     if launch.shards > 1:
         update["gathered weights"] = 2 * shape.largest * (2 if mixed else 4)
     elif mixed and not lora:
         update["bfloat16 copies"] = 2 * shape.parameters
     return update
-
-
-def training_flops(shape: ModelShape, tokens: int, context: float, *, lora: bool, reference: bool) -> float:
-    """Return the floating point operations that learning from ``tokens`` takes, each counted once.
-
-    Forward 2 A + 4 L q c for each token, with A the active parameters (2 per weight: multiply and add) and c the mean
-    number of tokens that it attends to, ``context``; backward twice that; with LoRA the gradients of the frozen weights
-    are not computed, so that backward is once the forward pass. The reference policy adds a forward pass. Recomputation
-    is not counted. Source: PaLM, arXiv 2204.02311, appendix B, with causal attention counted as computed.
-    """
-    forward = 2.0 * shape.active + 4.0 * shape.layers * shape.queries * context
-    passes = (2.0 if lora else 3.0) + (1.0 if reference else 0.0)
-    return tokens * forward * passes

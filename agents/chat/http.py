@@ -14,7 +14,7 @@ from openai import DefaultAsyncHttpxClient, DefaultHttpxClient
 from pydantic import BaseModel, Field, ValidationError
 
 from agents.chat.endpoint import HIDDEN, SHORTEST_SECRET, Endpoint
-from agents.chat.sending import NoCompletion, Usage, attempt, fault_of
+from agents.chat.sending import Fault, Usage, attempt, fault_of
 from memory.jsonl import complaint
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class GuardedClient(DefaultAsyncHttpxClient):
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, DefaultAsyncHttpxClient] = WeakKeyDictionary()
 
     async def send(self, request: Request, **options: Any) -> Response:  # noqa: ANN401
-        """Send once, read and check. Raises NoCompletion for a success without a chat completion."""
+        """Send once, read and check. Raises Fault for a success without a chat completion."""
         loop = asyncio.get_running_loop()
         if loop not in self._by_loop:
             self._by_loop[loop] = DefaultAsyncHttpxClient(verify=certificates(), follow_redirects=False)
@@ -113,10 +113,7 @@ class GuardedClient(DefaultAsyncHttpxClient):
             ]
             body = body.replace(self._secret.encode(), HIDDEN.encode()) if self._is_secret else body
             answer = type(response)(response.status_code, headers=headers, content=body, request=request)
-            if answer.is_success:
-                ended(_usage_of(body))
-            else:
-                ended(fault_of(answer))
+            ended(_usage_of(body) if answer.is_success else fault_of(answer))
         return answer
 
     def _with_key(self, request: Request) -> Request:
@@ -140,19 +137,19 @@ async def _read(response: Response) -> bytes:
     async for chunk in response.aiter_bytes():
         body += chunk
         if len(body) > LONGEST_BODY:
-            raise NoCompletion(f"no chat completion: a response of more than {LONGEST_BODY} bytes")
+            raise Fault(f"no chat completion: a response of more than {LONGEST_BODY} bytes")
     return bytes(body)
 
 
 def _usage_of(body: bytes) -> Usage | None:
-    """Return the tokens that a chat completion reports. Raises NoCompletion for anything else."""
+    """Return the tokens that a chat completion reports. Raises Fault for anything else."""
     try:
         completion = _Completion.model_validate_json(body)
     except ValidationError as error:
         begins = body[:120].decode(errors="replace")
         problem = f"no chat completion: {complaint(error):.120}; the response begins with {begins!r}"
-        raise NoCompletion(problem) from None
+        raise Fault(problem) from None
     usage = None if completion.usage is None else (completion.usage.prompt_tokens, completion.usage.completion_tokens)
     if not completion.choices:
-        raise NoCompletion("empty choices", *(usage or (0, 0)))
+        raise Fault("empty choices", usage=usage or (0, 0))
     return usage

@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError, model_validat
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
-    from langchain_core.messages import AIMessage, BaseMessage
+    from langchain_core.messages import AIMessage
     from langchain_core.runnables import Runnable
 
 Method = Literal["json_schema", "tool_call"]
@@ -37,7 +37,7 @@ def function_of(schema: type[BaseModel]) -> dict[str, Any]:
     return convert_to_openai_function(schema)
 
 
-def bound(model: BaseChatModel, schema: type[BaseModel], method: Method) -> Runnable[Any, BaseMessage]:
+def bound(model: BaseChatModel, schema: type[BaseModel], method: Method) -> Runnable[Any, AIMessage]:
     """Bind the model to reply in the schema.
 
     LangChain's ``with_structured_output`` sends the same, but it reads the reply with a parser that repairs broken JSON

@@ -9,62 +9,58 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 import httpx2
 from openai import APIConnectionError, APIStatusError
-from pydantic import BaseModel
 
 from agents.chat.endpoint import Endpoint
-from agents.chat.replies import Method, bound, instruction, shortened
+from agents.chat.replies import Method, shortened
 from agents.roles import RoleRefused
 from agents.settings import ChatSettings
-from agents.spending import BudgetReached, Ledger, RepeatedFailure, Request, added, encodable
+from agents.spending import Breaker, BudgetReached, Ledger, RepeatedFailure, Request, added, encodable
 from environments.base import InputError
 from memory.records import Measured
 
-if TYPE_CHECKING:
-    from langchain_core.language_models import BaseChatModel
-    from langchain_core.messages import AIMessage, BaseMessage
-    from langchain_core.runnables import Runnable
-
 LONGEST_FAULT = 300
 BODY_SHOWN = 120
+MILLION = 1_000_000
 _PASSING = frozenset({408, 409, 429})
 _USERS_MISTAKES = frozenset({401, 402, 403, 404})
-_REJECTIONS = frozenset({400, 422})
-_FORMAT_WORDS = ("response_format", "json_schema", "structured output")
-_TOO_LONG = frozenset({400, 413, 422})
-_LENGTH_WORDS = ("context length", "context_length", "context window", "maximum context", "prompt is too long")
+_WORDS = {
+    "format": (frozenset({400, 422}), ("response_format", "json_schema", "structured output")),
+    "length": (
+        frozenset({400, 413, 422}),
+        ("context length", "context_length", "context window", "maximum context", "prompt is too long"),
+    ),
+}
+"""Of a fault's kind: the statuses that it has, and the words of which one is in the response."""
+
+FaultKind = Literal["passing", "mistake", "format", "length", "rejected"]
+Usage = tuple[int, int]
+"""Prompt and completion tokens that a response reports."""
+Reply = TypeVar("Reply")
+_gates: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, int], asyncio.Semaphore]] = WeakKeyDictionary()
 
 
-@dataclass(frozen=True)
-class Fault:
-    """One failed request.
+class Fault(httpx2.RequestError):
+    """One failed request; raised where there is no response, which openai's client takes for a lost connection.
 
     ``kind``: ``passing``, a retry may succeed; ``mistake``, the key, the model's name or the account is refused;
     ``format``, the endpoint may have rejected the JSON schema as reply format; ``length``, the messages do not fit the
-    model's context; ``rejected``, anything else. ``text`` begins with the kind of cause, as in ``HTTP 429: too many
-    requests``. The tokens are those that the response reports as used.
+    model's context; ``rejected``, anything else. The text begins with the kind of cause, as in ``HTTP 429: too many
+    requests``. ``usage`` are the tokens that the response reports as used.
     """
 
-    kind: Literal["passing", "mistake", "format", "length", "rejected"]
-    text: str
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-
-
-class NoCompletion(httpx2.RequestError):
-    """A response with status 200 without a chat completion; openai's client sends such a request again."""
-
-    def __init__(self, problem: str, prompt_tokens: int = 0, completion_tokens: int = 0) -> None:
-        super().__init__(problem)
-        self.fault = Fault("passing", problem, prompt_tokens, completion_tokens)
+    def __init__(self, text: str, kind: FaultKind = "passing", usage: Usage = (0, 0)) -> None:
+        super().__init__(text)
+        self.kind: FaultKind = kind
+        self.usage = usage
 
 
 def fault_of(response: httpx2.Response) -> Fault:
@@ -72,17 +68,18 @@ def fault_of(response: httpx2.Response) -> Fault:
     status = response.status_code
     if response.is_redirect:
         place = response.headers.get("location", "")
-        return Fault("mistake", f"HTTP {status}: a redirect to {place:.200}, which is not followed")
+        return Fault(f"HTTP {status}: a redirect to {place:.200}, which is not followed", "mistake")
     text, whole = f"HTTP {status}: {_said(response.text)}", response.text.lower()
     if status in _PASSING or status >= 500:
-        return Fault("passing", text)
+        return Fault(text)
     if status in _USERS_MISTAKES:
-        return Fault("mistake", text)
-    if status in _REJECTIONS and any(word in whole for word in _FORMAT_WORDS):
-        return Fault("format", text)
-    if status in _TOO_LONG and any(word in whole for word in _LENGTH_WORDS):
-        return Fault("length", text)
-    return Fault("rejected", text)
+        return Fault(text, "mistake")
+    kinds: tuple[Literal["format", "length"], ...] = ("format", "length")
+    for kind in kinds:
+        statuses, words = _WORDS[kind]
+        if status in statuses and any(word in whole for word in words):
+            return Fault(text, kind)
+    return Fault(text, "rejected")
 
 
 def _said(body: str) -> str:
@@ -98,18 +95,6 @@ def _said(body: str) -> str:
     return f"the response begins with {body[:BODY_SHOWN]!r}"
 
 
-FAILURES = (APIStatusError, APIConnectionError, httpx2.RequestError)
-"""The exceptions of a failed request."""
-
-
-def _connection(error: Exception) -> Fault:
-    return Fault("passing", f"connection failed: {type(error).__name__}: {error}")
-
-
-MILLION = 1_000_000
-_gates: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, int], asyncio.Semaphore]] = WeakKeyDictionary()
-
-
 class EndpointFailed(RoleRefused):
     """The endpoint gave no readable answer after all retries."""
 
@@ -118,7 +103,7 @@ class ContextExceeded(EndpointFailed):
     """The endpoint rejected a request that is longer than the model's context."""
 
 
-class _FormatRejected(Exception):
+class FormatRejected(EndpointFailed):
     """The endpoint does not take a JSON schema as the format of a reply."""
 
 
@@ -138,15 +123,6 @@ class Question:
     cost: Measured = field(default_factory=Measured)
     read: bool = False
 
-    def spend(self, cost: Measured) -> None:
-        """Add to the cost."""
-        self.cost = added(self.cost, cost)
-
-
-Reply = TypeVar("Reply")
-Usage = tuple[int, int]
-"""Prompt and completion tokens that a response reports."""
-
 
 class Delivery:
     """Sends the requests of one role to its endpoint: attempts, timeouts, budgets and costs."""
@@ -156,12 +132,27 @@ class Delivery:
         self._settings = settings
         self._ledger = ledger
         self._concurrency = concurrency
-        self._stopped: str | None = None
+        self._breaker = Breaker()
 
-    def stop(self, why: str) -> RepeatedFailure:
-        """Stop sending, also for questions in progress; return the exception that each of them ends with."""
-        self._stopped = why
-        return RepeatedFailure(why)
+    def works(self) -> None:
+        """Note that the endpoint gave what can be read."""
+        self._breaker.succeeded()
+
+    def stop_where_hopeless(self, failure: RoleRefused, what: str, advice: str) -> None:
+        """Raise RepeatedFailure after too many consecutive failures; questions in progress end with it, too.
+
+        ``what`` says in the plural what failed, ``advice`` what may help.
+        """
+        row = self._breaker.failed()
+        if row is None:
+            return
+        endpoint = self._endpoint
+        stopped = RepeatedFailure(
+            f"{endpoint.owner} ({endpoint.base_url}, model {endpoint.model}): {row} {what}, the last: {failure}; the "
+            f"ledger has all of them. To go on, {advice}"
+        )
+        self._breaker.stop(stopped)
+        raise stopped from None
 
     @contextmanager
     def recorded(self, question: Question, iteration: int | None) -> Iterator[None]:
@@ -176,34 +167,24 @@ class Delivery:
         except asyncio.CancelledError:
             question.faults.append("cancelled")
             raise
-        except EndpointFailed:
-            raise
-        except BudgetReached as spent:
-            outcome = "refused"
-            question.faults.append(str(spent))
-            raise
-        except RoleRefused:
-            outcome = "refused"
+        except RoleRefused as refusal:
+            outcome = "failed" if isinstance(refusal, EndpointFailed) else "refused"
+            if isinstance(refusal, BudgetReached):
+                question.faults.append(str(refusal))
             raise
         finally:
             # One short line, on the event loop: a thread would not be waited for by a cancelled question.
-            self._record(question, outcome, iteration)
-
-    def _record(
-        self, question: Question, outcome: Literal["answered", "refused", "failed"], iteration: int | None
-    ) -> None:
-        if not question.cost.calls:
-            return
-        request = Request(
-            role=self._endpoint.role,
-            subject=question.subject,
-            iteration=iteration,
-            outcome=outcome,
-            faults=tuple(question.faults),
-            model=self._endpoint.model,
-            measured=question.cost,
-        )
-        self._ledger.add(request, paid=True)
+            if question.cost.calls:
+                request = Request(
+                    role=self._endpoint.role,
+                    subject=question.subject,
+                    iteration=iteration,
+                    outcome=outcome,
+                    faults=tuple(question.faults),
+                    model=self._endpoint.model,
+                    measured=question.cost,
+                )
+                self._ledger.add(request, paid=True)
 
     async def deliver(self, request: Callable[[], Awaitable[Reply]], question: Question) -> Reply:
         """Send ``request`` and return its reply.
@@ -215,9 +196,9 @@ class Delivery:
         before, token = len(question.faults), _SENDING.set((self, question))
         try:
             return await request()
-        except FAILURES as error:
+        except (APIStatusError, APIConnectionError, httpx2.RequestError) as error:
             if question.failed is None:  # of the client itself
-                self._failed(question, _connection(error))
+                self._fail(question, _connection(error))
         finally:
             _SENDING.reset(token)
         # Not chained: the library's exceptions contain the request.
@@ -227,12 +208,10 @@ class Delivery:
     async def attempt(self, question: Question) -> AsyncIterator[Callable[[Fault | Usage | None], None]]:
         """Wait for a free slot at the endpoint, count one request, and end it after ``timeout`` seconds.
 
-        See the function ``attempt`` for what it gives. Faults without a response are noted here, and raised as what
-        openai's client sends again.
+        See the function ``attempt`` for what it gives. Faults without a response are noted here and raised.
         """
         async with _gate(self._endpoint.base_url, self._concurrency):
-            if self._stopped is not None:
-                raise RepeatedFailure(self._stopped)
+            self._breaker.check()
             self._ledger.check()
             self._pay(question, Measured(calls=1))
             question.failed = None
@@ -241,31 +220,36 @@ class Delivery:
             try:
                 async with asyncio.timeout(self._settings.timeout):
                     yield lambda ended: self._ended(question, ended)
-            except (TimeoutError, httpx2.TimeoutException):
-                text = f"timeout: no answer in {self._settings.timeout:g} s"
-                self._failed(question, Fault("passing", text))
-                raise httpx2.ReadTimeout(text) from None
-            except NoCompletion as error:
-                self._failed(question, error.fault)
+            except Fault as fault:
+                self._fail(question, fault)
                 raise
+            except (TimeoutError, httpx2.TimeoutException):
+                raise self._fail(question, Fault(f"timeout: no answer in {self._settings.timeout:g} s")) from None
             except (httpx2.RequestError, OSError) as error:
-                self._failed(question, _connection(error))
-                raise httpx2.NetworkError(str(error)) from None
+                raise self._fail(question, _connection(error)) from None
             finally:
-                question.spend(Measured(seconds=clock() - started))
+                question.cost = added(question.cost, Measured(seconds=clock() - started))
 
     def _ended(self, question: Question, ended: Fault | Usage | None) -> None:
         if isinstance(ended, Fault):
-            self._failed(question, ended)
-        else:
-            self._pay_tokens(question, ended)
+            self._fail(question, ended)
+        elif ended is not None:
+            self._pay(question, self._priced(ended))
+        elif self._ledger.counts_tokens:
+            question.faults.append("no token usage in the response")
+            budget = self._ledger.budget_key
+            raise InputError(
+                f"the endpoint of {self._endpoint.owner} does not say how many tokens it used: {budget('tokens')} and "
+                f"{budget('money')} cannot be kept there, use {budget('calls')}"
+            )
 
-    def _failed(self, question: Question, fault: Fault) -> None:
-        """Note the fault of an attempt: one line, bounded, without the key."""
-        text = shortened(" ".join(encodable(self._endpoint.hide(fault.text)).split()).removesuffix(":"), LONGEST_FAULT)
+    def _fail(self, question: Question, fault: Fault) -> Fault:
+        """Note the fault of an attempt, one line, bounded, without the key; return it."""
+        text = " ".join(encodable(self._endpoint.hide(str(fault))).split()).removesuffix(":")
         question.failed = fault
-        question.faults.append(text)
-        self._pay(question, self._priced(fault.prompt_tokens, fault.completion_tokens))
+        question.faults.append(shortened(text, LONGEST_FAULT))
+        self._pay(question, self._priced(fault.usage))
+        return fault
 
     def _failure(self, question: Question, attempts: int) -> Exception:
         """Return the exception for a request whose last of ``attempts`` failed."""
@@ -279,31 +263,21 @@ class Delivery:
             return InputError(
                 f"the chat endpoint refused the request ({text}): check {self._endpoint.key_source}, {model} and {url}"
             )
-        if kind == "format" and question.method == "json_schema" and self._settings.structured == "auto":
-            return _FormatRejected()
-        if kind == "length":
-            return ContextExceeded(f"the endpoint rejected the request: {text}")
-        return EndpointFailed(f"the endpoint rejected the request: {text}")
-
-    def _pay_tokens(self, question: Question, usage: Usage | None) -> None:
-        if usage is not None:
-            self._pay(question, self._priced(*usage))
-        elif self._ledger.counts_tokens:
-            question.faults.append("no token usage in the response")
-            budget = self._ledger.budget_key
-            raise InputError(
-                f"the endpoint of {self._endpoint.owner} does not say how many tokens it used: {budget('tokens')} and "
-                f"{budget('money')} cannot be kept there, use {budget('calls')}"
-            )
+        rejected = {"format": FormatRejected, "length": ContextExceeded}.get(kind, EndpointFailed)
+        return rejected(f"the endpoint rejected the request: {text}")
 
     def _pay(self, question: Question, cost: Measured) -> None:
         self._ledger.pay(cost)
-        question.spend(cost)
+        question.cost = added(question.cost, cost)
 
-    def _priced(self, prompt_tokens: int, completion_tokens: int) -> Measured:
-        prompt_price, completion_price = self._settings.price_prompt or 0.0, self._settings.price_completion or 0.0
-        money = (prompt_tokens * prompt_price + completion_tokens * completion_price) / MILLION
-        return Measured(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens, money=money)
+    def _priced(self, usage: Usage) -> Measured:
+        prices = (self._settings.price_prompt or 0.0, self._settings.price_completion or 0.0)
+        money = sum(tokens * price for tokens, price in zip(usage, prices, strict=True)) / MILLION
+        return Measured(prompt_tokens=usage[0], completion_tokens=usage[1], money=money)
+
+
+def _connection(error: Exception) -> Fault:
+    return Fault(f"connection failed: {type(error).__name__}: {error}")
 
 
 _SENDING: ContextVar[tuple[Delivery, Question]] = ContextVar("sending")
@@ -314,51 +288,12 @@ async def attempt() -> AsyncIterator[Callable[[Fault | Usage | None], None]]:
     """Count one attempt of the request that is delivered around this.
 
     Gives what is told how it ended: the fault of the response, or the tokens that it reports, None where it does not.
-    Every model's transport sends within it. Raises ``httpx2.RequestError`` without an answer, BudgetReached instead of
-    an attempt that a budget forbids, and RepeatedFailure once the role was stopped.
+    Every model's transport sends within it. Raises Fault without an answer, BudgetReached instead of an attempt that a
+    budget forbids, and RepeatedFailure once the role was stopped.
     """
     delivery, question = _SENDING.get()
-    async with delivery.attempt(question) as failed:
-        yield failed
-
-
-class Sender(Delivery):
-    """Asks one role's model for replies in a schema; the arguments are those of ``StructuredModel``."""
-
-    def __init__(
-        self, model: BaseChatModel, endpoint: Endpoint, settings: ChatSettings, ledger: Ledger, concurrency: int
-    ) -> None:
-        super().__init__(endpoint, settings, ledger, concurrency)
-        self._model = model
-        self._method: Method = "tool_call" if settings.structured == "tool_call" else "json_schema"
-
-    @property
-    def falls_back(self) -> bool:
-        """Return whether a question may fall back to a tool call where the JSON schema does not work."""
-        return self._settings.structured == "auto"
-
-    def question(self, subject: str) -> Question:
-        """Make a question that was not sent yet."""
-        return Question(subject, self._method)
-
-    async def send(self, schema: type[BaseModel], messages: Sequence[tuple[str, str]], question: Question) -> AIMessage:
-        """Return the model's message; the system message comes first in ``messages``. Raises like ``deliver``."""
-        (role, system), *others = messages
-        while True:
-            sent = [(role, f"{system}\n\n{instruction(schema, question.method)}"), *others]
-            runnable = bound(self._model, schema, question.method)
-            try:
-                return await self.deliver(lambda: _message(runnable, sent), question)  # noqa: B023
-            except _FormatRejected:
-                question.method = self._method = "tool_call"
-
-
-async def _message(runnable: Runnable[Any, BaseMessage], messages: Sequence[tuple[str, str]]) -> AIMessage:
-    from langchain_core.messages import AIMessage
-
-    message = await runnable.ainvoke(list(messages))
-    assert isinstance(message, AIMessage), "the transport lets no other role pass"
-    return message
+    async with delivery.attempt(question) as ended:
+        yield ended
 
 
 def _gate(base_url: str, limit: int) -> asyncio.Semaphore:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from agents.chat.endpoint import Endpoint
-from agents.chat.replies import LONGEST_SHOWN, Malformed, Reply, instruction, is_cut_off, read_reply, shortened, shown
-from agents.chat.sending import EndpointFailed, Question, Sender
+from agents.chat.replies import (
+    LONGEST_SHOWN,
+    Malformed,
+    Method,
+    Reply,
+    bound,
+    instruction,
+    is_cut_off,
+    read_reply,
+    shortened,
+    shown,
+)
+from agents.chat.sending import Delivery, EndpointFailed, FormatRejected, Question
 from agents.roles import RoleRefused
 from agents.settings import ChatSettings
-from agents.spending import Breaker, BudgetReached, Ledger
+from agents.spending import BudgetReached, Ledger
 from memory.records import Measured
 
 if TYPE_CHECKING:
@@ -38,10 +49,11 @@ class StructuredModel:
         ledger: Ledger,
         concurrency: int = 16,
     ) -> None:
-        self._breaker = Breaker()
+        self._model = model
         self._endpoint = endpoint
-        self._max_tokens = settings.max_tokens
-        self._sender = Sender(model, endpoint, settings, ledger, concurrency)
+        self._settings = settings
+        self._delivery = Delivery(endpoint, settings, ledger, concurrency)
+        self._method: Method = "tool_call" if settings.structured == "tool_call" else "json_schema"
 
     async def ask(
         self,
@@ -61,39 +73,28 @@ class StructuredModel:
         Raises RoleRefused when the reply is unusable after one repair or the model refuses, and its subclasses
         EndpointFailed, when the endpoint does not answer, and BudgetReached, when a budget is spent; InputError when
         the endpoint refuses the key or the model's name; RepeatedFailure instead of the first two after too many
-        consecutive questions without a readable reply.
+        consecutive questions without a readable reply: one that is readable and unusable shows that the model works.
         """
-        question = self._sender.question(subject)
+        question = Question(subject, self._method)
         try:
-            with self._sender.recorded(question, iteration):
+            with self._delivery.recorded(question, iteration):
                 reply = await self._reply(schema, system, prompt, check, question)
         except BudgetReached:
             raise
         except RoleRefused as refusal:
             if isinstance(refusal, EndpointFailed) or not question.read:
-                self._stop_where_hopeless(refusal)
+                self._delivery.stop_where_hopeless(
+                    refusal, "questions in a row got no reply that can be read", self._advice(refusal)
+                )
             raise
         return reply, question.cost
 
-    def _stop_where_hopeless(self, refusal: RoleRefused) -> None:
-        """Raise RepeatedFailure after too many consecutive questions without a readable reply.
-
-        A reply that is readable and unusable shows that endpoint and model work.
-        """
-        row = self._breaker.failed()
-        if row is None:
-            return
-        name, where = f"roles.{self._endpoint.role}", f"{self._endpoint.base_url}, model {self._endpoint.model}"
+    def _advice(self, refusal: RoleRefused) -> str:
         if isinstance(refusal, EndpointFailed):
             url = self._endpoint.setting("base_url")
-            advice = f"check {url} and whether the endpoint answers, lower roles.concurrency if it is limited"
-        else:
-            structured, most = (self._endpoint.setting(key) for key in ("structured", "max_tokens"))
-            advice = f"try {structured}: tool_call, a larger {most} or another model"
-        raise self._sender.stop(
-            f"{name} ({where}): {row} questions in a row got no reply that can be read, the last: {refusal}; "
-            f"spending.jsonl has all of them. To go on, {advice}"
-        ) from None
+            return f"check {url} and whether the endpoint answers, lower roles.concurrency if it is limited"
+        structured, most = (self._endpoint.setting(key) for key in ("structured", "max_tokens"))
+        return f"try {structured}: tool_call, a larger {most} or another model"
 
     async def _reply(
         self,
@@ -106,7 +107,7 @@ class StructuredModel:
         messages = [("system", system), ("human", prompt)]
         problem = ""
         for final in (False, True):
-            message = await self._sender.send(schema, messages, question)
+            message = await self._send(schema, messages, question)
             refusal = _refusal(message)
             if refusal is not None:
                 question.faults.append(f"refusal: {self._endpoint.hide(refusal)}")
@@ -114,22 +115,33 @@ class StructuredModel:
             try:
                 reply = read_reply(schema, message)
                 question.read = True
-                self._breaker.succeeded()
+                self._delivery.works()
                 problem = check(reply, final) or ""
                 if not problem:
                     return reply
                 problem = shortened(f"unusable: {problem}", LONGEST_SHOWN)
             except Malformed as malformed:
-                problem = f"{malformed}{self._cut_off(message)}"
-                if malformed.prose and self._sender.falls_back:
+                cut_off = f" (cut off at max_tokens, {self._settings.max_tokens})" if is_cut_off(message) else ""
+                problem = f"{malformed}{cut_off}"
+                if malformed.prose and self._settings.structured == "auto":
                     question.method = "tool_call"
             problem = self._endpoint.hide(problem)
             question.faults.append(problem)
             messages += [("ai", shown(message)), ("human", _repair(schema, problem, question))]
         raise RoleRefused(f"the model's reply cannot be used, after one repair: {problem}")
 
-    def _cut_off(self, message: AIMessage) -> str:
-        return f" (cut off at max_tokens, {self._max_tokens})" if is_cut_off(message) else ""
+    async def _send(self, schema: type[Reply], messages: Sequence[tuple[str, str]], question: Question) -> AIMessage:
+        """Return the model's message; the system message comes first in ``messages``. Raises like ``deliver``."""
+        (role, system), *others = messages
+        sent: Any = [(role, f"{system}\n\n{instruction(schema, question.method)}"), *others]
+        runnable = bound(self._model, schema, question.method)
+        try:
+            return await self._delivery.deliver(lambda: runnable.ainvoke(sent), question)
+        except FormatRejected:
+            if question.method == "tool_call" or self._settings.structured != "auto":
+                raise
+        question.method = self._method = "tool_call"
+        return await self._send(schema, messages, question)
 
 
 def _refusal(message: AIMessage) -> str | None:

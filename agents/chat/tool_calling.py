@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agents.chat.endpoint import Endpoint
 from agents.chat.sending import ContextExceeded, Delivery, EndpointFailed, Question, Usage
 from agents.settings import ChatSettings
-from agents.spending import Breaker, Ledger
+from agents.spending import Ledger
 
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletion
@@ -63,7 +63,6 @@ class ToolCallingModel:
         self._endpoint = endpoint
         self._settings = settings
         self._delivery = Delivery(endpoint, settings, ledger, concurrency)
-        self._breaker = Breaker()
         self._client = AsyncOpenAI(
             api_key=PLACEHOLDER,
             base_url=endpoint.base_url,
@@ -97,25 +96,18 @@ class ToolCallingModel:
             with self._delivery.recorded(question, iteration=None):
                 answered = await self._delivery.deliver(ask, question)
         except ContextExceeded:
-            self._breaker.succeeded()  # the endpoint works
+            self._delivery.works()
             raise
         except EndpointFailed as failure:
-            self._stop_where_hopeless(failure)
+            url, concurrency = (self._endpoint.setting(name) for name in ("base_url", "concurrency"))
+            self._delivery.stop_where_hopeless(
+                failure,
+                "requests in a row got no answer",
+                f"check {url} and whether the endpoint answers and calls tools, lower {concurrency} if it is limited",
+            )
             raise
-        self._breaker.succeeded()
+        self._delivery.works()
         return self._read(answered)
-
-    def _stop_where_hopeless(self, failure: EndpointFailed) -> None:
-        row = self._breaker.failed()
-        if row is None:
-            return
-        endpoint = self._endpoint
-        url, concurrency = endpoint.setting("base_url"), endpoint.setting("concurrency")
-        raise self._delivery.stop(
-            f"{endpoint.owner} ({endpoint.base_url}, model {endpoint.model}): {row} requests in a row got no answer, "
-            f"the last: {failure}. To go on, check {url} and whether the endpoint answers and calls tools, lower "
-            f"{concurrency} if it is limited"
-        ) from None
 
     def _read(self, completion: ChatCompletion) -> ChatReply:
         choice = completion.choices[0]

@@ -18,7 +18,7 @@ forbidden names (``engine/code_filter.py``), its namespace has stand-ins for all
 requester (``engine/namespace.py``), and an API's arguments become JSON values once, before they are read
 (``engine/api_calls.py``). Code that bypasses these checks can forge its own world's reports: API calls that were not
 made, and databases that no app wrote. A world's messages are therefore parsed with limits, the evaluator accepts only
-changes of rows from it, and every failure after a world was given code is the agent's failure (``backend.WorldLost``).
+changes of rows from it, and every failure after a world was given code is the agent's failure (``client.WorldLost``).
 
 Remaining risks: a flaw of the kernel; the programs and libraries below /usr, which can be read; processor time and
 memory below the limits, for which concurrent episodes compete. Where the sandbox is missing (a system other than Linux,

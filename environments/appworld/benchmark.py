@@ -132,17 +132,7 @@ class AppWorld(Benchmark[AppWorldOptions]):
     def open_evaluation_set(self, name: str, limit: int | None = None) -> tuple[EvaluationTask, ...]:
         """Return the tasks of an evaluation set, without references: test splits have none."""
         installation = find_installation()
-        return tuple(
-            EvaluationTask(
-                id=one.id,
-                origin="official",
-                spec=one.spec,
-                cluster=one.scenario,
-                reference_calls=one.api_calls,
-                strata={} if one.difficulty is None else {"difficulty": str(one.difficulty)},
-            )
-            for one in set_tasks(installation, read_set(installation, name), limit)
-        )
+        return set_tasks(installation, read_set(installation, name), limit)
 
     def evaluation_environment(self, options: AppWorldOptions, name: str | None) -> Environment:
         """Open the environment of one evaluation set's worlds, or for a file of tasks the training one."""

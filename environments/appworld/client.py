@@ -4,36 +4,59 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from environments.appworld import sandbox
-from environments.appworld.backend import after_code
 from environments.appworld.engine_process import Connection, EngineProcess
 from environments.appworld.installation import Installation, find_installation, read_api_documentation
 from environments.appworld.records import Difference, EngineLimits, Evaluation, Executed, WorldOpening
-from environments.base import Record, ToolSpec
+from environments.base import EnvironmentFault, Record, ToolSpec
 
 _WORKER = "environments.appworld.engine.worker"
 _EVALUATOR = "environments.appworld.engine.evaluator"
 _R = TypeVar("_R", bound=Record)
 
 
+class WorldLost(Exception):
+    """Agents' code ended or damaged the world that it ran in: the agent's failure, not a fault of the environment.
+
+    Every failure after a world was given code counts as such: a process that code ended cannot be distinguished from
+    one that ended by itself, and code could otherwise avoid a failure by causing a fault.
+    """
+
+
+@contextmanager
+def after_code(given: bool) -> Iterator[None]:
+    """Read a world's answer in the block: an error becomes WorldLost where the world was ``given`` code.
+
+    Otherwise it is an EnvironmentFault. An answer that does not parse as the requested record counts as no answer.
+    """
+    try:
+        yield
+    except ValueError as error:  # pydantic's, or of JSON
+        if given:
+            raise WorldLost(f"its answer cannot be read ({str(error).splitlines()[0]})") from error
+        raise EnvironmentFault(f"AppWorld's answer cannot be read: {error}") from error
+    except EnvironmentFault as fault:
+        if given:
+            raise WorldLost(str(fault).splitlines()[0]) from fault
+        raise
+
+
 class AppWorldEngine:
     """A worker and an evaluator, each started when first needed, replaced when it died.
 
-    The worker is also replaced after ``limits.episodes`` episodes; open ones continue until they are closed. Use one
-    engine for many episodes, also from several threads (one thread per world); close it when done. The engine also
-    ends with this process.
+    Use one engine for many episodes, also from several threads (one thread per world); close it when done. The engine
+    also ends with this process.
 
     ``trust_agent_code`` allows it to run without the sandbox (``sandbox``) where that is missing: agents' code then has
     this user's permissions. Raises InputError when AppWorld is not installed, there is no world, or the sandbox is
-    missing and code is not trusted. Implements ``backend.Backend``.
+    missing and code is not trusted.
     """
-
-    at_once: int | None = None
-    """No limit: one world per episode, as many as the memory holds."""
 
     def __init__(
         self,
@@ -49,7 +72,6 @@ class AppWorldEngine:
             sandbox.require(self.installation)
         self._lock = threading.Lock()
         self._worker: EngineProcess | None = None
-        self._retired: list[EngineProcess] = []
         self._evaluator: EngineProcess | None = None
         self._closed = False
 
@@ -65,27 +87,22 @@ class AppWorldEngine:
         """
         self.installation.require_task(task_id)
         with self._lock:  # so that no other thread replaces the worker in between
-            connection = self._live_worker().connect()
+            self._worker = self._live(_WORKER, self._worker)
+            connection = self._worker.connect()
         return World(self, connection, task_id, instruction)
 
     def evaluator(self) -> Connection:
         """Open a fresh child of the evaluator. Raises EnvironmentFault."""
         with self._lock:
-            self._require_open()
-            if self._evaluator is not None and not self._evaluator.alive():
-                ended, self._evaluator = self._evaluator, None
-                ended.end()
-            if self._evaluator is None:
-                self._evaluator = self._start(_EVALUATOR)
+            self._evaluator = self._live(_EVALUATOR, self._evaluator)
             return self._evaluator.connect()
 
     def close(self) -> None:
         """End every process. Idempotent; worlds that are open end too."""
         with self._lock:
             self._closed = True
-            ended = [process for process in (self._worker, self._evaluator, *self._retired) if process is not None]
+            ended = [process for process in (self._worker, self._evaluator) if process is not None]
             self._worker = self._evaluator = None
-            self._retired.clear()
         for process in ended:
             process.end()
 
@@ -95,38 +112,16 @@ class AppWorldEngine:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def release(self, process: EngineProcess) -> None:
-        """Record that one of ``process``'s worlds was closed: a replaced worker ends with its last world."""
-        with self._lock:
-            if process not in self._retired or process.busy:
-                return
-            self._retired.remove(process)
-        process.end()
-
-    def _live_worker(self) -> EngineProcess:
-        """Return the worker to open an episode on; the caller holds the lock."""
-        self._require_open()
-        worker = self._worker
-        if worker is not None and worker.opened >= self.limits.episodes:
-            self._worker = None
-            if worker.busy:
-                self._retired.append(worker)
-            else:
-                worker.end()
-        elif worker is not None and not worker.alive():
-            self._worker = None
-            worker.end()
-        if self._worker is None:
-            self._worker = self._start(_WORKER)
-        return self._worker
-
-    def _start(self, module: str) -> EngineProcess:
-        root = self.installation.blind if module == _WORKER else self.installation.full
-        return EngineProcess(module, self.installation, root, self.limits.warm_up, walled=self.walled)
-
-    def _require_open(self) -> None:
+    def _live(self, module: str, process: EngineProcess | None) -> EngineProcess:
+        """Return the process if it lives, else a new one."""
         if self._closed:
             raise RuntimeError("the AppWorld engine was closed")
+        if process is not None and process.alive():
+            return process
+        if process is not None:
+            process.end()
+        root = self.installation.blind if module == _WORKER else self.installation.full
+        return EngineProcess(module, self.installation, root, self.limits.warm_up, walled=self.walled)
 
 
 class World:
@@ -151,21 +146,6 @@ class World:
         except BaseException:
             self.close()
             raise
-
-    @property
-    def process(self) -> EngineProcess:
-        """The worker whose child this is."""
-        return self._connection.process
-
-    @property
-    def pid(self) -> int:
-        """The process id on this machine. Raises psutil.NoSuchProcess."""
-        return self._connection.pid
-
-    @property
-    def alive(self) -> bool:
-        """Return whether the process runs and can answer."""
-        return self._connection.alive
 
     def execute(self, code: str) -> Executed:
         """Run ``code`` as the benchmark does, and keep the databases' changes for the evaluator."""
@@ -194,7 +174,6 @@ class World:
     def close(self) -> None:
         """End the process and what it wrote. Idempotent."""
         self._connection.close()
-        self._engine.release(self._connection.process)
 
     def __enter__(self) -> Self:
         return self

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import shutil
 import signal
 import socket
@@ -25,7 +24,6 @@ LOG_TAIL = 4000  # bytes of a log that a fault quotes
 MAX_REPLY = 16 * 1024 * 1024  # bytes of a world's answer
 _CONTROL_SECONDS = 30.0  # for one answer of a zygote, which only ever forks
 _END_SECONDS = 10.0
-_ZYGOTE = 2  # its process id in the sandbox, where bubblewrap's own process is the first
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "APPWORLD_CACHE")
 
 
@@ -46,7 +44,6 @@ class EngineProcess:
         self.name = module.rsplit(".", maxsplit=1)[-1]
         self.walled = walled
         self.scratch = None if walled else _scratch()
-        self.opened = 0  # connections, over its whole life
         self._connections: dict[int, Connection] = {}
         self._lock = threading.Lock()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - without a name, so it needs no removal
@@ -68,22 +65,6 @@ class EngineProcess:
         except EnvironmentFault:
             self.end()
             raise
-
-    @property
-    def pid(self) -> int:
-        """The zygote's id on this machine. Raises psutil.NoSuchProcess."""
-        if not self.walled:
-            return self._process.pid
-        for first in psutil.Process(self._process.pid).children():
-            for child in first.children():
-                if numbers(child.pid)[-1] == _ZYGOTE:
-                    return int(child.pid)
-        raise psutil.NoSuchProcess(self._process.pid)
-
-    @property
-    def busy(self) -> int:
-        """Connections that are open now."""
-        return len(self._connections)
 
     def alive(self) -> bool:
         """Return whether it answers."""
@@ -109,7 +90,6 @@ class EngineProcess:
             except OSError as error:
                 ours.close()
                 raise self.fault("it ended before the episode began") from error
-            self.opened += 1
             connection = Connection(self, ours, pid)
             self._connections[pid] = connection
         return connection
@@ -184,25 +164,6 @@ class Connection:
         self._socket = connection
         self._open = True
 
-    @property
-    def pid(self) -> int:
-        """The id on this machine of the process that answers. Raises psutil.NoSuchProcess."""
-        if not self.process.walled:
-            return self.number
-        for child in psutil.Process(self.process.pid).children():
-            if numbers(child.pid)[-1] == self.number:  # it waits for the isolated one
-                return int(next((own.pid for own in child.children()), child.pid))
-        raise psutil.NoSuchProcess(self.number)
-
-    @property
-    def alive(self) -> bool:
-        """Return whether the child runs: without a request, only the end of its connection can arrive."""
-        if not self._open:
-            return False
-        readable = select.poll()
-        readable.register(self._socket, select.POLLIN)
-        return not readable.poll(0)
-
     def ask(self, operation: str, seconds: float, **arguments: Any) -> Any:  # noqa: ANN401 - JSON, parsed into a record by the caller
         """Request ``operation`` of the child. Raises EnvironmentFault; the child is then gone."""
         if not self._open:
@@ -230,18 +191,6 @@ class Connection:
             self._open = False
             self._socket.close()
             self.process.kill(self)
-
-
-def numbers(pid: int) -> list[int]:
-    """Return a process's ids, from this machine's to that of its innermost namespace.
-
-    Raises psutil.NoSuchProcess.
-    """
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except (FileNotFoundError, ProcessLookupError):
-        raise psutil.NoSuchProcess(pid) from None
-    return [int(number) for line in lines if line.startswith("NSpid:") for number in line.split()[1:]]
 
 
 def _kill_group(pid: int) -> None:

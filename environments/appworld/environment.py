@@ -17,11 +17,10 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from environments.appworld.backend import Backend
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.episode import AppWorldEpisode
 from environments.appworld.installation import OPEN_SPLITS, Installation, find_installation
-from environments.appworld.official_tasks import open_worlds, required_apps, split_ids
+from environments.appworld.official_tasks import required_apps
 from environments.appworld.references import PlayedReferences
 from environments.appworld.start import Start, instruction_of, start_of
 from environments.appworld.worlds import PYTHON, PlayedWorld, RecordedWorld, WorldRecord
@@ -98,7 +97,7 @@ class AppWorldEnvironment:
 
     Args:
         max_steps: actions in one user turn before further ones are not run (official: 30).
-        engine: backend of the worlds; by default the process's own for the world that ``find_installation`` names.
+        engine: opens the worlds; by default the process's own for the world that ``find_installation`` names.
         trust_agent_code: of the process's own engine (``client.AppWorldEngine``).
 
     Worlds of train and dev open here, those of a test split never: see ``evaluation_sets``.
@@ -109,11 +108,11 @@ class AppWorldEnvironment:
     name: str = NAME
 
     def __init__(
-        self, max_steps: int = MAX_STEPS, engine: Backend | None = None, *, trust_agent_code: bool = False
+        self, max_steps: int = MAX_STEPS, engine: AppWorldEngine | None = None, *, trust_agent_code: bool = False
     ) -> None:
         self._engine = engine or shared_engine(find_installation(), trust_agent_code=trust_agent_code)
         self._max_steps = max_steps
-        self._record = WorldRecord() if self._engine.at_once is None else WorldRecord(worlds=0)
+        self._record = WorldRecord()
         self._recalls = False
         self._references = PlayedReferences(self._play_recorded)
 
@@ -136,14 +135,7 @@ class AppWorldEnvironment:
             if tool.group not in task.classes:
                 raise InputError(f"the tool {tool.name!r} belongs to none of the task's apps {', '.join(task.classes)}")
         self._check_calls(task)
-        if self._engine.at_once is not None and not start_of(task).official:
-            self._references.of(task)  # now: the outcome must not need a second world while the first is held
         return AppWorldEpisode(task, self._play(task), self._references, self._max_steps)
-
-    @property
-    def at_once(self) -> int | None:
-        """Episodes that can be open at a time; None where only the machine's memory sets a limit."""
-        return self._engine.at_once
 
     def recorded(self) -> AppWorldEnvironment:
         """Return this environment with a cache (``environments.base``), the same object at every call.
@@ -171,7 +163,7 @@ class AppWorldEnvironment:
         """
         world = start_of(task).task
         parts: dict[str, JsonValue] = {"world": world}
-        split = next((name for name in OPEN_SPLITS if world in split_ids(self._engine.installation, name)), UNKNOWN)
+        split = next((name for name in OPEN_SPLITS if world in self._engine.installation.task_ids(name)), UNKNOWN)
         steps = tuple(self._step(call) for calls in task.reference for call in calls)
         return Canonical(parts=parts, prepared=parts, steps=steps, split=split)
 
@@ -204,7 +196,7 @@ class AppWorldEnvironment:
         installation = self._engine.installation
         return tuple(
             self._start(task_id, (*ALWAYS, *required_apps(installation, task_id)))
-            for task_id in split_ids(installation, "train")
+            for task_id in installation.task_ids("train")
         )
 
     def _start(self, task_id: str, classes: Sequence[str]) -> StartState:
@@ -233,7 +225,7 @@ class AppWorldEnvironment:
 
     @cached_property
     def _open_worlds(self) -> frozenset[str]:
-        return open_worlds(self._engine.installation)
+        return frozenset(task for split in OPEN_SPLITS for task in self._engine.installation.task_ids(split))
 
     def _may_open(self, task_id: str) -> bool:
         return task_id in self._open_worlds

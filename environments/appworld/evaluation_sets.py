@@ -15,12 +15,13 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from environments.appworld.backend import Backend
+from environments.appworld.client import AppWorldEngine
 from environments.appworld.environment import MAX_STEPS, AppWorldEnvironment
 from environments.appworld.installation import OPEN_SPLITS, Installation
 from environments.appworld.official_tasks import as_task
 from environments.appworld.worlds import PYTHON
-from environments.base import InputError, Record, TaskSpec
+from environments.base import InputError, Record
+from environments.benchmark import EvaluationTask
 from environments.metrics import Attempted, Metric
 
 
@@ -69,20 +70,6 @@ class OfficialSet(Record):
         return hashlib.sha256("\n".join(self.ids).encode()).hexdigest()
 
 
-class SetTask(Record):
-    """One task of an evaluation set, without a reference: no solution is read, and test splits have none.
-
-    ``scenario`` is the id that its variants share. ``difficulty`` (1 to 3) and ``api_calls``, those of the benchmark's
-    solution, are None where the world does not state them.
-    """
-
-    id: str
-    scenario: str
-    spec: TaskSpec
-    difficulty: int | None
-    api_calls: int | None
-
-
 def held_out(name: str) -> bool:
     """Return whether the evaluation set is a test split. Raises InputError for an unknown name."""
     if name not in SETS:
@@ -103,8 +90,12 @@ def read_set(installation: Installation, name: str) -> OfficialSet:
     return OfficialSet(name=name, ids=ids)
 
 
-def set_tasks(installation: Installation, chosen: OfficialSet, limit: int | None = None) -> tuple[SetTask, ...]:
-    """Read the tasks of the set, the first ``limit`` if given. Raises InputError for files that cannot be read."""
+def set_tasks(installation: Installation, chosen: OfficialSet, limit: int | None = None) -> tuple[EvaluationTask, ...]:
+    """Read the tasks of the set, the first ``limit`` if given. Raises InputError for files that cannot be read.
+
+    They have no reference: no solution is read, and test splits have none. Variants of one scenario share their
+    cluster. The number of calls is that of the benchmark's solution.
+    """
     return tuple(_task(installation, chosen.name, task_id) for task_id in chosen.ids[:limit])
 
 
@@ -115,7 +106,7 @@ class SetEnvironment(AppWorldEnvironment):
         self,
         chosen: OfficialSet,
         max_steps: int = MAX_STEPS,
-        engine: Backend | None = None,
+        engine: AppWorldEngine | None = None,
         *,
         trust_agent_code: bool = False,
     ) -> None:
@@ -135,14 +126,15 @@ class _Metadata(BaseModel):
     num_api_calls: int | None = None
 
 
-def _task(installation: Installation, split: str, task_id: str) -> SetTask:
+def _task(installation: Installation, split: str, task_id: str) -> EvaluationTask:
     stated = _metadata(installation.full / "data" / "tasks" / task_id / "ground_truth" / "metadata.json")
-    return SetTask(
+    return EvaluationTask(
         id=task_id,
-        scenario=task_id.partition("_")[0],
+        origin="official",
         spec=as_task(installation, task_id, split, (PYTHON,), ()),
-        difficulty=stated.difficulty,
-        api_calls=stated.num_api_calls,
+        cluster=task_id.partition("_")[0],
+        reference_calls=stated.num_api_calls,
+        strata={} if stated.difficulty is None else {"difficulty": str(stated.difficulty)},
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from environments.appworld.installation import OPEN_SPLITS, Installation
+from environments.appworld.installation import Installation
 from environments.appworld.start import Start
 from environments.appworld.worlds import PYTHON
 from environments.base import InputError, TaskSpec, ToolCall
@@ -26,7 +26,7 @@ def official_task(installation: Installation, task_id: str, split: str, tools: S
     that it writes may call every API. Raises InputError for a split other than train and dev, a task that is not in it,
     and a task whose files are incomplete.
     """
-    if task_id not in split_ids(installation, split):
+    if task_id not in installation.task_ids(split):
         raise InputError(f"the split {split} has no task {task_id!r}: use one of its ids")
     solution = ToolCall(name=PYTHON, arguments={"code": _solution(installation, task_id)})
     return as_task(installation, task_id, split, tools, (solution,))
@@ -50,16 +50,6 @@ def as_task(
         tools=tuple(tools),
         reference=(reference,),
     )
-
-
-def split_ids(installation: Installation, split: str) -> tuple[str, ...]:
-    """Return the ids of the tasks of train or dev. Raises InputError for a test split, which only evaluation opens."""
-    return installation.task_ids(split)
-
-
-def open_worlds(installation: Installation) -> frozenset[str]:
-    """Return the ids of all tasks whose worlds every caller may open: those of train and dev."""
-    return frozenset(task_id for split in OPEN_SPLITS for task_id in installation.task_ids(split))
 
 
 def required_apps(installation: Installation, task_id: str) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ STATE_MISMATCH = "appworld:state_mismatch"
 RESPONSE_MISMATCH = "appworld:answer_mismatch"
 NOT_REACHED = "appworld:turn_not_reached"
 WORLD_LOST = "appworld:world_lost"
-"""The agent's code ended or damaged its world (``backend.WorldLost``)."""
+"""The agent's code ended or damaged its world (``client.WorldLost``)."""
 _FAILURES = FailureNames(STATE_MISMATCH, RESPONSE_MISMATCH, NOT_REACHED)
 _ANSWER_CHECK = "assert answers match."  # how the package's evaluations name the check of the answer
 

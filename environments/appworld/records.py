@@ -129,8 +129,8 @@ class EngineLimits(Record):
 
     Timeouts in seconds: ``warm_up`` of a process, ``open`` of an episode, ``execute`` of one piece of code (the
     benchmark's 100; the code gets an error), ``grace`` in addition before a world that does not answer is killed,
-    ``answer`` of all other requests, ``evaluate``, ``queue`` for a server that other clients use. ``api_calls`` in one
-    execution (the benchmark's 1000), ``megabytes`` of a world's growth, ``episodes`` of a worker before it is replaced.
+    ``answer`` of all other requests, ``evaluate``. ``api_calls`` in one execution (the benchmark's 1000), ``megabytes``
+    of a world's growth.
     """
 
     warm_up: float = 180.0
@@ -139,7 +139,5 @@ class EngineLimits(Record):
     grace: float = 20.0
     answer: float = 60.0
     evaluate: float = 120.0
-    queue: float = 900.0
     api_calls: int = 1000
     megabytes: int = 1024
-    episodes: int = 500

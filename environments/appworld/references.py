@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from environments.appworld.outcomes import ReferenceTurn
 from environments.appworld.records import Difference
@@ -17,6 +17,14 @@ KEPT = 512
 _UNCHANGED = Difference(changes={}, status=None, answer=None)
 
 
+@dataclass(frozen=True)
+class _Reference:
+    """A task by what its reference depends on."""
+
+    key: str
+    task: TaskSpec = field(compare=False)
+
+
 class PlayedReferences:
     """The turns of each task's reference; the last ``KEPT`` are cached. Safe to use from several threads.
 
@@ -25,25 +33,12 @@ class PlayedReferences:
 
     def __init__(self, play: Callable[[TaskSpec], PlayedWorld | RecordedWorld]) -> None:
         self._play = play
-        self._kept: OrderedDict[str, tuple[ReferenceTurn, ...]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._cached = lru_cache(KEPT)(lambda reference: self._replayed(reference.task))
 
     def of(self, task: TaskSpec) -> tuple[ReferenceTurn, ...]:
         """Return the turns of ``task``'s reference. Raises EnvironmentFault when the world that plays them fails."""
-        key = json.dumps(
-            [task.model_dump(mode="json", include={"initial_state", "setup", "reference"}), task.turns[0]],
-            sort_keys=True,
-        )
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        turns = self._replayed(task)
-        with self._lock:
-            self._kept[key] = turns
-            if len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-        return turns
+        depends = task.model_dump(mode="json", include={"initial_state", "setup", "reference"})
+        return self._cached(_Reference(json.dumps([depends, task.turns[0]], sort_keys=True), task))
 
     def _replayed(self, task: TaskSpec) -> tuple[ReferenceTurn, ...]:
         if not any(task.reference):  # a turn without calls is not compared

@@ -7,7 +7,7 @@ from typing import Any
 
 from environments.appworld.environment import AppWorldEnvironment
 from environments.appworld.installation import find_installation
-from environments.appworld.official_tasks import official_task, split_ids
+from environments.appworld.official_tasks import official_task
 from environments.appworld.sandbox import require
 from environments.appworld.start import Start
 from environments.appworld.worlds import PYTHON
@@ -65,7 +65,7 @@ def program(code: str) -> ToolCall:
 def first_official_task() -> TaskSpec:
     """Return the first training task of the world. Raises InputError like ``find_installation``."""
     installation = find_installation()
-    return official_task(installation, split_ids(installation, "train")[0], "train")
+    return official_task(installation, installation.task_ids("train")[0], "train")
 
 
 def written_task(text: str, *reference: ToolCall) -> TaskSpec:
@@ -80,7 +80,7 @@ def written_task(text: str, *reference: ToolCall) -> TaskSpec:
         split="train",
         classes=tuple(dict.fromkeys(name.partition(".")[0] for name in tools)),
         turns=(text,),
-        initial_state=Start(task=split_ids(find_installation(), "train")[0]).initial_state(),
+        initial_state=Start(task=find_installation().task_ids("train")[0]).initial_state(),
         tools=tools,
         reference=(reference,),
     )

@@ -1,13 +1,10 @@
 """Play actions in one world, a block of Python or one API by name, and read the world's state afterwards.
 
-``ParkedWorlds`` keeps a few open worlds by their place in the tree of calls, for a later episode at the same place.
-
 ``WorldRecord`` caches the results of calls by name from a start, so that a world is opened only for new calls. Worlds
 are deterministic: time is frozen and the seed is fixed, which verification checks for each reference with fresh worlds.
-The results of a sequence of changing calls, and of reads after it, are therefore kept in a tree, one per start, and an
-episode (``RecordedWorld``) walks it. A world is needed for a request that the tree does not hold: one that an earlier
-episode left at a place on the way, or a new one, first makes the missing changes. Results of code are never cached, and
-neither are results that depend on a task's own words; both get a fresh world.
+The results of a sequence of changing calls, and of reads after it, are therefore kept for later episodes
+(``RecordedWorld``). A request without a result opens a world, which first makes the changes so far. Results of code are
+never cached, and neither are results that depend on a task's own words.
 """
 
 from __future__ import annotations
@@ -15,14 +12,12 @@ from __future__ import annotations
 import json
 import keyword
 import re
-import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from pydantic import JsonValue
 
-from environments.appworld.backend import BackendWorld, WorldLost
+from environments.appworld.client import World, WorldLost
 from environments.appworld.engine.protocol import encodable
 from environments.appworld.observations import may_change, observe, refused
 from environments.appworld.records import Difference, Evaluation, WorldOpening
@@ -68,7 +63,7 @@ class PlayedWorld:
     reason.
     """
 
-    def __init__(self, world: BackendWorld, tools: Mapping[str, ToolSpec], reads: Collection[str]) -> None:
+    def __init__(self, world: World, tools: Mapping[str, ToolSpec], reads: Collection[str]) -> None:
         self._world = world
         self._tools = tools
         self._reads = reads
@@ -83,11 +78,6 @@ class PlayedWorld:
     def opening(self) -> WorldOpening:
         """The supervisor, the time and the apps at the start."""
         return self._world.opening
-
-    @property
-    def alive(self) -> bool:
-        """Return whether the world still exists."""
-        return self._world.alive
 
     def run(self, call: ToolCall) -> Observation:
         """Run one call of a documented tool.
@@ -152,104 +142,34 @@ class PlayedWorld:
         return None
 
 
-MOST = 8
-"""Worlds kept open; each has up to 100 MB of its own."""
-
-
-class ParkedWorlds:
-    """Unused open worlds with their places, which are compared by identity. May be shared by threads.
-
-    ``most`` worlds are kept; 0 keeps none.
-    """
-
-    def __init__(self, most: int = MOST) -> None:
-        self._most = most
-        self._parked: list[tuple[object, PlayedWorld]] = []
-        self._lock = threading.Lock()
-
-    def park(self, place: object, world: PlayedWorld) -> None:
-        """Keep ``world``, which is at ``place``, and end the one that was kept longest when there are too many."""
-        ended = []
-        with self._lock:
-            self._parked.append((place, world))
-            while len(self._parked) > self._most:
-                ended.append(self._parked.pop(0))
-        for _, left in ended:
-            left.close()
-
-    def take(self, path: Sequence[object]) -> tuple[int, PlayedWorld] | None:
-        """Take the world that is furthest along ``path``, with the index of its place; None without one.
-
-        Worlds that died meanwhile are dropped.
-        """
-        while True:
-            with self._lock:
-                found = self._furthest(path)
-                if found is None:
-                    return None
-                index, kept = found
-                _, world = self._parked.pop(kept)
-            if world.alive:
-                return index, world
-            world.close()
-
-    def _furthest(self, path: Sequence[object]) -> tuple[int, int] | None:
-        """Return the indices of the furthest place on ``path`` with a world, and of the world parked there last."""
-        for index in reversed(range(len(path))):
-            for kept in reversed(range(len(self._parked))):
-                if self._parked[kept][0] is path[index]:
-                    return index, kept
-        return None
-
-
 _UNREMEMBERED = (PYTHON, "supervisor.show_active_task")
 MOST_CALLS = 20_000
 """Calls in the cache; when it is full, it is emptied (an answer has 8,000 characters at most)."""
 
 
-@dataclass(slots=True)
-class _Node:
-    """Cached results after a sequence of changing calls; ``observation`` is the last one's, None at the start."""
-
-    observation: Observation | None = None
-    reads: dict[str, Observation] = field(default_factory=dict)
-    state: str | None = None
-    difference: Difference | None = None
-    after: dict[str, _Node] = field(default_factory=dict)
+Place = tuple[str, ...]
+"""The start's task id and the changing calls so far, as JSON."""
 
 
 class WorldRecord:
-    """Cache of the results from every start, by task id. May be shared by threads: a race only repeats a call.
+    """Cache of the results at each place. May be shared by threads: a race only repeats a call.
 
-    At most ``worlds`` worlds are kept open for later episodes (``ParkedWorlds``).
+    ``observations`` are by the place with the call, ``openings`` by the start: they have the words of the first task
+    that read them.
     """
 
-    def __init__(self, worlds: int = MOST) -> None:
-        self.parked = ParkedWorlds(worlds)
-        self._starts: dict[str, _Node] = {}
-        self._openings: dict[str, WorldOpening] = {}
-        self._calls = 0
+    def __init__(self) -> None:
+        self.observations: dict[Place, Observation] = {}
+        self.states: dict[Place, str] = {}
+        self.differences: dict[Place, Difference | None] = {}
+        self.openings: dict[str, WorldOpening] = {}
 
-    def start(self, task_id: str) -> _Node:
-        """Return the tree of a start."""
-        return self._starts.setdefault(task_id, _Node())
-
-    def opening(self, task_id: str, read: Callable[[], WorldOpening]) -> WorldOpening:
-        """Return the opening of a start, read once; it has the words of the first task that read it."""
-        if task_id not in self._openings:
-            self._openings[task_id] = read()
-        return self._openings[task_id]
-
-    def keep(self, before: _Node, key: str, observation: Observation, *, reads: bool) -> _Node:
-        """Cache one more call; return the place after it."""
-        if self._calls >= MOST_CALLS:
-            self._starts.clear()
-            self._calls = 0
-        self._calls += 1
-        if reads:
-            before.reads.setdefault(key, observation)
-            return before
-        return before.after.setdefault(key, _Node(observation))
+    def keep(self, place: Place, observation: Observation) -> None:
+        """Cache one more call."""
+        if len(self.observations) >= MOST_CALLS:
+            for results in (self.observations, self.states, self.differences):
+                results.clear()
+        self.observations.setdefault(place, observation)
 
 
 class RecordedWorld:
@@ -280,75 +200,70 @@ class RecordedWorld:
         self._reads = reads
         self._recalls = recalls
         self._world: PlayedWorld | None = None
-        self._borrowed = False
         self._closed = False
         self._changes: list[ToolCall] = []
-        self._path = [record.start(task_id)]  # a place before the first of the changes, and one after each
+        self._place: Place = (task_id,)
         self._done = 0  # of the changes, in the world
         self._strayed = False  # a call was made that the record cannot hold
 
     @property
     def opening(self) -> WorldOpening:
         """The supervisor, the time and the apps at the start."""
-        return self._record.opening(self._task_id, lambda: self._current().opening)
+        openings = self._record.openings
+        if self._task_id not in openings:
+            openings[self._task_id] = self._current().opening
+        return openings[self._task_id]
 
     def run(self, call: ToolCall) -> Observation:
         """Run one call of a documented tool, or return its cached result."""
-        reads = call.name in self._reads
+        changes = call.name not in self._reads
         if self._strayed or call.name in _UNREMEMBERED:
-            world = self._current(own=True)
-            self._strayed = self._strayed or not reads
+            world = self._current()
+            self._strayed = self._strayed or changes
             return world.run(call)
-        key = json.dumps([call.name, call.arguments])
-        known = self._known(self._path[-1], key, reads=reads) if self._recalls else None
-        if known is not None:
-            if not reads:
-                self._go(call, self._path[-1].after[key])
-            return known
-        world = self._current()
-        observation = world.run(call)
-        if world.lost is not None:  # which says something of this episode alone
-            self._strayed, self._borrowed = True, False
-            return observation
-        place = self._record.keep(self._path[-1], key, observation, reads=reads)
-        if not reads:
-            self._go(call, place)
-            self._done += 1
+        place = (*self._place, json.dumps([call.name, call.arguments]))
+        observation = self._record.observations.get(place) if self._recalls else None
+        executes = observation is None
+        if observation is None:
+            world = self._current()
+            observation = world.run(call)
+            if world.lost is not None:  # which says something of this episode alone
+                self._strayed = True
+                return observation
+            self._record.keep(place, observation)
+        if changes:
+            self._changes.append(call)
+            self._place = place
+            self._done += executes
         return observation
 
     def state(self) -> str:
         """Return the canonical text of the state."""
         if self._strayed:
             return self._current().state()
-        place = self._path[-1]
-        if place.state is None or not self._recalls:
-            place.state = self._not_lost(self._current(), lambda world: world.state())
-        return place.state
+        known = self._record.states
+        if self._place not in known or not self._recalls:
+            known[self._place] = self._not_lost(self._current(), lambda world: world.state())
+        return known[self._place]
 
     def difference(self) -> Difference | None:
         """Return the changes since the start; None for a lost world."""
         if self._strayed:
             return self._current().difference()
-        place = self._path[-1]
-        if place.difference is None or not self._recalls:
-            place.difference = self._not_lost(self._current(), lambda world: world.difference())
-        return place.difference
+        known = self._record.differences
+        if self._place not in known or not self._recalls:
+            known[self._place] = self._not_lost(self._current(), lambda world: world.difference())
+        return known[self._place]
 
     def evaluation(self) -> Evaluation | None:
         """Return the official evaluation of the state, which is never cached; None for a lost world."""
         return self._current().evaluation()
 
     def close(self) -> None:
-        """Keep the world for later episodes, or end it where its place is unknown. Idempotent."""
+        """End the world. Idempotent."""
         self._closed = True
-        self._leave()
-
-    @staticmethod
-    def _known(node: _Node, key: str, *, reads: bool) -> Observation | None:
-        if reads:
-            return node.reads.get(key)
-        after = node.after.get(key)
-        return None if after is None else after.observation
+        if self._world is not None:
+            self._world.close()
 
     @staticmethod
     def _not_lost(world: PlayedWorld, ask: Callable[[PlayedWorld], _T]) -> _T:
@@ -361,34 +276,14 @@ class RecordedWorld:
             raise EnvironmentFault(f"a world that ran calls by name alone is lost: {world.lost}")
         return answer
 
-    def _current(self, *, own: bool = False) -> PlayedWorld:
-        """Return a world in which every change so far was made.
-
-        ``own``: one that shows this task's words and holds no variables of another episode.
-        """
+    def _current(self) -> PlayedWorld:
+        """Return a world in which every change so far was made."""
         if self._closed:
             raise RuntimeError("the world is closed: open another one")
-        if own and self._borrowed:
-            self._leave()
         if self._world is None:
-            taken = self._record.parked.take(self._path) if self._recalls and not own else None
-            self._done, self._world = taken or (0, self._open_world())
-            self._borrowed = taken is not None
+            self._world = self._open_world()
         while self._done < len(self._changes):
             again = self._world
             self._not_lost(again, lambda world: world.run(self._changes[self._done]))
             self._done += 1
         return self._world
-
-    def _go(self, call: ToolCall, place: _Node) -> None:
-        self._changes.append(call)
-        self._path.append(place)
-
-    def _leave(self) -> None:
-        world, self._world, self._borrowed = self._world, None, False
-        if world is None:
-            return
-        if self._recalls and not self._strayed:
-            self._record.parked.park(self._path[self._done], world)
-        else:
-            world.close()

@@ -36,8 +36,7 @@ _SPLITS: dict[str, tuple[Split, ...]] = {
     "test": ("test",),
     "seal-test": ("test",),
 }
-
-
+_FAMILIES = ("templated", "longer", "turns", "world", "world-longer", "world-turns")
 _AT = "@"
 _SET_SPLITS = {"dev": False, "test": True, "seal-test": True, "all": True}
 """The splits that make evaluation sets of the official categories, and whether they hold test tasks."""
@@ -74,18 +73,7 @@ class BFCL(Benchmark[BFCLOptions]):
         "Calling Leaderboard, Apache-2.0); trajectories hold what its simulators answered.",
     )
     evaluation_sets = {
-        "templated-dev": False,
-        "templated-test": True,
-        "longer-dev": False,
-        "longer-test": True,
-        "turns-dev": False,
-        "turns-test": True,
-        "world-dev": False,
-        "world-test": True,
-        "world-longer-dev": False,
-        "world-longer-test": True,
-        "world-turns-dev": False,
-        "world-turns-test": True,
+        **{f"{family}-{split}": held for family in _FAMILIES for split, held in (("dev", False), ("test", True))},
         **{
             f"{category}{_AT}{split}": held for split, held in _SET_SPLITS.items() for category in (*_CATEGORIES, "all")
         },

@@ -76,7 +76,7 @@ class Canonical:
 
         They are equal for a task whose files are renamed, in its state and in its calls.
         """
-        known = {text for part in self.touched for text in _texts(self.parts[part]) if text.strip()}
+        known = {_plain_text(text) for part in self.touched for text in texts_in(self.parts[part]) if text.strip()}
         if not known:
             return tuple(step.digest for step in self.steps)
         names = re.compile(
@@ -169,16 +169,17 @@ def _numbered(names: re.Pattern[str], text: str) -> str:
     return names.sub(place_of, text)
 
 
-def _texts(value: JsonValue) -> Iterator[str]:
+def texts_in(value: JsonValue) -> Iterator[str]:
+    """Yield the texts and keys of a JSON value, however deep."""
     if isinstance(value, str):
-        yield _plain_text(value)
+        yield value
     elif isinstance(value, dict):
-        yield from map(_plain_text, value)
-        for item in value.values():
-            yield from _texts(item)
+        for key, item in value.items():
+            yield key
+            yield from texts_in(item)
     elif isinstance(value, list):
         for item in value:
-            yield from _texts(item)
+            yield from texts_in(item)
 
 
 def shape(value: JsonValue) -> JsonValue:

@@ -30,13 +30,12 @@ from pydantic import JsonValue
 
 from environments.base import Environment, InputError, Record, TaskSpec
 from environments.verification.canonical import Canonical, part_digest, state_words
-from environments.verification.fingerprints import fingerprint, held_out_fingerprints, sets_folder
+from environments.verification.fingerprints import fingerprint, held_out_fingerprints, read_fixed, sets_folder
 from environments.verification.held_out_records import (
     HeldOutRecord,
     HeldOutStart,
     HeldOutTask,
     call_words,
-    read_record,
     said,
     shape_of,
     text_words,
@@ -131,7 +130,7 @@ def held_out(environment: str) -> HeldOut:
 
 @lru_cache(maxsize=4)
 def _read(environment: str, path: Path, _written: int, _size: int) -> HeldOut:
-    return HeldOut(held_out_fingerprints(environment), (read_record(path),))
+    return HeldOut(held_out_fingerprints(environment), (read_fixed(path, HeldOutRecord),))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from pydantic import JsonValue, ValidationError, model_validator
 
@@ -74,29 +74,18 @@ class PublishedSet(Record):
         return self
 
 
-def publication(
-    name: str, environment: str, fingerprints: set[str], call_sequences: set[tuple[str, ...]]
-) -> PublishedSet:
-    """Return the published record of an evaluation set with these fingerprints and value-free call sequences."""
-    hashes, sequences = tuple(sorted(fingerprints)), tuple(sorted(call_sequences))
-    return PublishedSet(
-        panel=name,
-        environment=environment,
-        fingerprints=hashes,
-        call_sequences=sequences,
-        sha256=_digest(hashes, sequences),
-    )
-
-
 def sets_folder(environment: str) -> Path:
     """Return the folder of a packaged benchmark's evaluation sets."""
     return Path(__file__).parents[1] / environment / "panels"
 
 
-def read_publication(path: Path) -> PublishedSet:
-    """Read one published file. Raises InputError when it is missing, unreadable or altered."""
+_Fixed = TypeVar("_Fixed", bound=Record)
+
+
+def read_fixed(path: Path, kind: type[_Fixed]) -> _Fixed:
+    """Read a record that ships with the project. Raises InputError when it is missing, unreadable or altered."""
     try:
-        return PublishedSet.model_validate_json(path.read_text(encoding="utf-8"))
+        return kind.model_validate_json(path.read_bytes())
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}): check it out of the repository again") from error
     except ValidationError as error:
@@ -115,7 +104,7 @@ def published_sets(environment: str) -> tuple[PublishedSet, ...]:
             f"no set of the environment {environment!r} publishes fingerprints in {sets_folder(environment)}: "
             "check the folder out of the repository again"
         )
-    return tuple(read_publication(path) for path in paths)
+    return tuple(read_fixed(path, PublishedSet) for path in paths)
 
 
 def held_out_fingerprints(environment: str) -> frozenset[str]:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Self
 
-from pydantic import JsonValue, ValidationError, model_validator
+from pydantic import JsonValue, model_validator
 
 from environments.base import Environment, InputError, Record, TaskSpec
 from environments.verification.canonical import (
@@ -84,17 +84,6 @@ class HeldOutRecord(Record):
         if self.sha256 != _sha256(self.model_dump(mode="json", exclude={"sha256"})):
             raise ValueError("sha256 does not belong to what is recorded")
         return self
-
-
-def read_record(path: Path) -> HeldOutRecord:
-    """Read a record's file. Raises InputError when it cannot be read or was altered."""
-    try:
-        return HeldOutRecord.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}): check it out of the repository again") from error
-    except ValidationError as error:
-        reason = error.errors()[0]["msg"]
-        raise InputError(f"{path} was altered ({reason}): check it out of the repository again") from error
 
 
 def write_record(path: Path, record: HeldOutRecord) -> None:

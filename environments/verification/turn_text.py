@@ -17,10 +17,8 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 
-from pydantic import JsonValue
-
 from environments.base import Environment, TaskSpec
-from environments.verification.canonical import words
+from environments.verification.canonical import texts_in, words
 from environments.verification.grounding import leaves
 
 COPIED = 6
@@ -84,7 +82,7 @@ def _copied(
         for text in (tool.description, *(parameter.description for parameter in tool.parameters)):
             for run in _runs(text):
                 own.pop(run, None)
-    for text in (*_texts(task.initial_state), *observed):
+    for text in (*texts_in(task.initial_state), *observed):
         for run in _runs(text):
             if run in own:
                 return own[run], " ".join(run)
@@ -94,15 +92,3 @@ def _copied(
 def _runs(text: str) -> Iterator[tuple[str, ...]]:
     found = words(text)
     return (found[k : k + COPIED] for k in range(len(found) - COPIED + 1))
-
-
-def _texts(value: JsonValue) -> Iterator[str]:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield key
-            yield from _texts(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
-    elif isinstance(value, str):
-        yield value

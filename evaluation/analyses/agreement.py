@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import comb
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from environments.base import InputError, Record
-from evaluation.analyses.recorded import EvaluatedTask
 from evaluation.call_shapes import numbered, rarest_functions
+from evaluation.outcomes import TaskOutcome
 from evaluation.statistics import Counts, shared_interval
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 Interval = tuple[float, float]
 CellName = Literal["both", "only_first", "only_second", "neither"]
@@ -53,11 +50,12 @@ class Agreement(Record):
     unjudged: int
 
 
-def agreement(group: str, first: Sequence[EvaluatedTask], second: Sequence[EvaluatedTask]) -> Agreement:
+def agreement(group: str, first: Sequence[TaskOutcome], second: Sequence[TaskOutcome]) -> Agreement:
     """Return the table of one group of tasks. Raises InputError for a task that occurs twice, and without a pair."""
     left, right = _by_task(first, "first"), _by_task(second, "second")
     names = [name for name in left if name in right]
-    pairs = [(left[name], right[name]) for name in names if left[name].evaluated and right[name].evaluated]
+    both = [(left[name], right[name]) for name in names]
+    pairs = [two for two in both if all(one.infrastructure_error is None for one in two)]
     if not pairs:
         raise InputError(f"{group}: no task was evaluated in both files: name two evaluations of the same tasks")
     solved = np.array([[int(one.success) for one, _ in pairs], [int(other.success) for _, other in pairs]])
@@ -97,7 +95,7 @@ def agreement(group: str, first: Sequence[EvaluatedTask], second: Sequence[Evalu
     )
 
 
-def agreements(first: Sequence[EvaluatedTask], second: Sequence[EvaluatedTask]) -> tuple[Agreement, ...]:
+def agreements(first: Sequence[TaskOutcome], second: Sequence[TaskOutcome]) -> tuple[Agreement, ...]:
     """Return a table for each group that both files have, in the first's order. Raises InputError without one."""
     groups = [name for name in dict.fromkeys(one.group for one in first) if name in {one.group for one in second}]
     if not groups:
@@ -120,39 +118,29 @@ def mcnemar(only_first: int, only_second: int) -> float:
     return min(1.0, float(2 * tail / 2**n))
 
 
-def _by_task(attempts: Sequence[EvaluatedTask], which: str) -> dict[str, EvaluatedTask]:
-    found: dict[str, EvaluatedTask] = {}
+def _by_task(attempts: Sequence[TaskOutcome], which: str) -> dict[str, TaskOutcome]:
+    found: dict[str, TaskOutcome] = {}
     for one in attempts:
-        if one.task in found:
-            raise InputError(f"the {which} file has task {one.task} of {one.group} twice: name one evaluation")
-        found[one.task] = one
+        if one.task_id in found:
+            raise InputError(f"the {which} file has task {one.task_id} of {one.group} twice: name one evaluation")
+        found[one.task_id] = one
     return found
 
 
-def agreement_table(found: Sequence[Agreement]) -> Table:
-    """Return a column for each group of tasks."""
-    from rich.table import Table
-
-    table = Table(
-        title="agreement of two evaluations (CoEvolve, table 8)",
-        caption="95 %: for other start states and functions; McNemar: exact, tasks taken for independent",
-    )
-    table.add_column("")
-    for one in found:
-        table.add_column(one.group, justify="right", overflow="fold")
+def agreement_table(found: Sequence[Agreement]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the head and the rows of a table with a column for each group of tasks."""
     words = {"both": "both right", "only_first": "only first", "only_second": "only second", "neither": "neither right"}
+    rows: list[tuple[str, ...]] = []
     for name in CELLS:
         cells = [one.cells[name] for one in found]
-        table.add_row(words[name], *(f"{one.share:.2%} ({one.tasks}){_ends(one.interval)}" for one in cells))
-    table.add_row("first", *(f"{one.first:.2%}" for one in found))
-    table.add_row("second", *(f"{one.second:.2%}" for one in found))
-    table.add_row("second - first", *(f"{100 * one.difference:+.2f}{_ends(one.interval)}" for one in found))
-    table.add_row("McNemar", *(f"p = {one.mcnemar:.3g}" for one in found))
-    table.add_row("pairs", *(str(one.pairs) for one in found))
-    left_out = [f"{one.unpaired} unpaired, {one.unjudged} not evaluated" for one in found]
-    if any(one.unpaired or one.unjudged for one in found):
-        table.add_row("left out", *left_out)
-    return table
+        rows.append((words[name], *(f"{one.share:.2%} ({one.tasks}){_ends(one.interval)}" for one in cells)))
+    rows.append(("first", *(f"{one.first:.2%}" for one in found)))
+    rows.append(("second", *(f"{one.second:.2%}" for one in found)))
+    rows.append(("second - first", *(f"{100 * one.difference:+.2f}{_ends(one.interval)}" for one in found)))
+    rows.append(("McNemar", *(f"p = {one.mcnemar:.3g}" for one in found)))
+    rows.append(("pairs", *(str(one.pairs) for one in found)))
+    rows.append(("left out", *(f"{one.unpaired} unpaired, {one.unjudged} not evaluated" for one in found)))
+    return ("", *(one.group for one in found)), rows
 
 
 def _ends(interval: Interval | None) -> str:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import fmean, variance
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from environments.base import Record
 from evaluation.analyses.texts import Vectors
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 NEIGHBOURS = 5
 """k of SR@k (ours; the paper has no value)."""
@@ -23,7 +19,6 @@ class EvolutionDiversity(Record):
     """One evolution. ``sr`` and ``ed`` are None where they are not defined: too few tasks, or no target."""
 
     iteration: int
-    step: int
     tasks: int
     sr: float | None
     ed: float | None
@@ -87,21 +82,20 @@ def _distances(left: Vectors, right: Vectors) -> NDArray[np.float64]:
 
 
 def diversity_report(
-    evolutions: Sequence[tuple[int, int, Sequence[str]]],
+    evolutions: Sequence[tuple[int, Sequence[str]]],
     targets: Sequence[str],
     embedder: str,
     embed: Callable[[Sequence[str]], Vectors],
     neighbours: int = NEIGHBOURS,
 ) -> DiversityReport:
-    """Return table 15 of evolutions given as (iteration, step, texts of the tasks that it admitted)."""
+    """Return table 15 of evolutions given as (iteration, texts of the tasks that it admitted)."""
     aims = embed(targets) if targets else None
     rows = []
-    for iteration, step, texts in evolutions:
+    for iteration, texts in evolutions:
         vectors = embed(texts) if texts else None
         rows.append(
             EvolutionDiversity(
                 iteration=iteration,
-                step=step,
                 tasks=len(texts),
                 sr=None if vectors is None else redundancy(vectors, neighbours),
                 ed=None if vectors is None or aims is None else relative_energy_distance(aims, vectors),
@@ -124,27 +118,24 @@ def spread(values: Sequence[float]) -> Spread | None:
     return Spread(mean=fmean(values), variance=variance(values) if len(values) > 1 else None)
 
 
-def diversity_table(report: DiversityReport) -> Table:
-    """Return a row for each evolution, in percent as in the paper."""
-    from rich.table import Table
+def diversity_table(report: DiversityReport) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the head and the rows of a table with a row for each evolution, in percent as in the paper."""
+    rows: list[tuple[str, ...]] = [
+        (str(one.iteration), str(one.tasks), _percent(one.sr), _percent(one.ed)) for one in report.evolutions
+    ]
+    rows.append(("mean", "", *(_percent(one.mean) if one else "" for one in (report.sr, report.ed))))
+    # A variance of percents: the square of the scale.
+    spreads = [one.variance if one else None for one in (report.sr, report.ed)]
+    rows.append(("variance", "", *("" if value is None else f"{10_000 * value:.2f}" for value in spreads)))
+    return ("iteration", "tasks", f"SR@{report.neighbours}", "ED_rel"), rows
 
-    # An empty cell is explained: it is not a zero.
+
+def diversity_notes(report: DiversityReport) -> str:
+    """Return what the figures are of, and why a cell is empty: it is not a zero."""
     notes = [report.embedder, f"{report.targets} target tasks" if report.targets else "no target tasks, so no ED_rel"]
     if any(one.sr is None for one in report.evolutions):
         notes.append(f"SR@{report.neighbours} needs more than {report.neighbours} tasks")
-    table = Table(
-        title=f"diversity of admitted tasks, SR@{report.neighbours} and ED_rel in % (CoEvolve, table 15)",
-        caption="; ".join(notes),
-    )
-    for column in ("iteration", "step", "tasks", f"SR@{report.neighbours}", "ED_rel"):
-        table.add_column(column, justify="right")
-    for one in report.evolutions:
-        table.add_row(str(one.iteration), str(one.step), str(one.tasks), _percent(one.sr), _percent(one.ed))
-    table.add_row("mean", "", "", *(_percent(one.mean) if one else "" for one in (report.sr, report.ed)))
-    # A variance of percents: the square of the scale.
-    spreads = [one.variance if one else None for one in (report.sr, report.ed)]
-    table.add_row("variance", "", "", *("" if value is None else f"{10_000 * value:.2f}" for value in spreads))
-    return table
+    return "; ".join(notes)
 
 
 def _percent(value: float | None) -> str:

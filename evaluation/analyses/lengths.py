@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from environments.base import Record
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 class Distribution(Record):
@@ -49,23 +45,15 @@ def distribution(values: Sequence[int]) -> Distribution:
     )
 
 
-def lengths_table(sets: Sequence[TaskLengths]) -> Table:
-    """Return a row for each number of turns and of calls, a column for each set."""
-    from rich.table import Table
-
-    table = Table(title="lengths of tasks (CoEvolve, figures 6 and 7)")
-    table.add_column("")
-    for one in sets:
-        table.add_column(one.name, justify="right", overflow="fold")
+def lengths_table(sets: Sequence[TaskLengths]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the head and the rows of a table: a row for each number of turns and of calls, a column for each set."""
+    rows: list[tuple[str, ...]] = []
     for what in ("turns", "calls"):
         of: list[Distribution | None] = [getattr(one, what) for one in sets]
         numbers = sorted({number for one in of if one is not None for number in one.share})
         for number in numbers:
             shares = ["unknown" if one is None else f"{one.share.get(number, 0.0):.1%}" for one in of]
-            table.add_row(f"{number} {what if number != 1 else what.removesuffix('s')}", *shares)
-        means = [
-            "unknown" if one is None else f"{one.mean:.2f} ({one.tasks} {'task' if one.tasks == 1 else 'tasks'})"
-            for one in of
-        ]
-        table.add_row(f"mean {what}", *means, end_section=True)
-    return table
+            rows.append((f"{number} {what if number != 1 else what.removesuffix('s')}", *shares))
+        rows.append((f"mean {what}", *("unknown" if one is None else f"{one.mean:.2f}" for one in of)))
+        rows.append((f"tasks with known {what}", *("0" if one is None else str(one.tasks) for one in of)))
+    return ("", *(one.name for one in sets)), rows

@@ -11,14 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 from math import floor
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from environments.base import InputError, Record
 from evaluation.analyses.texts import Vectors, nearest_rows
 from memory.jsonl import derive_seed
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 Level = Literal["low", "medium", "high", "mixed"]
 LEVELS: tuple[Level, ...] = ("low", "medium", "high", "mixed")
@@ -111,26 +108,21 @@ def similarity_bins(cosines: Sequence[float], width: float) -> tuple[SimilarityB
     )
 
 
-def similarity_subsets(
-    nearest: Sequence[NearestTarget], size: int | None = None, seed: int = 0
-) -> tuple[SimilaritySubset, ...]:
+def similarity_subsets(nearest: Sequence[NearestTarget], seed: int = 0) -> tuple[SimilaritySubset, ...]:
     """Return subsets of equal size: of low, medium and high similarity, and mixed (table 13).
 
     Tasks are ordered by their largest cosine and cut into thirds (ours; the paper gives the bins' means alone). Each
-    subset is drawn from its third without replacement, the mixed one from all three in equal parts. ``size`` is that of
-    a third, rounded down, where it is None. Equal arguments give equal subsets.
+    subset is drawn from its third, the mixed one from all three in equal parts; its size is a third, rounded down.
+    Equal arguments give equal subsets.
 
-    Raises InputError for fewer than three tasks and for a size above that of a third.
+    Raises InputError for fewer than three tasks.
     """
     ordered = sorted(nearest, key=lambda one: (one.cosine, one.task))
-    most = len(ordered) // 3
-    if not most:
+    size = len(ordered) // 3
+    if not size:
         raise InputError(f"{len(ordered)} tasks cannot be cut into thirds: give at least three")
-    size = most if size is None else size
-    if not 1 <= size <= most:
-        raise InputError(f"--size {size}: a third of {len(ordered)} tasks has {most}: choose from 1 to {most}")
     # The middle gets the remainder: the outer thirds are compared.
-    thirds = (ordered[:most], ordered[most : len(ordered) - most], ordered[len(ordered) - most :])
+    thirds = (ordered[:size], ordered[size : len(ordered) - size], ordered[len(ordered) - size :])
     rng = random.Random(derive_seed(seed, "similarity"))
     chosen: dict[Level, list[NearestTarget]] = {
         level: rng.sample(third, size) for level, third in zip(LEVELS, thirds, strict=False)
@@ -147,34 +139,11 @@ def similarity_subsets(
     )
 
 
-def similarity_table(report: SimilarityReport) -> Table:
-    """Return the histogram of figure 5, one row per bin."""
-    from rich.table import Table
-
-    compared = f"{report.tasks} {'task' if report.tasks == 1 else 'tasks'} against {report.targets}, {report.embedder}"
-    table = Table(
-        title="largest cosine to an evaluation task (CoEvolve, figure 5)",
-        caption=f"{compared}: mean {report.mean:.3f}, median {report.median:.3f}, largest {report.largest:.3f}",
-    )
-    for column in ("cosine", "tasks", "share", ""):
-        table.add_column(column, justify="left" if not column else "right", no_wrap=True)
+def similarity_table(report: SimilarityReport) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the head and the rows of the histogram of figure 5, one row per bin."""
     most = max(one.share for one in report.bins)
-    for one in report.bins:
-        bar = "█" * round(30 * one.share / most)
-        table.add_row(f"{one.low:.2f} to {one.high:.2f}", str(one.tasks), f"{one.share:.1%}", bar)
-    return table
-
-
-def pairs_table(report: SimilarityReport, rows: int) -> Table:
-    """Return the pairs above the threshold, ``rows`` at most."""
-    from rich.table import Table
-
-    more = len(report.above) - rows
-    table = Table(
-        title=f"tasks with a cosine of {report.threshold:g} or more", caption=f"and {more} more" if more > 0 else None
-    )
-    for column in ("task", "evaluation task", "cosine"):
-        table.add_column(column, justify="right" if column == "cosine" else "left", overflow="fold")
-    for one in report.above[:rows]:
-        table.add_row(one.task, one.target, f"{one.cosine:.3f}")
-    return table
+    rows: list[tuple[str, ...]] = [
+        (f"{one.low:.2f} to {one.high:.2f}", str(one.tasks), f"{one.share:.1%}", "█" * round(30 * one.share / most))
+        for one in report.bins
+    ]
+    return ("cosine", "tasks", "share", ""), rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from environments.base import InputError, TaskSpec
-from memory.settings import MemorySettings
+from memory.embedding import DIMENSION, hashed_ngrams
 
 Vectors: TypeAlias = NDArray[np.float64]
 """One vector of length 1 per row."""
@@ -36,11 +37,18 @@ def open_text_embedder(folder: Path | None) -> TextEmbedder:
     The papers name no encoder. Hashed n-grams compare wordings; a sentence encoder compares meanings. Raises InputError
     for a folder without a model, and where sentence-transformers is missing.
     """
-    if folder is not None and not folder.is_dir():
+    if folder is None:
+        label, function = f"hashed-ngrams-{DIMENSION}", hashed_ngrams
+    elif not folder.is_dir():
         raise InputError(f"--embedder {folder} is not a folder: name the folder of a sentence-transformers model")
-    from memory.embedding import open_embedder
-
-    label, function = open_embedder(MemorySettings(embedder=None if folder is None else str(folder)))
+    else:
+        try:
+            package = importlib.import_module("sentence_transformers")
+        except ModuleNotFoundError:
+            raise InputError(
+                "--embedder: the package sentence-transformers is not installed: run pip install sentence-transformers"
+            ) from None
+        label, function = folder.name, package.SentenceTransformer(str(folder), device="cpu").encode
 
     def embed(texts: Sequence[str]) -> Vectors:
         parts = [function(list(texts[begin : begin + _ROWS])) for begin in range(0, len(texts), _ROWS)]

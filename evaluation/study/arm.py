@@ -1,59 +1,35 @@
-"""`python -m evaluation.study.arm`: run and score one arm of a study with one seed; evaluation.study starts it.
-
-It is a separate process, so that the CPU seconds of its children are those of this arm and seed. ``FinishedRun`` reads
-the figures of the result from the records in the run's directory.
-"""
+"""The figures of an arm's finished run, read from the records in the run's directory."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import resource
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
-import typer
 from pydantic import BaseModel
 
-from environments.base import InputError, Record, TaskSpec
-from environments.command import MISTAKE, NOTHING, OneSentence, exit_statuses
-from environments.registry import open_environment, packaged
+from environments.base import TaskSpec
+from environments.registry import open_environment
 from environments.settings import EnvironmentSettings
 from environments.verification.fingerprints import call_sequence
-from evaluation.baselines import LOOKUP
 from evaluation.outcomes import ScoreChange
-from evaluation.settings import ENDPOINT, ScoringSettings
-from evaluation.study.records import IterationFigures, Overlap
+from evaluation.study.records import IterationFigures, keep_tasks
 from memory.jsonl import dump_line
 from memory.records import Interaction, Task, Trajectory
-from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
+from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
 from memory.settings import TaskSettings
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import RoundRecord
-
-if TYPE_CHECKING:
-    from evaluation.outcomes import TaskOutcome
-    from evaluation.study.records import ArmOutcome
-
-
-class _Contexts(BaseModel):
-    new: int
-    known: int
 
 
 class _Summary(BaseModel):
     """The part of an iteration's summary.json that a study reads."""
 
-    tasks: int
     admitted: int
     refused: dict[str, int]
     signals: dict[str, int]
-    contexts: _Contexts
     evaluation: ScoreChange | None
     seconds: dict[str, float]
     labels: tuple[str, ...]
@@ -87,8 +63,6 @@ class FinishedRun:
 
     def keep_tasks(self, path: Path) -> str:
         """Keep D_0 and all that was admitted in ``path``; return why they are not kept, "" where they are."""
-        from evaluation.study.records import keep_tasks
-
         return keep_tasks(path, self._tasks, self._run.section("environment", EnvironmentSettings).benchmark)
 
     @property
@@ -112,13 +86,6 @@ class FinishedRun:
         return tuple(tuple(read_jsonl(folder.trajectories, Trajectory)) for folder in folders)
 
     @property
-    def prompt_order(self) -> str:
-        """SHA-256 of the first round's prompts: the tasks of each step, in the order of their first rollouts."""
-        drawn = dict.fromkeys((one.step, one.task_id) for one in self._played[0])
-        by_step = sorted(drawn, key=lambda pair: pair[0])
-        return hashlib.sha256(repr(by_step).encode()).hexdigest()
-
-    @property
     def functions(self) -> int:
         """The number of functions that tasks can call: the tools of the start states of exploration."""
         environment = open_environment(self._run.section("environment", EnvironmentSettings))
@@ -128,22 +95,6 @@ class FinishedRun:
     def initial_functions(self) -> dict[str, int]:
         """The number of D_0's tasks that call each function in their reference."""
         return _by_function(self.initial)
-
-    def overlap(self) -> dict[str, Overlap]:
-        """Value-free call sequences that training tasks share with each evaluation set; empty where there is none."""
-        benchmark = packaged(self._tasks[0].environment)
-        if benchmark is None:
-            return {}
-        initial = {call_sequence(task) for task in self.initial}
-        final = {call_sequence(task) for task in self._tasks}
-        return {
-            published.panel: Overlap(
-                sequences=len(published.call_sequences),
-                in_initial=len(initial & set(published.call_sequences)),
-                in_final=len(final & set(published.call_sequences)),
-            )
-            for published in benchmark.published_sets()
-        }
 
     def figures(self) -> tuple[IterationFigures, ...]:
         """Return one entry per iteration."""
@@ -157,11 +108,9 @@ class FinishedRun:
         return IterationFigures(
             iteration=iteration,
             steps=done.last_step,
-            tasks=summary.tasks,
             dev_before=summary.evaluation.before.success if summary.evaluation else None,
             dev_after=summary.evaluation.after.success if summary.evaluation else None,
             signals=summary.signals,
-            contexts=summary.contexts.new,
             drafts=summary.admitted + sum(summary.refused.values()),
             admitted=summary.admitted,
             refused=summary.refused,
@@ -169,12 +118,9 @@ class FinishedRun:
             rollout_calls=sum(len(one.calls()) for one in played),
             exploration_calls=self._explored(iteration),
             supervised_tokens=0 if done.expert is None else done.expert.tokens,
-            train_success=done.success,
             mixed_groups=done.mixed_groups,
-            kl=done.kl,
             trained_functions=_by_function(task for task in self._tasks if task.id in drawn),
             admitted_functions=_by_function(task for task in self._tasks if task.admitted_at == iteration),
-            seal=done.seal,
             measured={name: round(seconds, 2) for name, seconds in measured.items()},
         )
 
@@ -190,167 +136,3 @@ class FinishedRun:
 def _by_function(tasks: Iterable[TaskSpec]) -> dict[str, int]:
     counted = Counter(name for task in tasks for name in set(call_sequence(task)))
     return dict(sorted(counted.items()))
-
-
-JOB_FILE = "job.json"
-SCORING_FILE = "scoring.json"
-OUTCOMES_FILE = "outcomes.jsonl"
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "OMP_WAIT_POLICY": "PASSIVE",
-    "TOKENIZERS_PARALLELISM": "false",
-}
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
-
-class Scoring(Record):
-    """One command that scores the policy. ``prefix``: of its sets' names in the study's recipe."""
-
-    prefix: str
-    settings: ScoringSettings
-
-
-class Job(Record):
-    """One arm and seed. ``folder`` holds its recipe.yaml, run/ and log. ``policy`` is scored if ``trains`` is False.
-
-    ``result`` is the file to write; the other fields go into its header. ``lookup``: the nearest training clause is
-    scored too, from the tasks that the run could learn from. ``deadline`` is in wall seconds, one for the run and one
-    for each scoring.
-    """
-
-    folder: str
-    result: str
-    arm: str
-    seed: int
-    mode: str
-    trains: bool
-    iterations: int
-    policy: str
-    scoring: tuple[Scoring, ...]
-    lookup: bool = False
-    deadline: float
-    recipe: str
-    study: str
-    starter: str
-    panels: dict[str, str]
-    commit: str | None
-
-
-@app.command(cls=OneSentence)
-def main(settings: Annotated[Path, typer.Option(help="file that evaluation.study wrote")]) -> None:
-    """Run one arm with one seed, score its last policy greedily, and write the result."""
-    from memory.processes import ChildFailure, watch_parent
-
-    with exit_statuses(ChildFailure):
-        watch_parent()
-        asyncio.run(_work(read_json(settings, Job)))
-
-
-async def _work(job: Job) -> None:
-    from evaluation.study.records import ArmHeader, ArmMeasured, ArmResult, tasks_path
-
-    started = time.perf_counter()
-    folder = Path(job.folder)
-    run = None
-    policy = job.policy
-    if job.trains:
-        options = ["--recipe", str(folder / "recipe.yaml"), "--run", str(folder / "run"), "--json"]
-        resume = ["--resume"] if RunDirectory(folder / "run").settings_path.exists() else []
-        await _child(job, ["graph.run_iteration", *options, *resume])
-        run = FinishedRun(folder / "run", job.iterations)
-        policy = str(run.policy)
-    attempted: list[ArmOutcome] = []
-    for number, scoring in enumerate(job.scoring):
-        attempted += [_outcome(scoring.prefix, one) for one in await _scored(job, number, scoring.settings, policy)]
-        if job.lookup and run is not None:
-            looked = await _scored(job, number, scoring.settings, LOOKUP, run.learnable(folder))
-            attempted += [_outcome(scoring.prefix, one, LOOKUP) for one in looked]
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    result = Path(job.result)
-    header = ArmHeader(
-        arm=job.arm,
-        seed=job.seed,
-        mode=job.mode,
-        recipe=job.recipe,
-        study=job.study,
-        starter=job.starter,
-        initial_tasks=run.initial_hash if run else None,
-        prompt_order=run.prompt_order if run else None,
-        panels=job.panels,
-        limit=job.scoring[0].settings.limit,
-        labels=run.labels if run else (),
-        functions=run.functions if run else 0,
-        initial_functions=run.initial_functions if run else {},
-        iterations=run.figures() if run else (),
-        overlap=run.overlap() if run else {},
-        tasks_left_out=run.keep_tasks(tasks_path(result)) if run else "",
-        measured=ArmMeasured(
-            cpu_seconds=round(sum(one.ru_utime + one.ru_stime for one in used), 1),
-            wall_seconds=round(time.perf_counter() - started, 1),
-            commit=job.commit,
-        ),
-    )
-    ArmResult(header=header, outcomes=tuple(attempted)).write(result)
-
-
-async def _scored(
-    job: Job, number: int, settings: ScoringSettings, policy: str, train: Path | None = None
-) -> list[TaskOutcome]:
-    """Score the policy, or a baseline from the tasks of ``train``, with one command; return its outcomes in order."""
-    from evaluation.outcomes import TaskOutcome
-
-    folder = Path(job.folder)
-    names = (OUTCOMES_FILE, SCORING_FILE)
-    outcomes, file = (_numbered(folder / (name if train is None else f"{policy}-{name}"), number) for name in names)
-    write_json(file, settings)
-    options = ["--settings", str(file), "--model", policy, "--output", str(outcomes), "--json"]
-    options += [] if train is None else ["--train", str(train)]
-    if policy.startswith(ENDPOINT):
-        options.append("--resume")  # what an arm that was stopped has paid for
-    else:
-        outcomes.unlink(missing_ok=True)  # of an arm that was stopped before its result
-    await _child(job, ["evaluation.run", *options])
-    return read_jsonl(outcomes, TaskOutcome)
-
-
-def _numbered(path: Path, number: int) -> Path:
-    return path.with_stem(f"{path.stem}-{number}") if number else path
-
-
-def _outcome(prefix: str, one: TaskOutcome, baseline: str = "") -> ArmOutcome:
-    from evaluation.study.records import ArmOutcome
-
-    return ArmOutcome(
-        panel=f"{prefix}{one.group}",
-        task=one.task_id,
-        cluster=one.cluster,
-        strata=tuple(f"{key}={value}" for key, value in one.strata.items()),
-        success=one.success,
-        calls=one.calls,
-        reference_calls=one.reference_calls,
-        failure=one.failure,
-        infrastructure_error=one.infrastructure_error,
-        baseline=baseline,
-    )
-
-
-async def _child(job: Job, command: list[str]) -> None:
-    """Run one of the project's commands, its output in the job's log. Raises InputError for its exit status 2."""
-    from memory.processes import run_child
-
-    log = Path(job.folder) / "arm.log"
-    start = log.stat().st_size if log.exists() else 0
-    argv = [sys.executable, "-m", *command]
-    status = await run_child(argv, log_path=log, deadline=job.deadline, accept=(0, MISTAKE, NOTHING), env=ONE_THREAD)
-    if status == MISTAKE:
-        said = log.read_bytes()[start:].decode(errors="replace").splitlines()
-        reason = next((line for line in reversed(said) if line.startswith("error: ")), f"error: see {log}")
-        raise InputError(f"{command[0]}: {reason.removeprefix('error: ')}")
-
-
-if __name__ == "__main__":
-    from memory.processes import run_to_end
-
-    run_to_end(app)

@@ -1,7 +1,4 @@
-"""Break an arm's success down: the mean over call shapes, rates by function and by length, and their tables (ours).
-
-Off unless a study's recipe says ``breakdown``, so that reports of recorded studies stay what they are.
-"""
+"""Break an arm's success down: the mean over call shapes, rates by function and by length, and their tables (ours)."""
 
 from __future__ import annotations
 
@@ -11,10 +8,10 @@ from statistics import fmean
 
 from environments.base import Record
 from evaluation.call_shapes import Shape, by_function, macro_mean
-from evaluation.study.records import ArmOutcome
+from evaluation.outcomes import TaskOutcome
 
 Interval = tuple[float, float]
-Attempts = Mapping[int, Sequence[ArmOutcome]]
+Attempts = Mapping[int, Sequence[TaskOutcome]]
 
 
 class Macro(Record):
@@ -44,24 +41,22 @@ class Breakdown(Record):
     by_length: dict[str, Rate] = {}
 
 
-def broken_down(
-    attempts: Attempts, minus: Attempts | None, shapes: Mapping[str, Shape], interval: Interval | None
-) -> Breakdown:
+def broken_down(attempts: Attempts, minus: Attempts | None, interval: Interval | None) -> Breakdown:
     """Return the breakdown of evaluated attempts; with ``minus``, an arm's attempts at the same tasks, differences.
 
-    ``shapes`` has the call shape of every task; ``interval`` is that of the mean over call shapes.
+    ``interval`` is that of the mean over call shapes.
     """
-    own, others = _macros(attempts, shapes), {} if minus is None else _macros(minus, shapes)
+    everything = [(one.shape, one.success) for outcomes in attempts.values() for one in outcomes]
+    own, others = _macros(attempts), {} if minus is None else _macros(minus)
     by_seed = {seed: value - others.get(seed, 0.0) for seed, value in own.items()}
     macro = Macro(
         mean=fmean(by_seed.values()),
         interval=interval,
         by_seed={str(seed): value for seed, value in by_seed.items()},
-        shapes=len({shapes[one.task] for outcomes in attempts.values() for one in outcomes}),
+        shapes=len({shape for shape, _ in everything}),
     )
     if minus is not None:
         return Breakdown(macro=macro)
-    everything = [(shapes[one.task], one.success) for outcomes in attempts.values() for one in outcomes]
     seeds = len(attempts)
     functions = {
         name: Rate(tasks=round(found.n / seeds), mean=found.successes / found.n)
@@ -70,10 +65,8 @@ def broken_down(
     return Breakdown(macro=macro, by_function=functions, by_length=_by_length(everything, seeds))
 
 
-def _macros(attempts: Attempts, shapes: Mapping[str, Shape]) -> dict[int, float]:
-    found = {
-        seed: macro_mean([(shapes[one.task], one.success) for one in outcomes]) for seed, outcomes in attempts.items()
-    }
+def _macros(attempts: Attempts) -> dict[int, float]:
+    found = {seed: macro_mean([(one.shape, one.success) for one in outcomes]) for seed, outcomes in attempts.items()}
     return {seed: value for seed, value in found.items() if value is not None}
 
 

@@ -1,4 +1,4 @@
-"""Figures of an arm over its seeds beside its success: budgets, curves over steps, coverage, costs, and SEAL's part."""
+"""Figures of an arm over its seeds beside its success: budgets, curves over steps, coverage and costs."""
 
 from __future__ import annotations
 
@@ -11,21 +11,10 @@ from pydantic import Field
 
 from environments.base import Record
 from evaluation.study.records import ArmHeader, IterationFigures
-from training.seal.report import SealFacts, seal_facts
-
-
-def _seal_facts(headers: Sequence[ArmHeader]) -> SealFacts | None:
-    """Return the facts from the headers of an arm; None where SEAL was off."""
-    by_seed = {header.seed: [one.seal for one in header.iterations if one.seal is not None] for header in headers}
-    seconds: Counter[str] = Counter()
-    for one in (one for header in headers for one in header.iterations if one.seal is not None):
-        seconds.update({name: spent for name, spent in one.measured.items() if name.startswith("round ")})
-    whole = sum(seconds.values())
-    return seal_facts(by_seed, seconds["round seal"] / whole if whole else None)
 
 
 class UsedBudget(Record):
-    """The costs of one arm and seed. Environment calls: rollouts, exploration and demonstrations.
+    """The costs of one arm and seed. Environment calls: rollouts and exploration.
 
     ``supervised_tokens``: written tokens that expert steps learnt from, written where there are any.
     """
@@ -59,9 +48,7 @@ class ArmFacts(Record):
     """Facts of an arm. ``start``: success of the initial policy on the evaluation set that runs score themselves.
 
     ``evolution_share``: seconds of the graph over those of rollouts, optimisation and graph, without process starts,
-    evaluation and D_0. ``shared_sequences``: by evaluation set, the share of its value-free call sequences that tasks
-    of D_0 and of the last D_t have too. ``signals``: marks on trajectories by kind, in all rounds of all seeds.
-    ``seal``: None where SEAL was off.
+    evaluation and D_0. ``signals``: marks on trajectories by kind, in all rounds of all seeds.
     """
 
     description: str
@@ -72,11 +59,8 @@ class ArmFacts(Record):
     start: float | None
     curve: tuple[Point, ...]
     evolution_share: float | None
-    cpu_seconds: dict[str, float]
     wall_seconds: dict[str, float]
-    shared_sequences: dict[str, tuple[float, float]]
     signals: dict[str, int] = {}
-    seal: SealFacts | None = None
 
 
 def arm_facts(description: str, planned: int, headers: Mapping[int, ArmHeader]) -> ArmFacts:
@@ -92,11 +76,8 @@ def arm_facts(description: str, planned: int, headers: Mapping[int, ArmHeader]) 
         start=_mean(one.iterations[0].dev_before for one in trained),
         curve=_curve(trained),
         evolution_share=_evolution_share([figures for one in trained for figures in one.iterations]),
-        cpu_seconds={str(one.seed): one.measured.cpu_seconds for one in ordered},
         wall_seconds={str(one.seed): one.measured.wall_seconds for one in ordered},
-        shared_sequences=_shared(trained),
         signals=_marks(trained),
-        seal=_seal_facts(trained),
     )
 
 
@@ -120,21 +101,6 @@ def unequal_budgets(arms: Mapping[str, ArmFacts], baseline: str) -> tuple[str, .
                         f"{name}, seed {seed}: {getattr(own, key)} {words}, {baseline} has {getattr(base, key)}"
                     )
     return tuple(differences)
-
-
-def call_shares(arms: Mapping[str, ArmFacts], baseline: str) -> dict[str, float]:
-    """Return each arm's environment calls over the baseline's, on the seeds of both; arms without one are left out.
-
-    They differ between arms of equal budget: a policy that ends its episodes sooner makes fewer calls.
-    """
-    base = arms[baseline].budgets if baseline in arms else {}
-    shares = {}
-    for name, facts in arms.items():
-        both = [seed for seed in facts.budgets if seed in base]
-        if both:
-            own = sum(facts.budgets[seed].environment_calls for seed in both)
-            shares[name] = own / sum(base[seed].environment_calls for seed in both)
-    return shares
 
 
 def _budget(header: ArmHeader) -> UsedBudget:
@@ -191,18 +157,6 @@ def _evolution_share(figures: Sequence[IterationFigures]) -> float | None:
     graph = sum(one.measured.get("stage evolve", 0.0) for one in figures)
     others = sum(one.measured.get(f"round {name}", 0.0) for one in figures for name in ("rollouts", "optimisation"))
     return graph / (graph + others) if graph + others else None
-
-
-def _shared(headers: Sequence[ArmHeader]) -> dict[str, tuple[float, float]]:
-    set_names = sorted({set_name for header in headers for set_name in header.overlap})
-    found = {key: [header.overlap[key] for header in headers if key in header.overlap] for key in set_names}
-    return {
-        set_name: (
-            fmean(one.in_initial / one.sequences for one in overlaps),
-            fmean(one.in_final / one.sequences for one in overlaps),
-        )
-        for set_name, overlaps in found.items()
-    }
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

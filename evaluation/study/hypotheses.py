@@ -1,7 +1,7 @@
 """Hypotheses of a study: differences that its recipe expects before a test set is opened, and what came of each.
 
 A hypothesis is tested on the study's main score: that of each mode's first evaluation set, the mean over call shapes
-where the recipe says ``breakdown``, else success. The rule of a conclusion is ours:
+where they are known, else success. The rule of a conclusion is ours:
 
 - **p** is that of the paired t test over seeds, two-sided. It covers seeds alone: how much the difference varies when
   an arm is trained again. It says nothing of other tasks.
@@ -15,19 +15,19 @@ A difference is shown where both agree.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from environments.base import Record
-from evaluation.baselines import LOOKUP
+from evaluation.settings import LOOKUP
 from evaluation.statistics import holm, t_test
 
 if TYPE_CHECKING:
     from evaluation.study.comparisons import Comparison
 
 Interval = tuple[float, float]
-Conclusion = Literal["shown", "difference shown", "opposite shown", "not shown", "not run yet", "no call shapes"]
+Conclusion = Literal["shown", "difference shown", "opposite shown", "not shown", "not run yet"]
 
 LEVEL = 0.05
 """Holm's p below which a difference is shown, where the interval agrees."""
@@ -134,28 +134,17 @@ def check_hypotheses(
             raise ValueError(f"hypotheses state {names}, but '{few[0]}' has one seed: a test needs at least 2")
 
 
-class _Score(NamedTuple):
-    """A difference of the main score."""
-
-    mean: float
-    by_seed: dict[str, float]
-    interval: Interval | None
-    functions_drawn: bool
-
-
 def findings_of(
     hypotheses: Sequence[Hypothesis],
     differences: Sequence[Comparison | None],
     planned: Sequence[int],
-    *,
-    by_shape: bool,
 ) -> tuple[HypothesisFinding, ...]:
     """Return what came of each hypothesis.
 
     ``differences`` has the paired difference of each, None without a seed of both arms, and ``planned`` its number of
-    seeds in the recipe. ``by_shape``: the main score is the mean over call shapes.
+    seeds in the recipe.
     """
-    scores = [None if one is None else _score(one, by_shape) for one in differences]
+    scores = [None if one is None else one.breakdown.macro if one.breakdown else one for one in differences]
     p_values = [None if one is None else t_test(list(one.by_seed.values())) for one in scores]
     found = []
     corrected = holm(p_values)
@@ -172,7 +161,7 @@ def findings_of(
             seeds=0 if versus is None else versus.seeds,
             planned=planned[number],
             interval=interval,
-            functions_drawn=score is not None and score.functions_drawn,
+            functions_drawn=versus is not None and versus.functions_known,
             expected_in_interval=None if interval is None else interval[0] <= expected <= interval[1],
             p=p_values[number],
             holm=corrected[number],
@@ -182,21 +171,9 @@ def findings_of(
     return tuple(found)
 
 
-def _score(one: Comparison, by_shape: bool) -> _Score | None:
-    """Return the difference of the main score; None where it is that over call shapes and they are not known."""
-    if not by_shape:
-        return _Score(one.mean, one.by_seed, one.interval, one.functions_known)
-    if one.breakdown is None:
-        return None
-    macro = one.breakdown.macro
-    return _Score(macro.mean, macro.by_seed, macro.interval, macro.interval is not None)
-
-
 def _conclusion_of(one: HypothesisFinding) -> Conclusion:
-    if one.seeds < one.planned:
+    if one.seeds < one.planned or one.found is None:
         return "not run yet"  # a conclusion on some seeds would invite to stop at a good one
-    if one.found is None:
-        return "no call shapes"
     return conclusion(one.expected, one.found, one.interval, one.holm)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from environments.base import InputError, Record
 from evaluation.study.recipe import FIRST_SEED, Arm, Mode, Study
-from evaluation.study.records import ArmHeader, ArmResult, read_result, result_path
+from evaluation.study.records import ArmHeader, ArmResult, read_header, read_result, result_path
 from evaluation.test_access import ACCESS_LOG_FILE
 
 
@@ -102,8 +102,9 @@ def current_result(study: Study, mode: Mode, place: Place, arm: Arm, seed: int) 
         if source is None:
             return None
         admissions = source.header.admissions
-    found = read_result(path)
-    return found if found.header.recipe == study.run_hash(arm, seed, mode, admissions) else None
+    if read_header(path).recipe != study.run_hash(arm, seed, mode, admissions):
+        return None
+    return read_result(path)
 
 
 Starts = dict[tuple[int, str], ArmHeader]

@@ -58,7 +58,7 @@ def study_plots(summary: StudySummary) -> dict[str, str]:
     for set_name in facts.panels:
         rows = []
         for arm, cells in summary.cells.items():
-            versus = cells[set_name].difference_to_grpo if set_name in cells else None
+            versus = cells[set_name].differences.get(BASELINE) if set_name in cells else None
             if versus is not None:
                 name = f"{arm} (n = {versus.seeds})"
                 values = tuple(100 * value for value in versus.by_seed.values())

@@ -5,20 +5,19 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from environments.base import InputError, Record
 from environments.benchmark import AnyBenchmark
 from environments.checkout import INITIAL_POLICY, shipped_policy
 from environments.registry import DEFAULT, named_benchmark
 from environments.settings import EnvironmentSettings
-from evaluation.baselines import LOOKUP
 from evaluation.sets import held_out, set_hash
-from evaluation.settings import ENDPOINT, AttemptSettings
+from evaluation.settings import ENDPOINT, LOOKUP, AttemptSettings
 from evaluation.study.hypotheses import MOST, Hypothesis, check_hypotheses
 from memory.jsonl import complaint
 from memory.strict_yaml import read_recipe
@@ -79,41 +78,10 @@ class Arm(Strict):
 
 
 class SetsBySplit(Strict):
-    """The evaluation sets that final policies are scored on, in development and in the study itself.
-
-    A set is one of the study's environment, or ENVIRONMENT:NAME, one of another.
-    """
+    """The evaluation sets that final policies are scored on, in development and in the study itself."""
 
     dev: tuple[str, ...] = Field(min_length=1)
     test: tuple[str, ...] = Field(min_length=1)
-
-
-class StudySet(NamedTuple):
-    """An evaluation set of a study: its name in the recipe, its benchmark's, and its own."""
-
-    key: str
-    environment: str
-    name: str
-
-    @property
-    def benchmark(self) -> AnyBenchmark:
-        """The benchmark that the set is of. Raises InputError for one that does not exist."""
-        return named_benchmark(self.environment)
-
-    @property
-    def prefix(self) -> str:
-        """The part before the set's own name in the recipe: an environment, where it is not the study's."""
-        return self.key.removesuffix(self.name)
-
-    @property
-    def held_out(self) -> bool:
-        """Return whether the set is held out. Raises InputError where the benchmark has none of its name."""
-        return held_out(self.name, self.benchmark)
-
-    @property
-    def sha256(self) -> str:
-        """The hash that names the set's tasks; they stay unseen."""
-        return set_hash(self.name, self.benchmark)
 
 
 class StudyRecipe(Strict):
@@ -121,10 +89,7 @@ class StudyRecipe(Strict):
 
     base: Path = Field(description="recipe file that holds the settings of a run")
     settings: dict[str, JsonValue] = Field({}, description="settings on top of it that all arms share, by dotted key")
-    sets: SetsBySplit = Field(validation_alias=AliasChoices("sets", "panels"))
-    strata: tuple[Annotated[str, Field(pattern="^[a-z]+=[a-z0-9_-]+$")], ...] = Field(
-        (), description="labels of tasks, key=value: parts of each mode's first set that are reported on their own"
-    )
+    sets: SetsBySplit
     limit: int | None = Field(
         None, ge=1, le=1_000_000, description="score the first N tasks of each set only (labelled as such)"
     )
@@ -148,10 +113,6 @@ class StudyRecipe(Strict):
         description="differences that are expected, with their size, written down before a test set is opened: tested "
         "together, with a correction for their number, and compared as in compare (ours)",
     )
-    breakdown: bool = Field(
-        False,
-        description="report the mean over call shapes with its intervals, and tables by function and by length (ours)",
-    )
     lookup: bool = Field(
         False,
         description="answer the sets by the nearest clause of the tasks that each trained arm could learn from: "
@@ -162,7 +123,7 @@ class StudyRecipe(Strict):
     @property
     def limits(self) -> dict[str, JsonValue]:
         """The limits of attempts that the recipe states."""
-        return {name: value for name, value in self.scoring.model_dump().items() if value is not None}
+        return self.scoring.model_dump(exclude_defaults=True) | ({"limit": self.limit} if self.limit else {})
 
     @model_validator(mode="after")
     def _arms_share(self) -> Self:
@@ -220,11 +181,6 @@ class StudyRecipe(Strict):
                 return arm
         raise InputError(f"no arm is called {name!r}: choose from {', '.join(arm.name for arm in self.arms)}")
 
-    def reported(self, mode: Mode) -> tuple[str, ...]:
-        """Return the evaluation sets of a mode, with the strata of the first one after it."""
-        first, *others = self.set_names(mode)
-        return (first, *(f"{first}/{stratum}" for stratum in self.strata), *others)
-
     def set_names(self, mode: Mode) -> tuple[str, ...]:
         """Return the evaluation sets that a mode scores on."""
         return self.sets.dev if mode == "dev" else self.sets.test
@@ -238,14 +194,12 @@ def _is_shared(key: str) -> bool:
 class Study(Record):
     """A study's recipe with the base recipe's settings and the hashes of initial policies and evaluation sets.
 
-    ``initial_policy`` is the one that arms start from which name no other, ``policies`` the hashes of all by path.
+    ``policies`` has the hashes of the initial policies by path.
     """
 
     recipe: StudyRecipe
     shared: dict[str, JsonValue]
     sha256: str
-    initial_policy: str
-    initial_policy_sha256: str
     policies: dict[str, str]
     set_hashes: dict[str, str]
 
@@ -274,9 +228,16 @@ class Study(Record):
         """Return the policy that the arm starts from, or scores."""
         return _policy(self.settings_of(arm, 0, None))
 
-    def sets(self, mode: Mode) -> tuple[StudySet, ...]:
-        """Return the evaluation sets that a mode scores on."""
-        return tuple(_set_of(key, self.shared) for key in self.recipe.set_names(mode))
+    @property
+    def environment(self) -> str:
+        """The name of the environment whose evaluation sets are scored."""
+        section = self.shared.get("environment")
+        return str(section.get("name", DEFAULT)) if isinstance(section, dict) else DEFAULT
+
+    @property
+    def benchmark(self) -> AnyBenchmark:
+        """The benchmark of the evaluation sets. Raises InputError for one that does not exist."""
+        return named_benchmark(self.environment)
 
     def run_hash(self, arm: Arm, seed: int, mode: Mode, admissions: Sequence[int] | None) -> str:
         """Return the SHA-256 of everything stated that decides the outcomes of one arm and seed."""
@@ -284,9 +245,22 @@ class Study(Record):
         run: Tree | None = (_how_scored(settings) or None) if arm.untrained else settings
         names = self.recipe.set_names(mode)
         scored: JsonValue = [[name, self.set_hashes[name]] for name in names]
-        limits: list[JsonValue] = [self.recipe.limits] if self.recipe.limits else []
-        looked: list[JsonValue] = ["lookup"] if self.recipe.lookup and not arm.untrained else []
-        return _sha256([run, self.policies[self.policy_of(arm)], scored, self.recipe.limit, *limits, *looked])
+        looked = self.recipe.lookup and not arm.untrained
+        return _sha256([run, self.policies[self.policy_of(arm)], scored, self.recipe.limits, looked])
+
+
+def read_study(path: Path) -> tuple[StudyRecipe, Tree]:
+    """Return the study at ``path`` as it is stated, and its file's content; no other file is looked at.
+
+    Raises InputError that names the file and the key.
+    """
+    tree = read_recipe(path)
+    if "base" not in tree:
+        raise InputError(f"{path}: not a study's recipe, which names as base the recipe of a run")
+    try:
+        return StudyRecipe.model_validate_json(json.dumps(tree, default=str), strict=True), tree
+    except ValidationError as error:
+        raise InputError(f"{path}: {complaint(error).replace('Value error, ', '')}") from None
 
 
 def load_study(path: Path) -> Study:
@@ -296,42 +270,32 @@ def load_study(path: Path) -> Study:
 
     Raises InputError that names the file and the key.
     """
-    tree = read_recipe(path)
-    if "base" not in tree:
-        raise InputError(f"{path}: not a study's recipe, which names as base the recipe of a run")
-    try:
-        recipe = StudyRecipe.model_validate_json(json.dumps(tree, default=str), strict=True)
-    except ValidationError as error:
-        raise InputError(f"{path}: {complaint(error).replace('Value error, ', '')}") from None
+    recipe, tree = read_study(path)
     shared = read_recipe(recipe.base)
     for key, value in recipe.settings.items():
         put(shared, key, value)
-    initial_policy = _policy(shared)
     study = Study(
         recipe=recipe,
         shared=shared,
         sha256=_sha256([tree, shared]),
-        initial_policy=initial_policy,
-        initial_policy_sha256=_policy_hash(initial_policy),
-        policies={initial_policy: _policy_hash(initial_policy)},
+        policies={},
         set_hashes={},
     )
-    others = {name: _policy_hash(name) for name in map(study.policy_of, recipe.arms) if name != initial_policy}
+    policies = {name: _policy_hash(name) for name in dict.fromkeys(map(study.policy_of, recipe.arms))}
     try:
-        set_hashes = {one.key: one.sha256 for mode in FIRST_SEED for one in _checked_sets(study, mode)}
+        set_hashes = {name: sha256 for mode in FIRST_SEED for name, sha256 in _checked_sets(study, mode)}
         _check_matching(study)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    return study.model_copy(update={"policies": study.policies | others, "set_hashes": set_hashes})
+    return study.model_copy(update={"policies": policies, "set_hashes": set_hashes})
 
 
-def _checked_sets(study: Study, mode: Mode) -> tuple[StudySet, ...]:
-    """Return the sets of a mode. Raises InputError for an unknown one and for one of the other split."""
-    found = study.sets(mode)
-    for one in found:
-        if one.held_out != (mode == "test"):
-            raise InputError(f"the evaluation set {one.key} is not of the split {mode}: move it to the other list")
-    return found
+def _checked_sets(study: Study, mode: Mode) -> Iterator[tuple[str, str]]:
+    """Yield each set of a mode with its hash. Raises InputError for an unknown one and for one of the other split."""
+    for name in study.recipe.set_names(mode):
+        if held_out(name, study.benchmark) != (mode == "test"):
+            raise InputError(f"the evaluation set {name} is not of the split {mode}: move it to the other list")
+        yield name, set_hash(name, study.benchmark)
 
 
 def _check_matching(study: Study) -> None:
@@ -343,19 +307,10 @@ def _check_matching(study: Study) -> None:
                 raise InputError(f"'{arm.name}' matches the admissions of '{other.name}', of other iterations")
 
 
-def _set_of(key: str, shared: Tree) -> StudySet:
-    environment, _, name = key.rpartition(":")
-    section = shared.get("environment")
-    own = str(section.get("name", DEFAULT)) if isinstance(section, dict) else DEFAULT
-    return StudySet(key, environment or own, name)
-
-
-def environment_options(settings: Tree, environment: str) -> dict[str, JsonValue]:
-    """Return the options of a run's environment that its evaluations need, none for another environment."""
+def environment_options(settings: Tree) -> dict[str, JsonValue]:
+    """Return the options of a run's environment that its evaluations need."""
     section = settings.get("environment")
-    if not isinstance(section, dict) or section.get("name", DEFAULT) != environment:
-        return {}
-    return EnvironmentSettings.model_validate(section).for_evaluation
+    return EnvironmentSettings.model_validate(section).for_evaluation if isinstance(section, dict) else {}
 
 
 def _how_scored(settings: Tree) -> Tree:

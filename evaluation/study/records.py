@@ -1,9 +1,8 @@
 """The result of one arm and seed: a header with its figures by iteration, then one line per task outcome.
 
-Results are gzip files, raw/ARM-SEED.jsonl.gz, a tenth of their size. Plain ARM-SEED.jsonl files, which earlier
-versions wrote, are read too. Beside them tasks/ARM-SEED.jsonl.gz has the tasks that the arm made and learnt from, so
-that what depends on them (a lookup, an overlap with an evaluation set) can be computed again; not where the benchmark
-forbids to publish them.
+Results are gzip files, raw/ARM-SEED.jsonl.gz. Beside them tasks/ARM-SEED.jsonl.gz has the tasks that the arm made and
+learnt from, so that what depends on them (a lookup, an overlap with an evaluation set) can be computed again; not where
+the benchmark forbids to publish them.
 """
 
 from __future__ import annotations
@@ -15,64 +14,60 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from environments.base import InputError, Record
 from environments.benchmark import AnyBenchmark
 from environments.registry import unpublishable
+from evaluation.outcomes import TaskOutcome
 from memory.jsonl import complaint, dump_line, write_atomically
 from memory.records import Task
-from training.seal.failure_profile import SealFigures
 
 Row = TypeVar("Row", bound=Record)
-SUFFIX, COMPRESSED = ".jsonl", ".gz"
+SUFFIX = ".jsonl.gz"
 TASKS_LIMIT = 8 * 2**20
 """Bytes of the compressed tasks of one arm and seed at most (1,600 tasks take 220 kB)."""
 
 
-class IterationFigures(Record):
+class ResultRecord(Record):
+    """A part of a result. Keys that it does not have are left out: the published results have further figures."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class IterationFigures(ResultRecord):
     """One iteration in numbers.
 
-    ``steps``: optimizer steps by its end. ``tasks``: |D_t|, trained on. ``dev_before`` and ``dev_after``: success on
-    the evaluation set that the run itself scores, None without one. ``drafts`` were proposed, of which ``refused`` by
-    reason and ``admitted`` to D_{t+1}. Environment calls are those of rollouts, of exploration (D_0's in the first
-    iteration) and of references lent to groups without a success (``lent``), which recorded studies
-    alone have.
+    ``steps``: optimizer steps by its end. ``dev_before`` and ``dev_after``: success on the evaluation set that the run
+    itself scores, None without one. ``drafts`` were proposed, of which ``refused`` by reason and ``admitted`` to
+    D_{t+1}. Environment calls are those of rollouts and of exploration (D_0's in the first iteration).
     ``supervised_tokens``: written tokens that the round's expert step learnt from, passes counted; its replays of
     references are not among the environment calls.
     ``trained_functions`` and ``admitted_functions``: tasks by function that their reference calls, of those that the
-    round drew and of those admitted. ``seal``: SEAL's figures of the round, None where it is off. ``measured``: wall
-    seconds by stage, of the iteration and of its round.
+    round drew and of those admitted. ``measured``: wall seconds by stage, of the iteration and of its round.
     """
 
     iteration: int
     steps: int
-    tasks: int
     dev_before: float | None
     dev_after: float | None
     signals: dict[str, int]
-    contexts: int
     drafts: int
     admitted: int
     refused: dict[str, int]
     rollouts: int
     rollout_calls: int
     exploration_calls: int
-    lent: int = Field(default=0, exclude_if=operator.not_)
-    lent_calls: int = Field(default=0, exclude_if=operator.not_)
     supervised_tokens: int = Field(default=0, exclude_if=operator.not_)
-    train_success: float
     mixed_groups: float
-    kl: float | None
     trained_functions: dict[str, int]
     admitted_functions: dict[str, int]
-    seal: SealFigures | None = Field(default=None, exclude_if=operator.not_)
     measured: dict[str, float]
 
     @property
     def environment_calls(self) -> int:
-        """The calls of rollouts, exploration and off-policy demonstrations together."""
-        return self.rollout_calls + self.exploration_calls + self.lent_calls
+        """The calls of rollouts and exploration together."""
+        return self.rollout_calls + self.exploration_calls
 
     @property
     def acceptance(self) -> float | None:
@@ -81,50 +76,34 @@ class IterationFigures(Record):
         return passed / self.drafts if self.drafts else None
 
 
-class Overlap(Record):
-    """Distinct value-free call sequences of an evaluation set, and how many of them training tasks have too."""
-
-    sequences: int
-    in_initial: int
-    in_final: int
-
-
-class ArmMeasured(Record):
-    """Fields that differ between equal runs: seconds of CPU and wall for run and scoring, and the code's commit.
+class ArmMeasured(ResultRecord):
+    """Fields that differ between equal runs: wall seconds of run and scoring, and the code's commit.
 
     A run that was stopped and resumed has the seconds of the last attempt only.
     """
 
-    cpu_seconds: float
     wall_seconds: float
     commit: str | None
 
 
-class ArmHeader(Record):
+class ArmHeader(ResultRecord):
     """The first line of a result.
 
     ``recipe`` is the hash of everything stated that decides the outcomes, ``study`` of the study's recipe with its
-    base. ``starter``, ``initial_tasks`` and ``prompt_order`` are the hashes of the initial policy, D_0 and the prompts
-    of the first round in order; the latter two are None for an arm that is not trained. ``panels`` maps the names of
-    the evaluation sets to their hashes (committed results have this key). ``tasks_left_out`` says why the arm's tasks
-    are not kept beside the result; empty, and not written, where they are, and where no run made any.
+    base. ``initial_tasks`` is the hash of D_0, None for an arm that is not trained. ``functions``: the number that
+    tasks can call. ``tasks_left_out`` says why the arm's tasks are not kept beside the result; empty, and not written,
+    where they are, and where no run made any.
     """
 
     arm: str
     seed: int
-    mode: str
     recipe: str
     study: str
-    starter: str
     initial_tasks: str | None
-    prompt_order: str | None
-    panels: dict[str, str]
-    limit: int | None
     labels: tuple[str, ...]
     functions: int
     initial_functions: dict[str, int]
     iterations: tuple[IterationFigures, ...]
-    overlap: dict[str, Overlap]
     tasks_left_out: str = Field(default="", exclude_if=operator.not_)
     measured: ArmMeasured
 
@@ -134,31 +113,11 @@ class ArmHeader(Record):
         return tuple(figures.admitted for figures in self.iterations)
 
 
-class ArmOutcome(Record):
-    """One greedy attempt at one task. One with ``infrastructure_error`` counts in no rate.
-
-    ``panel`` is the evaluation set (committed results have this key), ``strata`` are its labels of the task,
-    ``key=value`` each. ``reference_calls`` is None where it is unknown. ``baseline``: what attempted it in place of the
-    policy, from the arm's tasks; empty, and not written, for the policy.
-    """
-
-    panel: str
-    task: str
-    cluster: str
-    strata: tuple[str, ...]
-    success: bool
-    calls: int
-    reference_calls: int | None
-    failure: str | None = None
-    infrastructure_error: str | None = None
-    baseline: str = Field("", exclude_if=operator.not_)
-
-
 class ArmResult(Record):
-    """The whole of one result file."""
+    """The whole of one result file; the groups of outcomes are the evaluation sets, by their names in the recipe."""
 
     header: ArmHeader
-    outcomes: tuple[ArmOutcome, ...]
+    outcomes: tuple[TaskOutcome, ...]
 
     def of(self, baseline: str) -> ArmResult | None:
         """Return the result with the attempts of ``baseline`` ("" for the policy) alone; None where it has none."""
@@ -166,22 +125,20 @@ class ArmResult(Record):
         return self.model_copy(update={"outcomes": chosen}) if chosen else None
 
     def write(self, path: Path) -> None:
-        """Replace the file, whole or not at all; compressed where its name ends in .gz. Equal results, equal bytes."""
+        """Replace the file, whole or not at all. Equal results, equal bytes."""
         text = b"".join(dump_line(record).encode() for record in (self.header, *self.outcomes))
         # Without the time of day in its header, which differs between equal files.
-        write_atomically(path, [gzip.compress(text, mtime=0) if path.suffix == COMPRESSED else text])
+        write_atomically(path, [gzip.compress(text, mtime=0)])
 
 
 def result_path(folder: Path, arm: str, seed: int) -> Path:
-    """Return the file of one result in ``folder``: the plain one where only that exists, else the compressed one."""
-    compressed = folder / f"{arm}-{seed}{SUFFIX}{COMPRESSED}"
-    plain = folder / f"{arm}-{seed}{SUFFIX}"
-    return plain if plain.exists() and not compressed.exists() else compressed
+    """Return the file of one result in ``folder``."""
+    return folder / f"{arm}-{seed}{SUFFIX}"
 
 
 def tasks_path(result: Path) -> Path:
     """Return the file of the tasks that belong to a result: of the same name, in tasks/ beside raw/."""
-    return result.parent.parent / "tasks" / f"{result.name.removesuffix(COMPRESSED)}{COMPRESSED}"
+    return result.parent.parent / "tasks" / result.name
 
 
 def keep_tasks(path: Path, tasks: Sequence[Task], environment: AnyBenchmark) -> str:
@@ -203,25 +160,30 @@ def keep_tasks(path: Path, tasks: Sequence[Task], environment: AnyBenchmark) -> 
 
 def result_seeds(folder: Path, arm: str) -> list[int]:
     """Return the seeds of which ``folder`` has a result of the arm, in order."""
-    names = {path.name.removesuffix(COMPRESSED) for path in folder.glob(f"{arm}-*{SUFFIX}*")}
-    numbers = (name.removeprefix(f"{arm}-").removesuffix(SUFFIX) for name in names)
+    numbers = (path.name.removeprefix(f"{arm}-").removesuffix(SUFFIX) for path in folder.glob(f"{arm}-*{SUFFIX}"))
     return sorted(int(number) for number in numbers if number.isdecimal())
+
+
+def read_header(path: Path) -> ArmHeader:
+    """Read the header of one finished arm and seed. Raises InputError like ``read_result``."""
+    return _parsed(path, 1, _lines(path)[0], ArmHeader)
 
 
 def read_result(path: Path) -> ArmResult:
     """Read one finished arm and seed. Raises InputError that names the file, the line and the key that is wrong."""
-    content = path.read_bytes()
-    if path.suffix == COMPRESSED:
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error):
-            raise InputError(f"{path} is not a whole gzip file: remove it, and the study makes it again") from None
-    lines = content.splitlines()
+    lines = _lines(path)
+    outcomes = [_parsed(path, number, line, TaskOutcome) for number, line in enumerate(lines[1:], start=2)]
+    return ArmResult(header=_parsed(path, 1, lines[0], ArmHeader), outcomes=tuple(outcomes))
+
+
+def _lines(path: Path) -> list[bytes]:
+    try:
+        lines = gzip.decompress(path.read_bytes()).splitlines()
+    except (OSError, EOFError, zlib.error):
+        raise InputError(f"{path} is not a whole gzip file: remove it, and the study makes it again") from None
     if not lines:
         raise InputError(f"{path} is empty: remove it, and the study makes it again")
-    header = _parsed(path, 1, lines[0], ArmHeader)
-    outcomes = [_parsed(path, number, line, ArmOutcome) for number, line in enumerate(lines[1:], start=2)]
-    return ArmResult(header=header, outcomes=tuple(outcomes))
+    return lines
 
 
 def _parsed(path: Path, number: int, line: bytes, model: type[Row]) -> Row:

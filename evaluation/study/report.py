@@ -7,25 +7,20 @@ budgets. Their words are those of the committed reports, which a report of the c
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Sequence
 
 from evaluation.study.breakdown import function_table, length_table
-from evaluation.study.comparisons import Cell, Comparison, Interval, Rest
-from evaluation.study.figures import ArmFacts, Point
+from evaluation.study.comparisons import Cell, Comparison, Interval
+from evaluation.study.figures import ArmFacts
 from evaluation.study.hypotheses import Findings, hypothesis_table, points, rule
 from evaluation.study.plan import Place
 from evaluation.study.recipe import BASELINE, Mode, Study
 from evaluation.study.summary import StudySummary, summarise
 from memory.jsonl import write_atomically
 from memory.records import PAPER_SHARES, SignalKind
-from training.seal.report import HEAD, study_rows
 
 READING_FILE = "reading.md"
 """A person's reading of the study's results; it is put above the tables."""
-
-LIMIT_SECONDS = 300.0
-"""CPU seconds that one arm and seed is meant to take at most."""
 
 
 def study_table(summary: StudySummary, reading: str = "", *, by_function: bool = True) -> str:
@@ -46,11 +41,8 @@ def study_table(summary: StudySummary, reading: str = "", *, by_function: bool =
     for set_name in dict.fromkeys(name for cells in summary.cells.values() for name in cells):
         lines += _success(summary, set_name, by_function)
     lines += _course(facts.arms)
-    if any(one.breakdown is not None for cells in summary.cells.values() for one in cells.values()):
-        lines += _coverage(facts.arms)
     lines += _signals(facts.arms)
-    lines += _seal(facts.arms)
-    lines += _spending(facts.arms, facts.environment_calls)
+    lines += _spending(facts.arms)
     lines += _notes(summary)
     return "\n".join(lines).rstrip() + "\n"
 
@@ -74,7 +66,7 @@ def _success(summary: StudySummary, set_name: str, by_function: bool) -> list[st
         if found is None:
             continue
         own = [f"{found.metrics[one].mean:.1f}" if one in found.metrics else "" for one in metrics]
-        versus = found.difference_to_grpo
+        versus = found.differences.get(BASELINE)
         own += _macro(found) + _macro(versus) if broken else []
         rows.append(
             (
@@ -85,8 +77,6 @@ def _success(summary: StudySummary, set_name: str, by_function: bool) -> list[st
                 _points(versus),
                 _interval(versus.interval if versus else None),
                 _interval(versus.t_interval if versus else None),
-                _rest(found.without, "{:.1f}"),
-                _rest(versus.without if versus else None, "{:+.1f}"),
                 _by_seed(versus),
                 "" if found.extra_calls is None else f"{found.extra_calls:.2f}",
                 *own,
@@ -94,22 +84,21 @@ def _success(summary: StudySummary, set_name: str, by_function: bool) -> list[st
         )
     if not rows:
         return []
-    function = summary.facts.deciding_functions.get(set_name.partition("/")[0])
-    left_out = f"success without {function}" if function else "success without one function"
-    head = ("arm", "n seeds", "success", "95 %", f"minus {BASELINE}", "95 %", "t", left_out, f"minus {BASELINE}")
+    head = ("arm", "n seeds", "success", "95 %", f"minus {BASELINE}", "95 %", "t")
     sizes = _sizes(summary, set_name)
     by_shape = ("by shape", "95 %", f"minus {BASELINE}, by shape", "95 %") if broken else ()
     table = _table((*head, "by seed", "extra calls per solved task", *metrics, *by_shape), rows)
     lines = [f"**{set_name}** ({sizes})", "", *table, ""]
     if broken:
         lines += [*_table(*length_table(set_name, broken)), ""]
-    if by_function and broken and "/" not in set_name:
+    if by_function and broken:
         lines += [*_table(*function_table(set_name, broken)), ""]
     for name, cells in summary.cells.items():
         for other, one in cells[set_name].differences.items() if set_name in cells else ():
-            rest = f"; without {one.without.function} {_rest(one.without, '{:+.1f}')}" if one.without else ""
+            if other == BASELINE:
+                continue  # in the table
             sentence = (
-                f"{_points(one)} (95 % {_interval(one.interval)}, t {_interval(one.t_interval)}; n = {one.seeds}{rest};"
+                f"{_points(one)} (95 % {_interval(one.interval)}, t {_interval(one.t_interval)}; n = {one.seeds};"
             )
             macro = f" by shape {' ('.join(_macro(one))});" if one.breakdown else ""
             lines += [f"{name} minus {other}: {sentence}{macro} {_by_seed(one)})", ""]
@@ -167,25 +156,6 @@ def _course(arms: dict[str, ArmFacts]) -> list[str]:
     return ["**Course** (means over seeds; percent where not counts)", "", *_table(head, rows), ""]
 
 
-def _coverage(arms: dict[str, ArmFacts]) -> list[str]:
-    """Return the share of the environment's functions that references of the task set call, by iteration."""
-    rows = [
-        (name, *(" ".join(_percent(of(point)) for point in facts.curve) for of in (_of_tasks, _of_training)))
-        for name, facts in arms.items()
-        if facts.curve
-    ]
-    head = ("arm", "functions in D_1, D_2, ...", "functions trained on until then")
-    return ["**Coverage** (means over seeds; percent of the functions)", "", *_table(head, rows), ""] if rows else []
-
-
-def _of_tasks(point: Point) -> float:
-    return point.coverage_tasks
-
-
-def _of_training(point: Point) -> float:
-    return point.coverage_trained
-
-
 def _signals(arms: dict[str, ArmFacts]) -> list[str]:
     """Return the shares of the kinds among an arm's marks, beside those of the paper."""
     rows = []
@@ -203,21 +173,11 @@ def _signals(arms: dict[str, ArmFacts]) -> list[str]:
     return [sentence, "", *_table(head, rows), ""]
 
 
-def _seal(arms: dict[str, ArmFacts]) -> list[str]:
-    rows = list(study_rows({name: facts.seal for name, facts in arms.items()}))
-    sentence = (
-        "**SEAL** (all rounds and seeds of an arm together; an error is recovered from by a later call of its turn; "
-        "hints answer some kinds of errors and not others, so that what they are worth is read between arms)"
-    )
-    return [sentence, "", *_table(HEAD, rows), ""] if rows else []
-
-
-def _spending(arms: dict[str, ArmFacts], calls: dict[str, float]) -> list[str]:
+def _spending(arms: dict[str, ArmFacts]) -> list[str]:
     rows = []
     supervised = any(one.supervised_tokens for facts in arms.values() for one in facts.budgets.values())
     for name, facts in arms.items():
         budgets = list(facts.budgets.values())
-        cpu = list(facts.cpu_seconds.values())
         rows.append(
             (
                 name,
@@ -226,15 +186,13 @@ def _spending(arms: dict[str, ArmFacts], calls: dict[str, float]) -> list[str]:
                 _range(one.rollouts for one in budgets),
                 _range(one.optimizer_steps for one in budgets),
                 _range(one.environment_calls for one in budgets),
-                _percent(calls[name]) if name in calls else "",
                 *([_range(one.supervised_tokens for one in budgets)] if supervised else []),
-                f"{min(cpu):.0f}-{max(cpu):.0f}" + (" (!)" if max(cpu) > LIMIT_SECONDS else ""),
                 f"{max(facts.wall_seconds.values()):.0f}",
             )
         )
-    head = ("arm", "what it is", "seeds", "rollouts", "optimizer steps", "environment calls", f"% of {BASELINE}'s")
-    table = _table((*head, *(["supervised tokens"] if supervised else []), "CPU s", "wall s, most"), rows)
-    sentence = "**Budgets** (of each seed; CPU and wall seconds of a run that was stopped are of its last attempt)"
+    head = ("arm", "what it is", "seeds", "rollouts", "optimizer steps", "environment calls")
+    table = _table((*head, *(["supervised tokens"] if supervised else []), "wall s, most"), rows)
+    sentence = "**Budgets** (of each seed; seconds of a run that was stopped are of its last attempt)"
     return [sentence, "", *table, ""] if rows else []
 
 
@@ -242,38 +200,16 @@ def _notes(summary: StudySummary) -> list[str]:
     facts = summary.facts
     notes = [facts.statistics, *_labels(facts.arms)]
     notes += [f"unequal budget: {sentence}" for sentence in facts.unequal_budgets]
-    if facts.other_prompts:
-        notes.append(f"first round with other prompts than {BASELINE}'s: {', '.join(facts.other_prompts)}")
     held = [access for access in facts.openings if facts.mode == "test"]
     if facts.mode == "test":
         notes.append(f"the held-out sets were accessed {len(held)} times ({len({one.commit for one in held})} commits)")
     else:
         notes.append("development sets and seeds: settings were chosen on them, so they prove nothing")
-    shares: dict[str, list[tuple[float, float]]] = {}
-    for one in facts.arms.values():
-        for set_name in facts.panels:
-            shares.setdefault(set_name, []).extend(
-                [one.shared_sequences[set_name]] if set_name in one.shared_sequences else []
-            )
-    for set_name, found in shares.items():
-        if found:
-            initial, final = (_range((pair[i] * 100 for pair in found), "{:.0f}") for i in (0, 1))
-            sentence = f"{initial} % in D_0, {final} % in the last D_t, by arm"
-            notes.append(f"value-free call sequences of {set_name} that training tasks have too: {sentence}")
     if facts.outdated:
         notes.append(f"left out, because they are of another recipe: {', '.join(facts.outdated)}")
     if facts.missing:
-        notes.append(f"not there: {', '.join(_by_arm(facts.missing))}")
+        notes.append(f"not there: {', '.join(facts.missing)}")
     return [f"- {note}" for note in notes]
-
-
-def _by_arm(missing: Iterable[str]) -> Iterator[str]:
-    """Yield ARM-SEED of an arm that misses one seed, ARM-FIRST to LAST of one that misses several in a row."""
-    names = [name.rpartition("-") for name in missing]
-    for arm, group in groupby(names, key=lambda name: name[0]):
-        seeds = [int(seed) for _, _, seed in group]
-        in_a_row = len(seeds) > 1 and seeds == list(range(seeds[0], seeds[-1] + 1))
-        yield f"{arm}-{seeds[0]} to {seeds[-1]}" if in_a_row else ", ".join(f"{arm}-{seed}" for seed in seeds)
 
 
 def _labels(arms: dict[str, ArmFacts]) -> list[str]:
@@ -297,14 +233,6 @@ def _percent(rate: float) -> str:
 
 def _points(one: Comparison | None) -> str:
     return "" if one is None else points(one.mean)
-
-
-def _rest(rest: Rest | None, form: str) -> str:
-    """Return the mean without one function, and its t interval."""
-    if rest is None:
-        return ""
-    ends = f" ({_interval(rest.t_interval)})" if rest.t_interval and "+" in form else ""
-    return form.format(round(rest.mean * 100, 1) + 0.0) + ends
 
 
 def _interval(interval: Interval | None) -> str:

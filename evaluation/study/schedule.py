@@ -1,4 +1,4 @@
-"""Runs the planned arms and seeds of a study in parallel, each in a child process."""
+"""Runs and scores the planned arms and seeds of a study in parallel, each by the project's own commands."""
 
 from __future__ import annotations
 
@@ -7,26 +7,35 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
 
-from environments.base import InputError
+from environments.base import EnvironmentFault, InputError
 from environments.checkout import ROOT
-from environments.command import MISTAKE
+from environments.command import MISTAKE, NOTHING
 from environments.terminal import say
-from evaluation.settings import ENDPOINT, ScoringSettings
-from evaluation.study.arm import JOB_FILE, ONE_THREAD, Job, Scoring
+from evaluation.outcomes import TaskOutcome
+from evaluation.settings import ENDPOINT, LOOKUP, ScoringSettings
+from evaluation.study.arm import FinishedRun
 from evaluation.study.plan import Plan, Planned, Starts, check_start, current_result
-from evaluation.study.recipe import Study, StudySet, Tree, environment_options
-from evaluation.study.records import read_result
+from evaluation.study.recipe import Study, Tree, environment_options
+from evaluation.study.records import ArmHeader, ArmMeasured, ArmResult, tasks_path
 from evaluation.test_access import current_commit
-from memory.jsonl import write_atomically, write_json
+from memory.jsonl import read_jsonl, write_atomically, write_json
 from memory.processes import ChildFailure, exclusive, run_child
+from memory.run import RunDirectory
 from memory.strict_yaml import read_yaml
 
-SLACK = 60.0  # seconds for which a job may outlive the deadlines of its children
+RECIPE_FILE = "recipe.yaml"
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+"""Variables of the commands of an arm: arms share the cores."""
 
 
 def run_jobs(plan: Plan, at_once: int, keep_runs: bool) -> list[str]:
@@ -54,7 +63,7 @@ def check_settings(plan: Plan) -> None:
     log.unlink(missing_ok=True)
     argv = [sys.executable, "-m", "graph.check_recipe", *map(str, files)]
     if asyncio.run(run_child(argv, log_path=log, deadline=300, accept=(0, MISTAKE))) == MISTAKE:
-        raise InputError(_last_error(log))
+        raise InputError(_last_error(log, 0))
 
 
 class _Schedule:
@@ -123,9 +132,9 @@ class _Schedule:
     async def _job(self, job: Planned) -> None:
         try:
             await self._run(job)
-        except (ChildFailure, InputError) as failure:
+        except (ChildFailure, InputError, EnvironmentFault) as failure:
             self._failures.append(f"{job.arm}, seed {job.seed}: {failure}")
-            _say(f"{job.arm}, seed {job.seed}: failed")
+            say(f"{job.arm}, seed {job.seed}: failed")
 
     async def _run(self, planned: Planned) -> None:
         study, place, mode = self._study, self._plan.place, self._plan.mode
@@ -141,50 +150,75 @@ class _Schedule:
         settings = study.settings_of(arm, planned.seed, admissions)
         folder = place.folder(planned.arm, planned.seed)
         _prepare(folder, settings)
-        job = Job(
-            folder=str(folder),
-            result=str(place.result(planned.arm, planned.seed)),
+        say(f"{arm.name}, seed {planned.seed}: started")
+        started = time.perf_counter()
+        run, policy = None, study.policy_of(arm)
+        if not arm.untrained:
+            options = ["--recipe", str(folder / RECIPE_FILE), "--run", str(folder / "run"), "--json"]
+            resume = ["--resume"] if RunDirectory(folder / "run").settings_path.exists() else []
+            await self._child(folder, ["graph.run_iteration", *options, *resume])
+            run = await asyncio.to_thread(FinishedRun, folder / "run", study.iterations(arm))
+            policy = str(run.policy)
+        outcomes: list[TaskOutcome] = []
+        for number, scoring in enumerate(self._scoring(settings)):
+            file = folder / f"scoring-{number}.json"
+            write_json(file, scoring)
+            outcomes += await self._scored(file, policy)
+            if study.recipe.lookup and run is not None:
+                outcomes += await self._scored(file, LOOKUP, run.learnable(folder))
+        path = place.result(planned.arm, planned.seed)
+        header = ArmHeader(
             arm=arm.name,
             seed=planned.seed,
-            mode=mode,
-            trains=not arm.untrained,
-            iterations=0 if arm.untrained else study.iterations(arm),
-            policy=study.policy_of(arm),
-            scoring=self._scoring(settings),
-            lookup=study.recipe.lookup and not arm.untrained,
-            deadline=study.recipe.deadline,
             recipe=study.run_hash(arm, planned.seed, mode, admissions),
             study=study.sha256,
-            starter=study.policies[study.policy_of(arm)],
-            panels={name: study.set_hashes[name] for name in study.recipe.set_names(mode)},
-            commit=self._commit,
+            initial_tasks=run.initial_hash if run else None,
+            labels=run.labels if run else (),
+            functions=run.functions if run else 0,
+            initial_functions=run.initial_functions if run else {},
+            iterations=await asyncio.to_thread(run.figures) if run else (),
+            tasks_left_out=run.keep_tasks(tasks_path(path)) if run else "",
+            measured=ArmMeasured(wall_seconds=round(time.perf_counter() - started, 1), commit=self._commit),
         )
-        write_json(folder / JOB_FILE, job)
-        started = time.perf_counter()
-        _say(f"{arm.name}, seed {planned.seed}: started")
-        log = folder / "job.log"
-        argv = [sys.executable, "-m", "evaluation.study.arm", "--settings", str(folder / JOB_FILE)]
-        commands = 1 + len(job.scoring) * (2 if job.lookup else 1)
-        deadline = commands * job.deadline + SLACK
-        if await run_child(argv, log_path=log, deadline=deadline, accept=(0, MISTAKE), env=ONE_THREAD) == MISTAKE:
-            raise InputError(_last_error(log))
-        header = read_result(Path(job.result)).header
+        ArmResult(header=header, outcomes=tuple(outcomes)).write(path)
         check_start(self._study, self._first, header)
-        cpu = header.measured.cpu_seconds
-        _say(f"{arm.name}, seed {planned.seed}: done in {time.perf_counter() - started:.0f} s, {cpu:.0f} s of CPU")
+        say(f"{arm.name}, seed {planned.seed}: done in {header.measured.wall_seconds:.0f} s")
         if header.tasks_left_out:
-            _say(f"{arm.name}, seed {planned.seed}: its tasks are not kept: {header.tasks_left_out}")
+            say(f"{arm.name}, seed {planned.seed}: its tasks are not kept: {header.tasks_left_out}")
         if not self._keep:
             shutil.rmtree(folder)
 
-    def _scoring(self, settings: Tree) -> tuple[Scoring, ...]:
-        """Return how final policies are scored, a command each: as the study says, on the device of its runs."""
-        return tuple(
-            Scoring(prefix=sets[0].prefix, settings=self._settings_for(sets, settings))
-            for sets in _by_command(self._study.sets(self._plan.mode))
-        )
+    async def _scored(self, file: Path, policy: str, train: Path | None = None) -> list[TaskOutcome]:
+        """Score the policy by the settings in ``file``, or the lookup over the tasks of ``train``."""
+        outcomes = file.with_name(f"{LOOKUP if train else 'policy'}-{file.stem}.jsonl")
+        options = ["--settings", str(file), "--model", policy, "--output", str(outcomes), "--json"]
+        options += [] if train is None else ["--train", str(train)]
+        if policy.startswith(ENDPOINT):
+            options.append("--resume")  # what an arm that was stopped has paid for
+        else:
+            outcomes.unlink(missing_ok=True)  # of an arm that was stopped before its result
+        await self._child(file.parent, ["evaluation.run", *options])
+        return read_jsonl(outcomes, TaskOutcome)
 
-    def _settings_for(self, sets: Sequence[StudySet], settings: Tree) -> ScoringSettings:
+    async def _child(self, folder: Path, command: list[str]) -> None:
+        """Run one of the project's commands, its output in the arm's log. Raises InputError for its exit status 2."""
+        log = folder / "arm.log"
+        start = log.stat().st_size if log.exists() else 0
+        argv, deadline = [sys.executable, "-m", *command], self._study.recipe.deadline
+        accept = (0, MISTAKE, NOTHING)
+        if await run_child(argv, log_path=log, deadline=deadline, accept=accept, env=ONE_THREAD) == MISTAKE:
+            raise InputError(f"{command[0]}: {_last_error(log, start)}")
+
+    def _scoring(self, settings: Tree) -> tuple[ScoringSettings, ...]:
+        """Return how final policies are scored: as the study says, on the device of its runs.
+
+        One command scores all sets, or one each where an environment does not serve several.
+        """
+        names = self._study.recipe.set_names(self._plan.mode)
+        commands = (names,) if self._study.benchmark.several_sets else tuple((name,) for name in names)
+        return tuple(self._settings_for(command, settings) for command in commands)
+
+    def _settings_for(self, sets: tuple[str, ...], settings: Tree) -> ScoringSettings:
         policy = settings.get("policy") or {}
         local = {
             "device": policy.get("device", "auto"),
@@ -192,35 +226,21 @@ class _Schedule:
             "thinking": policy.get("thinking"),
         }
         served = str(policy.get("path", "")).startswith(ENDPOINT)
-        environment = sets[0].environment
         return ScoringSettings.model_validate(
             self._study.recipe.limits
             | ({} if served else local)
             | {
-                "environment": environment,
-                "options": environment_options(settings, environment),
-                "evaluation_set": tuple(one.name for one in sets),
-                "limit": self._study.recipe.limit,
+                "environment": self._study.environment,
+                "options": environment_options(settings),
+                "evaluation_set": sets,
                 "access_log": self._plan.place.access_log if self._plan.mode == "test" else None,
             }
         )
 
 
-def _by_command(sets: Sequence[StudySet]) -> list[list[StudySet]]:
-    """Return the sets that one command scores: those of one benchmark where one environment serves several."""
-    commands: list[list[StudySet]] = []
-    for one in sets:
-        last = commands[-1][0] if commands else None
-        if last is not None and last.benchmark.several_sets and last.environment == one.environment:
-            commands[-1].append(one)
-        else:
-            commands.append([one])
-    return commands
-
-
 def _prepare(folder: Path, settings: Tree) -> None:
     """Make the work folder with recipe.yaml; remove the files of an earlier attempt with other settings."""
-    path = folder / "recipe.yaml"
+    path = folder / RECIPE_FILE
     if folder.exists() and not _states(path, settings):
         shutil.rmtree(folder)
     _write_recipe(path, settings)
@@ -239,10 +259,7 @@ def _write_recipe(path: Path, settings: Tree) -> None:
     write_atomically(path, [yaml.safe_dump(settings, sort_keys=False, allow_unicode=True).encode()])
 
 
-def _last_error(log: Path) -> str:
-    said: Sequence[str] = log.read_text(errors="replace").splitlines()
+def _last_error(log: Path, start: int) -> str:
+    """Return the last error in a log after its first ``start`` bytes."""
+    said = log.read_bytes()[start:].decode(errors="replace").splitlines()
     return next((line for line in reversed(said) if line.startswith("error: ")), f"see {log}").removeprefix("error: ")
-
-
-def _say(text: str) -> None:
-    say(text)

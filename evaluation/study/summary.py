@@ -9,14 +9,12 @@ from typing import Any
 from pydantic import Field
 
 from environments.base import Record
-from environments.metrics import Metric
-from evaluation.baselines import LOOKUP
-from evaluation.call_shapes import Shape, set_shapes
-from evaluation.study.comparisons import Cell, cell, deciding_function, difference
-from evaluation.study.figures import ArmFacts, arm_facts, call_shares, unequal_budgets
+from evaluation.settings import LOOKUP
+from evaluation.study.comparisons import Cell, cell, difference
+from evaluation.study.figures import ArmFacts, arm_facts, unequal_budgets
 from evaluation.study.hypotheses import Findings, findings_of, lookup_row
 from evaluation.study.plan import Place, Starts, check_start, current_result
-from evaluation.study.recipe import BASELINE, FIRST_SEED, RESERVED, Arm, Mode, Study, StudySet
+from evaluation.study.recipe import BASELINE, FIRST_SEED, RESERVED, Arm, Mode, Study
 from evaluation.study.records import ArmHeader, ArmResult, result_seeds
 from evaluation.test_access import StudyAccess, read_access_log
 
@@ -25,18 +23,15 @@ STATISTICS = (
     "are robust to what tasks of a start state or of a function share, and from those over seeds (a task belongs to "
     "the rarest function of its reference), by the method of benchmarks/intervals.md; t: Student's t over seeds alone"
 )
-EVOLUTION_LABEL = "evolution's share, scripted roles"
 
 
 class StudyFacts(Record):
     """The part of summary.json beside the arms' cells; its keys are those of committed summaries.
 
     ``arms``: budgets, curves and costs. ``missing``: arms and seeds of the recipe without a result of the recipe as it
-    is now. ``outdated``: those of them with a result of another recipe. ``unequal_budgets`` and ``other_prompts``:
-    where arms of a seed differ in what they should share. ``panels``: hashes of the evaluation sets.
-    ``deciding_functions``: by evaluation set the function whose tasks change the differences to the baseline most.
-    ``environment_calls``: over the baseline's. ``openings``: every line of the test access log. ``hypotheses``: what
-    came of those of the recipe, written where it has any.
+    is now. ``outdated``: those of them with a result of another recipe. ``unequal_budgets``: where arms of a seed
+    differ in what they should share. ``panels``: hashes of the evaluation sets. ``openings``: every line of the test
+    access log. ``hypotheses``: what came of those of the recipe, written where it has any.
     """
 
     mode: Mode
@@ -44,16 +39,11 @@ class StudyFacts(Record):
     limit: int | None
     statistics: str
     panels: dict[str, str]
-    deciding_functions: dict[str, str] = {}
     arms: dict[str, ArmFacts]
     missing: tuple[str, ...]
     outdated: tuple[str, ...]
     unequal_budgets: tuple[str, ...]
-    environment_calls: dict[str, float]
-    other_prompts: tuple[str, ...]
     openings: tuple[StudyAccess, ...]
-    evolution_share: dict[str, float]
-    evolution_share_label: str = EVOLUTION_LABEL
     hypotheses: Findings | None = Field(None, exclude_if=operator.not_)
 
 
@@ -92,16 +82,8 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
         for seed in range(FIRST_SEED[mode], FIRST_SEED[mode] + arm.seeds)
         if seed not in results[arm.name]
     ]
-    sets = {one.key: one for one in study.sets(mode)}
-    shapes = {set_name: _shapes_of(one, place, there) for set_name, one in sets.items()}
-    deciding = _deciding(there, shapes)
-    known = {
-        set_name: (shapes[set_name.partition("/")[0]], deciding.get(set_name.partition("/")[0]))
-        for set_name in study.recipe.reported(mode)
-    }
-    metrics = {set_name: sets[set_name.partition("/")[0]].benchmark.metrics for set_name in known}
     compared = _with_lookups(there)
-    cells = {name: _cells(study, compared, name, known, metrics) for name in compared}
+    cells = {name: _cells(study, compared, name, set_names) for name in compared}
     accesses = tuple(read_access_log(place.access_log))
     facts = StudyFacts(
         mode=mode,
@@ -109,15 +91,11 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
         limit=study.recipe.limit,
         statistics=STATISTICS,
         panels={name: study.set_hashes[name] for name in set_names},
-        deciding_functions=deciding,
         arms=arms,
         missing=tuple(f"{name}-{seed}" for name, seed in missing),
         outdated=tuple(f"{name}-{seed}" for name, seed in missing if place.result(name, seed).exists()),
         unequal_budgets=unequal_budgets(arms, BASELINE),
-        environment_calls=call_shares(arms, BASELINE),
-        other_prompts=_other_prompts(headers),
         openings=accesses,
-        evolution_share={name: one.evolution_share for name, one in arms.items() if one.evolution_share is not None},
         hypotheses=_findings(study, mode, cells, headers, accesses) if study.recipe.hypotheses else None,
     )
     return StudySummary(cells=cells, facts=facts)
@@ -145,8 +123,8 @@ def _findings(
     held = mode == "test"  # development is where recipes change
     return Findings(
         panel=set_name,
-        by_shape=recipe.breakdown,
-        findings=findings_of(recipe.hypotheses, differences, planned, by_shape=recipe.breakdown),
+        by_shape=any(one is not None and one.breakdown is not None for one in differences),
+        findings=findings_of(recipe.hypotheses, differences, planned),
         other_results=tuple(others) if held else (),
         other_openings=len(opened) if held else 0,
     )
@@ -163,23 +141,6 @@ def _results(study: Study, mode: Mode, place: Place, arm: Arm) -> dict[int, ArmR
     return found
 
 
-def _shapes_of(one: StudySet, place: Place, results: Mapping[str, Mapping[int, ArmResult]]) -> Mapping[str, Shape]:
-    """Return the call shapes of a set's tasks; none without results, so that no held-out set is opened for nothing."""
-    return set_shapes(one.name, place.access_log, one.benchmark) if results else {}
-
-
-def _deciding(
-    results: Mapping[str, Mapping[int, ArmResult]], shapes: Mapping[str, Mapping[str, Shape]]
-) -> dict[str, str]:
-    """Return by evaluation set the function that changes the differences to the baseline most, where there is one."""
-    results = {name: {seed: one.of("") or one for seed, one in by_seed.items()} for name, by_seed in results.items()}
-    others = [by_seed for name, by_seed in results.items() if name != BASELINE]
-    if BASELINE not in results:
-        return {}
-    found = {key: deciding_function(others, results[BASELINE], key, known) for key, known in shapes.items()}
-    return {set_name: name for set_name, name in found.items() if name is not None}
-
-
 def _with_lookups(results: Mapping[str, Mapping[int, ArmResult]]) -> dict[str, dict[int, ArmResult]]:
     """Return the results of each arm's policy, and after each those of the lookup from its tasks, where scored."""
     found: dict[str, dict[int, ArmResult]] = {}
@@ -192,45 +153,16 @@ def _with_lookups(results: Mapping[str, Mapping[int, ArmResult]]) -> dict[str, d
 
 
 def _cells(
-    study: Study,
-    results: Mapping[str, Mapping[int, ArmResult]],
-    name: str,
-    known_sets: Mapping[str, tuple[Mapping[str, Shape], str | None]],
-    metrics: Mapping[str, Mapping[str, Metric]],
+    study: Study, results: Mapping[str, Mapping[int, ArmResult]], name: str, set_names: Sequence[str]
 ) -> dict[str, Cell]:
-    """Return the arm's cell on each set; ``known_sets`` has their call shapes and the function to leave out."""
+    """Return the arm's cell on each set, with its differences: to the baseline first, then to those of ``compare``."""
     cells = {}
-    others = [other for arm, other in study.recipe.compared if arm == name and other in results]
-    others += [other for other in (lookup_row(name),) if other in results]
-    broken = study.recipe.breakdown
-    for set_name, known in known_sets.items():
-        found = cell(results[name], set_name, *known, metrics[set_name], breakdown=broken)
-        if found is None:
-            continue
-        to_grpo = None
-        if name != BASELINE and BASELINE in results:
-            to_grpo = difference(results[name], results[BASELINE], set_name, *known, breakdown=broken)
-        compared = {
-            other: to_grpo
-            if other == BASELINE and to_grpo is not None
-            else difference(results[name], results[other], set_name, *known, breakdown=broken)
-            for other in others
-        }
-        cells[set_name] = found.model_copy(
-            update={
-                "difference_to_grpo": to_grpo,
-                "differences": {other: one for other, one in compared.items() if one is not None},
-            }
-        )
+    others = [BASELINE, *(other for arm, other in study.recipe.compared if arm == name), lookup_row(name)]
+    others = [other for other in dict.fromkeys(others) if other in results and other != name]
+    for set_name in set_names:
+        found = cell(results[name], set_name, study.benchmark.metrics)
+        if found is not None:
+            pairs = {other: difference(results[name], results[other], set_name) for other in others}
+            differences = {other: one for other, one in pairs.items() if one is not None}
+            cells[set_name] = found.model_copy(update={"differences": differences})
     return cells
-
-
-def _other_prompts(headers: Mapping[str, Mapping[int, ArmHeader]]) -> tuple[str, ...]:
-    """Return arms and seeds whose first round drew other prompts than the baseline's, or in another order."""
-    base = {seed: one.prompt_order for seed, one in headers.get(BASELINE, {}).items()}
-    return tuple(
-        f"{name}-{seed}"
-        for name, by_seed in headers.items()
-        for seed, one in by_seed.items()
-        if one.prompt_order is not None and base.get(seed) not in (None, one.prompt_order)
-    )

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from environments.base import Environment, EnvironmentFault, InputError, TaskSpec
 from environments.benchmark import AnyBenchmark
 from environments.registry import benchmark_of, open_environment, unpublishable
-from graph.export.messages import offered_tools, strict_json, tool_schemas
+from graph.report.digest import result_of
 from graph.report.lineage import History
 from graph.settings import RunSettings, changed
 from memory.records import Task, Trajectory
 from memory.run import RunDirectory, read_json
 from training.grpo.record import RoundRecord
+from training.rendering.tool_calls import tool_schema
 
 __all__ = ["RunContent", "refuse_unpublishable", "stated_settings"]
 
@@ -82,19 +84,15 @@ class RunContent:
         return [read_json(self.run.iteration(n).round, RoundRecord) for n in self.iterations]
 
     def tools(self, task_id: str) -> list[dict[str, Any]]:
-        """Return OpenAI function schemas of the tools that a task offers in any of its turns."""
-        return self._schemas(offered_tools(self.task(task_id)))
+        """Return OpenAI function schemas of the tools that a task offers in any of its turns.
 
-    @cache  # noqa: B019 - one object a command
-    def _schemas(self, names: tuple[str, ...]) -> list[dict[str, Any]]:
-        return tool_schemas(self.environment, names)
-
-    def task(self, task_id: str) -> Task:
-        """Return a task of the run. Raises InputError for an id that it does not have."""
-        found = self.history.tasks.get(task_id)
-        if found is None:
+        Raises InputError for a task that the run does not have.
+        """
+        task = self.history.tasks.get(task_id)
+        if task is None:
             raise InputError(f"{self.run.tasks_path} does not have the task {task_id} of a rollout: restore it")
-        return found
+        withheld = (name for names in task.withheld.values() for name in names)
+        return [tool_schema(tool) for tool in self.environment.tools(tuple(dict.fromkeys((*task.tools, *withheld))))]
 
     def contaminated(self) -> list[str]:
         """Return the ids of tasks that equal a held-out one. Raises InputError for one that cannot be compared."""
@@ -115,14 +113,7 @@ class RunContent:
     def verification_counts(self) -> Counter[str]:
         """Count the drafts of the whole run, D_0 included, by ``accepted`` or the reason of their refusal."""
         outcomes = (outcome for chain in self.history.chains.values() for outcome in chain.outcomes)
-        return Counter(
-            "not verified"
-            if one.verification is None
-            else "accepted"
-            if one.verification.accepted
-            else str(one.verification.reason)
-            for one in outcomes
-        )
+        return Counter(result_of(one.verification) for one in outcomes)
 
 
 def stated_settings(settings: RunSettings) -> dict[str, Any]:
@@ -143,14 +134,15 @@ def _without_places(value: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def checked_json(value: object, run: RunDirectory, record_id: str) -> str:
-    """Return ``value`` as JSON text. Raises InputError that names the record where it cannot be written as such."""
+    """Return ``value`` as JSON text that every parser and UTF-8 take.
+
+    Raises InputError that names the record for a number that is not finite, and for half of a surrogate pair.
+    """
     try:
-        return strict_json(value)
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text.encode()
     except ValueError as error:
         raise InputError(
-            f"{run.root}: {record_id} holds what no JSON file can ({_first_line(error)}): correct or remove it"
+            f"{run.root}: {record_id} holds what no JSON file can ({str(error)[:200]}): correct or remove it"
         ) from None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0][:200]
+    return text

@@ -1,35 +1,31 @@
 """A run's tasks and trajectories as a data set of the Hugging Face hub: a folder with Parquet files and a card.
 
-Every column has one plain type, so that other readers of Parquet take it too: calls, states and schemas, whose keys
-differ from row to row, are JSON text. Messages have OpenAI's form.
+Every column has one plain type, so that other readers of Parquet take it too: records, calls and schemas, whose keys
+differ from row to row, are JSON text. Trajectories have TRL's conversational format, ``messages`` and ``tools``.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from environments.base import InputError, ToolCall
 from graph.export.content import RunContent, checked_json
 from graph.export.messages import chat_messages
-from graph.report.digest import signal_words, weakness_words
 from graph.report.lineage import Chain
 from memory.records import Task, Trajectory
 
-__all__ = ["COLUMNS", "TASKS", "TRAJECTORIES", "write_conversations", "write_tables"]
+__all__ = ["COLUMNS", "TASKS", "TRAJECTORIES", "write_tables"]
 
 TASKS, TRAJECTORIES = "tasks", "trajectories"
 
 _BATCH = 100
 """Rows that are in memory at a time: a rollout may hold megabytes of text."""
 
-Column = str | list[Any] | dict[str, Any]
-"""A column's type: a name of Arrow's type, a list of one type, or the fields of a structure."""
-
-_MESSAGE: Column = {
+_MESSAGE = {
     "role": "string",
     "content": "string",
     "tool_calls": [{"id": "string", "type": "string", "function": {"name": "string", "arguments": "string"}}],
@@ -37,39 +33,23 @@ _MESSAGE: Column = {
     "name": "string",
 }
 
-COLUMNS: Mapping[str, Mapping[str, Column]] = {
+COLUMNS: Mapping[str, Mapping[str, Any]] = {
     TASKS: {
         "id": "string",
         "origin": "string",
         "admitted_at": "int64",
-        "environment": "string",
-        "split": "string",
-        "classes": ["string"],
         "turns": ["string"],
         "tools": ["string"],
-        "withheld": "string",
-        "setup": "string",
-        "initial_state": "string",
         "reference": "string",
+        "task": "string",
         "parent_task": "string",
         "parent_rollout": "string",
-        "signal": "string",
         "signal_kind": "string",
-        "context": "string",
         "cause": "string",
         "failing_tool": "string",
-        "error_class": "string",
-        "how": "string",
-        "why": "string",
-        "explored_actions": "int64",
-        "draft": "string",
-        "difficulty": "string",
-        "verdict": "string",
-        "nearest_held_out_text": "float64",
-        "nearest_held_out_calls": "float64",
+        "lineage": "string",
         "rollouts": "int64",
         "success": "float64",
-        "success_by_iteration": "string",
     },
     TRAJECTORIES: {
         "id": "string",
@@ -89,7 +69,7 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
         "tools": "string",
     },
 }
-"""The columns of both tables with their types; all but the ids may be null."""
+"""The columns of both tables with their types (Arrow's names, lists and structures); all but the ids may be null."""
 
 Row = dict[str, Any]
 
@@ -103,74 +83,46 @@ def write_tables(content: RunContent, folder: Path, successes: bool = False) -> 
     return {name: _write(folder / f"{name}.parquet", COLUMNS[name], rows[name], content) for name in COLUMNS}
 
 
-def write_conversations(content: RunContent, path: Path, successes: bool = False) -> int:
-    """Write JSON lines of OpenAI messages and tools, which TRL and fine-tuning services read; return their number.
-
-    Each has its ids and its result as metadata. Raises InputError for what no JSON file can hold.
-    """
-    number = 0
-    with path.open("w", encoding="utf-8") as file:
-        for one in content.trajectories(successes):
-            number += 1
-            metadata = one.model_dump(mode="json", include={"id", "task_id", "iteration", "step", "sample", "reward"})
-            metadata |= {"success": None if one.outcome is None else one.success}
-            row = {"messages": chat_messages(one), "tools": content.tools(one.task_id), "metadata": metadata}
-            file.write(checked_json(row, content.run, one.id) + "\n")
-    return number
-
-
 def task_rows(content: RunContent) -> Iterator[Row]:
     """Yield a row for each task, in the order of the task set, with what it came from and what became of it."""
     for task in content.tasks:
-
-        def text(value: object, of: Task = task) -> str:
-            return checked_json(value, content.run, of.id)
-
         plain = task.model_dump(mode="json")
-        row: Row = {name: plain[name] for name in ("id", "origin", "admitted_at", "environment", "split")}
-        row |= {name: list(getattr(task, name)) for name in ("classes", "turns", "tools")}
-        row |= {name: text(plain[name]) for name in ("withheld", "setup", "initial_state", "reference")}
+        row: Row = {name: plain[name] for name in ("id", "origin", "admitted_at", "turns", "tools")}
+        row |= {"reference": checked_json(plain["reference"], content.run, task.id)}
+        row |= {"task": checked_json(plain, content.run, task.id)}
         chain = content.history.chain_of(task.id)
-        row |= {} if chain is None else _lineage(chain, task)
+        row |= {} if chain is None else _lineage(content, chain, task)
         course = content.history.course(task.id).by_iteration
         played = sum(number for _, number in course.values())
         row["rollouts"] = played
         row["success"] = sum(share * number for share, number in course.values()) / played if played else None
-        row["success_by_iteration"] = text({str(number): round(share, 4) for number, (share, _) in course.items()})
         yield row
 
 
-def _lineage(chain: Chain, task: Task) -> Row:
-    """Return the parents of a task: the rollout and its signal, the context, the draft and its verification result."""
+def _lineage(content: RunContent, chain: Chain, task: Task) -> Row:
+    """Return the parents of a task; ``lineage``: the signal, the context, the draft and its verification, whole."""
     context = chain.context
     outcome = next(one for one in chain.outcomes if one.task is not None and one.task.id == task.id)
-    verification, nearest = outcome.verification, None if outcome.verification is None else outcome.verification.nearest
+    records = {
+        "signal": chain.signal,
+        "context": context,
+        "draft": outcome.draft,
+        "verification": outcome.verification,
+    }
+    plain = {name: one and one.model_dump(mode="json") for name, one in records.items()}
     return {
         "parent_task": context.task_id or None,
         "parent_rollout": context.trajectory_id or None,
-        "signal": None if chain.signal is None else signal_words(chain.signal),
         "signal_kind": None if context.kind is None else str(context.kind),
-        "context": f"{context.id}: {weakness_words(context)}",
         "cause": None if context.cause is None else str(context.cause),
         "failing_tool": context.tool or None,
-        "error_class": context.error_class or None,
-        "how": context.how or None,
-        "why": context.why or None,
-        "explored_actions": len(chain.interactions),
-        "draft": outcome.draft.id,
-        "difficulty": None if outcome.draft.difficulty is None else str(outcome.draft.difficulty),
-        "verdict": None if verification is None else "accepted" if verification.accepted else str(verification.reason),
-        "nearest_held_out_text": None if nearest is None else nearest.text,
-        "nearest_held_out_calls": None if nearest is None else nearest.calls,
+        "lineage": checked_json(plain, content.run, task.id) if context.task_id else None,
     }
 
 
 def trajectory_rows(content: RunContent, successes: bool = False) -> Iterator[Row]:
     """Yield a row for each rollout, with the kinds of signal that mark it and the tasks that came of it."""
-    marks: dict[str, list[str]] = defaultdict(list)
     children: dict[str, list[str]] = defaultdict(list)
-    for signal in content.history.signals.values():
-        marks[signal.trajectory_id].append(str(signal.kind))
     for chain in content.history.chains.values():
         children[chain.context.trajectory_id].extend(task.id for task in chain.admitted)
     for one in content.trajectories(successes):
@@ -180,8 +132,7 @@ def trajectory_rows(content: RunContent, successes: bool = False) -> Iterator[Ro
             "reward": _finite(one, content),
             "failure": None if one.outcome is None else one.outcome.failure,
             "stop_reasons": [str(turn.stop_reason) for turn in one.turns if turn.stop_reason is not None],
-            "infrastructure_error": one.infrastructure_error,
-            "signals": sorted(set(marks[one.id])),
+            "signals": sorted({str(signal.kind) for signal in content.history.marks.get(one.id, ())}),
             "gave_rise_to": sorted(children[one.id]),
             "messages": _checked_messages(one, content),
             "tools": checked_json(content.tools(one.task_id), content.run, one.task_id),
@@ -202,12 +153,11 @@ def _checked_messages(one: Trajectory, content: RunContent) -> list[dict[str, An
     return chat_messages(one)
 
 
-def _write(path: Path, columns: Mapping[str, Column], rows: Iterable[Row], content: RunContent) -> int:
+def _write(path: Path, columns: Mapping[str, Any], rows: Iterator[Row], content: RunContent) -> int:
     import pyarrow as pa
     from datasets import Features
     from datasets.arrow_writer import ParquetWriter
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     with ParquetWriter(features=Features(_features(columns)), path=str(path), writer_batch_size=_BATCH) as writer:
         try:
             for row in rows:

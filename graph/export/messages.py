@@ -1,4 +1,4 @@
-"""Trajectories and tools as OpenAI messages, which chat templates, fine-tuning services and trackers read.
+"""Trajectories as OpenAI messages, which chat templates, fine-tuning services and trackers read.
 
 Each action is an assistant message of its own: a record does not say which calls a policy wrote in one message, nor the
 words with which it ended a turn. So a turn that the agent ended closes with an empty assistant message.
@@ -7,14 +7,11 @@ words with which it ended a turn. So a turn that the agent ended closes with an 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
-from environments.base import Environment, TaskSpec, ToolCall
+from environments.base import ToolCall
 from memory.records import Trajectory
-from training.rendering.tool_calls import call_id, tool_schema
-
-__all__ = ["ChatMessage", "chat_messages", "offered_tools", "strict_json", "tool_schemas"]
+from training.rendering.tool_calls import call_id
 
 ChatMessage = dict[str, Any]
 
@@ -44,27 +41,6 @@ def chat_messages(trajectory: Trajectory, longest: int | None = None) -> list[Ch
         if turn.ended:
             messages.append({"role": "assistant", "content": ""})
     return messages
-
-
-def offered_tools(task: TaskSpec) -> tuple[str, ...]:
-    """Return the names of the tools that a task has in any of its turns, those withheld at first included."""
-    withheld = (name for names in task.withheld.values() for name in names)
-    return tuple(dict.fromkeys((*task.tools, *withheld)))
-
-
-def tool_schemas(environment: Environment, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return OpenAI function schemas of the named tools. Raises InputError for a tool that is not the environment's."""
-    return [tool_schema(tool) for tool in environment.tools(names)]
-
-
-def strict_json(value: object) -> str:
-    """Return ``value`` as JSON text that every parser and UTF-8 take.
-
-    Raises ValueError for a number that is not finite, and for half of a surrogate pair.
-    """
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    text.encode()  # raises UnicodeEncodeError, a ValueError
-    return text
 
 
 def _call(place: int, call: ToolCall, longest: int | None) -> ChatMessage:

@@ -8,7 +8,7 @@ from langgraph.runtime import Runtime
 
 from graph.assembly import RunServices
 from graph.branches import finished
-from graph.digests import of_abstract, progress
+from graph.digests import of_abstract
 from graph.ours import compositions
 from graph.state import BranchState, BranchUpdate
 from memory.jsonl import derive_seed
@@ -32,7 +32,4 @@ async def abstract(state: BranchState, runtime: Runtime[RunServices]) -> BranchU
     drafts = await abstractor.abstract(context, interactions, services.environment, seed)
     drafts = (*drafts, *await asyncio.to_thread(compositions, services, context, drafts))
     await asyncio.to_thread(write_jsonl, branch.drafts, drafts)
-    digest = of_abstract(drafts)
-    done = services.tally.add(state.stage, "abstract", state.context_id)
-    runtime.stream_writer(progress("abstract", done, state.of, "contexts abstracted", f"{state.weakness}: {digest[0]}"))
-    return {"digest": {"abstract": digest}}
+    return {"digest": {"abstract": of_abstract(drafts)}}

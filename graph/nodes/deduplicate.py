@@ -10,7 +10,7 @@ from langgraph.runtime import Runtime
 from environments.command import writing
 from graph.assembly import RunServices
 from graph.branches import weaknesses
-from graph.digests import of_deduplicate, progress
+from graph.digests import of_deduplicate
 from graph.state import IterationState, IterationUpdate
 from memory.explored import explored_before
 from memory.failures import DeduplicationResult, FailureMemory, use_memory
@@ -27,7 +27,6 @@ async def deduplicate(state: IterationState, runtime: Runtime[RunServices]) -> I
     and so are those of unguided exploration and of coverage, which have no facts to compare.
     """
     new, digest = await asyncio.to_thread(_deduplicate, runtime.context, state.iteration, frozenset(state.contexts))
-    runtime.stream_writer(progress("deduplicate", len(new), len(state.contexts), "contexts are new"))
     return {"new": new, "digest": {"deduplicate": digest}}
 
 
@@ -40,8 +39,8 @@ def _deduplicate(services: RunServices, iteration: int, chosen: Collection[str])
     new = sorted(one.context_id for one in results if one.status == "new")
     for context_id in new:
         write_json(folder.branch(context_id).context, contexts[context_id])
-    words = weaknesses(services.run, folder)
-    return tuple(new), of_deduplicate(results, {one.id: words.name(one) for one in contexts.values()})
+    name = weaknesses(services.run, folder)
+    return tuple(new), of_deduplicate(results, {one.id: name(one) for one in contexts.values()})
 
 
 def _compared(
@@ -55,10 +54,9 @@ def _compared(
     recent = explored_before(run, iteration, since=iteration - RECUR_AFTER + 1)
 
     def compare(memory: FailureMemory) -> Sequence[DeduplicationResult]:
-        if not memory.agrees(recent.compared, recent.admitted, compared, iteration):
-            # The index was dropped, damaged or changed, or belongs to another embedder: rebuild it from the records.
-            explored = explored_before(run, iteration)
-            memory.rebuild(explored.compared, explored.admitted)
+        if not memory.agrees(recent.compared, recent.admitted, iteration):
+            # The index was dropped, damaged or changed: rebuild it from the records.
+            memory.rebuild(recent.compared, recent.admitted)
         return memory.compare(compared, iteration)
 
     with writing(run.failures_path):

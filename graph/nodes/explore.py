@@ -8,7 +8,8 @@ from langgraph.runtime import Runtime
 
 from graph.assembly import RunServices
 from graph.branches import finished
-from graph.digests import of_explore, progress
+from graph.digests import LINE
+from graph.report.digest import exploration_words
 from graph.state import BranchState, BranchUpdate
 from memory.jsonl import derive_seed
 from memory.records import FailureContext
@@ -32,7 +33,4 @@ async def explore(state: BranchState, runtime: Runtime[RunServices]) -> BranchUp
     seed = derive_seed(services.settings.seed, context.iteration, "explore", context.id)
     interactions = await services.roles_for(context).explorer.explore(context, services.environment, seed)
     await asyncio.to_thread(write_jsonl, branch.interactions, interactions)
-    digest = of_explore(interactions)
-    done = services.tally.add(state.stage, "explore", state.context_id)
-    runtime.stream_writer(progress("explore", done, state.of, "contexts explored", f"{state.weakness}: {digest[0]}"))
-    return {"digest": {"explore": digest}}
+    return {"digest": {"explore": [exploration_words(interactions, LINE)]}}

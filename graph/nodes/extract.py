@@ -11,7 +11,7 @@ from langgraph.runtime import Runtime
 from environments.exercised import Exercised
 from environments.verification.fingerprints import fingerprint
 from graph.assembly import RunServices
-from graph.digests import of_extract, progress
+from graph.digests import of_extract
 from graph.records import ExtractionRecord, KnownTasks
 from graph.state import IterationState, IterationUpdate
 from memory.jsonl import derive_seed
@@ -31,7 +31,6 @@ async def extract(state: IterationState, runtime: Runtime[RunServices]) -> Itera
     come from signals records them all the same and chooses none.
     """
     chosen, digest = await asyncio.to_thread(_extract, runtime.context, state.iteration)
-    runtime.stream_writer(progress("extract", len(chosen), 0, "signals chosen", f"{digest[0]}; {digest[2]}"))
     # A thread that is run again from its start: what people set in a fork of it counts no more.
     return {"iteration": state.iteration, "signals": chosen, "again": (), "edits": {}, "digest": {"extract": digest}}
 
@@ -69,7 +68,7 @@ def _extract(services: RunServices, iteration: int) -> tuple[tuple[str, ...], li
     write_json(folder.extraction, record)
     name = f"{services.run.root.name}, iteration {iteration}"
     by_id = {task.id: task for task in tasks}
-    return chosen, of_extract(name, services.settings, record, trajectories, choice.chosen, by_id)
+    return chosen, of_extract(name, record, trajectories, choice.chosen, by_id)
 
 
 def _earlier_scores(run: RunDirectory, iteration: int) -> Mapping[str, Sequence[GroupScore]]:

@@ -6,8 +6,7 @@ SEAL's diagnosis joins a context where a run has SEAL. Contexts that come from n
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from langgraph.runtime import Runtime
 
@@ -15,10 +14,9 @@ from agents.roles import RoleRefused
 from environments.base import InputError
 from graph.assembly import RunServices
 from graph.branches import describe, weaknesses
-from graph.digests import of_reflect, progress
+from graph.digests import of_reflect
 from graph.ours import contexts_without_signals
 from graph.records import Failure
-from graph.report.digest import named_weakness
 from graph.state import IterationState, IterationUpdate
 from memory.records import Evidence, FailureContext, Signal, Trajectory
 from memory.run import IterationDirectory, read_json, read_jsonl, write_json, write_jsonl
@@ -38,36 +36,24 @@ async def reflect(state: IterationState, runtime: Runtime[RunServices]) -> Itera
     contexts: Sequence[FailureContext]
     failures: Sequence[Failure] = ()
     if services.settings.signals.contexts == "signals":
-        contexts, failures = await _reflected(services, folder, state, runtime.stream_writer)
+        contexts, failures = await _reflected(services, folder, state)
     else:
         contexts = await asyncio.to_thread(contexts_without_signals, services, folder, state.iteration)
     await asyncio.to_thread(write_jsonl, folder.contexts, contexts)
     await asyncio.to_thread(write_jsonl, folder.reflection_failures, failures)
-    words = await asyncio.to_thread(weaknesses, services.run, folder)
+    weakness = await asyncio.to_thread(weaknesses, services.run, folder)
     signalled = sum(context.signal_id != "" for context in contexts)
-    names = [words.name(context) for context in contexts]
-    digest = of_reflect(names, failures, len(state.signals), len(contexts) - signalled)
+    digest = of_reflect([*map(weakness, contexts)], failures, len(state.signals), len(contexts) - signalled)
     return {"contexts": tuple(context.id for context in contexts), "digest": {"reflect": digest}}
 
 
 async def _reflected(
-    services: RunServices, folder: IterationDirectory, state: IterationState, report: Callable[[object], None]
+    services: RunServices, folder: IterationDirectory, state: IterationState
 ) -> tuple[Sequence[FailureContext], Sequence[Failure]]:
     """Return the contexts of the chosen signals and the reflections that gave up, each sorted by id."""
     evidences = await asyncio.to_thread(_evidence, services, folder, state)
     turnstile = asyncio.Semaphore(services.settings.roles.concurrency)
-    done = itertools.count(1)
-
-    async def reflect_one(evidence: Evidence) -> FailureContext | Failure:
-        result = await _reflect_one(services, folder, evidence, turnstile)
-        if isinstance(result, Failure):
-            text = f"gave up, {result.detail}"
-        else:
-            text = named_weakness(result, evidence.signal, evidence.task)
-        report(progress("reflect", next(done), len(evidences), "signals reflected", text))
-        return result
-
-    results = await asyncio.gather(*(reflect_one(evidence) for evidence in evidences))
+    results = await asyncio.gather(*(_reflect_one(services, folder, one, turnstile) for one in evidences))
     contexts = sorted((one for one in results if isinstance(one, FailureContext)), key=lambda context: context.id)
     failures = sorted((one for one in results if isinstance(one, Failure)), key=lambda failure: failure.id)
     return contexts, failures

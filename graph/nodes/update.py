@@ -15,7 +15,7 @@ from environments.command import writing
 from graph.admission import admitted_task, quota_of, refuse_repeated, within_quota
 from graph.assembly import RunServices
 from graph.branches import refuse_mistake
-from graph.digests import of_update, progress
+from graph.digests import of_update
 from graph.records import Evolution, ExtractionRecord, Failure
 from graph.state import IterationState, IterationUpdate
 from memory.explored import explored_in
@@ -36,9 +36,7 @@ async def update(state: IterationState, runtime: Runtime[RunServices]) -> Iterat
     nothing. Raises InputError when a user's mistake ended every branch.
     """
     evolution, tasks = await asyncio.to_thread(join, runtime.context, state)
-    digest = of_update(evolution, tasks)
-    runtime.stream_writer(progress("update", len(tasks), evolution.drafts, "drafts admitted as tasks", digest[1]))
-    return {"digest": {"update": digest}}
+    return {"digest": {"update": of_update(evolution, tasks)}}
 
 
 def join(services: RunServices, state: IterationState) -> tuple[Evolution, list[Task]]:
@@ -78,7 +76,7 @@ def join(services: RunServices, state: IterationState) -> tuple[Evolution, list[
             use_memory(
                 services.run.failures_path,
                 services.settings.memory,
-                lambda memory: memory.remember(explored.compared, explored.admitted, state.iteration),
+                lambda memory: memory.remember(explored.compared, explored.admitted),
             )
     evolution = _evolution(services, folder, state.iteration, tasks, verifications, failures)
     write_json(folder.evolution, evolution)

@@ -14,7 +14,7 @@ from environments.verification.verify import Refusal, can_train
 from environments.verification.verify import verify as verify_draft
 from graph.assembly import RunServices
 from graph.branches import finished
-from graph.digests import PROGRESS, of_branch, of_verify, progress
+from graph.digests import of_branch, of_verify
 from graph.records import KnownTasks
 from graph.state import BranchState, BranchUpdate
 from memory.jsonl import record_id
@@ -50,9 +50,6 @@ async def verify(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpd
         verifications = await asyncio.gather(*run)
     await asyncio.to_thread(write_jsonl, branch.verdicts, verifications)
     services.breaker.succeeded()
-    done = services.tally.add(state.stage, "verify", state.context_id)
-    told = of_branch(state.weakness, verifications, PROGRESS)
-    runtime.stream_writer(progress("verify", done, state.of, "contexts verified", told))
     return {
         "digest": {"verify": of_verify(drafts, verifications)},
         "branches": [of_branch(state.weakness, verifications)],

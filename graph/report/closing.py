@@ -5,30 +5,29 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain as joined
 from pathlib import Path
 from shlex import quote
 
-from agents.evidence import error_message
 from environments.registry import DEFAULT
 from graph.report.costs import Cost
 from graph.report.digest import (
-    REASONS,
     WIDTH,
     counts_words,
     kind_words,
     number_words,
     one_line,
 )
-from graph.report.lineage import Drafted, History
+from graph.report.effect import did_it_help
+from graph.report.lineage import History
 from graph.report.mistakes import Followed, first_story
 from graph.report.story import in_short
 from graph.report.summary import COMPACT_LABEL, Summary
-from graph.report.tables import table
+from graph.report.tables import Table, table
 from graph.settings import RunSettings
-from memory.records import PAPER_SHARES, Interaction, SignalKind
+from memory.records import PAPER_SHARES, SignalKind
 from memory.run import RunDirectory, read_json
 from training.grpo.record import RoundRecord
 
@@ -36,8 +35,6 @@ COLUMNS = 80
 """Width of the text in columns; commands are not broken."""
 NAMED = 6
 """Tools that a line names."""
-UNCALLED, FAILED, UNDRAFTED = "uncalled", "failed", "undrafted"
-"""Why no task calls a tool of which there is no draft."""
 
 
 def closing(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summary], before: int = 0) -> str:
@@ -48,13 +45,14 @@ def closing(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summar
     """
     if not summaries:
         return ""
-    lines = [*iteration_lines(summaries[max(0, before - 1) :])]
+    lines = repr(iterations_table(summaries[max(0, before - 1) :])).splitlines()
     if before >= len(summaries):
         lines += ["", f"Nothing is left to do: {run.root} has its {number_words(len(summaries), 'iteration')}."]
         return "\n".join([*lines, *_next(run, settings, summaries, None)]) + "\n"
     history = History.read(run)
     story = first_story(history)
     lines += [
+        *_plain(did_it_help(history)),
         *_labels(summaries),
         *(line for one in summaries[before:] for line in _warnings(one)),
         *_story(history, story),
@@ -66,8 +64,8 @@ def closing(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summar
     return "\n".join(lines) + "\n"
 
 
-def iteration_lines(summaries: Sequence[Summary]) -> Iterator[str]:
-    """Yield a table with one line per iteration: a head, then the lines, at most 80 columns wide."""
+def iterations_table(summaries: Sequence[Summary]) -> Table:
+    """Return a table with one row per iteration, at most 80 columns wide."""
     kinds = dict.fromkeys(kind for one in summaries for kind in one.signals)
     rows = []
     for one in summaries:
@@ -82,9 +80,7 @@ def iteration_lines(summaries: Sequence[Summary]) -> Iterator[str]:
             )
         )
     signals = f"signals {'/'.join(kind[0] for kind in kinds)}"
-    yield from repr(
-        table(("iteration", "tasks", "admitted", "success % (95 %)", signals, "seconds"), rows)
-    ).splitlines()
+    return table(("iteration", "tasks", "admitted", "success % (95 %)", signals, "seconds"), rows)
 
 
 def success_words(summary: Summary) -> str:
@@ -189,57 +185,15 @@ def _places(run: RunDirectory, summaries: Sequence[Summary]) -> Iterator[str]:
 
 
 def gaps(history: History) -> Iterator[str]:
-    """Yield which of the tools that the tasks offer no task calls, grouped by why."""
+    """Yield which of the tools that the tasks offer no task calls; ``coevolve show`` says what was tried of one."""
     tasks = history.tasks.values()
-    offered = dict.fromkeys(name for task in tasks for name in task.tools)
     used = {call.name for task in tasks for call in joined(*task.reference)}
-    without = [name for name in offered if name not in used]
-    if not without:
-        return
-    acted: dict[str, list[Interaction]] = defaultdict(list)
-    drafted: dict[str, list[Drafted]] = defaultdict(list)
-    for chain in history.chains.values():
-        for one in chain.interactions:
-            for name in {call.name for call in one.observation.calls}:
-                acted[name].append(one)
-        for made in chain.outcomes:
-            for name in {call.name for call in joined(*made.draft.reference)}:
-                drafted[name].append(made)
-    grouped: dict[str, list[str]] = defaultdict(list)
-    for name in without:
-        grouped[_gap(acted[name], drafted[name])].append(name)
-    yield ""
-    yield f"Tools that no task calls: {len(without)} of {len(offered)}"
-    for why, names in grouped.items():
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        calls, drafts = [one for name in names for one in acted[name]], [one for name in names for one in drafted[name]]
-        yield from _said("", one_line(f"{', '.join(names[:NAMED])}{more}: {_gap_words(why, calls, drafts)}", 4 * WIDTH))
-
-
-def _gap(acted: Sequence[Interaction], drafted: Sequence[Drafted]) -> str:
-    """Return why no task calls a tool: the commonest reason of its drafts' refusals, or what exploration lacks."""
-    if drafted:
-        return Counter(map(_reason, drafted)).most_common(1)[0][0]
-    return UNCALLED if not acted else FAILED if all(one.observation.failed for one in acted) else UNDRAFTED
-
-
-def _reason(one: Drafted) -> str:
-    return "not verified" if one.verification is None else one.verification.reason or "not admitted"
-
-
-def _gap_words(why: str, acted: Sequence[Interaction], drafted: Sequence[Drafted]) -> str:
-    """Return a reason of ``_gap`` in words, with its numbers and an example."""
-    if why == UNCALLED:
-        return "no exploration called it"
-    if why == FAILED:
-        answer, _ = Counter(error_message(one.observation.text) for one in acted).most_common(1)[0]
-        return f"never reached, none of {number_words(len(acted), 'exploration call')} succeeded ({one_line(answer)})"
-    if why == UNDRAFTED:
-        return f"{number_words(len(acted), 'exploration call')}, no draft was made of them"
-    alike = {one.draft.id: one.verification for one in drafted if _reason(one) == why}
-    detail = next((one.detail for one in alike.values() if one is not None and one.detail), REASONS.get(why, ""))
-    words = f"{len(alike)} of {number_words(len({one.draft.id for one in drafted}), 'draft')} {why}"
-    return f"{words} ({one_line(detail.rstrip('.'))})" if detail else words
+    offered = dict.fromkeys(name for task in tasks for name in task.tools)
+    if without := [name for name in offered if name not in used]:
+        yield ""
+        more = f" and {len(without) - NAMED} more" if len(without) > NAMED else ""
+        words = f"{one_line(', '.join(without[:NAMED]), 4 * WIDTH)}{more} (coevolve show TOOL: what was tried)"
+        yield from _plain(f"No task calls {len(without)} of the {len(offered)} tools: {words}")
 
 
 def _story(history: History, story: Followed | None) -> Iterator[str]:

@@ -151,18 +151,6 @@ def named_weakness(
     return one_line(f"{kind}{numbers}{about}: {how}", width)
 
 
-def context_words(context: FailureContext, width: int = WIDTH) -> str:
-    """Return a context's weakness, how it showed, and where to explore."""
-    words = weakness_words(context, width)
-    if context.how:
-        words += f"; {context.how}"
-    elif context.kind is Unsignalled.COVERAGE:
-        words += f"; {context.why}"
-    if context.explore:
-        words += f"; explore {', '.join(context.explore[:4])}"
-    return one_line(words, width)
-
-
 def exploration_words(interactions: Sequence[Interaction], width: int = WIDTH) -> str:
     """Return counts of an exploration: actions, episodes, changes, refusals, and its tools by frequency."""
     if not interactions:
@@ -184,14 +172,24 @@ def draft_words(draft: Draft, width: int = WIDTH) -> str:
     return one_line(f"{grade}{' / '.join(draft.turns)} -> {calls}", width)
 
 
-def verification_words(verification: DraftVerification | None, width: int = WIDTH) -> str:
-    """Return ``accepted``, or the reason of a refusal and what it means."""
+def result_of(verification: DraftVerification | None) -> str:
+    """Return what became of a draft in a word: ``accepted``, ``not verified``, or the reason of its refusal."""
     if verification is None:
         return "not verified"
-    if verification.accepted:
-        return "accepted"
-    reason = verification.reason or "refused"
-    return one_line(f"refused, {reason}: {verification.detail or REASONS.get(reason, '')}".rstrip(": "), width)
+    return "accepted" if verification.accepted else one_line(verification.reason or "refused")
+
+
+def verification_words(verification: DraftVerification | None, width: int = WIDTH) -> str:
+    """Return ``accepted``, or the reason of a refusal and what it means."""
+    result = result_of(verification)
+    if verification is None or verification.accepted:
+        return result
+    return one_line(f"refused, {result}: {verification.detail or REASONS.get(result, '')}".rstrip(": "), width)
+
+
+def spoken(word: str) -> str:
+    """Return a name of the records as words."""
+    return word.replace("_", " ")
 
 
 def number_words(count: int, noun: str) -> str:

@@ -6,7 +6,7 @@ run that was measured before: its round records hold seconds and sampled tokens,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import mean
 
 from agents.settings import requests_per_context
@@ -22,24 +22,20 @@ __all__ = ["NO_RATES", "Forecast", "RunRates", "forecast", "measured_rates"]
 ONCE = ("seed", "evaluation before")
 """Stages that a run has once; every other one is done in each iteration."""
 
-GRAPH = "evolve"
-
 
 class RunRates(Record):
     """Rates of a run: given by the user, or measured in another run. None: not known.
 
     ``tokens_per_second``: sampled tokens over all seconds of a round, loading and optimisation included.
-    ``tokens_per_rollout``: sampled tokens. ``seconds_once`` and ``seconds_each``: of other stages, in the whole run and
-    in each iteration. ``seconds_graph``: of the graph, in each iteration. ``contexts``: explored in one iteration.
-    ``prompt_tokens`` and ``completion_tokens``: of one request of a chat role. ``price_per_hour``: of all devices
-    together.
+    ``tokens_per_rollout``: sampled tokens. ``seconds_once`` and ``seconds_each``: of stages other than training, in the
+    whole run and in each iteration. ``contexts``: explored in one iteration. ``prompt_tokens`` and
+    ``completion_tokens``: of one request of a chat role. ``price_per_hour``: of all devices together.
     """
 
     tokens_per_second: float | None = None
     tokens_per_rollout: float | None = None
     seconds_once: float = 0.0
     seconds_each: float = 0.0
-    seconds_graph: float = 0.0
     contexts: float | None = None
     prompt_tokens: float | None = None
     completion_tokens: float | None = None
@@ -54,10 +50,10 @@ class Forecast(Record):
 
     ``rollouts``: iterations x steps x tasks per step x K. ``sampled_tokens``: rollouts x tokens of a rollout, measured
     or ``training.max_tokens`` (then ``bounded``: at most). ``hours``: sampled tokens / tokens per second, and the
-    seconds of the other stages. ``requests``: of chat roles, at most
-    (``requests_per_context`` for every context). Where exploration makes D_0, as many contexts as tasks are counted for
-    it, an assumption: some give several tasks and some none. ``prompt_tokens`` and ``completion_tokens``: requests x
-    tokens of a request. ``money``: hours x price of an hour, and the roles' tokens x their prices.
+    seconds of the other stages. ``requests``: of chat roles, at most (``requests_per_context`` for every context).
+    Where exploration makes D_0, as many contexts as tasks are counted for it, an assumption: some give several tasks
+    and some none. ``prompt_tokens`` and ``completion_tokens``: requests x tokens of a request. ``money``: hours x price
+    of an hour, and the roles' tokens x their prices, the dearest of several roles.
     """
 
     rollouts: int
@@ -73,7 +69,7 @@ class Forecast(Record):
 def measured_rates(run: RunDirectory) -> RunRates:
     """Return the rates of a run's finished rounds. Raises InputError when it has none."""
     rounds: list[RoundRecord] = []
-    each, graph, once = list[float](), list[float](), 0.0
+    each, once = list[float](), 0.0
     contexts: list[int] = []
     while (folder := run.iteration(len(rounds))).round.exists():
         rounds.append(read_json(folder.round, RoundRecord))
@@ -81,26 +77,25 @@ def measured_rates(run: RunDirectory) -> RunRates:
         once += sum(spent.get(name, 0.0) for name in ONCE)
         if folder.evolution.exists():
             contexts.append(read_json(folder.evolution, Evolution).new)
-            each.append(sum(seconds for name, seconds in spent.items() if name not in (*ONCE, "train", GRAPH)))
-            graph.append(spent.get(GRAPH, 0.0))
+            each.append(sum(seconds for name, seconds in spent.items() if name not in (*ONCE, "train")))
     if not rounds:
         raise InputError(f"--measured {run.root}: this run has no finished round to take rates from")
     asked = [one.measured for one in read_requests(run.spending_path) if one.measured.calls]
-    seconds = sum(_seconds(one) for one in rounds)
+    spent_on = [one.measured for one in rounds]
+    seconds = sum(one.load + one.rollouts + one.optimisation + one.save + one.seal for one in spent_on)
     tokens = sum(one.sampled_tokens for one in rounds)
     return RunRates(
         tokens_per_second=tokens / seconds if seconds else None,
         tokens_per_rollout=tokens / sum(step.rollouts for one in rounds for step in one.steps),
         seconds_once=once,
         seconds_each=_mean(each) or 0.0,
-        seconds_graph=_mean(graph) or 0.0,
         contexts=_mean(contexts),
         prompt_tokens=_mean([one.prompt_tokens for one in asked]),
         completion_tokens=_mean([one.completion_tokens for one in asked]),
     )
 
 
-def forecast(settings: RunSettings, rates: RunRates) -> Forecast:
+def forecast(settings: RunSettings, rates: RunRates = NO_RATES) -> Forecast:
     """Return what a run with ``settings`` takes at those rates; ``Forecast`` has the formulas."""
     training = settings.training
     per_iteration = training.steps * training.tasks_per_step * training.rollouts_per_task
@@ -108,11 +103,14 @@ def forecast(settings: RunSettings, rates: RunRates) -> Forecast:
     tokens = rollouts * (rates.tokens_per_rollout or training.max_tokens)
     hours = None
     if rates.tokens_per_second is not None:
-        training_seconds = tokens / rates.tokens_per_second + settings.iterations * rates.seconds_each
-        hours = (rates.seconds_once + training_seconds + settings.iterations * rates.seconds_graph) / 3600
+        others = rates.seconds_once + settings.iterations * rates.seconds_each
+        hours = (tokens / rates.tokens_per_second + others) / 3600
     requests = _requests(settings, rates, per_iteration)
-    prompt = _times(requests, rates.prompt_tokens)
-    completion = _times(requests, rates.completion_tokens)
+
+    def of_requests(each: float | None) -> float | None:
+        return 0.0 if not requests else None if each is None else requests * each
+
+    prompt, completion = of_requests(rates.prompt_tokens), of_requests(rates.completion_tokens)
     return Forecast(
         rollouts=rollouts,
         sampled_tokens=tokens,
@@ -125,17 +123,8 @@ def forecast(settings: RunSettings, rates: RunRates) -> Forecast:
     )
 
 
-def _seconds(record: RoundRecord) -> float:
-    spent = record.measured
-    return spent.load + spent.rollouts + spent.optimisation + spent.save + spent.seal
-
-
 def _mean(values: Sequence[float]) -> float | None:
     return mean(values) if values else None
-
-
-def _times(requests: int, tokens: float | None) -> float | None:
-    return 0.0 if not requests else None if tokens is None else requests * tokens
 
 
 def _requests(settings: RunSettings, rates: RunRates, rollouts: int) -> int:
@@ -164,20 +153,13 @@ def _requests(settings: RunSettings, rates: RunRates, rollouts: int) -> int:
 def _money(
     settings: RunSettings, rates: RunRates, hours: float | None, prompt: float | None, completion: float | None
 ) -> float | None:
-    """Return the price; None where an amount or a price that it needs is not known. Of several roles, the dearest."""
+    """Return the price; None where an amount or a price that it needs is not known."""
     chat = settings.roles.by_chat().values()
     terms: list[tuple[float | None, float | None, float]] = [(hours, rates.price_per_hour, 1.0)]
     if chat:
-        terms.append((prompt, _dearest(role.price_prompt for role in chat), 1e6))
-        terms.append((completion, _dearest(role.price_completion for role in chat), 1e6))
-    total = 0.0
-    for amount, price, per in terms:
-        if amount is None or price is None:
-            return None
-        total += amount / per * price
-    return total
-
-
-def _dearest(prices: Iterable[float | None]) -> float | None:
-    known = [price for price in prices if price is not None]
-    return max(known) if known else None
+        terms.append((prompt, max((one.price_prompt for one in chat if one.price_prompt), default=None), 1e6))
+        dearest = max((one.price_completion for one in chat if one.price_completion), default=None)
+        terms.append((completion, dearest, 1e6))
+    if any(amount is None or price is None for amount, price, _ in terms):
+        return None
+    return sum((amount or 0.0) / per * (price or 0.0) for amount, price, per in terms)

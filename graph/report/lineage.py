@@ -96,6 +96,11 @@ class Group(NamedTuple):
         """Return the successes of the rollouts that were evaluated."""
         return tuple(one.success for one in self.rollouts if one.success is not None)
 
+    def dots(self, marked: str = "") -> str:
+        """Return a filled dot for a success, an open one for a failure, a point for a fault; ``marked`` in brackets."""
+        marks = {True: "●", False: "○", None: "·"}
+        return "".join(f"[{marks[one.success]}]" if one.id == marked else marks[one.success] for one in self.rollouts)
+
     @property
     def carries_signal(self) -> bool:
         """Return whether it holds a success and a failure: only then does its reward move the policy (section 2)."""
@@ -181,7 +186,9 @@ class History:
         self.groups: dict[str, tuple[Group, ...]] = {}
         """The groups of each task by step."""
         self._of_task: dict[str, str] = {}
-        self._of_signal: dict[str, list[str]] = defaultdict(list)
+        self.marks: dict[str, list[Signal]] = defaultdict(list)
+        """The signals of each rollout."""
+        self._from: dict[str, list[str]] = defaultdict(list)
 
     @classmethod
     def read(cls, run: RunDirectory) -> History:
@@ -197,7 +204,9 @@ class History:
         history._group()
         history._add_stage(SEED_STAGE)
         for number in numbers:
-            history.signals.update((one.id, one) for one in read_existing(run.iteration(number).signals, Signal))
+            for one in read_existing(run.iteration(number).signals, Signal):
+                history.signals[one.id] = one
+                history.marks[one.trajectory_id].append(one)
             history._add_stage(iteration_stage(number))
         return history
 
@@ -205,13 +214,9 @@ class History:
         """Return the chain that a task came from; None for a given or official one."""
         return self.chains.get(self._of_task.get(task_id, ""))
 
-    def chains_of_signal(self, signal_id: str) -> tuple[Chain, ...]:
-        """Return the chains that begin with a signal: none, or one per reflected context."""
-        return tuple(self.chains[one] for one in self._of_signal.get(signal_id, ()))
-
-    def chains_at(self, task_id: str) -> tuple[Chain, ...]:
-        """Return the chains of the weaknesses that were found at a task."""
-        return tuple(one for one in self.chains.values() if one.context.task_id == task_id)
+    def chains_from(self, parent_id: str) -> tuple[Chain, ...]:
+        """Return the chains that begin with a signal, a rollout or a weak task of this id."""
+        return tuple(self.chains[one] for one in self._from.get(parent_id, ()))
 
     def chains_in(self, iteration: int | None) -> tuple[Chain, ...]:
         """Return the chains of an iteration, those of D_0 for None."""
@@ -324,8 +329,8 @@ class History:
             )
             self.chains[context.id] = chain
             self._of_task.update((task.id, context.id) for task in chain.admitted)
-            if chain.signal is not None:
-                self._of_signal[chain.signal.id].append(context.id)
+            for parent in dict.fromkeys((context.signal_id, context.trajectory_id, context.task_id)):
+                self._from[parent].append(context.id)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ is the first one of the turn's reference that calls this tool and that no earlie
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from environments.base import MalformedCall, ToolCall
@@ -81,7 +82,7 @@ def first_story(history: History) -> Followed | None:
             later = max(history.course(chain.weak.id).by_iteration, default=number) > number
             if not later or not history.course(task.id).by_iteration:
                 continue
-            mistake = mistake_of(history, chain) if chain.context.tool in _called(task) else None
+            mistake = mistake_of(history, chain) if chain.context.tool in called(task.reference) else None
             rank = 2 + (chain.signal.kind is SignalKind.RARE)
             if mistake is not None:
                 rank = int(mistake.wrong is not None and isinstance(mistake.wrong.action, MalformedCall))
@@ -92,5 +93,6 @@ def first_story(history: History) -> Followed | None:
     return found[min(found)] if found else None
 
 
-def _called(task: Task) -> frozenset[str]:
-    return frozenset(call.name for turn in task.reference for call in turn)
+def called(reference: Sequence[Sequence[ToolCall]]) -> frozenset[str]:
+    """Return the names of the tools that a reference calls."""
+    return frozenset(call.name for turn in reference for call in turn)

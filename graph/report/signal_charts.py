@@ -23,7 +23,6 @@ __all__ = [
     "ReadRound",
     "boundary_chart",
     "forgetting_chart",
-    "kinds_chart",
     "rare_chart",
 ]
 
@@ -65,13 +64,6 @@ class ReadRound:
         for former in self.counted:
             counts[former.pattern] += former.count
         return counts
-
-
-def kinds_chart(found: Extraction) -> Chart:
-    """Draw how many rollouts each kind of signal marks, and how many tasks they belong to."""
-    tasks = found.task_counts()
-    bars = [Bar(str(kind), count, f"on {tasks[kind]} tasks") for kind, count in found.counts().items()]
-    return bar_chart("Signals of the round by kind", "signals: rollouts that the kind marks", bars)
 
 
 def forgetting_chart(read: ReadRound, found: Extraction, settings: SignalSettings, tasks: int = 6) -> Chart:

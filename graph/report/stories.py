@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain as joined
+from itertools import zip_longest
 from statistics import fmean
 
-from environments.base import TurnOutcome
-from graph.report.digest import calls_words, counts_words, number_words, one_line, task_words
-from graph.report.lineage import History, Rollout
-from graph.report.mistakes import first_story
+from agents.evidence import error_message
+from environments.base import ToolCall, TurnOutcome
+from graph.report.digest import (
+    calls_words,
+    counts_words,
+    number_words,
+    one_line,
+    result_of,
+    signal_words,
+    spoken,
+    task_words,
+)
+from graph.report.lineage import History
+from graph.report.mistakes import called, first_story
 from graph.report.story import (
     LISTED,
     LONG,
-    SHORT,
     WRONG,
     Chapter,
     Row,
@@ -27,14 +37,15 @@ from graph.report.story import (
     task_story,
     written,
 )
-from memory.records import Signal, Task, TrajectoryTurn
+from memory.records import Signal, Task, Trajectory, TrajectoryTurn
+from training.seal.diagnosis import turn_label
 
 NEWEST = 3
 """Tasks of an iteration in the list of what can be shown."""
 
 
-def story_of(history: History, name: str, *, full: bool = False) -> list[Chapter]:
-    """Return the story of the record with the id ``name``, or of the tool called so; ``full`` keeps observations whole.
+def story_of(history: History, name: str) -> list[Chapter]:
+    """Return the story of the record with the id ``name``, or of the tool called so.
 
     Raises KeyError for a name that is neither, and InputError for a damaged trajectory.
     """
@@ -45,7 +56,7 @@ def story_of(history: History, name: str, *, full: bool = False) -> list[Chapter
     if name in history.signals:
         return list(_signal(history, history.signals[name]))
     if name in history.rollouts:
-        return list(_rollout(history, history.rollouts[name], full))
+        return list(rollout_story(history, history.trajectory(name)))
     for chain in history.chains.values():
         if any(one.draft.id == name for one in chain.outcomes):
             return context_story(history, chain)
@@ -95,7 +106,7 @@ def run_story(history: History) -> list[Chapter]:
 
 def _signal(history: History, signal: Signal) -> Iterator[Chapter]:
     yield Chapter("signal", signal.id, f"iteration {signal.iteration}", tuple(signal_rows(history, signal)))
-    chains = history.chains_of_signal(signal.id)
+    chains = history.chains_from(signal.id)
     if not chains:
         left_out = "not reflected on: its task has another signal of this kind, or the iteration had contexts enough"
         yield Chapter("contexts", "none", "", (Row("", left_out, "quiet"),))
@@ -103,71 +114,86 @@ def _signal(history: History, signal: Signal) -> Iterator[Chapter]:
         yield from context_story(history, chain)
 
 
-def _rollout(history: History, rollout: Rollout, full: bool) -> Iterator[Chapter]:
-    trajectory, task = history.trajectory(rollout.id), history.tasks.get(rollout.task_id)
-    rows = [Row("task", rollout.task_id)]
+def rollout_story(history: History, trajectory: Trajectory, *, diagnosed: bool = False) -> Iterator[Chapter]:
+    """Yield the story of a rollout, turn by turn; ``diagnosed``: with SEAL's label of each turn."""
+    rollout, task = history.rollouts[trajectory.id], history.tasks.get(trajectory.task_id)
+    rows = [Row("task", rollout.task_id, to=("task", rollout.task_id) if task is not None else None)]
     if task is not None:
         rows.append(Row("", task_words(task, LONG)))
     group = history.group_of(rollout)
     if group is not None:
         rows.append(Row("group", groups=(group,), marked=rollout.id))
-    yield Chapter("rollout", rollout.id, rollout_words(rollout), (*rows, result_row(trajectory, rollout)))
-    chains = [one for one in history.chains.values() if one.context.trajectory_id == rollout.id]
-    marks = {one.context.where for one in chains if one.context.cause is not None}
+    rows += [result_row(trajectory, rollout), *_figure_rows(trajectory)]
+    rows += [Row("signal", signal_words(one, width=LONG)) for one in history.marks.get(rollout.id, ())]
+    yield Chapter("rollout", rollout.id, rollout_words(rollout), tuple(rows))
+    chains = history.chains_from(rollout.id)
+    marks = {one.context.where: spoken(str(one.context.cause)) for one in chains if one.context.cause is not None}
     checks = () if trajectory.outcome is None else trajectory.outcome.turns
-    for index, turn in enumerate(trajectory.turns):
-        found = checks[index] if index < len(checks) else None
-        yield Chapter("turn", str(index + 1), "", tuple(_turn_rows(task, index, turn, found, marks, full)))
-    if task is not None and len(trajectory.turns) < len(task.turns):
-        missed = tuple(
-            Row(f"turn {index + 1}", calls_words(task.reference[index], LONG))
-            for index in range(len(trajectory.turns), len(task.turns))
-        )
-        yield Chapter("reference", "of the turns that were not reached", "", missed)
-    other = history.sibling(rollout, success=not rollout.success)
-    if other is not None:
-        kind = "a successful" if other.success else "a failed"
-        yield Chapter("compare", f"{kind} rollout of the same task: {other.id}, step {other.step}")
+    reference = () if task is None else task.reference
+    for index, (turn, found, calls) in enumerate(zip_longest(trajectory.turns, checks, reference)):
+        yield Chapter(f"turn {index + 1}", rows=tuple(_turn_rows(index, turn, found, calls, marks, diagnosed)))
+    beside = []
+    for success in (True, False):
+        other = history.sibling(rollout, success=success)
+        if other is not None:
+            words = f"{'a successful' if success else 'a failed'} rollout: {other.id}, {rollout_words(other)}"
+            beside.append(Row("", words, to=("rollout", other.id)))
+    if beside:
+        yield Chapter("compare", "", "with others of the same task", tuple(beside))
     if chains:
         yield Chapter("weaknesses", f"{len(chains)} found in it", "", tuple(chain_rows(chains)))
 
 
+def _figure_rows(trajectory: Trajectory) -> Iterator[Row]:
+    if trajectory.reward is not None:
+        yield Row("reward", f"{trajectory.reward:g}")
+    if trajectory.outcome is not None and trajectory.outcome.partial is not None:
+        yield Row("passed", f"{trajectory.outcome.partial:.0%} of the checks")
+    yield Row("tokens", f"{trajectory.sampled_tokens} sampled")
+
+
 def _turn_rows(
-    task: Task | None,
     index: int,
-    turn: TrajectoryTurn,
+    turn: TrajectoryTurn | None,
     found: TurnOutcome | None,
-    marks: Set[tuple[int, int]],
-    full: bool,
+    reference: Sequence[ToolCall] | None,
+    marks: Mapping[tuple[int, int], str],
+    diagnosed: bool,
 ) -> Iterator[Row]:
     """Yield what the user said, the reference's calls, and the agent's calls with their answers."""
-    yield Row("user", turn.full_text)
-    if task is not None and index < len(task.reference):
-        yield Row("reference", calls_words(task.reference[index], LONG), "quiet", code=True)
-    for position, step in enumerate(turn.steps):
-        wrong = (index, position) in marks
-        label = WRONG if wrong else "agent" if position == 0 else ""
-        yield Row(label, written(step.action), "bad" if wrong else "plain", code=True)
-        text = step.observation.full_text
-        lines = text.splitlines()
-        yield Row("", text if full else one_line(lines[0] if lines else "", SHORT), "quiet", code=True, whole=full)
-        if not full and (len(lines) > 1 or len(text) > SHORT):
-            yield Row("", f"({number_words(len(lines), 'line')}, {len(text)} characters)", "quiet")
-    if not turn.steps:
-        yield Row("agent", "no action", "quiet")
+    if turn is not None:
+        yield Row("user", turn.full_text)
+    if reference is not None:
+        yield Row("reference", calls_words(reference, LONG) or "no call", "quiet", code=True)
+    for position, step in enumerate(() if turn is None else turn.steps):
+        mark = marks.get((index, position))
+        label = "agent" if position == 0 else ""
+        yield Row(WRONG if mark else label, written(step.action), "bad" if mark else "plain", code=True)
+        if mark:
+            yield Row("", mark, "bad")
+        ran = () if step.observation.calls == (step.action,) else step.observation.calls
+        yield from (Row("ran", written(call), "quiet", code=True) for call in ran)
+        yield Row("", step.observation.full_text, "quiet", code=True, folded=True)
+    if turn is None or not turn.steps:
+        yield Row("agent", "not reached" if turn is None else "no action", "quiet")
+    if mark := marks.get((index, 0 if turn is None else len(turn.steps))):
+        yield Row(WRONG, f"nothing more here: {mark}", "bad")
     if found is not None:
         yield _checks_row(found)
-    yield Row("stopped", str(turn.stop_reason or ("end_of_turn" if turn.ended else "cut off")))
+        if diagnosed:
+            yield Row("SEAL", spoken(str(turn_label(found))))
+    if turn is not None:
+        yield Row("stopped", spoken(str(turn.stop_reason or ("end_of_turn" if turn.ended else "cut off"))))
 
 
 def _checks_row(found: TurnOutcome) -> Row:
     results = {name: getattr(found, name) for name in ("instances", "state", "response")}
     passed = [f"{name} {'passed' if one else 'failed'}" for name, one in results.items() if one is not None]
-    said = "; ".join(filter(None, (", ".join(passed), found.checker_error))) or "none"
-    failed = bool(found.checker_error) or False in results.values()
-    return Row(
-        "checks", f"{said}; {found.calls} calls, reference {found.reference_calls}", "bad" if failed else "plain"
-    )
+    error = "the reference raised" if found.reference_error else found.checker_error
+    said = "; ".join(filter(None, (", ".join(passed), error))) or "none"
+    words = f"{said}; {found.calls} calls, reference {found.reference_calls}"
+    words += f", {found.malformed} malformed" if found.malformed else ""
+    return Row("checks", words, "bad" if error or False in results.values() else "plain")
 
 
 def _tool(history: History, tool: str) -> Iterator[Chapter]:
@@ -179,6 +205,7 @@ def _tool(history: History, tool: str) -> Iterator[Chapter]:
     rows += [Row(f"iter. {number}", share_words(share, count)) for number, (share, count) in sorted(course.items())]
     if len(course) > 1:
         rows.append(Row("", "of rollouts of tasks that change: not a measure of progress", "quiet"))
+    rows += _tried_rows(history, tool)
     yield Chapter("tool", tool, "success of the tasks whose reference calls it", tuple(rows))
     if chains:
         causes = Counter(str(one.context.cause or one.context.kind or "unguided") for one in chains)
@@ -191,6 +218,17 @@ def _tool(history: History, tool: str) -> Iterator[Chapter]:
     if tasks:
         listed = tuple(_listed_task(history, task) for task in reversed(tasks[-LISTED:]))
         yield Chapter("tasks", f"the newest {len(listed)} of {len(tasks)}", "", listed)
+
+
+def _tried_rows(history: History, tool: str) -> Iterator[Row]:
+    """Yield what explorations made of a tool, and what became of the drafts that call it."""
+    every = history.chains.values()
+    acts = [one for chain in every for one in chain.interactions if tool in called([one.observation.calls])]
+    failed = [error_message(one.observation.text) for one in acts if one.observation.failed]
+    words = f"{number_words(len(acts), 'action')} of explorations, {len(failed)} failed"
+    yield Row("explored", words + (f", most often: {Counter(failed).most_common(1)[0][0]}" if failed else ""))
+    drafts = (one for chain in every for one in chain.outcomes if tool in called(one.draft.reference))
+    yield Row("drafts", counts_words(Counter(result_of(one.verification) for one in drafts).most_common()))
 
 
 def _listed_task(history: History, task: Task) -> Row:

@@ -62,7 +62,7 @@ class Row:
         groups: groups of rollouts of one task and iteration, drawn as a dot for each rollout.
         marked: id of the rollout among them that the row is about.
         listed: the row is one of a list, one line of a terminal.
-        whole: a terminal shows all lines of the text.
+        folded: a terminal shows the beginning of the text and its size.
         more: what is behind the row; a page folds it, a terminal leaves it out.
     """
 
@@ -74,7 +74,7 @@ class Row:
     groups: tuple[Group, ...] = ()
     marked: str = ""
     listed: bool = False
-    whole: bool = False
+    folded: bool = False
     more: tuple[Row, ...] = ()
 
 
@@ -126,7 +126,7 @@ def task_steps(history: History, task: Task) -> Iterator[Chapter]:
     if chain is not None:
         rows += _parent_rows(history, chain)
     yield Chapter("effect", "", "groups of rollouts by iteration", tuple(rows))
-    if weak := history.chains_at(task.id):
+    if weak := history.chains_from(task.id):
         yield Chapter("weaknesses", f"{len(weak)} at this task", "", tuple(chain_rows(weak)))
 
 

@@ -125,7 +125,7 @@ class Summary(Record):
     """One iteration. ``tasks`` were trained on, ``admitted`` are added for the next one.
 
     ``signals``: by kind, one for each trajectory that carries it. ``signal_tasks``: tasks with a signal of the kind.
-    ``marked``: trajectories that carry any. The last two are empty and None in summaries of earlier versions.
+    ``marked``: trajectories that carry any.
     ``failed``: reflections and branches that gave up, by cause. ``labels``: the conditions that the figures hold for.
     ``stopped``: the key of the budget that was spent by the iteration's end, None while there is some left. ``seal``:
     SEAL's figures, None where it is off. ``without_success``: advice after a round in which no rollout succeeded; None
@@ -133,8 +133,8 @@ class Summary(Record):
     ``stop_reasons``: user turns of the round's rollouts by why they stopped. ``evaluation``: the score on held-out
     tasks before and after the round, None where none are scored. ``agreement``: of the replays with the validator, on
     the iteration's drafts, the first iteration's with those of D_0; None where not both are asked.
-    ``functions``: how many different ones references of D_t call, of the ``functions_offered`` that its tasks offer;
-    None in summaries of earlier versions. ``measured``: the round's seconds where an engine beside the trainer sampled,
+    ``functions``: how many different ones references of D_t call, of the ``functions_offered`` that its tasks offer.
+    ``measured``: the round's seconds where an engine beside the trainer sampled,
     with its work; None for any other.
     """
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
 from graph.report.digest import one_line
+from graph.report.story import Chapter, Row
 
-__all__ = ["Table", "table"]
+__all__ = ["Table", "story_table", "table"]
 
 _CELL = 160
 _STYLE = "text-align:left;vertical-align:top"
@@ -54,3 +55,19 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], caption: str
         raise ValueError(f"{len(columns)} columns, and a row of {len(wrong[0])} cells")
     cells = tuple(tuple(one_line("" if cell is None else str(cell), width) for cell in row) for row in rows)
     return Table(tuple(columns), cells, caption)
+
+
+def story_table(steps: Iterable[Chapter], most: int = 40) -> Table:
+    """Return steps of a story as a table, at most ``most`` rows of each, with what is behind a row below it."""
+    rows: list[tuple[str, ...]] = []
+    for step in steps:
+        found = [*_rows(step.rows)]
+        shown = found if len(found) <= most else [*found[: most - 1], ("", f"and {len(found) - most + 1} rows more")]
+        rows += [("" if number else step.name, *row) for number, row in enumerate(shown)]
+    return table(("step", "", "record"), rows, width=400)
+
+
+def _rows(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
+    for row in rows:
+        yield row.label, "  ".join(filter(None, (*(group.dots(row.marked) for group in row.groups), row.text)))
+        yield from _rows(row.more)

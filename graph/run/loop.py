@@ -8,7 +8,6 @@ from agents.spending import BudgetReached, Ledger
 from environments.base import InputError
 from graph.report.summary import Summary, summarise
 from graph.run.stages import Run, evolve, make_tasks, score_after, score_before, train
-from memory.jsonl import check_end
 from memory.run import read_json, write_json
 from memory.tasks import load_tasks, tasks_at
 
@@ -42,7 +41,6 @@ async def _iterations(run: Run) -> AsyncIterator[Summary]:
     """Yield the summaries. Raises what ``iterate`` raises, and BudgetReached before a stage that needs a budget."""
     if run.resumed:
         check_tasks(run)
-        check_ends(run)
     try:
         await make_tasks(run)
         await train_iteration(run, 0)
@@ -61,18 +59,6 @@ async def _iterations(run: Run) -> AsyncIterator[Summary]:
             for words in read_json(path, Summary).sentences:
                 run.progress.say(f"iteration {iteration}: {words}")
         yield read_json(path, Summary)
-
-
-def check_ends(run: Run) -> None:
-    """Check the ends of the records of finished iterations. Raises InputError for half a line.
-
-    Records of an unfinished iteration may end in one after a kill: its stages truncate or replace them.
-    """
-    for iteration in range(run.settings.iterations):
-        folder = run.directory.iteration(iteration)
-        if folder.summary.exists():
-            for path in sorted(folder.root.glob("*.jsonl")):
-                check_end(path)
 
 
 def check_tasks(run: Run) -> None:

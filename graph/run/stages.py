@@ -20,7 +20,7 @@ from agents.spending import RepeatedFailure
 from environments.base import InputError
 from environments.command import MISTAKE, StorageError, storage_refusal, writing
 from evaluation.outcomes import Report, Score
-from evaluation.settings import AttemptSettings, ScoringSettings
+from evaluation.settings import LOOKUP, LimitSettings, ScoringSettings
 from graph.checkpoints import run_checkpoints, thread_id
 from graph.records import PrintedProgress, StageSeconds
 from graph.resumption import as_recorded, refuse_unfinished
@@ -223,12 +223,19 @@ async def train(run: Run, iteration: int) -> None:
 
 
 async def score_after(run: Run, iteration: int) -> None:
-    """Write panel_after.json: the score of the policy that the round made."""
+    """Write panel_after.json: the score of the policy that the round made; and lookup.json beside it.
+
+    The lookup over the tasks that the round could learn from is the dullest control (``evaluation.baselines``). A run
+    that does not train on the tasks that it admits has none: its tasks.jsonl holds more than the policy saw.
+    """
     folder = run.directory.iteration(iteration)
-    if run.settings.evaluation.scored is None or folder.evaluation_after.exists():
+    if run.settings.evaluation.scored is None:
         return
-    policy = read_json(folder.round, RoundRecord).policy
-    await _score(run, iteration, "after", str(run.directory.root / policy))
+    if run.settings.tasks.uses_evolved and not folder.lookup.exists():
+        await _score(run, iteration, "lookup", LOOKUP)
+    if not folder.evaluation_after.exists():
+        policy = read_json(folder.round, RoundRecord).policy
+        await _score(run, iteration, "after", str(run.directory.root / policy))
 
 
 async def evolve(run: Run, iteration: int) -> None:
@@ -239,17 +246,20 @@ async def evolve(run: Run, iteration: int) -> None:
         await evolve_once(run.services, iteration, stage, run.interruption)
 
 
-async def _score(run: Run, iteration: int, when: Literal["before", "after"], policy: str) -> None:
+async def _score(run: Run, iteration: int, what: Literal["before", "after", "lookup"], policy: str) -> None:
     settings = run.settings
     folder = run.directory.iteration(iteration)
-    files = folder.evaluation(when)
-    write_json(folder.evaluation_settings, scoring_settings(settings))
+    files = folder.evaluation(what)
+    stated = scoring_settings(settings)
+    if what == "lookup":  # it has no model that servers could sample
+        stated = stated.model_copy(update={"train": run.directory.tasks_path, "servers": ()})
+    write_json(folder.evaluation_settings, stated)
     command = ["evaluation.run", "--settings", str(folder.evaluation_settings), "--model", policy]
     command += ["--output", str(files.outcomes), "--json", "--progress"]
     files.outcomes.unlink(missing_ok=True)  # of an evaluation that was killed before its score
     lines: list[str] = []
-    label = f"iteration {iteration}: evaluation {when} training"
-    with _timed(run, iteration, f"evaluation {when}"), run.progress.stage(label) as stage:
+    label = f"iteration {iteration}: evaluation {'of the lookup' if what == LOOKUP else f'{what} training'}"
+    with _timed(run, iteration, f"evaluation {what}"), run.progress.stage(label) as stage:
         shown = _evaluation_reporter(stage, lines.append)
         await _child(run, command, files.log, settings.deadlines.evaluation, shown)
         score = printed_score(lines, files.log)
@@ -262,12 +272,9 @@ def scoring_settings(settings: RunSettings) -> ScoringSettings:
     Limits that the section ``evaluation`` leaves open are those of training, and the environment's for actions.
     """
     own, training = settings.evaluation, settings.training
-    stated = {name: getattr(own, name) for name in AttemptSettings.model_fields}
-    stated["max_actions"] = own.max_actions or settings.environment.max_actions
-    stated["max_episode_steps"] = own.max_episode_steps or training.max_episode_steps
-    stated["max_new_tokens"] = own.max_new_tokens or training.max_new_tokens
-    stated["max_tokens"] = own.max_tokens or training.max_tokens
-    stated["strict_messages"] = training.strict_messages if own.strict_messages is None else own.strict_messages
+    limits = {name: getattr(own, name) for name in LimitSettings.model_fields}
+    for name in ("max_episode_steps", "max_new_tokens", "max_tokens"):
+        limits[name] = limits[name] or getattr(training, name)
     return ScoringSettings(
         environment=settings.environment.name,
         evaluation_set=() if own.set is None else (own.set,),
@@ -277,22 +284,11 @@ def scoring_settings(settings: RunSettings) -> ScoringSettings:
         threads=training.threads,
         thinking=settings.policy.thinking,
         options=settings.environment.for_evaluation,
-        **stated,
-        **_servers(settings),
+        max_actions=settings.environment.max_actions,
+        strict_messages=training.strict_messages,
+        sampling=settings.sampling.model_copy(update={"weights": None}),  # those of the policy that is scored
+        **limits,
     )
-
-
-def _servers(settings: RunSettings) -> dict[str, Any]:
-    """Return which servers sample in a run's own evaluations: those of its rollouts."""
-    sampling = settings.sampling
-    if sampling.engine != "vllm_server":
-        return {}
-    return {
-        "servers": sampling.addresses,
-        "server_concurrency": sampling.concurrency,
-        "server_timeout": sampling.request_timeout,
-        "server_load_timeout": sampling.load_timeout,
-    }
 
 
 def printed_score(lines: Sequence[str], log_path: Path) -> Score:

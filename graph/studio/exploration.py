@@ -18,7 +18,7 @@ from environments.base import InputError
 from environments.registry import benchmark_of
 from graph.assembly import RunServices
 from graph.branches import record_failure, sends
-from graph.digests import lines, progress
+from graph.digests import lines
 from graph.iteration import FORM, Given, add_branches, described
 from graph.report.digest import counts_words, number_words, task_words
 from graph.run.initial_tasks import Seeds, join, prepare
@@ -90,5 +90,4 @@ async def _join(state: ExplorationState, runtime: Runtime[RunServices]) -> dict[
             *(task_words(task) for task in seeds.tasks),
         ]
     )
-    runtime.stream_writer(progress("join", len(seeds.tasks), seeds.drafts, "drafts would be tasks"))
     return {"digest": {"join": digest}}

@@ -30,7 +30,7 @@ from graph.report.digest import number_words, one_line
 from graph.report.summary import Summary
 from graph.resumption import refuse_unfinished
 from graph.run.interruption import Interruption
-from graph.run.loop import check_ends, check_tasks, end_iteration, train_iteration
+from graph.run.loop import check_tasks, end_iteration, train_iteration
 from graph.run.progress import Progress
 from graph.run.stages import Run, make_tasks, score_after
 from graph.run_iteration import open_run
@@ -206,7 +206,6 @@ async def _work(stage: Stage, state: LoopState, directory: RunDirectory, say: Ca
         run = Run(directory, settings, progress, Interruption(), resumed)
         if stage is tasks:
             check_tasks(run)
-            check_ends(run)
         try:
             return await stage(state, run)
         except BudgetReached as reached:

@@ -13,9 +13,8 @@ from environments.base import InputError
 from environments.checkout import GRPO_ALONE, ROOT
 from environments.registry import benchmark_of, open_environment
 from graph.recipe import load_recipe
-from graph.report.charts import Chart, Curve, DotRow, Dots, Mean, dot_chart
-from graph.report.digest import calls_words, task_words
-from graph.report.seal_charts import WeightedRollout, label_words
+from graph.report.charts import Chart, DotRow, Dots, dot_chart
+from graph.report.digest import calls_words, counts_words, task_words
 from graph.report.tables import Table, table
 from graph.walkthrough.small_run import run_module, temporary_folder
 from memory.jsonl import record_id
@@ -25,6 +24,8 @@ from memory.tasks import load_tasks
 from training.seal.advantage_weights import RhoState, WeighedRollout, first_rho, group_weights, moved_rho
 from training.seal.diagnosis import Diagnosis, diagnose
 from training.seal.failure_profile import ErrorStatistics
+from training.seal.interface import GUIDELINES
+from training.seal.labels import EXCLUDED, TurnLabel
 from training.seal.seal import SealStep
 from training.seal.settings import WeightSettings
 
@@ -37,11 +38,12 @@ __all__ = [
     "diagnosed_groups",
     "diagnosis_table",
     "errors_table",
-    "moving_rho",
+    "interface_table",
     "profile_table",
+    "rho_table",
     "rollouts_chart",
     "seal_round",
-    "weighted",
+    "weights_table",
 ]
 
 _SEEDED = 32
@@ -208,26 +210,51 @@ def advantages(rollouts: Sequence[Trajectory]) -> tuple[float, ...]:
     return tuple((score - fmean(scores)) / spread if spread else 0.0 for score in scores)
 
 
-def weighted(group: DiagnosedGroup, state: RhoState, settings: WeightSettings) -> tuple[WeightedRollout, ...]:
-    """Return the rows of a chart of weights: rho of each turn, the trajectory's weight, and its plain advantage."""
+def weights_table(group: DiagnosedGroup, state: RhoState, settings: WeightSettings) -> Table:
+    """Show a row for each rollout: each turn's label with its rho, the weight, the advantage without and with it."""
     plain = advantages(group.rollouts)
     whole = settings.model_copy(update={"unit": "trajectory"})
-    rollouts = [WeighedRollout(one, value, (1,)) for one, value in zip(group.diagnoses, plain, strict=True)]
-    return tuple(
-        WeightedRollout(one, tuple(state.rho.get(turn.label, 1.0) for turn in one.turns), own[0], value)
-        for one, own, value in zip(group.diagnoses, group_weights(rollouts, state, whole), plain, strict=True)
+    weights = group_weights(
+        [WeighedRollout(one, value, (1,)) for one, value in zip(group.diagnoses, plain, strict=True)], state, whole
     )
+    rows = []
+    for one, (weight, *_), value in zip(group.diagnoses, weights, plain, strict=True):
+        turns = ", ".join(f"{label_words(turn.label)} {_rho(turn.label, state)}" for turn in one.turns)
+        result = "success" if one.success else "failure"
+        rows.append((result, turns, f"{weight:.2f}", f"{value:+.2f}", f"{weight * value:+.2f}"))
+    return table(("rollout", "labels, each with its rho", "weight", "advantage", "weighted"), rows)
 
 
-def moving_rho(steps: Sequence[SealStep], settings: WeightSettings) -> tuple[Curve, ...]:
-    """Return rho by step, a curve per label that moved, as the released full run would move it on these profiles."""
+def _rho(label: TurnLabel, state: RhoState) -> str:
+    return "left out" if label in EXCLUDED else f"{state.rho.get(label, 1.0):.2f}"
+
+
+def rho_table(steps: Sequence[SealStep], settings: WeightSettings) -> Table:
+    """Show rho by step, a row for each label that moved, as the released full run would move it on these profiles."""
     state = first_rho(moves := settings.model_copy(update={"dynamic": True}))
-    states = [(0, state)]
+    states = [state]
     for step in steps:
         state = moved_rho(state, step.profile, moves)
-        states.append((step.step, state))
-    return tuple(
-        Curve(label_words(label), tuple((float(number), Mean(one.rho[label], None, 0)) for number, one in states))
-        for label in states[0][1].rho
-        if any(one.rho[label] != states[0][1].rho[label] for _, one in states)
-    )
+        states.append(state)
+    moved = [label for label in states[0].rho if any(one.rho[label] != states[0].rho[label] for one in states)]
+    rows = [(label_words(label), *(f"{one.rho[label]:.2f}" for one in states)) for label in moved]
+    return table(("rho of", "at first", *(f"after step {step.step}" for step in steps)), rows)
+
+
+def interface_table(steps: Sequence[SealStep]) -> Table:
+    """Show a row for each step: its failed turns by label, and the labels whose guideline it was shown.
+
+    A guideline that a step's profile brings is shown from the next step on.
+    """
+    rows = []
+    labels: Sequence[TurnLabel] = ()
+    for step in steps:
+        counts = ((label_words(label), step.profile.of(label).count) for label in GUIDELINES)
+        rows.append((step.step, counts_words(counts), ", ".join(map(label_words, labels)) or "none"))
+        labels = () if step.state.interface is None else step.state.interface.guidelines
+    return table(("step", "turns by label", "guidelines shown"), rows)
+
+
+def label_words(label: TurnLabel) -> str:
+    """Return a label in words, such as ``empty turn``."""
+    return label.value.removesuffix("_model_response").replace("_", " ")

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 from support import ROOT
@@ -103,6 +104,6 @@ def test_probes_are_of_different_signatures_and_both_kinds_of_result(tmp_path):
     folder = deduplication._folder(480, tmp_path)
     probes = deduplication._probes(480, 24, 1)
     assert len({probe.signature() for probe in probes}) == 24
-    with deduplication.FailureMemory(folder, deduplication.MemorySettings()) as memory:
+    with closing(deduplication.FailureMemory(folder, deduplication.MemorySettings())) as memory:
         compared = memory.compare(probes, deduplication._now(480))
     assert {one.status for one in compared} == {"new", "known"}

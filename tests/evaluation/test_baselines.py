@@ -1,4 +1,4 @@
-"""Baselines without a model: what a lookup takes from training tasks, and that they act in the real environment."""
+"""The baseline without a model: what a lookup takes from training tasks, and that they act in the real environment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from environments.base import EnvironmentFault, InputError, UserTurn
 from environments.example import depot
-from evaluation.baselines import Clause, Constant, Lookup, baseline, clauses, known_clauses, play
+from evaluation.baselines import Clause, Lookup, clauses, known_clauses, lookup, play
 from evaluation.outcomes import score
 from evaluation.run import app
 from evaluation.sets import open_set, open_tasks
@@ -74,19 +74,11 @@ def test_the_lookup_puts_values_into_lists_and_objects() -> None:
     assert made(driver, 'change ticket 2 by title "b"', "edit_ticket") == [("edit_ticket", changed)]
 
 
-def test_the_constant_is_the_most_frequent_turn_whose_tools_are_offered() -> None:
-    often, once = training("lock it", ("lock", {})), training("look", ("ls", {"a": True}))
-    driver = Constant([once, often, often])
-    assert made(driver, "whatever", "lock", "ls") == [("lock", {})]
-    assert made(driver, "whatever", "ls") == [("ls", {"a": True})]
-    assert made(driver, "whatever") == []
-
-
 def test_who_knows_the_tasks_solves_them_and_a_note_says_so(tmp_path) -> None:
     items = [item for item in open_set("templated-dev") if item.reference_calls == 1][:6]
     path = tmp_path / "train.jsonl"
     write_jsonl(path, [item.task for item in items])
-    driver, notes = baseline("lookup", path, items)
+    driver, notes = lookup(path, items)
     from environments.registry import open_named
 
     outcomes = play(items, open_named("bfcl"), driver, 20)
@@ -112,7 +104,7 @@ def test_an_own_environment_has_its_lookup(tmp_path) -> None:
     assert '"rendering":"none"' in done.stdout
     assert CliRunner().invoke(app, [*options, "--train", str(other)]).exit_code == 2
     with pytest.raises(InputError, match="of bfcl"):
-        baseline("constant", other, open_tasks(path))
+        lookup(other, open_tasks(path))
 
 
 def test_an_attempt_that_the_environment_fails_is_no_failure_of_the_baseline() -> None:
@@ -123,5 +115,5 @@ def test_an_attempt_that_the_environment_fails_is_no_failure_of_the_baseline() -
             raise EnvironmentFault("the worker died")
 
     (item,) = open_set("templated-dev", 1)
-    (found,) = play([item], Broken(), Constant([]), 20)
+    (found,) = play([item], Broken(), Lookup([]), 20)
     assert (found.success, found.infrastructure_error) == (False, "EnvironmentFault: the worker died")

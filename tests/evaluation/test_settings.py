@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from environments.base import InputError
 from evaluation.run import FIRST, app
-from evaluation.settings import AttemptSettings, ScoringSettings, read_settings
+from evaluation.settings import LimitSettings, ScoringSettings, read_settings
 from graph.recipe import load_recipe
 from graph.run.stages import scoring_settings
 from memory.jsonl import write_json
@@ -49,7 +49,7 @@ print(CliRunner().invoke(app, ["--patience", "10"]).stderr)
 
 @pytest.mark.process
 def test_a_new_setting_needs_one_place(tmp_path: Path) -> None:
-    """One field more in ``AttemptSettings``: a recipe's key, an option, and what a run hands to the command."""
+    """One field more in ``LimitSettings``: a recipe's key, an option, and what a run hands to the command."""
     argv = [sys.executable, "-c", A_NEW_SETTING, str(tmp_path / "settings.json")]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -58,18 +58,16 @@ def test_a_new_setting_needs_one_place(tmp_path: Path) -> None:
     assert refusal.startswith("error: invalid value for '--patience': Input should be less than or equal to 9")
 
 
-@pytest.mark.parametrize("name", AttemptSettings.model_fields)
+@pytest.mark.parametrize("name", LimitSettings.model_fields)
 def test_each_setting_of_a_recipe_reaches_the_evaluation_of_a_run(name: str) -> None:
-    value = True if name == "strict_messages" else 37
-    settings = scoring_settings(load_recipe(QUICKSTART, [f"evaluation.{name}={value}"]))
-    assert getattr(settings, name) == value
+    settings = scoring_settings(load_recipe(QUICKSTART, [f"evaluation.{name}=37"]))
+    assert getattr(settings, name) == 37
 
 
-@pytest.mark.parametrize("name", ["strict_messages"])
-@pytest.mark.parametrize(("own", "expected"), [("null", True), ("false", False)])
-def test_a_run_scores_messages_as_it_trains_on_them(own: str, expected: bool, name: str) -> None:
-    settings = scoring_settings(load_recipe(QUICKSTART, [f"training.{name}=true", f"evaluation.{name}={own}"]))
-    assert getattr(settings, name) is expected
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_run_scores_messages_as_it_trains_on_them(strict: bool) -> None:
+    settings = scoring_settings(load_recipe(QUICKSTART, [f"training.strict_messages={strict}"]))
+    assert settings.strict_messages is strict
 
 
 @pytest.mark.slow
@@ -106,4 +104,4 @@ def test_a_mistake_in_the_file_names_file_and_key(tmp_path: Path, text: str, say
 def test_the_help_shows_first_what_is_scored_on_what_and_where() -> None:
     shown = [one.name for one in get_command(app).params if not one.hidden]
     assert tuple(shown[: len(FIRST)]) == FIRST
-    assert set(shown) >= {*ScoringSettings.model_fields} - {"options"}, "no option is lost"
+    assert set(shown) >= {*ScoringSettings.model_fields} - {"options", "sampling"}, "no option is lost"

@@ -21,7 +21,7 @@ from support.made_run import make_run
 from support.mistakes import CASES, a_run, tasks
 from support.preloaded import alone
 
-from memory.processes import hold_lock
+from memory.processes import exclusive
 from memory.run import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("preloaded")
@@ -86,9 +86,9 @@ def test_a_second_process_names_the_first(made: Path, tmp_path: Path, command: s
 def test_a_second_round_names_the_first(made: Path, tmp_path: Path) -> None:
     a_run(tmp_path, made)
     run = RunDirectory.open(tmp_path / "run")
-    with hold_lock(run.round_lock_path, end_orphan=False):
+    with exclusive(run.round_lock_path, "it"):
         ended = run_process("training.run_round", "--run", str(run.root), "--iteration", "1")
-    refused(ended, f"round.lock is held by process {os.getpid()}")
+    refused(ended, f"another process (pid {os.getpid()}) uses the training of {run.root}")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_damaged_failure_memory_is_rebuilt_with_a_warning(made: Path, tmp_path
     arguments = ["--run", str(tmp_path / "run"), "--resume", "--iterations", "1", "--json"]
     ended = run_process("graph.run_iteration", *arguments)
     assert (ended.returncode, json.loads(ended.stdout)["contexts"]["new"] > 0) == (0, True), ended.stderr
-    assert ended.stderr.count(f"warning: {database.parent} cannot be read (file is not a database): ") == 1
+    assert ended.stderr.count(f"warning: {database.parent} cannot be read (chroma.sqlite3 is damaged): ") == 1
 
 
 def _without_override() -> tuple[str, ...]:

@@ -11,8 +11,6 @@ from graph.digests import (
     BRANCHES,
     LINE,
     LINES,
-    PROGRESS,
-    Tally,
     ended,
     joined,
     lines,
@@ -22,11 +20,9 @@ from graph.digests import (
     of_failure,
     of_reflect,
     of_verify,
-    progress,
 )
 from graph.records import ExtractionRecord, Failure
-from graph.report.digest import context_words, kind_words, named_weakness
-from graph.settings import RunSettings
+from graph.report.digest import kind_words, named_weakness
 from memory.records import (
     Cause,
     Draft,
@@ -71,9 +67,8 @@ def test_hostile_text_is_plain_and_short() -> None:
         *of_abstract([draft]),
         *of_verify([draft], [verification]),
         of_failure(HOSTILE, failure),
-        progress("explore", 1, 2, "contexts explored", HOSTILE)["text"],
     ]
-    assert len(told) == 6
+    assert len(told) == 5
     assert all(map(is_plain, told))
 
 
@@ -85,12 +80,8 @@ def test_a_long_weakness_does_not_hide_what_verification_said() -> None:
     result = "1 of 4 drafts accepted, refused: 2 ungrounded_argument, 1 superfluous_call"
     name = "boundary 6/8 on 'show the log with \"0.0\" and adjust the cabin air to ...': wrong argument of a tool"
     told = of_branch(name, refused)
-    streamed = progress("verify", 1024, 1024, "contexts verified", of_branch(name, refused, PROGRESS))["text"]
     assert told.endswith(f"...: {result}")
-    assert streamed.endswith(f": {result}")
-    assert streamed.startswith("1024 of 1024 contexts verified: boundary 6/8 on")
     assert is_plain(told)
-    assert is_plain(streamed)
     assert of_branch("short", refused[:1]) == "short: 1 of 1 draft accepted"
     assert is_plain(of_branch(HOSTILE, [one.model_copy(update={"reason": HOSTILE}) for one in refused]))
 
@@ -129,7 +120,6 @@ def test_a_context_from_coverage_is_named_by_its_tools() -> None:
         id="c", kind=Unsignalled.COVERAGE, tool="cd", why="No task.", focus_pattern=("cd", "du"), **fields
     )
     assert named_weakness(pair) == "coverage: cd then du"
-    assert context_words(pair) == "coverage: cd then du; No task."
     assert of_reflect(["a", "b", "c"], [], 2, 1)[0] == "2 contexts of 2 signals, 0 gave up; 1 context without a signal"
 
 
@@ -147,8 +137,8 @@ def test_the_digest_of_extract_accounts_for_every_signal() -> None:
         pattern_occurrences=0,
         infrastructure_errors=0,
     )
-    told = of_extract("run", RunSettings(), record, [], [], {})
-    assert told[2] == (
+    told = of_extract("run", record, [], [], {})
+    assert told[1] == (
         "signals: 8 boundary, 1 rare; 1 chosen, 2 beyond the limit, 6 more of a task and kind that has one"
     )
 
@@ -165,13 +155,3 @@ def test_a_node_that_runs_again_replaces_its_lines_and_branches_are_added() -> N
     many = ended(["a"] * BRANCHES, ["b"])
     assert (len(many), many[-1]) == (BRANCHES, "and more: see digest.update")
     assert ended(many, ["c"]) == many
-
-
-def test_progress_counts_each_branch_once_and_begins_again_for_branches_that_are_sent_anew() -> None:
-    tally = Tally()
-    assert [tally.add("seed", "explore", name) for name in ("a", "b", "a")] == [1, 2, 2]
-    assert tally.add("seed", "verify", "a") == 1
-    assert tally.add("iterations/000", "explore", "a") == 1
-    tally.begin("seed")
-    assert tally.add("seed", "explore", "c") == 1
-    assert tally.add("iterations/000", "explore", "b") == 2

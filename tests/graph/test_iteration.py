@@ -6,6 +6,7 @@ import ast
 import json
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -111,7 +112,7 @@ def test_a_branch_writes_its_own_folder_and_update_joins_them_in_order(evolved: 
 def test_the_memory_knows_what_was_explored(evolved: RunDirectory) -> None:
     settings = services_of(evolved).settings
     compared = rows(evolved, "judgements.jsonl", DeduplicationResult)
-    with FailureMemory(evolved.failures_path, settings.memory) as memory:
+    with closing(FailureMemory(evolved.failures_path, settings.memory)) as memory:
         assert memory.ids == {one.context_id for one in compared if one.status == "new"}
 
 
@@ -123,7 +124,7 @@ def test_update_done_twice_changes_nothing(copied: RunDirectory) -> None:
     join(services, IterationState(iteration=0, new=new))
     assert records(copied.root) == before
     assert copied.tasks_path.read_bytes() == tasks
-    with FailureMemory(copied.failures_path, services.settings.memory) as memory:
+    with closing(FailureMemory(copied.failures_path, services.settings.memory)) as memory:
         assert memory.ids == set(new)
 
 

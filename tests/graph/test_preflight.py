@@ -86,7 +86,6 @@ def test_contexts_that_begin_in_start_states_need_one(
         (["tasks={initial: '{}/none.jsonl'}"], "tasks.initial: {}/none.jsonl cannot be read"),
         (["roles.reflector={kind: chat, model: m}"], "the environment variable OPENAI_API_KEY is not set"),
         (["roles.explorer={kind: chat}"], "roles.explorer.kind is chat, but no model is given"),
-        (["memory.embedder={}/none"], "memory.embedder: {}/none is no"),
     ],
 )
 def test_each_thing_that_is_missing_is_told_by_its_key(

@@ -147,7 +147,7 @@ def test_the_command_exits_with_2_and_writes_nothing(tmp_path: Path, override: s
 
 
 def test_a_recipe_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none.yaml: cannot read this recipe"):
+    with pytest.raises(InputError, match=r"none.yaml does not exist: check the path"):
         load_recipe(tmp_path / "none.yaml")
 
 

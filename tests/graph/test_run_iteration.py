@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -212,18 +211,6 @@ def test_a_run_without_the_record_of_its_settings_does_not_go_on(tmp_path: Path)
     run.settings_path.write_text(run.settings_path.read_text().replace("\nseed: ", "\nseed: 4", 1))
     with pytest.raises(InputError, match=r"settings\.recorded\.yaml is gone, so nothing shows whether"):
         open_run(run.root, None, [], None, resume=True)
-
-
-def test_half_a_line_of_a_finished_iteration_is_named_at_resume(
-    trained: tuple[RunDirectory, str], tmp_path: Path
-) -> None:
-    shutil.copytree(trained[0].root, tmp_path / "run")
-    path = RunDirectory.open(tmp_path / "run").iteration(0) / "trajectories.jsonl"
-    os.truncate(path, path.stat().st_size - 40)
-    lines = path.read_bytes().count(b"\n") + 1
-    ended = start("--run", tmp_path / "run", "--resume", "--iterations", "1")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr == f"error: {path}, line {lines}: the file ends in half a line: restore the file\n"
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ def test_contexts_signals_and_drafts_show_their_chain(history: History, show: Sh
     assert show(chain.outcomes[0].draft.id) == told
     signal = show(chain.signal.id)
     assert told in signal
-    left_out = next(one for one in history.signals.values() if not history.chains_of_signal(one.id))
+    left_out = next(one for one in history.signals.values() if not history.chains_from(one.id))
     assert "not reflected on" in show(left_out.id)
 
 
@@ -157,6 +157,17 @@ def test_a_tool_names_its_tasks_and_weaknesses(history: History, show: Show) -> 
     assert f"{len(history.using(tool))} whose reference calls it" in text
     contexts = sum(chain.context.tool == tool for chain in history.chains.values())
     assert f"contexts {contexts} weaknesses at it" in text
+    acts = [
+        one
+        for chain in history.chains.values()
+        for one in chain.interactions
+        if tool in {call.name for call in one.observation.calls}
+    ]
+    failed = sum(one.observation.failed for one in acts)
+    assert f"explored {len(acts)} actions of explorations, {failed} failed" in words(text)
+    drafts = [one for chain in history.chains.values() for one in chain.outcomes]
+    made = [one for one in drafts if tool in {call.name for turn in one.draft.reference for call in turn}]
+    assert f"drafts {sum(one.task is not None for one in made)} accepted" in words(text)
     results = [
         result
         for task in history.using(tool)
@@ -210,7 +221,7 @@ def test_hostile_records_are_shown_as_text(grown_run: RunDirectory, show: Show, 
     run = make_hostile_run(tmp_path / "hostile", grown_run)
     history = History.read(run)
     for name in (*history.tasks, *history.chains, *list(history.rollouts)[:40], *tools_of(history)):
-        assert story_of(history, name, full=True)
+        assert story_of(history, name)
     chain = next(iter(history.chains.values()))
     assert chain.rollout is not None
     shown = ("", 'task-"', chain.context.id, chain.rollout.id, next(iter(history.rollouts)), "__proto__")

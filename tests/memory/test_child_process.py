@@ -13,15 +13,15 @@ import pytest
 from support import ROOT
 
 from environments.base import InputError
-from memory.processes import LOST_OUTPUT, ORPHANED, PARENT_PIPE, ChildFailure, hold_lock, run_child
+from memory.processes import LOST_OUTPUT, ORPHANED, PARENT_PIPE, ChildFailure, exclusive, run_child
 
 pytestmark = [pytest.mark.process, pytest.mark.wallclock]
 
 WATCHING = "from memory.processes import watch_parent; watch_parent(); "
 SLEEPER = WATCHING + "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
 HOLDER = (
-    "import sys, time; from pathlib import Path; from memory.processes import hold_lock\n"
-    "with hold_lock(Path(sys.argv[1]), end_orphan=False):\n    print('held', flush=True); time.sleep(60)"
+    "import sys, time; from pathlib import Path; from memory.processes import exclusive\n"
+    "with exclusive(Path(sys.argv[1]), 'it'):\n    print('held', flush=True); time.sleep(60)"
 )
 
 
@@ -261,14 +261,14 @@ def test_lock_names_a_live_holder_and_outlives_a_dead_one(tmp_path: Path) -> Non
         assert holder.stdout.readline() == b"held\n"
         for end_orphan in (False, True):
             with (
-                pytest.raises(InputError, match=f"held by process {holder.pid}"),
-                hold_lock(lock, end_orphan=end_orphan, wait=0.2),
+                pytest.raises(InputError, match=rf"another process \(pid {holder.pid}\) uses it"),
+                exclusive(lock, "it", end_orphan=end_orphan, wait=0.2),
             ):
                 pass
         assert holder.poll() is None, "a holder whose parent lives was ended"
         holder.kill()
         holder.wait()
-        with hold_lock(lock, end_orphan=False):
+        with exclusive(lock, "it"):
             assert (tmp_path / "round.lock.json").exists()
         assert not (tmp_path / "round.lock.json").exists()
     finally:
@@ -291,5 +291,5 @@ def test_resume_ends_an_orphaned_holder(tmp_path: Path) -> None:
     )
     orphan = int(run.stdout)
     assert not gone(orphan)
-    with hold_lock(lock, end_orphan=True, wait=0.2):
+    with exclusive(lock, "it", end_orphan=True, wait=0.2):
         assert gone(orphan)

@@ -16,7 +16,6 @@ from support.sample_records import task
 from environments.base import InputError, MalformedCall, Record, ToolCall
 from memory.jsonl import (
     append_jsonl,
-    check_end,
     read_json,
     read_jsonl,
     remove_leftovers,
@@ -239,45 +238,3 @@ def test_writing_makes_the_folder_and_keeps_the_usual_permissions(tmp_path):
     finally:
         os.umask(mask)
     assert Path(tmp_path / "a" / "b" / "file").stat().st_mode & 0o777 == 0o644
-
-
-def test_a_new_file_takes_the_place_of_none(tmp_path):
-    path = tmp_path / "notes.jsonl"
-    write_jsonl(path, [Note(name="first")], new=True)
-    with pytest.raises(FileExistsError, match=r"notes\.jsonl"):
-        write_jsonl(path, [Note(name="second")], new=True)
-    assert read_jsonl(path, Note) == [Note(name="first")]
-    assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        (b"", None),
-        (b'{"a": 1}\n', None),
-        (b'{"a": 1}', None),
-        (b'{"a": 1}\n{"a": "' + b"x" * 200_000, 2),
-        (b'{"a"', 1),
-        (b'{"a": 1}\n' * 20_000 + b'{"a": "\xc3', 20_001),
-    ],
-)
-def test_half_a_line_at_the_end_is_named_with_its_number(tmp_path, text, line):
-    path = tmp_path / "notes.jsonl"
-    path.write_bytes(text)
-    if line is None:
-        check_end(path)
-    else:
-        with pytest.raises(InputError, match=rf"notes\.jsonl, line {line}: the file ends in half a line"):
-            check_end(path)
-
-
-@pytest.mark.process
-def test_a_leftover_of_a_process_that_waits_to_be_collected_is_cleared(tmp_path):
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it ended, and stays a zombie
-    leftover = tmp_path / f".notes.jsonl.{process.pid}-1.tmp"
-    leftover.touch()
-    try:
-        assert remove_leftovers(tmp_path) == (leftover,)
-    finally:
-        process.wait()

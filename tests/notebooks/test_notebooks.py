@@ -20,12 +20,12 @@ from memory.jsonl import read_jsonl
 
 PROMISED: dict[str, tuple[str, ...]] = {
     "01_one_iteration.ipynb": ("extract", "reflect", "deduplicate", "explore", "abstract", "verify", "update"),
-    "02_signals.ipynb": ("forgetting", "boundary", "rare", "theta / 100 * N", "signals: rollouts that the kind marks"),
+    "02_signals.ipynb": ("forgetting", "boundary", "rare", "theta / 100 * N"),
     "03_verification.ipynb": ("unknown_tool", "ungrounded_argument", "nondeterministic", "trivial_policy", "sealed"),
     "04_chat_roles.ipynb": ("unmet_precondition", "refused, trivial_policy", "RoleRefused", "roles.budget.tokens"),
-    "05_seal.ipynb": ("correct_abstention", "weighted", "state mismatch: shown in steps", "with a hint"),
+    "05_seal.ipynb": ("correct_abstention", "weighted", "guidelines shown", "with a hint"),
     "06_appworld.ipynb": (),
-    "07_read_a_run.ipynb": ("training step", "generation", "seconds of wall-clock time", "environment calls"),
+    "07_read_a_run.ipynb": ("training step", "generation", "reflection", "environment calls"),
     "08_your_environment.ipynb": ("has no docstring", "all 24 properties hold", "60 tasks", "accepted", "--resume"),
 }
 """What the outputs of each notebook have to name; nothing where they depend on what is installed."""

@@ -1,15 +1,17 @@
 """Results of arms made by hand, for reports that need no run."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from evaluation.call_shapes import Shape
+from evaluation.outcomes import TaskOutcome
 from evaluation.study.recipe import Study, load_study
-from evaluation.study.records import ArmHeader, ArmMeasured, ArmOutcome, ArmResult, IterationFigures, Overlap
+from evaluation.study.records import ArmHeader, ArmMeasured, ArmResult, IterationFigures
 
 RECIPE = """\
 base: BASE
-panels: {dev: [templated-dev], test: [templated-test]}
+sets: {dev: [templated-dev], test: [templated-test]}
 compare: [[full, random]]
-strata: [length=2]
 arms:
   - {name: grpo, description: plain, seeds: 3, overrides: {tasks.evolved_share: 0.0}}
   - {name: full, description: loop, seeds: 3}
@@ -32,55 +34,48 @@ def figures(
     return IterationFigures(
         iteration=iteration,
         steps=10 * (iteration + 1),
-        tasks=6 + 3 * iteration,
         dev_before=0.2,
         dev_after=success,
         signals={"forgetting": 1, "boundary": 4, "rare": 0},
-        contexts=4,
         drafts=10,
         admitted=admitted,
         refused={"no_effect": 6 - admitted, "over_quota": 4},
         rollouts=rollouts,
         rollout_calls=calls,
         exploration_calls=30,
-        train_success=0.5,
         mixed_groups=0.25,
-        kl=0.01,
         trained_functions={"ls": 2, "cd": 1} if iteration else {"ls": 2},
         admitted_functions={"cat": 1},
         measured={"stage evolve": 1.0, "round rollouts": 2.0, "round optimisation": 1.0},
     )
 
 
-def result(study: Study, arm: str, seed: int, solved: list[bool], **header: object) -> ArmResult:
-    """One arm and seed: ``solved`` are results on tasks t0, t1, ..., two in each cluster."""
+def result(
+    study: Study, arm: str, seed: int, solved: list[bool], shapes: Sequence[Shape] = (), **header: object
+) -> ArmResult:
+    """One arm and seed: ``solved`` are results on tasks t0, t1, ..., two in each cluster, of these call shapes."""
     made = study.recipe.arm(arm)
     iterations = () if made.untrained else (figures(0, success=0.3), figures(1, success=0.4))
     admissions = (3, 3) if made.match_admissions else None
     fields = {
         "arm": arm,
         "seed": seed,
-        "mode": "dev",
         "recipe": study.run_hash(made, seed, "dev", admissions),
         "study": study.sha256,
-        "starter": study.initial_policy_sha256,
         "initial_tasks": None if made.untrained else f"d0 of {seed}",
-        "prompt_order": None if made.untrained else f"prompts of {seed}",
-        "panels": {"templated-dev": study.set_hashes["templated-dev"]},
-        "limit": None,
         "labels": ("scripted roles",),
         "functions": 4,
         "initial_functions": {} if made.untrained else {"ls": 3},
         "iterations": iterations,
-        "overlap": {} if made.untrained else {"templated-dev": Overlap(sequences=10, in_initial=2, in_final=5)},
-        "measured": ArmMeasured(cpu_seconds=100.0, wall_seconds=120.0, commit=None),
+        "measured": ArmMeasured(wall_seconds=120.0, commit=None),
     }
     outcomes = tuple(
-        ArmOutcome(
-            panel="templated-dev",
-            task=f"t{number}",
+        TaskOutcome(
+            group="templated-dev",
+            task_id=f"t{number}",
             cluster=str(number // 2),
-            strata=("length=1" if number else "length=2",),
+            split="dev",
+            shape=shapes[number] if shapes else (),
             success=success,
             calls=3,
             reference_calls=2,

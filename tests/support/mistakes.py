@@ -97,7 +97,7 @@ CASES = {
         "graph.run_iteration", f"{SET} environment.options={{{{a:1}}}}", "bfcl would ignore it"
     ),
     "recipe that is not there": Case(
-        "graph.run_iteration", f"{NEW} --recipe {{}}/none.yaml", "cannot read this recipe"
+        "graph.run_iteration", f"{NEW} --recipe {{}}/none.yaml", "none.yaml does not exist"
     ),
     "recipe that is no YAML": Case(
         "graph.run_iteration", f"{NEW} --recipe {{}}/mine.yaml", "not YAML: line 2", recipe("a: 1\nb: [1")

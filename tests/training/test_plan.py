@@ -4,40 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from training.model_shape import ModelShape, trained_with_lora
+from training.model_shape import ModelShape
 from training.plan import (
     IN_PROCESS,
     ONE_PROCESS,
     PROCESS_BYTES,
+    RUN,
     DeviceNeed,
-    Engine,
     Launch,
     activation_bytes,
     kv_bytes,
     memory_of,
-    training_flops,
 )
+from training.rollout.settings import SamplingSettings
 from training.settings import LoraSettings, PolicySettings, TrainingSettings
 
 P = 1_000_000_000
 SHAPE = ModelShape(
-    model_type="qwen3",
     parameters=P,
-    active=P,
+    trained=P,
     largest=50_000_000,
     layers=10,
     hidden=100,
-    heads=10,
-    kv_heads=5,
-    head_dim=10,
+    queries=100,
+    keys=50,
     mlp=300,
     routed=0,
     vocabulary=1000,
-    positions=None,
-    tied=True,
 )
+ADAPTED = SHAPE.model_copy(update={"trained": 1_000_000})
 TRAINING: dict[str, Any] = {"tasks_per_step": 4, "rollouts_per_task": 8, "max_tokens": 500, "kl": 0.01}
 
 
@@ -45,10 +40,14 @@ WHOLE = PolicySettings()
 
 
 def needs(
-    policy: PolicySettings = WHOLE, launch: Launch = ONE_PROCESS, engine: Engine = IN_PROCESS, **training: Any
+    policy: PolicySettings = WHOLE,
+    launch: Launch = ONE_PROCESS,
+    sampling: SamplingSettings = IN_PROCESS,
+    **training: Any,
 ) -> tuple[DeviceNeed, ...]:
     settings = TrainingSettings(**TRAINING | training)
-    return memory_of(SHAPE, policy, settings, device="cuda", launch=launch, engine=engine).devices
+    shape = ADAPTED if policy.lora else SHAPE
+    return memory_of(shape, policy, settings, device="cuda", launch=launch, sampling=sampling).devices
 
 
 def test_all_weights_are_held_with_adams_moments_and_the_reference() -> None:
@@ -62,8 +61,7 @@ def test_an_adapter_switches_off_for_the_reference_and_its_base_has_the_dtype() 
     adapter = LoraSettings(rank=8)
     (whole,) = needs(PolicySettings(lora=adapter))
     (half,) = needs(PolicySettings(lora=adapter, dtype="bfloat16"))
-    trained = trained_with_lora(SHAPE, 8, None)
-    assert trained == 10 * 8 * (2 * (100 + 100) + 2 * (100 + 50) + 3 * (100 + 300))
+    trained = ADAPTED.trained
     assert whole.held.keys() == {"process", "weights", "optimizer"}
     assert (whole.held["weights"], half.held["weights"]) == (4 * P + 4 * trained, 2 * P + 4 * trained)
     assert half.held["optimizer"] == 8 * trained
@@ -106,18 +104,16 @@ def test_sharding_divides_what_is_held_and_ddp_does_not() -> None:
     assert (parts.count, copies.count) == (4, 4)
 
 
-def test_an_engine_takes_the_samplers_place() -> None:
-    trainer, server = needs(engine=Engine(kind="vllm_server", servers=2, devices_each=2))
-    assert (trainer.sampling, server.count) == ({}, 4)
-    assert server.held["engine weights"] == 2 * P
+def test_a_server_takes_the_samplers_place() -> None:
+    servers = ("http://a:1", "http://b:1")
+    trainer, server = needs(sampling=SamplingSettings(engine="vllm_server", servers=servers))
+    assert (trainer.sampling, server.count) == ({}, 2)
+    assert server.held["weights"] == 4 * P
+
+
+def test_processes_on_a_cpu_share_one_memory_and_one_run() -> None:
     settings = TrainingSettings(**TRAINING)
-    sharded = memory_of(SHAPE, PolicySettings(), settings, device="cuda", launch=Launch(processes=2, sharding="zero3"))
-    assert "engine" in sharded.notes[0]
-
-
-@pytest.mark.parametrize(
-    ("lora", "reference", "passes"), [(False, False, 3), (False, True, 4), (True, False, 2), (True, True, 3)]
-)
-def test_arithmetic_is_six_operations_per_weight_and_token(lora: bool, reference: bool, passes: int) -> None:
-    forward = 2 * P + 4 * 10 * 100 * 250
-    assert training_flops(SHAPE, 1000, 250, lora=lora, reference=reference) == 1000 * forward * passes
+    memory = memory_of(SHAPE, WHOLE, settings, device="cpu", launch=Launch(processes=2, sharding="ddp"))
+    (need,) = memory.devices
+    assert memory.fullest("cpu") == 2 * need.peak - need.held[RUN]
+    assert memory.fullest("cuda") == need.peak

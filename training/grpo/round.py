@@ -16,7 +16,7 @@ from environments.base import Environment, InputError, Record
 from environments.heavy_imports import heavy_imports
 from environments.settings import EnvironmentSettings
 from memory.jsonl import derive_seed
-from memory.processes import hold_lock
+from memory.processes import exclusive
 from memory.records import Trajectory
 from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_json, write_jsonl
 from memory.settings import TaskSettings
@@ -106,7 +106,7 @@ def run_round(
     with ExitStack() as held:
         with ranks.agreeing():
             if ranks.first:
-                held.enter_context(hold_lock(run.round_lock_path, end_orphan=resume))
+                held.enter_context(exclusive(run.round_lock_path, f"the training of {run.root}", end_orphan=resume))
         record_path = run.iteration(iteration).round
 
         def begin() -> RoundRecord | None:

@@ -1,12 +1,10 @@
-"""SEAL's figures as rows of tables: for one round, and for a condition of a study over its seeds."""
+"""SEAL's figures of one round as rows of a table."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-from environments.base import Record
-from training.seal.failure_profile import ErrorStatistics, SealFigures
+from training.seal.failure_profile import SealFigures
 from training.seal.labels import TurnCause, TurnLabel
 
 
@@ -32,89 +30,3 @@ def round_rows(figures: SealFigures, seconds: float, share: float) -> Iterator[t
 
 def _counts(of: Mapping[TurnLabel, int] | Mapping[TurnCause, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in of.items()) or "none"
-
-
-class SealFacts(Record):
-    """All rounds and seeds of one condition of a study (see ``SealFigures``).
-
-    ``recovered``: by seed, the share of all errors that were recovered from; None where there was no error.
-    ``cost_share``: SEAL's share of the rounds' wall-clock time; None where no time was measured.
-    """
-
-    steps: int
-    labels: dict[TurnLabel, int]
-    errors: ErrorStatistics
-    recovered: dict[int, float | None]
-    guidelines: dict[TurnLabel, int]
-    retired: dict[TurnLabel, int]
-    cost_share: float | None
-
-
-def seal_facts(by_seed: Mapping[int, Sequence[SealFigures]], cost_share: float | None) -> SealFacts | None:
-    """Sum the rounds of every seed; None where there is no round with figures."""
-    rounds = [one for figures in by_seed.values() for one in figures]
-    if not rounds:
-        return None
-    errors = {seed: ErrorStatistics.total(one.errors for one in figures) for seed, figures in by_seed.items()}
-    return SealFacts(
-        steps=sum(one.steps for one in rounds),
-        labels=_sum([one.labels for one in rounds]),
-        errors=ErrorStatistics.total(errors.values()),
-        recovered={seed: one.recovered / one.errors if one.errors else None for seed, one in errors.items()},
-        guidelines=_sum([one.guidelines for one in rounds]),
-        retired=_sum([one.retired for one in rounds]),
-        cost_share=cost_share,
-    )
-
-
-HEAD = (
-    "arm",
-    "turns by label",
-    "errors",
-    "recovered",
-    "by seed",
-    "in a success",
-    "of these with a hint",
-    "recovered",
-    "in a success",
-    "guidelines, steps shown (times mastered)",
-    "diagnosis and weights, % of the rounds",
-)
-"""The head of ``study_rows``.
-
-Only some kinds of errors get a hint, so errors with and without one are not comparable; conditions are.
-"""
-
-
-def study_rows(facts: Mapping[str, SealFacts | None]) -> Iterator[tuple[str, ...]]:
-    """Yield one row for each condition with SEAL. Shares are in percent; empty where the total is 0."""
-    for name, one in facts.items():
-        if one is None:
-            continue
-        errors = one.errors
-        turns = sum(one.labels.values())
-        shown = (f"{label} {n} of {one.steps} ({one.retired.get(label, 0)})" for label, n in one.guidelines.items())
-        yield (
-            name,
-            ", ".join(f"{label} {_percent(n, turns)} %" for label, n in one.labels.items()),
-            f"{errors.errors:,}",
-            _percent(errors.recovered, errors.errors),
-            ", ".join(f"{seed}: {share * 100:.1f}" for seed, share in one.recovered.items() if share is not None),
-            _percent(errors.succeeded, errors.errors),
-            f"{errors.hinted:,}",
-            _percent(errors.hinted_recovered, errors.hinted),
-            _percent(errors.hinted_succeeded, errors.hinted),
-            ", ".join(shown) or "none",
-            "" if one.cost_share is None else f"{one.cost_share * 100:.2f}",
-        )
-
-
-def _sum(parts: Sequence[Mapping[TurnLabel, int]]) -> dict[TurnLabel, int]:
-    counted: Counter[TurnLabel] = Counter()
-    for part in parts:
-        counted.update(part)
-    return {label: counted[label] for label in TurnLabel if counted[label]}
-
-
-def _percent(part: int, of: int) -> str:
-    return f"{part / of * 100:.1f}" if of else ""

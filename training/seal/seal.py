@@ -33,14 +33,11 @@ __all__ = ["Seal", "SealHandover", "SealState", "SealStep", "TurnsOfTokens", "fi
 
 
 RULES = 2
-"""The number of today's rules of labels, rho and guidelines. A run keeps to those that it began with."""
+"""The number of the rules of labels, rho and guidelines. A run keeps to those that it began with."""
 
 
 class SealState(Record):
-    """SEAL's state between steps; a part is None where the settings turn it off.
-
-    ``rules`` is 1 in states of earlier versions, which did not write it.
-    """
+    """SEAL's state between steps, by the rules of number ``rules``; a part is None where the settings turn it off."""
 
     rules: int = 1
     rho: RhoState | None = None

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from environments.appworld.engine.differences import serialized_difference
-from environments.appworld.engine.evaluation_results import without_traces
 from environments.appworld.engine.package import settle, use_root
 from environments.appworld.engine.protocol import parsed
 from environments.appworld.engine.zygote import Given, Operation, inherited_control, serve
@@ -31,7 +30,13 @@ def evaluate(task_id: str, saved: dict[str, str]) -> dict[str, Any]:
     from appworld.evaluator import evaluate_task
 
     _unpack(task_id, saved)
-    return without_traces(evaluate_task(task_id, experiment_name=str(Path.cwd()), save_report=False))
+    report = evaluate_task(task_id, experiment_name=str(Path.cwd()), save_report=False)
+    # Traces hold expected values, so they do not leave the process.
+    passes, failures = (
+        [{key: check[key] for key in ("requirement", "label")} for check in checks]
+        for checks in (report.passes, report.failures)
+    )
+    return {"success": bool(report.success), "difficulty": report.difficulty, "passes": passes, "failures": failures}
 
 
 def difference(task_id: str, saved: dict[str, str]) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +18,11 @@ _FAILED = "Execution failed. Traceback:\n"
 
 
 class EngineWorld:
-    """The operations of a worker's child; ``open`` comes first, once, or ``adopt`` does."""
+    """The operations of a worker's child; ``open`` comes first, once."""
 
     def __init__(self) -> None:
         self._memory = MemoryLimit()
         self._results: list[Any] = []
-        self._limited: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def open(
         self,
@@ -49,15 +46,22 @@ class EngineWorld:
             max_api_calls_per_interaction=api_calls,
             timeout_seconds=execute_seconds,
         )
-        opening = self._begin(instruction)
+        if instruction is not None:
+            self._replace_instruction(instruction)
+        self._watch_shell()
+        # The logs are not read, and not every text that code prints can be written.
+        self._world.save_logs = lambda: None
+        self._calls = ApiCallRecorder(self._world.requester)
+        restrict(self._world.shell.user_ns, self._world.apis)
         self._memory.set(memory_megabytes)
-        self._limited = self._memory.applied
-        return opening
-
-    def adopt(self, world: Any, instruction: str | None) -> dict[str, Any]:  # noqa: ANN401 - the package has no types
-        """Take over a world that the package opened in this process, which is not confined and has no limit."""
-        self._world = world
-        return self._begin(instruction)
+        task = self._world.task
+        who = ("first_name", "last_name", "email", "phone_number")
+        return {
+            "instruction": instruction or task.instruction,
+            "now": task.datetime.isoformat(),
+            "supervisor": {field: task.supervisor[field] for field in who},
+            "apps": dict(task.app_descriptions),
+        }
 
     def execute(self, code: str) -> dict[str, Any]:
         """Run the code as the benchmark does; return its output or error, and the API calls it made.
@@ -113,23 +117,6 @@ class EngineWorld:
         succeeded = bool(self._results) and self._results[-1] is not None and self._results[-1].success
         return str(output), "ok" if succeeded else "failed"
 
-    def _begin(self, instruction: str | None) -> dict[str, Any]:
-        if instruction is not None:
-            self._replace_instruction(instruction)
-        self._watch_shell()
-        self._world.save_logs = lambda: (
-            None
-        )  # the logs are not read, and not every text that code prints can be written
-        self._harden()
-        task = self._world.task
-        who = ("first_name", "last_name", "email", "phone_number")
-        return {
-            "instruction": instruction or task.instruction,
-            "now": task.datetime.isoformat(),
-            "supervisor": {field: task.supervisor[field] for field in who},
-            "apps": dict(task.app_descriptions),
-        }
-
     def _replace_instruction(self, instruction: str) -> None:
         task = self._world.models.supervisor.Task.all()[0]
         task.instruction = instruction
@@ -143,16 +130,12 @@ class EngineWorld:
         shell.transform_cell = lambda cell: cell if cell.endswith("\n") else cell + "\n"
 
         def kept(code: str) -> Any:  # noqa: ANN401 - the shell's result
-            with self._limited():
+            with self._memory.applied():
                 result = run(code)
             self._results.append(result)
             return result
 
         self._world._shell_run_cell = kept
-
-    def _harden(self) -> None:
-        self._calls = ApiCallRecorder(self._world.requester)
-        restrict(self._world.shell.user_ns, self._world.apis)
 
 
 def _cut(output: str) -> str:

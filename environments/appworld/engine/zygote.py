@@ -124,7 +124,12 @@ def _reap(children: set[int]) -> None:
         ended, _ = os.waitpid(child, os.WNOHANG)
         if ended:
             _kill(child)  # what is left of its group
+            shutil.rmtree(_folder(child), ignore_errors=True)
             children.discard(child)
+
+
+def _folder(child: int) -> str:
+    return f"child-{child}"
 
 
 def _kill(child: int) -> bool:
@@ -157,8 +162,8 @@ def _live(
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         connection.setblocking(True)
         if wall is None:
-            os.mkdir(f"child-{os.getpid()}")
-            os.chdir(f"child-{os.getpid()}")
+            os.mkdir(_folder(os.getpid()))
+            os.chdir(_folder(os.getpid()))
             answer_requests(connection, operations())
         else:
             wall.set_apart(connection.fileno())
@@ -175,12 +180,10 @@ def _live(
 
 
 def answer_requests(connection: socket.socket, operations: dict[str, Operation]) -> None:
-    """Run the operation that each message names, until ``close``; reply with its value or the error."""
+    """Run the operation that each message names; reply with its value or the error. Raises ConnectionEnded."""
     while True:
         message = receive(connection)
         name = message.pop("op")
-        if name == "close":
-            return
         try:
             reply = {"value": operations[name](**message)}
         except ConnectionEnded:

@@ -1,4 +1,4 @@
-"""Define the records of the evaluation sets of templated tasks, and pack the calls of explored ones."""
+"""Define the records of the evaluation sets of templated tasks, and read the packed calls of explored ones."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import base64
 import json
 import operator
 import zlib
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
 from environments.base import Record, TaskSpec, ToolCall
 from environments.bfcl.official import Split
-from environments.bfcl.templated.slices import Found
 
+_T = TypeVar("_T")
 _LARGEST = 1_000_000  # characters of the calls of one task, unpacked
 
 
@@ -67,6 +67,10 @@ class SetEntry(Record):
             raise ValueError(f"{len(self.forced)} marks for {self.length} calls")
         return self
 
+    def by_turn(self, calls: tuple[_T, ...]) -> tuple[tuple[_T, ...], ...]:
+        """Return what there is of each call, by user turn."""
+        return (calls,) if self.first_turn is None else (calls[: self.first_turn], calls[self.first_turn :])
+
 
 class SetFile(Record):
     """The file of an evaluation set. ``available``: tasks that verified; ``sha256``: of the rebuilt tasks."""
@@ -80,14 +84,8 @@ class SetFile(Record):
     tasks: tuple[SetEntry, ...]
 
 
-def packed(spec: TaskSpec) -> str:
-    """Return setup and reference of a task as compressed text, which is not read by accident."""
-    calls = [[call.name, call.arguments] for call in (*spec.setup, *(call for turn in spec.reference for call in turn))]
-    return base64.b85encode(zlib.compress(json.dumps(calls, separators=(",", ":")).encode("ascii"), 9)).decode("ascii")
-
-
-def unpacked(entry: SetEntry) -> Found:
-    """Return the calls of an explored task. Raises ValueError for a text that was altered."""
+def unpacked(entry: SetEntry) -> tuple[tuple[ToolCall, ...], tuple[tuple[ToolCall, ...], ...]]:
+    """Return setup and reference of an explored task. Raises ValueError for a text that was altered."""
     try:
         reading = zlib.decompressobj()
         text = reading.decompress(base64.b85decode(entry.explored or ""), _LARGEST)
@@ -97,6 +95,4 @@ def unpacked(entry: SetEntry) -> Found:
     if not reading.eof or not entry.length <= len(calls) or not 0 < (entry.first_turn or 1) <= entry.length:
         raise ValueError("the calls are not those of the entry")
     begin = len(calls) - entry.length
-    end = len(calls) if entry.first_turn is None else begin + entry.first_turn
-    reference = (calls[begin:end],) if entry.first_turn is None else (calls[begin:end], calls[end:])
-    return Found(entry.index, calls[:begin], reference)
+    return calls[:begin], entry.by_turn(calls[begin:])

@@ -1,4 +1,4 @@
-"""Define the parts of a wording: openings, objects and suffixes, and their conditions.
+"""Define the parts of a wording: openings, objects and suffixes, and the calls that they are for.
 
 A shape is a function, the set of its optional parameters that are given, and its documented constants where they change
 the goal (engage or release, lock or unlock). A wording joins one of three openings ("delete", "get {it} locked"), one
@@ -7,64 +7,50 @@ of three objects ("the item {file_name}"), and a suffix for each optional parame
 
 from __future__ import annotations
 
+import string
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from pydantic import JsonValue
 
 
-class Condition(NamedTuple):
-    """A condition on one argument: given (``present``) or not, and equal to ``value`` unless that is None."""
+class Phrase(NamedTuple):
+    """Interchangeable texts for the calls of a function that give their slots, in braces, and the constants.
 
-    parameter: str
-    present: bool = True
-    value: JsonValue = None
+    ``openings`` begin a clause, which a suffix does not: the text follows them, or replaces their ``{it}``. A constant
+    that is None stands for an argument that is not given.
+    """
 
-    def holds(self, arguments: dict[str, JsonValue]) -> bool:
-        """Return whether a call with these arguments meets the condition."""
-        if not self.present or self.parameter not in arguments:
-            return self.present == (self.parameter in arguments)
-        found = arguments[self.parameter]
-        return self.value is None or (type(found) is type(self.value) and found == self.value)
-
-
-class Case(NamedTuple):
-    """Openings and objects for the calls that meet every condition. The object replaces ``{it}`` in an opening."""
-
+    function: str
     openings: tuple[str, ...]
-    objects: tuple[str, ...]
-    conditions: tuple[Condition, ...] = ()
+    texts: tuple[str, ...]
+    constants: Mapping[str, JsonValue]
+
+    @property
+    def slots(self) -> set[str]:
+        """The parameters whose values each of the texts holds."""
+        return slots(self.texts[0])
+
+    def fits(self, arguments: Mapping[str, JsonValue]) -> bool:
+        """Return whether a call with these arguments has the slots and the constants; 1 is not True."""
+        found = [(arguments.get(name), value) for name, value in self.constants.items()]
+        equal = all(type(given) is type(value) and given == value for given, value in found)
+        return equal and self.slots <= arguments.keys()
 
 
-class Suffix(NamedTuple):
-    """Interchangeable phrases that are appended when the condition is met."""
-
-    condition: Condition
-    phrases: tuple[str, ...]
+def case(function: str, openings: str, texts: str, **constants: JsonValue) -> Phrase:
+    """Make the openings and objects of a clause from alternatives separated by ``|``."""
+    return Phrase(function, _alternatives(openings), _alternatives(texts), constants)
 
 
-def case(openings: str, objects: str, *conditions: Condition) -> Case:
-    """Make a case from alternatives separated by ``|``."""
-    return Case(_alternatives(openings), _alternatives(objects), conditions)
-
-
-def suffix(condition: Condition, phrases: str) -> Suffix:
+def suffix(function: str, texts: str, **constants: JsonValue) -> Phrase:
     """Make a suffix from alternatives separated by ``|``."""
-    return Suffix(condition, _alternatives(phrases))
+    return Phrase(function, (), _alternatives(texts), constants)
 
 
-def given(parameter: str) -> Condition:
-    """Make the condition that the argument is given, with any value."""
-    return Condition(parameter)
-
-
-def absent(parameter: str) -> Condition:
-    """Make the condition that the argument is not given."""
-    return Condition(parameter, present=False)
-
-
-def equals(parameter: str, value: JsonValue) -> Condition:
-    """Make the condition that the argument is given and has this value."""
-    return Condition(parameter, value=value)
+def slots(text: str) -> set[str]:
+    """Return the parameters whose values a text holds."""
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name}
 
 
 def _alternatives(text: str) -> tuple[str, ...]:

@@ -5,207 +5,171 @@ No word is the name of a function or parameter of the templated classes; no digi
 
 from __future__ import annotations
 
-from environments.bfcl.templated.shapes import Case, Suffix, case, equals, given, suffix
+from environments.bfcl.templated.shapes import case, suffix
 
-CASES: dict[str, tuple[Case, ...]] = {
-    "activateParkingBrake": (
-        case(
-            "engage | apply | pull",
-            "the parking brake | the hand brake | the brake for parking",
-            equals("mode", "engage"),
-        ),
-        case(
-            "release | loosen | let off",
-            "the parking brake | the hand brake | the brake for parking",
-            equals("mode", "release"),
-        ),
+CASES = (
+    case(
+        "activateParkingBrake",
+        "engage | apply | pull",
+        "the parking brake | the hand brake | the brake for parking",
+        mode="engage",
     ),
-    "adjustClimateControl": (
-        case(
-            "set | adjust | bring",
-            "the climate to {temperature} degrees | the cabin air to {temperature} degrees | "
-            "the inside air to {temperature} degrees",
-        ),
+    case(
+        "activateParkingBrake",
+        "release | loosen | let off",
+        "the parking brake | the hand brake | the brake for parking",
+        mode="release",
     ),
-    "check_tire_pressure": (
-        case(
-            "check | inspect | measure",
-            "the pressure of the tires | how well the tires are filled | the air in all tires",
-        ),
+    case(
+        "adjustClimateControl",
+        "set | adjust | bring",
+        "the climate to {temperature} degrees | the cabin air to {temperature} degrees | "
+        "the inside air to {temperature} degrees",
     ),
-    "displayCarStatus": (
-        case(
-            "show | display | report",
-            "the {option} status of the car | the car status of the {option} | the state of the {option}",
-        ),
+    case(
+        "check_tire_pressure",
+        "check | inspect | measure",
+        "the pressure of the tires | how well the tires are filled | the air in all tires",
     ),
-    "display_log": (
-        case("show | display | print", "the log {messages} | the log with {messages} | {messages} in the log"),
+    case(
+        "displayCarStatus",
+        "show | display | report",
+        "the {option} status of the car | the car status of the {option} | the state of the {option}",
     ),
-    "estimate_distance": (
-        case(
-            "estimate | tell me | work out",
-            "how far it is from {cityA} to {cityB} | how far apart {cityA} and {cityB} are | "
-            "the way from {cityA} to {cityB}",
-        ),
+    case(
+        "display_log", "show | display | print", "the log {messages} | the log with {messages} | {messages} in the log"
     ),
-    "estimate_drive_feasibility_by_mileage": (
-        case(
-            "check | tell me | see",
-            "if the car can drive {distance} miles | whether the fuel lasts for {distance} miles | "
-            "if {distance} miles are within range",
-        ),
+    case(
+        "estimate_distance",
+        "estimate | tell me | work out",
+        "how far it is from {cityA} to {cityB} | how far apart {cityA} and {cityB} are | "
+        "the way from {cityA} to {cityB}",
     ),
-    "fillFuelTank": (
-        case(
-            "add | pour in | fill in",
-            "{fuelAmount} gallons of fuel | {fuelAmount} more gallons | {fuelAmount} gallons to the tank",
-        ),
+    case(
+        "estimate_drive_feasibility_by_mileage",
+        "check | tell me | see",
+        "if the car can drive {distance} miles | whether the fuel lasts for {distance} miles | "
+        "if {distance} miles are within range",
     ),
-    "find_nearest_tire_shop": (
-        case(
-            "locate | look up | tell me",
-            "the nearest tire shop | the closest shop for tires | the tire shop close by",
-        ),
+    case(
+        "fillFuelTank",
+        "add | pour in | fill in",
+        "{fuelAmount} gallons of fuel | {fuelAmount} more gallons | {fuelAmount} gallons to the tank",
     ),
-    "gallon_to_liter": (
-        case(
-            "convert | recalculate | turn",
-            "{gallon} gallons to liters | {gallon} gallons into liters | the {gallon} gallons to liters",
-        ),
+    case(
+        "find_nearest_tire_shop",
+        "locate | look up | tell me",
+        "the nearest tire shop | the closest shop for tires | the tire shop close by",
     ),
-    "get_current_speed": (
-        case(
-            "tell me | report | show",
-            "how fast the car is going | how fast i am driving | the current pace of the car",
-        ),
+    case(
+        "gallon_to_liter",
+        "convert | recalculate | turn",
+        "{gallon} gallons to liters | {gallon} gallons into liters | the {gallon} gallons to liters",
     ),
-    "get_outside_temperature_from_google": (
-        case(
-            "ask google | see on google | let google tell",
-            "how warm it is outside | how cold the outside air is | the outside weather",
-        ),
+    case(
+        "get_current_speed",
+        "tell me | report | show",
+        "how fast the car is going | how fast i am driving | the current pace of the car",
     ),
-    "get_outside_temperature_from_weather_com": (
-        case(
-            "ask weather.com | see on weather.com | let weather.com tell",
-            "how warm it is outside | how cold the outside air is | the outside weather",
-        ),
+    case(
+        "get_outside_temperature_from_google",
+        "ask google | see on google | let google tell",
+        "how warm it is outside | how cold the outside air is | the outside weather",
     ),
-    "get_zipcode_based_on_city": (
-        case(
-            "look up | tell me | get",
-            "the zipcode of {city} | the zipcode that {city} has | the postal zipcode for {city}",
-        ),
+    case(
+        "get_outside_temperature_from_weather_com",
+        "ask weather.com | see on weather.com | let weather.com tell",
+        "how warm it is outside | how cold the outside air is | the outside weather",
     ),
-    "liter_to_gallon": (
-        case(
-            "convert | recalculate | turn",
-            "{liter} liters to gallons | {liter} liters into gallons | the {liter} liters to gallons",
-        ),
+    case(
+        "get_zipcode_based_on_city",
+        "look up | tell me | get",
+        "the zipcode of {city} | the zipcode that {city} has | the postal zipcode for {city}",
     ),
-    "lockDoors": (
-        case(
-            "lock | secure | get {it} locked",
-            "{door} doors | {door} car doors | {door} doors of the car",
-            equals("unlock", False),
-        ),
-        case(
-            "open up | make {it} unlocked | get {it} unlocked",
-            "{door} doors | {door} car doors | {door} doors of the car",
-            equals("unlock", True),
-        ),
+    case(
+        "liter_to_gallon",
+        "convert | recalculate | turn",
+        "{liter} liters to gallons | {liter} liters into gallons | the {liter} liters to gallons",
     ),
-    "pressBrakePedal": (
-        case(
-            "press | push | step on",
-            "the brake pedal to {pedalPosition} | the brake pedal by {pedalPosition} | "
-            "the pedal of the brake to {pedalPosition}",
-        ),
+    case(
+        "lockDoors",
+        "lock | secure | get {it} locked",
+        "{door} doors | {door} car doors | {door} doors of the car",
+        unlock=False,
     ),
-    "releaseBrakePedal": (
-        case("release | let go of | step off", "the brake pedal | the pedal of the brake | the foot brake pedal"),
+    case(
+        "lockDoors",
+        "open up | make {it} unlocked | get {it} unlocked",
+        "{door} doors | {door} car doors | {door} doors of the car",
+        unlock=True,
     ),
-    "setCruiseControl": (
-        case(
-            "turn on | switch on | begin",
-            "cruise control at {speed} with {distanceToNextVehicle} meters gap | "
-            "cruising at {speed} with gap {distanceToNextVehicle} | "
-            "the cruise at {speed} keeping {distanceToNextVehicle} meters",
-            equals("activate", True),
-        ),
-        case(
-            "turn off | switch off | end",
-            "cruise control at {speed} with {distanceToNextVehicle} meters gap | "
-            "cruising at {speed} with gap {distanceToNextVehicle} | "
-            "the cruise at {speed} keeping {distanceToNextVehicle} meters",
-            equals("activate", False),
-        ),
+    case(
+        "pressBrakePedal",
+        "press | push | step on",
+        "the brake pedal to {pedalPosition} | the brake pedal by {pedalPosition} | "
+        "the pedal of the brake to {pedalPosition}",
     ),
-    "setHeadlights": (
-        case(
-            "turn on | switch on | put on",
-            "the headlights | the front lights | the lights of the car",
-            equals("mode", "on"),
-        ),
-        case(
-            "turn off | switch off | put out",
-            "the headlights | the front lights | the lights of the car",
-            equals("mode", "off"),
-        ),
-        case(
-            "set {it} to auto | put {it} on auto | let {it} run on auto",
-            "the headlights | the front lights | the lights of the car",
-            equals("mode", "auto"),
-        ),
+    case(
+        "releaseBrakePedal",
+        "release | let go of | step off",
+        "the brake pedal | the pedal of the brake | the foot brake pedal",
     ),
-    "set_navigation": (
-        case(
-            "navigate | set the route | guide me",
-            "to {destination} | to the address {destination} | over to {destination}",
-        ),
+    case(
+        "setCruiseControl",
+        "turn on | switch on | begin",
+        "cruise control at {speed} with {distanceToNextVehicle} meters gap | "
+        "cruising at {speed} with gap {distanceToNextVehicle} | "
+        "the cruise at {speed} keeping {distanceToNextVehicle} meters",
+        activate=True,
     ),
-    "startEngine": (
-        case(
-            "start | turn on | fire up",
-            "the engine | the motor | the engine of the car",
-            equals("ignitionMode", "START"),
-        ),
-        case(
-            "stop | turn off | shut down",
-            "the engine | the motor | the engine of the car",
-            equals("ignitionMode", "STOP"),
-        ),
+    case(
+        "setCruiseControl",
+        "turn off | switch off | end",
+        "cruise control at {speed} with {distanceToNextVehicle} meters gap | "
+        "cruising at {speed} with gap {distanceToNextVehicle} | "
+        "the cruise at {speed} keeping {distanceToNextVehicle} meters",
+        activate=False,
     ),
-}
+    case(
+        "setHeadlights",
+        "turn on | switch on | put on",
+        "the headlights | the front lights | the lights of the car",
+        mode="on",
+    ),
+    case(
+        "setHeadlights",
+        "turn off | switch off | put out",
+        "the headlights | the front lights | the lights of the car",
+        mode="off",
+    ),
+    case(
+        "setHeadlights",
+        "set {it} to auto | put {it} on auto | let {it} run on auto",
+        "the headlights | the front lights | the lights of the car",
+        mode="auto",
+    ),
+    case(
+        "set_navigation",
+        "navigate | set the route | guide me",
+        "to {destination} | to the address {destination} | over to {destination}",
+    ),
+    case(
+        "startEngine",
+        "start | turn on | fire up",
+        "the engine | the motor | the engine of the car",
+        ignitionMode="START",
+    ),
+    case(
+        "startEngine",
+        "stop | turn off | shut down",
+        "the engine | the motor | the engine of the car",
+        ignitionMode="STOP",
+    ),
+)
 
-SUFFIXES: dict[str, tuple[Suffix, ...]] = {
-    "adjustClimateControl": (
-        suffix(equals("unit", "celsius"), "celsius"),
-        suffix(equals("unit", "fahrenheit"), "fahrenheit"),
-        suffix(given("fanSpeed"), "with the fan at {fanSpeed} | and the fan to {fanSpeed}"),
-        suffix(given("mode"), "on {mode} | using {mode}"),
-    ),
-}
-
-CONSTANTS: dict[tuple[str, str], dict[str, str]] = {
-    ("adjustClimateControl", "unit"): {unit: unit for unit in ("celsius", "fahrenheit")},
-    ("adjustClimateControl", "mode"): {mode: mode for mode in ("auto", "cool", "heat", "defrost")},
-    ("displayCarStatus", "option"): {
-        "fuel": "fuel",
-        "battery": "battery",
-        "doors": "doors",
-        "climate": "climate",
-        "headlights": "headlights",
-        "parkingBrake": "parking brake",
-        "brakePedal": "brake pedal",
-        "engine": "engine",
-    },
-    ("lockDoors", "door"): {
-        "driver": "driver",
-        "passenger": "passenger",
-        "rear_left": "rear left",
-        "rear_right": "rear right",
-    },
-}
-"""Words for the documented constants that fill a slot."""
+SUFFIXES = (
+    suffix("adjustClimateControl", "celsius", unit="celsius"),
+    suffix("adjustClimateControl", "fahrenheit", unit="fahrenheit"),
+    suffix("adjustClimateControl", "with the fan at {fanSpeed} | and the fan to {fanSpeed}"),
+    suffix("adjustClimateControl", "on {mode} | using {mode}"),
+)

@@ -17,7 +17,6 @@ import json
 import math
 import random
 import re
-import string
 from collections.abc import Sequence
 from itertools import product
 from typing import Literal
@@ -26,6 +25,7 @@ from pydantic import JsonValue
 
 from environments import task_text
 from environments.base import Environment, InputError, TaskSpec, ToolCall
+from environments.bfcl.docs import all_tools
 from environments.bfcl.templated import (
     file_wordings,
     math_wordings,
@@ -34,28 +34,32 @@ from environments.bfcl.templated import (
     travel_wordings,
     vehicle_wordings,
 )
-from environments.bfcl.templated.shapes import Case, Suffix
+from environments.bfcl.templated.shapes import Phrase, slots
 from environments.task_text import Spec
 
 Wordings = Literal["train", "evaluation"]
 
-CASES = {
-    **file_wordings.CASES,
-    **vehicle_wordings.CASES,
-    **math_wordings.CASES,
-    **social_wordings.CASES,
-    **trading_wordings.CASES,
-    **travel_wordings.CASES,
+_TABLES = (file_wordings, vehicle_wordings, math_wordings, social_wordings, trading_wordings, travel_wordings)
+CASES = tuple(case for table in _TABLES for case in table.CASES)
+SUFFIXES = tuple(suffix for table in _TABLES for suffix in getattr(table, "SUFFIXES", ()))
+
+_CONSTANTS = {
+    ("adjustClimateControl", "unit"),
+    ("adjustClimateControl", "mode"),
+    ("displayCarStatus", "option"),
+    ("lockDoors", "door"),
+    ("authenticate_travel", "grant_type"),
+    ("compute_exchange_rate", "base_currency"),
+    ("compute_exchange_rate", "target_currency"),
+    ("get_flight_cost", "travel_class"),
+    ("get_nearest_airport_by_city", "location"),
 }
-SUFFIXES = {
-    **file_wordings.SUFFIXES,
-    **vehicle_wordings.SUFFIXES,
-    **math_wordings.SUFFIXES,
-    **social_wordings.SUFFIXES,
-    **trading_wordings.SUFFIXES,
-    **travel_wordings.SUFFIXES,
+_NOT_A_WORD = {
+    "parkingBrake": "parking brake",
+    "brakePedal": "brake pedal",
+    "rear_left": "rear left",
+    "rear_right": "rear right",
 }
-CONSTANTS = {**vehicle_wordings.CONSTANTS, **travel_wordings.CONSTANTS}
 
 # "No such file or directory" does not name a file to make, and may be caused by the user's text; echo's "No such file"
 # means that a file must be made first.
@@ -74,10 +78,10 @@ def templates(call: ToolCall, wordings: Wordings) -> tuple[str, ...]:
     case, suffixes = _shape(call.name, _given(call))
     cores = [
         opening.replace("{it}", it) if "{it}" in opening else f"{opening} {it}"
-        for (i, opening), (j, it) in product(enumerate(case.openings), enumerate(case.objects))
-        if ((i + j) % len(case.objects) == 0) == (wordings == "evaluation")
+        for (i, opening), (j, it) in product(enumerate(case.openings), enumerate(case.texts))
+        if ((i + j) % len(case.texts) == 0) == (wordings == "evaluation")
     ]
-    return tuple(" ".join(parts) for parts in product(cores, *(suffix.phrases for suffix in suffixes)))
+    return tuple(" ".join(parts) for parts in product(cores, *(suffix.texts for suffix in suffixes)))
 
 
 def clause(call: ToolCall, wordings: Wordings, rng: random.Random) -> str:
@@ -87,25 +91,19 @@ def clause(call: ToolCall, wordings: Wordings, rng: random.Random) -> str:
     """
     template = rng.choice(templates(call, wordings))
     arguments = _given(call)
-    return template.format(**{name: _words(call.name, name, arguments[name]) for name in _slots(template)})
+    return template.format(**{name: _words(call.name, name, arguments[name]) for name in slots(template)})
 
 
 def _given(call: ToolCall) -> dict[str, JsonValue]:
     return {name: value for name, value in call.arguments.items() if value is not None}
 
 
-def _slots(template: str) -> set[str]:
-    return {name for _, name, _, _ in string.Formatter().parse(template) if name}
-
-
-def _shape(function: str, arguments: dict[str, JsonValue]) -> tuple[Case, tuple[Suffix, ...]]:
-    for case in CASES.get(function, ()):
-        if all(condition.holds(arguments) for condition in case.conditions):
-            suffixes = tuple(suffix for suffix in SUFFIXES.get(function, ()) if suffix.condition.holds(arguments))
-            conditions = (*case.conditions, *(suffix.condition for suffix in suffixes))
-            said = {condition.parameter for condition in conditions if condition.present}
-            said |= _slots(" ".join((case.objects[0], *(suffix.phrases[0] for suffix in suffixes))))
-            if said == arguments.keys():
+def _shape(function: str, arguments: dict[str, JsonValue]) -> tuple[Phrase, tuple[Phrase, ...]]:
+    suffixes = tuple(one for one in SUFFIXES if one.function == function and one.fits(arguments))
+    for case in CASES:
+        if case.function == function and case.fits(arguments):
+            said = {name for part in (case, *suffixes) for name in (*part.slots, *part.constants)}
+            if said >= arguments.keys():
                 return case, suffixes
     raise InputError(
         f"no wording for {function}({', '.join(f'{name}={value!r}' for name, value in arguments.items())}): "
@@ -113,9 +111,22 @@ def _shape(function: str, arguments: dict[str, JsonValue]) -> tuple[Case, tuple[
     )
 
 
+def constants_of(function: str, parameter: str) -> dict[str, str]:
+    """Return the words of the documented constants that fill a slot; empty for a parameter with free values.
+
+    Constants of one word are read as words; one of two would be taken apart, so it is quoted.
+    """
+    if (function, parameter) not in _CONSTANTS:
+        return {}
+    documented = all_tools()[function].parameter(parameter)
+    assert documented is not None
+    known = map(str, documented.choices)
+    return {one: _NOT_A_WORD.get(one, f'"{one}"' if " " in one else one) for one in known}
+
+
 def _words(function: str, parameter: str, value: JsonValue) -> str:
-    constants = CONSTANTS.get((function, parameter))
-    if constants is None:
+    constants = constants_of(function, parameter)
+    if not constants:
         return _literal(function, parameter, value)
     chosen = value if isinstance(value, list) else [value]
     if unknown := [item for item in chosen if not isinstance(item, str) or item not in constants]:

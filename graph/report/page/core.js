@@ -106,7 +106,6 @@ async function rollouts() {
     iteration: columns.iteration[i],
     step: columns.step[i],
     sample: columns.sample[i],
-    tokens: columns.tokens[i],
     result: columns.result[i],
   }));
   const byTask = new Map();
@@ -119,12 +118,10 @@ async function rollouts() {
 }
 
 const solved = (one) => one.result === "1";
-const failed = (one) => one.result === "0" || one.result === "F";
+const failed = (one) => one.result === "0";
 const RESULTS = {
   1: "success",
   0: "failure",
-  S: "success, its group was replaced",
-  F: "failure, its group was replaced",
   "-": "infrastructure error",
 };
 

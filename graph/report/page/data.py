@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
-from agents.spending import read_requests
 from environments.settings import EnvironmentSettings
 from evaluation.outcomes import Score
-from evaluation.statistics import t_interval
 from graph.recipe import load_recipe
 from graph.report.digest import (
     REASONS,
     counts_words,
     kind_words,
     one_line,
+    result_of,
+    spoken,
 )
-from graph.report.lineage import Chain, Group, History
+from graph.report.effect import did_it_help, effect, finished_iterations, tool_map
+from graph.report.lineage import Group, History
 from graph.report.mistakes import first_story
-from graph.report.page.records import reason_of
 from graph.report.summary import COMPACT_LABEL, PRIVATE, Summary, engine_rows
 from graph.settings import RunSettings, changed
 from memory.records import SignalKind
@@ -31,13 +30,6 @@ from training.grpo.record import RoundRecord
 from training.seal.report import round_rows
 
 Json = dict[str, Any]
-
-EFFECT_ROWS = (
-    ("followed", "weak (marked by another signal than rare), and new tasks were made of it"),
-    ("weak", "weak, and no new task was made of it"),
-    ("rare", "a rare combination of calls alone"),
-    ("none", "without any signal: the simplest control"),
-)
 
 TERMS = {
     "rollout": "one attempt of the agent at one task",
@@ -75,11 +67,7 @@ def overview(history: History) -> Json:
     """Return everything that the page shows at once. Raises InputError for a damaged record."""
     run = history.run
     settings = load_recipe(run.settings_path)
-    summaries = {
-        number: read_json(path, Summary)
-        for number in history.iterations
-        if (path := run.iteration(number).summary).exists()
-    }
+    summaries = {one.iteration: one for one in finished_iterations(history)}
     newest = max(summaries, default=None)
     story = first_story(history)
     labels = [] if newest is None else list(summaries[newest].labels)
@@ -98,11 +86,11 @@ def overview(history: History) -> Json:
         },
         "iterations": [_iteration(history, settings, number, summaries.get(number)) for number in history.iterations],
         "seeded": bool(history.chains_in(None)),
+        "verdict": did_it_help(history),
         "effect": effect(history),
         "map": tool_map(history),
         "story": story and story.task.id,
         "settings": [[key, value, default] for key, (value, default) in changed(settings).items()],
-        "spending": _spending(run),
         "words": {
             "terms": TERMS | ({"argument references ($k)": POINTERS} if COMPACT_LABEL in labels else {}),
             "kinds": kind_words(settings.signals),
@@ -124,7 +112,7 @@ def _iteration(history: History, settings: RunSettings, number: int, summary: Su
         "finished": summary is not None,
         "tasks": len(tasks_at(history.tasks.values(), number)),
         "admitted": sum(len(chain.admitted) for chain in chains),
-        "refused": dict(Counter(reason_of(one) for one in verifications if not one.accepted)),
+        "refused": dict(Counter(result_of(one) for one in verifications if not one.accepted)),
         "signals": {kind: signals[kind] for kind in SignalKind},
         "evaluation": _evaluation(history.run, number),
         "success": fmean(results) if results else None,
@@ -161,7 +149,7 @@ def facts_of(summary: Summary) -> list[list[str]]:
 def _reasons(history: History) -> dict[str, str]:
     """Return what the reasons mean for which drafts of the run were refused, in the order of the checks."""
     found = {
-        reason_of(one.verification)
+        result_of(one.verification)
         for chain in history.chains.values()
         for one in chain.outcomes
         if one.verification is not None and not one.verification.accepted
@@ -169,18 +157,13 @@ def _reasons(history: History) -> dict[str, str]:
     return {reason: meaning for reason, meaning in REASONS.items() if reason in found}
 
 
-def spoken(word: str) -> str:
-    """Return a name of the records as words."""
-    return word.replace("_", " ")
-
-
 def _evaluation(run: RunDirectory, number: int) -> Json | None:
-    """Return the scores before and after a round, with the interval to quote; None where none is recorded."""
+    """Return the scores before and after a round, and the lookup's; None where none is recorded."""
     folder = run.iteration(number)
     found = {
         when: read_json(path, Score)
-        for when, path in (("before", folder.evaluation_before), ("after", folder.evaluation_after))
-        if path.exists()
+        for when in ("before", "after", "lookup")
+        if (path := folder.evaluation(when).score).exists()
     }
     return {
         when: {
@@ -202,105 +185,3 @@ def _groups(groups: Sequence[Group]) -> Json:
             "mixed" if group.carries_signal else "faulted" if not results else "solved" if results[0] else "none"
         ] += 1
     return {"all": len(groups), **{name: counts[name] for name in ("none", "mixed", "solved", "faulted")}}
-
-
-def effect(history: History) -> Json:
-    """Return mean success of tasks in one iteration and in the next one that rolled them out, by what marked them.
-
-    A pair is a task and such two iterations. ``half`` is half of a 95 % interval of the mean change (Student's t, pairs
-    taken as independent); None for a single pair. A weak task was chosen because it failed, so that it rises by
-    regression to the mean alone: only the difference to tasks of the same weakness is evidence for the new tasks.
-    """
-    followed = {(chain.context.task_id, chain.iteration) for chain in history.chains.values() if chain.admitted}
-    marked: dict[tuple[str, int], set[SignalKind]] = defaultdict(set)
-    for one in history.signals.values():
-        marked[one.task_id, one.iteration].add(one.kind)
-    pairs: dict[str, list[tuple[float, float]]] = {name: [] for name, _ in EFFECT_ROWS}
-    for task_id in history.groups:
-        course = sorted(history.course(task_id).by_iteration.items())
-        for (first, (before, _)), (_, (after, _)) in pairwise(course):
-            kinds = marked.get((task_id, first), set())
-            if kinds - {SignalKind.RARE}:
-                name = "followed" if (task_id, first) in followed else "weak"
-            else:
-                name = "rare" if kinds else "none"
-            pairs[name].append((before, after))
-    rows = []
-    for name, words in EFFECT_ROWS:
-        found = pairs[name]
-        changes = [after - before for before, after in found]
-        interval = t_interval(changes)
-        rows.append(
-            {
-                "name": name,
-                "words": words,
-                "pairs": len(found),
-                "before": fmean(before for before, _ in found) if found else None,
-                "after": fmean(after for _, after in found) if found else None,
-                "change": fmean(changes) if changes else None,
-                "half": None if interval is None else (interval[1] - interval[0]) / 2,
-            }
-        )
-    return {"rows": rows, "new": _new_tasks(history)}
-
-
-def tool_map(history: History) -> list[list[Any]]:
-    """Return a row for each tool with a weakness, most first: its name, and a cell for each iteration with one.
-
-    A cell is the iteration, its weaknesses, the tasks made of them, and of the weak tasks that a later iteration rolled
-    out: their number, and their mean success in the iteration and in the next such one.
-    """
-    found: dict[str, dict[int, list[Chain]]] = defaultdict(lambda: defaultdict(list))
-    for chain in history.chains.values():
-        if chain.context.tool and chain.iteration is not None:
-            found[one_line(chain.context.tool)][chain.iteration].append(chain)
-    rows = []
-    for tool, by_iteration in found.items():
-        cells = []
-        for number, chains in sorted(by_iteration.items()):
-            pairs = []
-            for task_id in sorted({chain.context.task_id for chain in chains}):
-                course = history.course(task_id).by_iteration
-                later = min((one for one in course if one > number), default=None)
-                if number in course and later is not None:
-                    pairs.append((course[number][0], course[later][0]))
-            means: list[float | None] = [fmean(share) for share in zip(*pairs, strict=True)]
-            means = means or [None, None]
-            cells.append([number, len(chains), sum(len(chain.admitted) for chain in chains), len(pairs), *means])
-        rows.append([tool, cells])
-    return sorted(rows, key=lambda row: (-sum(cell[1] for cell in row[1]), row[0]))
-
-
-def _new_tasks(history: History) -> Json:
-    """Return mean success of evolved tasks in the first and in the last iteration that rolled them out."""
-    courses = [
-        sorted(history.course(task.id).by_iteration.items())
-        for task in history.tasks.values()
-        if task.admitted_at is not None
-    ]
-    twice = [(course[0][1][0], course[-1][1][0]) for course in courses if len(course) > 1]
-    return {
-        "tasks": len(courses),
-        "drawn": sum(1 for course in courses if course),
-        "twice": len(twice),
-        "first": fmean(first for first, _ in twice) if twice else None,
-        "last": fmean(last for _, last in twice) if twice else None,
-    }
-
-
-def _spending(run: RunDirectory) -> list[Json]:
-    """Return the chat roles' requests added up by iteration, role and model; empty without chat roles."""
-    found: dict[tuple[int | None, str, str], Counter[str]] = defaultdict(Counter)
-    for one in read_requests(run.spending_path):
-        counts = found[one.iteration, one.role, one.model]
-        counts.update({"requests": 1, one.outcome: 1, "calls": one.measured.calls})
-        counts["prompt"] += one.measured.prompt_tokens
-        counts["completion"] += one.measured.completion_tokens
-        counts["micro"] += round(one.measured.money * 1e6)
-        counts["milliseconds"] += round(one.measured.seconds * 1e3)
-    return [
-        {"iteration": iteration, "role": role, "model": one_line(model), **counts}
-        for (iteration, role, model), counts in sorted(
-            found.items(), key=lambda row: (-1 if row[0][0] is None else row[0][0], row[0][1:])
-        )
-    ]

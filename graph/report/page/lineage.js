@@ -9,7 +9,7 @@ async function drawDrawer() {
     if (drawer.open) drawer.close();
     return;
   }
-  const content = at.view === "rollout" ? await reader(at.id) : await lineage(at.view, at.id);
+  const content = await lineage(at.view, at.id);
   if (turn !== drawing) return; // another address was opened meanwhile
   drawer.replaceChildren(
     $.header(
@@ -22,8 +22,6 @@ async function drawDrawer() {
   drawer.scrollTop = 0;
   byId("drawer-h").focus();
 }
-
-const missing = (kind, id) => ({ title: `No such ${kind}`, body: $.p(`This run has no ${kind} ${id}.`) });
 
 function fact(name, ...value) {
   return value.some((one) => one !== null && one !== undefined && one !== "" && !(Array.isArray(one) && !one.length))
@@ -48,19 +46,12 @@ function folded(tag, text, style = null) {
   return $.div(begin, more);
 }
 
-const calls = (turns) =>
-  $.ol(
-    { class: "reference" },
-    turns.map((turn) =>
-      $.li(turn.length ? turn.map((call) => folded("code", call)) : $.span({ class: "muted" }, "no call")),
-    ),
-  );
 function stateDetails(pool, task) {
   const state = pool[task.state];
   return $.details(
     $.summary("Start state and tools"),
     folded("pre", typeof state === "string" ? state : JSON.stringify(state, null, 1)),
-    task.setup.length ? [$.p("Calls before the first turn"), calls([task.setup])] : null,
+    task.setup.length ? [$.p("Calls before the first turn"), task.setup.map((call) => folded("pre", call))] : null,
     task.tools === undefined ? null : muted(pool[task.tools].join(", ")),
   );
 }
@@ -81,26 +72,6 @@ function dots(group, current) {
 
 function card(title, note, ...children) {
   return $.li($.div({ class: "card", tabindex: 0 }, $.h3(title), note ? muted(note) : null, children));
-}
-
-const NOTED = ["unstable", "superfluous call"]; // causes of rollouts that may well have succeeded
-
-function step(action, mark) {
-  const [call, text, status, ran, hint] = action;
-  return $.li(
-    { class: `step ${status}${NOTED.includes(mark) ? " noted" : mark ? " wrong" : ""}` },
-    folded("code", call),
-    mark ? $.em(mark) : null,
-    ran.length
-      ? $.div(
-          { class: "muted" },
-          "ran ",
-          ran.map((one) => $.code(one)),
-        )
-      : null,
-    folded("pre", text, "observation"),
-    hint ? $.p({ class: "hint" }, hint) : null,
-  );
 }
 
 // Returns the groups that a row names, with a dot for each rollout.
@@ -141,7 +112,7 @@ function stepCard([name, id, about, rows], byTask, ...more) {
     name[0].toUpperCase() + name.slice(1),
     about,
     $.dl(rows.map((one) => storyRow(one, byTask))),
-    name === "rollout" ? $.p(link({ rollout: id }, "Read the whole rollout")) : null,
+    name === "rollout" && at.id !== id ? $.p(link({ rollout: id }, "Read the whole rollout")) : null,
     more,
     id ? identity(id) : null,
   );
@@ -149,154 +120,40 @@ function stepCard([name, id, about, rows], byTask, ...more) {
 
 const cardsOf = (list) => [...list.querySelectorAll(".card")];
 
-async function lineage(kind, id) {
+// Returns the steps of a record's story, with its title; null for a record that the run does not have.
+async function storyOf(kind, id) {
+  if (kind === "rollout") {
+    const rollout = (await rollouts()).byId.get(id);
+    if (!rollout) return null;
+    const task = table.tasksById.get(rollout.task);
+    return { title: task ? task[TASK.words] : rollout.task, steps: await turnsOf(rollout), rollout };
+  }
   const task = kind === "task" ? await taskOf(id) : null;
-  const chain =
-    kind === "context"
-      ? await chainOf(id)
-      : task && task.row[TASK.context]
-        ? await chainOf(task.row[TASK.context])
-        : null;
-  if (!task && !chain) return missing(kind, id);
+  const chain = await chainOf(task ? task.row[TASK.context] : kind === "context" ? id : null);
+  if (!task && !chain) return null;
+  const before = chain ? chain.steps : [];
+  return task
+    ? { title: task.row[TASK.words], steps: [...before, ...task.steps], task, own: before.length }
+    : { title: chain.name, steps: [...before, ...chain.effect] };
+}
+
+async function lineage(kind, id) {
+  const story = await storyOf(kind, id);
+  if (!story) return { title: `No such ${kind}`, body: $.p(`This run has no ${kind} ${id}.`) };
   const { byTask } = await rollouts();
-  const cards = chain ? chain.steps.map((one) => stepCard(one, byTask)) : [];
-  if (task) cards.push(...task.steps.map((one, i) => stepCard(one, byTask, i ? null : stateDetails(task.pool, task))));
-  else cards.push(...chain.effect.map((one) => stepCard(one, byTask)));
-  const list = $.ol({ class: "lineage" }, cards);
+  const { title, steps, task, rollout } = story;
+  if (!steps) {
+    const group = byTask.get(rollout.task).filter((one) => one.step === rollout.step);
+    const words = `The turns of this rollout are not on this page. ${keptWords()} This one is in the run's folder: coevolve show ${id}`;
+    return { title, body: $.div({ class: "absent" }, dots(group, id), $.p({ class: "notice" }, words)) };
+  }
+  const cards = steps.map((one, i) =>
+    stepCard(one, byTask, task && i === story.own ? stateDetails(task.pool, task) : null),
+  );
+  const list = $.ol({ class: kind === "rollout" ? "lineage wide" : "lineage" }, cards);
   list.addEventListener("keydown", (event) => {
     if (event.target.classList.contains("card")) rove(event, cardsOf(list), "ArrowLeft", "ArrowRight");
     for (const one of cardsOf(list)) one.tabIndex = 0;
   });
-  return { title: task ? task.row[TASK.words] : chain.name, body: list };
-}
-
-// ---------------------------------------------------------------- the reader of rollouts
-
-const CHECKS = ["instances", "state", "response"];
-
-function turnCheck(check) {
-  if (!check) return null;
-  const [made, malformed, wanted, ...rest] = check;
-  const marks = CHECKS.map((name, i) =>
-    rest[i] === null ? null : $.span({ class: rest[i] ? "good" : "bad" }, `${rest[i] ? "✓" : "✗"} ${name}`),
-  );
-  return $.p(
-    { class: "checks" },
-    marks,
-    $.span(`${plural(made, "call")} of ${wanted} in the reference`),
-    malformed ? $.span({ class: "bad" }, `${number(malformed)} malformed`) : null,
-    rest[3] ? $.span({ class: "bad" }, rest[3]) : null,
-    rest[4] ? $.span({ class: "label" }, `SEAL: ${spoken(rest[4])}`) : null,
-  );
-}
-
-function transcript(rollout, turns, marks) {
-  if (!turns) {
-    return $.p(
-      { class: "notice" },
-      `The turns of this rollout are not on this page. ${keptWords()} This one is in the run's folder: coevolve show ${rollout.id}`,
-    );
-  }
-  return $.div(
-    turns.turns.map(([text, guidelines, steps, ended, stop], i) =>
-      $.section(
-        { class: "turn" },
-        $.h4(`Turn ${i + 1}`),
-        guidelines.map((one) => $.p({ class: "hint" }, one)),
-        folded("blockquote", text),
-        $.ol(
-          { class: "steps" },
-          steps.map((action, n) => step(action, marks.get(`${i}/${n}`))),
-        ),
-        muted(stop ? `Stopped: ${spoken(stop)}.` : ended ? "The agent ended the turn." : "The turn was cut off."),
-        turnCheck(turns.checks[i]),
-      ),
-    ),
-    turns.checks
-      .slice(turns.turns.length)
-      .map((check, i) =>
-        $.section(
-          { class: "turn" },
-          $.h4(`Turn ${turns.turns.length + i + 1}`),
-          muted("Not reached."),
-          turnCheck(check),
-        ),
-      ),
-    turns.error ? $.p({ class: "notice" }, `Infrastructure error, left out of every rate: ${turns.error}`) : null,
-  );
-}
-
-async function reader(id) {
-  const { byId: known, byTask } = await rollouts();
-  const rollout = known.get(id);
-  if (!rollout) return missing("rollout", id);
-  const [turns, task, signals] = [await turnsOf(rollout), await taskOf(rollout.task), await part("signals")];
-  const list = byTask.get(rollout.task);
-  const nearest = (test) =>
-    list
-      .filter((one) => one.id !== rollout.id && test(one))
-      .sort((a, b) => Math.abs(a.step - rollout.step) - Math.abs(b.step - rollout.step) || a.sample - b.sample)[0];
-  const others = [nearest(solved), nearest(failed)].filter(Boolean);
-  const contexts = table.contexts.filter((row) => row[CONTEXT.task] === rollout.task);
-  const marks = new Map();
-  const from = [];
-  for (const row of contexts) {
-    const chain = await chainOf(row[CONTEXT.id]);
-    if (chain.rollout !== id) continue;
-    if (chain.cause) marks.set(chain.where.join("/"), spoken(chain.cause));
-    from.push(row);
-  }
-  const name = (one) => `Iteration ${one.iteration}, step ${one.step}, sample ${one.sample}: ${RESULTS[one.result]}`;
-  const panes = [
-    $.article({ class: "pane" }, $.h3(name(rollout)), transcript(rollout, turns, marks)),
-    $.article(
-      { class: "pane" },
-      $.h3("The reference"),
-      task
-        ? task.turns.map((text, i) =>
-            $.section(
-              { class: "turn" },
-              $.h4(`Turn ${i + 1}`),
-              folded("blockquote", text),
-              calls([task.reference[i]]),
-            ),
-          )
-        : $.p("Its task is not in the run's task set."),
-    ),
-  ];
-  const group = list.filter((one) => one.step === rollout.step && one.iteration === rollout.iteration);
-  return {
-    title: task ? task.row[TASK.words] : rollout.task,
-    body: $.div(
-      { class: "reader" },
-      $.dl(
-        { class: "facts" },
-        fact("Its group", dots(group, id)),
-        fact("Reward", turns && turns.reward !== null ? turns.reward : null),
-        fact(
-          "Failure",
-          turns && turns.failure
-            ? `${turns.failure}${turns.failed_turn === null ? "" : `, turn ${turns.failed_turn + 1}`}`
-            : null,
-        ),
-        fact("Checks passed", turns && turns.partial !== null ? percent(turns.partial) : null),
-        fact("Sampled tokens", number(rollout.tokens)),
-        fact("Task", link({ task: rollout.task }, rollout.task)),
-        fact(
-          "Nearest others",
-          others.map((one) => $.p(link({ rollout: one.id }, name(one)))),
-        ),
-        fact(
-          "Signals",
-          own(signals, id, []).map(([signal, , words]) => $.p({ title: signal }, words)),
-        ),
-        fact(
-          "Contexts",
-          from.map((row) => $.p(link({ context: row[CONTEXT.id] }, row[CONTEXT.words]))),
-        ),
-      ),
-      $.div({ class: "panes" }, panes),
-      identity(id),
-    ),
-  };
+  return { title, body: list };
 }

@@ -208,11 +208,6 @@ function chart(title, note, names, given, { top = null, format = number } = {}) 
   );
 }
 
-const short = (count) =>
-  count >= 1e6 ? `${+(count / 1e6).toFixed(1)} M` : count >= 1e4 ? `${+(count / 1e3).toFixed(1)} k` : number(count);
-const spentTokens = (iteration) =>
-  run.spending.filter((row) => row.iteration === iteration).reduce((sum, row) => sum + row.prompt + row.completion, 0);
-
 const COLORS = ["c2", "c3", "c4", "c5", "c6", "c7", "c8"];
 
 function drawCharts() {
@@ -226,20 +221,23 @@ function drawCharts() {
   if (scored) {
     const begun = rows[0].evaluation && rows[0].evaluation.before;
     const scores = [begun || null, ...rows.map((one) => (one.evaluation && one.evaluation.after) || null)];
-    const line = {
+    const line = (name, color, scores) => ({
       kind: "line",
-      name: run.name,
-      color: "c1",
+      name,
+      color,
       values: scores.map((one) => one && one.success),
       low: scores.map((one) => one && one.interval[0]),
       high: scores.map((one) => one && one.interval[1]),
-    };
+    });
+    const looked = [null, ...rows.map((one) => (one.evaluation && one.evaluation.lookup) || null)];
+    const lines = [line("policy", "c1", scores)];
+    if (looked.some(Boolean)) lines.push({ ...line("lookup over the training tasks, no model", "c2", looked), low: null });
     charts.push(
       chart(
         "Success on held-out tasks",
         `${(begun || scores.find(Boolean)).group}; 95 % intervals`,
         ["start", ...names],
-        [line],
+        lines,
         { top: 1, format: percent },
       ),
     );
@@ -314,15 +312,6 @@ function drawCharts() {
       ),
     );
   }
-  charts.push(
-    chart(
-      "Tokens",
-      "sampled by the policy, and of chat roles",
-      names,
-      [bar("sampled", "c6", (one) => one.sampled_tokens), bar("chat roles", "c2", (one) => spentTokens(one.iteration))],
-      { format: short },
-    ),
-  );
   place.replaceChildren(...charts);
 }
 
@@ -369,6 +358,7 @@ function drawStrip() {
     ),
   );
   fill(byId("strip"), [
+    $.p({ class: "verdict" }, run.verdict),
     figures(run),
     $.div({ id: "charts", class: "charts" }),
     $.details($.summary("The numbers"), scroller(numbers)),
@@ -408,32 +398,6 @@ function effectTable(effect) {
   );
 }
 
-// Returns in sentences what the held-out scores and the pairs of weak tasks say, with their intervals.
-function verdict() {
-  const scored = run.iterations.filter((one) => one.evaluation && one.evaluation.after);
-  const words = [];
-  if (scored.length) {
-    const first = scored[0].evaluation.before || scored[0].evaluation.after;
-    const last = scored.at(-1).evaluation.after;
-    const [low, high] = last.interval;
-    const said = `On ${number(last.n)} held-out tasks (${last.group}) success went from ${percent(first.success)} to ${percent(last.success)} (95 %: ${percent(low)} to ${percent(high)}).`;
-    const inside = first.success >= low && first.success <= high;
-    words.push(
-      inside
-        ? `${said} The interval holds the score at the start: this run alone does not show that training helped.`
-        : `${said} The score at the start lies outside the interval.`,
-    );
-  } else words.push("No iteration was scored on held-out tasks, so that the run does not say whether training helped.");
-  const row = (name) => run.effect.rows.find((one) => one.name === name);
-  const [followed, weak] = [row("followed"), row("weak").pairs ? row("weak") : row("none")];
-  if (followed.pairs && weak.pairs) {
-    words.push(
-      `Weak tasks of which new ones were made changed by ${points(followed)} points, those ${weak.name === "weak" ? "of which none was made" : "without any signal"} by ${points(weak)}.`,
-    );
-  }
-  return words.join(" ");
-}
-
 const points = (row) =>
   row.change === null
     ? "–"
@@ -442,7 +406,6 @@ const points = (row) =>
 function drawEffect() {
   const fresh = run.effect.new;
   fill(byId("effect"), [
-    $.p({ class: "verdict" }, verdict()),
     $.p(
       "A weak task was picked because it failed, so that it rises by regression to the mean alone. Compare the first row ",
       "with the second, not with zero; the two differ in more than the new tasks. An experiment has arms: coevolve study.",
@@ -522,22 +485,16 @@ function showTool(tool) {
   setTimeout(() => jumpTo("records"), 50);
 }
 
-// ---------------------------------------------------------------- settings, costs, two runs
+// ---------------------------------------------------------------- settings, costs
 
 const value = (one) =>
   one === null || one === undefined ? "none" : typeof one === "object" ? JSON.stringify(one) : String(one);
 
-function settingsTable(rows, names) {
-  return scroller(
-    $.table(
-      heads(names),
-      $.tbody(
-        rows.map(([key, left, right]) =>
-          $.tr($.th({ scope: "row" }, $.code(key)), $.td(value(left)), $.td({ class: "muted" }, value(right))),
-        ),
-      ),
-    ),
+function settingsTable() {
+  const rows = run.settings.map(([key, here, otherwise]) =>
+    $.tr($.th({ scope: "row" }, $.code(key)), $.td(value(here)), $.td({ class: "muted" }, value(otherwise))),
   );
+  return scroller($.table(heads(["Setting", "Here", "Default"]), $.tbody(rows)));
 }
 
 const keptWords = () => {
@@ -547,7 +504,6 @@ const keptWords = () => {
 };
 
 function drawAbout() {
-  const money = run.spending.some((row) => row.micro);
   fill(byId("about"), [
     $.p(
       keptWords(),
@@ -555,48 +511,11 @@ function drawAbout() {
       run.kept.length < 4000 ? `, those of explorations after ${number(run.kept.length)}.` : ".",
     ),
     $.h3("Settings that differ from the defaults"),
-    run.settings.length ? settingsTable(run.settings, ["Setting", "Here", "Default"]) : $.p("None."),
-    $.h3("Costs of the chat roles"),
-    run.spending.length
-      ? scroller(
-          $.table(
-            heads([
-              "Iteration",
-              "Role",
-              "Model",
-              "Requests",
-              "Without a usable reply",
-              "Calls",
-              "Tokens in",
-              "Tokens out",
-              "Seconds",
-              ...(money ? ["Money"] : []),
-            ]),
-            $.tbody(
-              run.spending.map((row) =>
-                $.tr(
-                  [
-                    row.iteration ?? "D₀",
-                    row.role,
-                    row.model,
-                    number(row.requests),
-                    number((row.refused || 0) + (row.failed || 0)),
-                    number(row.calls),
-                    number(row.prompt),
-                    number(row.completion),
-                    (row.milliseconds / 1000).toFixed(1),
-                    ...(money ? [(row.micro / 1e6).toFixed(4)] : []),
-                  ].map((cell) => $.td(cell)),
-                ),
-              ),
-            ),
-          ),
-        )
-      : $.p("No chat role was asked: the roles are scripted."),
+    run.settings.length ? settingsTable() : $.p("None."),
   ]);
   const told = run.iterations.filter((one) => one.facts.length);
   fill(byId("about"), [
-    told.length ? $.h3("More of each iteration") : null,
+    told.length ? $.h3("Costs and more of each iteration") : null,
     told.map((one) =>
       $.details(
         $.summary(`Iteration ${one.iteration}`),

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from environments.base import InputError
 from graph.report.lineage import History
 from graph.report.page.data import Json, overview
-from graph.report.page.records import LONGEST_TEXT, in_order_of_worth, rollouts, signals, stage_block, table, trajectory
+from graph.report.page.records import LONGEST_TEXT, in_order_of_worth, rollouts, stage_block, table, trajectory
 from memory.run import SEED_STAGE, RunDirectory
 
 LARGEST = 13_000_000
@@ -58,7 +58,6 @@ def make_page(run: RunDirectory, *, largest: int = LARGEST) -> Page:
     if not history.tasks and not history.iterations:
         raise InputError(f"{run.root} has no task and no iteration yet: begin it first")
     parts = {"table": _packed(table(history)), "rollouts": _packed(rollouts(history))}
-    parts["signals"] = _packed(signals(history))
     stages, length = _stages_within(history, int(STAGES_SHARE * largest))
     parts |= stages
     left = max(int(ROLLOUTS_SHARE * largest), largest - sum(map(len, parts.values())))
@@ -97,7 +96,7 @@ def _turns(history: History, limit: int, *, diagnosed: bool) -> tuple[dict[str, 
     blocks = {number: _Block() for number in history.iterations}
     kept = 0
     for one in history.trajectories(in_order_of_worth(history)):
-        blocks[one.iteration].add(one.id, trajectory(one, diagnosed=diagnosed))
+        blocks[one.iteration].add(one.id, trajectory(history, one, diagnosed=diagnosed))
         kept += 1
         if kept % _BATCH == 0 and sum(block.flush() for block in blocks.values()) >= limit:
             break
@@ -113,7 +112,7 @@ class _Block:
         self._entries = 0
         self._fresh = False
 
-    def add(self, key: str, value: Json) -> None:
+    def add(self, key: str, value: list[Any]) -> None:
         comma = "," if self._entries else ""
         self._packed += self._packer.compress(f"{comma}{_json(key)}:{_json(value)}".encode())
         self._entries += 1

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from environments.base import Action, Observation, ToolCall, TurnOutcome
+from environments.base import ToolCall
 from graph.report.digest import (
-    context_words,
+    named_weakness,
     one_line,
-    signal_words,
+    result_of,
     task_words,
     weakness_words,
 )
 from graph.report.lineage import Chain, History, Rollout
+from graph.report.stories import rollout_story
 from graph.report.story import Chapter, Row, chain_steps, effect_steps, task_steps, written
-from memory.records import DraftVerification, Task, Trajectory, TrajectoryTurn
-from training.seal.diagnosis import turn_label
+from memory.records import Task, Trajectory
 
 Json = dict[str, Any]
 
@@ -41,11 +41,6 @@ class Pool:
             self._numbers[key] = len(self.values)
             self.values.append(value)
         return self._numbers[key]
-
-
-def reason_of(verification: DraftVerification) -> str:
-    """Return the reason of a refusal in one line."""
-    return one_line(verification.reason or "refused")
 
 
 def cut(text: str, length: int = LONGEST_TEXT) -> str:
@@ -86,7 +81,7 @@ def _context_row(chain: Chain, tools: Pool, reasons: Pool) -> list[Any]:
     """Return id, iteration, kind, words, status, drafts, admitted, reasons, tools, task."""
     context = chain.context
     refused = [
-        reason_of(one.verification) for one in chain.outcomes if one.verification and not one.verification.accepted
+        result_of(one.verification) for one in chain.outcomes if one.verification and not one.verification.accepted
     ]
     drafted = [name for one in chain.outcomes for name in _named(one.draft.reference)]
     if chain.failure is not None:
@@ -97,7 +92,7 @@ def _context_row(chain: Chain, tools: Pool, reasons: Pool) -> list[Any]:
         context.id,
         chain.iteration,
         None if context.kind is None else str(context.kind),
-        context_words(context),
+        named_weakness(context, chain.signal, chain.weak),
         status,
         len(chain.outcomes),
         len(chain.admitted),
@@ -125,14 +120,9 @@ def stage_block(history: History, chains: Sequence[Chain], tasks: Sequence[Task]
 
 
 def _chain(history: History, chain: Chain, length: int) -> Json:
-    """Return the steps of a chain, those of its effect, and the place in its rollout that it is about."""
-    context = chain.context
+    """Return the steps of a chain, and those of its effect."""
     return {
-        "name": weakness_words(context),
-        "task": context.task_id,
-        "rollout": context.trajectory_id,
-        "where": list(context.where),
-        "cause": cut(str(context.cause or "")),
+        "name": weakness_words(chain.context),
         "steps": [_step(one, length) for one in chain_steps(history, chain)],
         "effect": [_step(one, length) for one in effect_steps(history, chain)],
     }
@@ -155,8 +145,6 @@ def _row(row: Row, longest: int, behind: int) -> Json:
 def _task(history: History, task: Task, pool: Pool, length: int) -> Json:
     return {
         "steps": [_step(one, length) for one in task_steps(history, task)],
-        "turns": [cut(turn) for turn in task.turns],
-        "reference": [_calls(turn) for turn in task.reference],
         "setup": _calls(task.setup),
         "tools": pool.number(list(task.tools)),
         "state": pool.number(_state(task.initial_state)),
@@ -167,16 +155,8 @@ def _state(state: Json) -> Json | str:
     return state if len(text := repr(state)) <= 10 * LONGEST_TEXT else cut(text)
 
 
-def _calls(calls: Iterable[ToolCall], length: int = LONGEST_TEXT) -> list[str]:
-    return [cut(written(call), length) for call in calls]
-
-
-def _act(action: Action, observation: Observation, length: int = LONGEST_TEXT) -> list[Any]:
-    """Return the action, the observation, its status, and the calls that ran where they are not the action alone."""
-    ran = [] if observation.calls == (action,) else _calls(observation.calls, length)
-    hint = "" if observation.hint is None else f"{observation.hint.kind}: {observation.hint.text}"
-    call, text = cut(written(action), length), cut(observation.text, length)
-    return [call, text, str(observation.status), ran, cut(hint, length)]
+def _calls(calls: Iterable[ToolCall]) -> list[str]:
+    return [cut(written(call)) for call in calls]
 
 
 def rollouts(history: History) -> Json:
@@ -193,7 +173,6 @@ def rollouts(history: History) -> Json:
         "iteration": [one.iteration for one in rows],
         "step": [one.step for one in rows],
         "sample": [one.sample for one in rows],
-        "tokens": [one.sampled_tokens for one in rows],
         "result": "".join(map(_letter, rows)),
     }
 
@@ -204,51 +183,9 @@ def _letter(rollout: Rollout) -> str:
     return "1" if rollout.success else "0"
 
 
-def signals(history: History) -> Json:
-    """Return id, kind and words of each signal by its rollout; the words of one that was followed are in its chain."""
-    found: dict[str, list[list[str]]] = {}
-    for one in history.signals.values():
-        found.setdefault(one.trajectory_id, []).append([one.id, str(one.kind), signal_words(one)])
-    return found
-
-
-def trajectory(one: Trajectory, *, diagnosed: bool) -> Json:
-    """Return a rollout with its turns; ``diagnosed``: with SEAL's label of each turn."""
-    checks: Sequence[TurnOutcome] = () if one.outcome is None else one.outcome.turns
-    return {
-        "turns": [_turn(turn) for turn in one.turns],
-        "checks": [_check(check, diagnosed) for check in checks],
-        "failure": None if one.outcome is None else one.outcome.failure,
-        "failed_turn": None if one.outcome is None else one.outcome.failed_turn,
-        "partial": None if one.outcome is None else one.outcome.partial,
-        "reward": one.reward,
-        "error": None if one.infrastructure_error is None else cut(one.infrastructure_error),
-    }
-
-
-def _turn(turn: TrajectoryTurn) -> list[Any]:
-    """Return the user's text, guidelines, steps, whether the agent ended it, and why it stopped."""
-    return [
-        cut(turn.text),
-        [f"{cue.kind}: {cue.text}" for cue in turn.guidelines],
-        [_act(step.action, step.observation) for step in turn.steps],
-        turn.ended,
-        None if turn.stop_reason is None else str(turn.stop_reason),
-    ]
-
-
-def _check(check: TurnOutcome, diagnosed: bool) -> list[Any]:
-    """Return calls, malformed, reference's calls, three checks, the checker's error, and SEAL's label."""
-    return [
-        check.calls,
-        check.malformed,
-        check.reference_calls,
-        check.instances,
-        check.state,
-        check.response,
-        "the reference raised" if check.reference_error else check.checker_error,
-        str(turn_label(check)) if diagnosed else None,
-    ]
+def trajectory(history: History, one: Trajectory, *, diagnosed: bool) -> list[Any]:
+    """Return the steps of a rollout's story; ``diagnosed``: with SEAL's label of each turn."""
+    return [_step(step, LONGEST_TEXT) for step in rollout_story(history, one, diagnosed=diagnosed)]
 
 
 def in_order_of_worth(history: History) -> Iterator[Rollout]:

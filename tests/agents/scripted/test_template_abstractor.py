@@ -155,7 +155,7 @@ def test_the_guided_explorer_overcomes_the_preconditions_of_any_environment() ->
 
 
 def test_tools_without_wordings_are_refused_in_words(environment, car_start, make_context, monkeypatch) -> None:
-    monkeypatch.setattr(wordings, "CASES", {})
+    monkeypatch.setattr(wordings, "CASES", ())
     tools = tuple(tool.name for tool in environment.tools(("create_ticket", "ticket_login", "get_ticket")))
     state = {"TicketAPI": {"ticket_queue": [{"id": 1, "title": "Tire", "status": "open"}], "current_user": "Ann"}}
     context = make_context(

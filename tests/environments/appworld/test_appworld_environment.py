@@ -9,12 +9,13 @@ from contextlib import closing
 
 import pytest
 from support.contract import EnvironmentContract
+from support.engine_pids import world_pid
 from support.hand_written_tasks import ACCOUNT, ACCOUNT_AND_ANSWER, ANSWER, COMPLETE, WORLD, call, written
 from support.solutions import note
 
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.environment import AppWorldEnvironment
-from environments.appworld.official_tasks import official_task, split_ids
+from environments.appworld.official_tasks import official_task
 from environments.appworld.outcomes import NOT_REACHED, RESPONSE_MISMATCH, STATE_MISMATCH, WORLD_LOST
 from environments.base import InputError, ObservationStatus, TaskSpec, ToolCall
 from environments.verification.replay import replay
@@ -179,11 +180,11 @@ def test_an_official_task_does_not_ask_its_reference(environment, installation) 
 def test_test_splits_are_closed(installation) -> None:  # type: ignore[no-untyped-def]
     for split in ("test_normal", "test_challenge", "nowhere"):
         with pytest.raises(InputError, match="use train or dev"):
-            split_ids(installation, split)
+            installation.task_ids(split)
         with pytest.raises(InputError, match="use train or dev"):
             official_task(installation, WORLD, split)
     with pytest.raises(InputError, match="has no task"):
-        official_task(installation, split_ids(installation, "dev")[0], "train")
+        official_task(installation, installation.task_ids("dev")[0], "train")
 
 
 def test_starts_are_the_training_tasks_with_their_apps(environment, installation) -> None:  # type: ignore[no-untyped-def]
@@ -226,7 +227,7 @@ def test_a_world_that_died_after_it_was_given_code_is_a_failed_attempt(environme
     with closing(environment.open(ACCOUNT)) as broken, closing(environment.open(ACCOUNT)) as other:
         broken.start(), other.start()
         broken.step(python("print(1)"))
-        os.kill(broken._live()._world._world.pid, 9)
+        os.kill(world_pid(broken._live()._world._world), 9)
         said = broken.step(python("print(1)"))
         assert said.failed
         assert said.text.startswith("Execution failed: the code ended this world: ")
@@ -243,7 +244,7 @@ def test_an_official_attempt_whose_world_died_fails_every_check(environment: App
     with closing(environment.open(task)) as broken:
         broken.start()
         broken.step(python("print(1)"))
-        os.kill(broken._live()._world.pid, 9)
+        os.kill(world_pid(broken._live()._world), 9)
         outcome = broken.outcome()
         assert (outcome.success, outcome.failure, outcome.partial) == (False, WORLD_LOST, 0.0)
 
@@ -254,7 +255,7 @@ def test_calls_by_name_whose_world_dies_are_a_failed_attempt_and_not_remembered(
         broken.start()
         (first, *_) = ACCOUNT.reference[0]
         assert not broken.step(first).failed
-        os.kill(broken._live()._world._world.pid, 9)
+        os.kill(world_pid(broken._live()._world._world), 9)
         other = first.model_copy(update={"arguments": {**first.arguments, "email": "nobody@example.com"}})
         assert broken.step(other).text.startswith("Execution failed: the code ended this world")
         assert broken.step(first).text.endswith("nothing was run")

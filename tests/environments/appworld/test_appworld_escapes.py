@@ -18,12 +18,12 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
+from support.engine_pids import world_pid
 from support.escape_attempts import ATTEMPTS, ESCAPED, LISTING_OF_USR, lost_python_attempts
 from support.solutions import answer, solve
 
 from environments.appworld import client, sandbox
-from environments.appworld.backend import WorldLost
-from environments.appworld.client import AppWorldEngine, World
+from environments.appworld.client import AppWorldEngine, World, WorldLost
 from environments.appworld.installation import REPOSITORY, Installation
 from environments.appworld.records import EngineLimits
 
@@ -123,12 +123,11 @@ class Lost:
 
     def output(self, code: str) -> str:
         """What the code printed, or that it ended its world."""
-        if not self._world.alive:
-            self._world.close()
-            self._world = self.engine.open("made01_1")
         try:
             return self._world.execute(code).output
         except WorldLost as error:
+            self._world.close()
+            self._world = self.engine.open("made01_1")
             return f"lost: {error}"
 
     def close(self) -> None:
@@ -184,13 +183,13 @@ def test_lost_python_is_lost_indeed(lost: Lost, outside: Outside) -> None:
 
 @pytest.mark.parametrize("name", LOST)
 def test_with_python_lost_the_kernel_holds(name: str, lost: Lost, engine: AppWorldEngine, outside: Outside) -> None:
-    output = lost.output(outside.filled(LOST[name], lost.bystander.pid))
+    output = lost.output(outside.filled(LOST[name], world_pid(lost.bystander)))
     assert ESCAPED not in output
     assert str(answer(engine, SECRET)) not in output
     assert not any(mistake in output for mistake in ("SyntaxError", "NameError", "ModuleNotFoundError"))
     assert outside.process.poll() is None
     assert not outside.outside.exists()
-    assert lost.bystander.alive
+    assert lost.bystander.diff()
 
 
 def test_after_all_attempts_everything_outside_is_as_it_was(lost: Lost, outside: Outside) -> None:
@@ -207,7 +206,7 @@ def test_worlds_cannot_see_each_other(lost: Lost) -> None:
 
 def test_the_process_is_nobody_without_a_capability(lost: Lost) -> None:
     status = {}
-    for pid in (psutil.Process(lost.bystander.pid).ppid(), lost.bystander.pid):
+    for pid in (psutil.Process(world_pid(lost.bystander)).ppid(), world_pid(lost.bystander)):
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         status = dict(line.split(":\t", 1) for line in lines)
         assert set(status["Uid"].split()) == {str(os.geteuid() or 65534)}

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
+from support.engine_pids import worker_of, world_pid, zygote_pid
 from support.solutions import note, solve
 
 from environments.appworld import client, sandbox
-from environments.appworld.backend import WorldLost
-from environments.appworld.client import AppWorldEngine, World
+from environments.appworld.client import AppWorldEngine, World, WorldLost
 from environments.appworld.installation import REPOSITORY, Installation
 from environments.appworld.records import EngineLimits, ExecutionStatus
 from environments.base import EnvironmentFault
@@ -88,11 +88,11 @@ def works(engine: AppWorldEngine) -> bool:
         return world.evaluate().success
 
 
-@pytest.mark.parametrize("which", [lambda world: world.pid, lambda world: psutil.Process(world.pid).ppid()])
+@pytest.mark.parametrize("which", [world_pid, lambda world: psutil.Process(world_pid(world)).ppid()])
 def test_a_killed_world_is_lost_and_the_others_go_on(quick: AppWorldEngine, which: Callable[[World], int]) -> None:
     with quick.open("made01_1") as other, quick.open("made01_1") as world:
         other.execute(note("Kept", "x"))
-        enclosed = world.pid
+        enclosed = world_pid(world)
         lost = killed_while_busy(world, which(world))
         assert "the episode's process ended during execute" in str(lost)
         with pytest.raises(WorldLost, match="an episode that is over"):
@@ -104,8 +104,8 @@ def test_a_killed_world_is_lost_and_the_others_go_on(quick: AppWorldEngine, whic
 
 def test_a_killed_worker_takes_its_worlds_and_is_replaced(quick: AppWorldEngine) -> None:
     with quick.open("made01_1") as world, quick.open("made01_1") as other:
-        pids = [world.pid, other.pid]
-        killed_while_busy(world, world.process.pid)
+        pids = [world_pid(world), world_pid(other)]
+        killed_while_busy(world, zygote_pid(worker_of(world)))
         assert eventually(lambda: all(map(gone, pids)))  # until it is gone, the other world still answers
         with pytest.raises(WorldLost):
             other.execute("1")
@@ -114,15 +114,15 @@ def test_a_killed_worker_takes_its_worlds_and_is_replaced(quick: AppWorldEngine)
 
 def test_a_world_that_dies_before_it_was_given_code_is_a_fault(quick: AppWorldEngine) -> None:
     with quick.open("made01_1") as world:
-        os.kill(world.pid, signal.SIGKILL)
+        os.kill(world_pid(world), signal.SIGKILL)
         with pytest.raises(EnvironmentFault, match="the end of its log:"):
             world.evaluate()
 
 
 def test_a_killed_bubblewrap_is_replaced_and_leaves_nothing(light: AppWorldEngine) -> None:
     world = light.open("made01_1")
-    pids = [world.process.pid, world.pid]
-    bubblewrap = world.process._process.pid
+    pids = [zygote_pid(worker_of(world)), world_pid(world)]
+    bubblewrap = worker_of(world)._process.pid
     os.kill(bubblewrap, signal.SIGKILL)
     assert eventually(lambda: gone(bubblewrap))  # until it is, what it enclosed still answers and is used
     light.open("made01_1").close()
@@ -134,7 +134,7 @@ def test_a_killed_evaluator_is_replaced(quick: AppWorldEngine) -> None:
         assert not world.evaluate().success
         evaluator = quick._evaluator
         assert evaluator is not None
-        pid = evaluator.pid
+        pid = zygote_pid(evaluator)
         os.kill(pid, signal.SIGKILL)
         assert eventually(lambda: gone(pid))
         assert not world.evaluate().success
@@ -150,7 +150,7 @@ def test_endless_code_is_told_so_and_the_world_goes_on(quick: AppWorldEngine) ->
 
 def test_code_that_ignores_its_time_is_killed_at_the_deadline(quick: AppWorldEngine) -> None:
     with quick.open("made01_1") as world:
-        pid = world.pid
+        pid = world_pid(world)
         with pytest.raises(WorldLost, match="execute did not end within 4 s, the episode was killed"):
             world.execute(SWALLOWING)
         assert eventually(lambda: gone(pid))
@@ -164,11 +164,11 @@ def test_code_that_ignores_its_time_is_killed_at_the_deadline(quick: AppWorldEng
 )
 def test_a_memory_bomb_is_an_error_of_the_code(engine: AppWorldEngine, bomb: str) -> None:
     with engine.open("made01_1") as world:
-        before = psutil.Process(world.pid).memory_info().rss
+        before = psutil.Process(world_pid(world)).memory_info().rss
         executed = world.execute(bomb)
         assert executed.status is ExecutionStatus.FAILED
         assert "MemoryError" in executed.output
-        grown = psutil.Process(world.pid).memory_info().rss - before
+        grown = psutil.Process(world_pid(world)).memory_info().rss - before
         assert grown < (256 + 512) * 2**20  # its share and the reserve
         world.execute("x = None")
         assert world.execute("print(1)").output == "1\n"
@@ -177,7 +177,7 @@ def test_a_memory_bomb_is_an_error_of_the_code(engine: AppWorldEngine, bomb: str
 
 def test_a_time_bomb_in_native_code_is_killed_at_the_deadline(quick: AppWorldEngine) -> None:
     with quick.open("made01_1") as world:
-        pid = world.pid
+        pid = world_pid(world)
         with pytest.raises(WorldLost, match="was killed"):
             world.execute("sum(itertools.repeat(1))")
         assert eventually(lambda: gone(pid))
@@ -194,38 +194,27 @@ def test_nesting_that_breaks_the_interpreter_costs_that_episode_at_most(quick: A
     assert works(quick)
 
 
-def test_the_worker_is_replaced_after_its_episodes_and_open_worlds_go_on(
+def test_the_engine_starts_with_none_of_this_processs_variables(
     light: AppWorldEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What replaces it is started with none of this process's variables."""
     monkeypatch.setenv("OPENAI_API_KEY", "secret-of-the-user")
-    first = light.open("made01_1")
-    episodes = first.process.opened + 1
-    monkeypatch.setattr(light, "limits", light.limits.model_copy(update={"episodes": episodes}))
-    with light.open("made01_1") as second:
-        assert second.process.pid == first.process.pid
-    old = first.process.pid
-    third = light.open("made01_1")
-    assert third.process.pid != old
-    for pid in (third.pid, third.process.pid):
-        assert b"secret-of-the-user" not in Path(f"/proc/{pid}/environ").read_bytes()
-    assert first.execute("print(1)").output == "1\n"
-    assert not gone(old)
-    first.close()
-    assert eventually(lambda: gone(old))
-    assert third.execute("print(3)").output == "3\n"
-    third.close()
+    with light.open("made01_1") as world:
+        for pid in (world_pid(world), zygote_pid(worker_of(world))):
+            assert b"secret-of-the-user" not in Path(f"/proc/{pid}/environ").read_bytes()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the death of a zygote's children is Linux's")
 def test_the_engine_ends_with_the_process_that_started_it(installation: Installation) -> None:
     code = (
+        "import sys\n"
+        "sys.path.append('tests')\n"
         "from environments.appworld import client, sandbox\n"
+        "from support.engine_pids import worker_of, world_pid, zygote_pid\n"
         f"client._WORKER = {LIGHT!r}\n"
         "sandbox.PROGRAMS += ('tests',)\n"
         "engine = client.AppWorldEngine()\n"
         "world = engine.open('made01_1')\n"
-        "print(world.pid, world.process.pid, flush=True)\n"
+        "print(world_pid(world), zygote_pid(worker_of(world)), flush=True)\n"
         f"world.execute({BUSY!r})\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
@@ -267,7 +256,7 @@ def test_many_threads_share_an_engine(quick: AppWorldEngine) -> None:
 
 def test_an_engine_that_is_closed_leaves_no_process(light: AppWorldEngine) -> None:
     world = light.open("made01_1")
-    pids = [world.process.pid, world.pid, world.process._process.pid]
+    pids = [zygote_pid(worker_of(world)), world_pid(world), worker_of(world)._process.pid]
     light.close()
     light.close()
     assert eventually(lambda: all(map(gone, pids)))
@@ -293,8 +282,8 @@ def played(engine: AppWorldEngine, task_id: str, kind: str, after: float) -> str
     timer = None
     try:
         with engine.open(task_id) as world:
-            process = {"world": lambda: world.pid, "worker": lambda: world.process.pid}
-            process["evaluator"] = lambda: engine._evaluator.pid if engine._evaluator else world.pid
+            process = {"world": lambda: world_pid(world), "worker": lambda: zygote_pid(worker_of(world))}
+            process["evaluator"] = lambda: zygote_pid(engine._evaluator) if engine._evaluator else world_pid(world)
             if kind != "none":
                 timer = threading.Timer(after, _kill, (process[kind](),))
                 timer.start()

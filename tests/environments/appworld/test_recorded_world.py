@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from contextlib import closing
 
 import pytest
@@ -35,7 +33,6 @@ class CountingWorld:
         self.executed = executed
         self.calls: list[str] = []
         self.closed = False
-        self.alive = True
         self.lost: str | None = None
 
     @property
@@ -90,83 +87,6 @@ def test_equal_calls_open_no_second_world() -> None:
     assert tells[0] == tells[1]
     assert opened.executed == ["a", "b"]
     assert len(opened.worlds) == 1
-
-
-def test_a_later_episode_goes_on_in_a_world_that_was_left_on_its_way() -> None:
-    opened = Opened()
-    with closing(opened.world()) as first:
-        first.run(call("a"))
-    with closing(opened.world()) as second:
-        assert [second.run(call(name)).text for name in ("a", "look", "b")] == ["a", "a", "a b"]
-        assert second.state() == "['a', 'b']"
-    assert opened.executed == ["a", "look", "b"]
-    assert [world.closed for world in opened.worlds] == [False]
-
-
-def test_a_world_that_went_another_way_is_of_no_use() -> None:
-    opened = Opened()
-    with closing(opened.world()) as first:
-        first.run(call("a"))
-    with closing(opened.world()) as second:
-        assert second.run(call("b")).text == "b"
-    with closing(opened.world("two_1")) as elsewhere:
-        assert elsewhere.run(call("look")).text == ""
-    assert [world.calls for world in opened.worlds] == [["a"], ["b"], []]
-
-
-def test_a_world_that_died_where_it_was_left_is_replaced() -> None:
-    opened = Opened()
-    with closing(opened.world()) as first:
-        first.run(call("a"))
-    opened.worlds[0].alive = False
-    with closing(opened.world()) as second:
-        assert [second.run(call(name)).text for name in ("a", "b")] == ["a", "a b"]
-    assert [world.calls for world in opened.worlds] == [["a"], ["a", "b"]]
-    assert opened.worlds[0].closed
-
-
-@pytest.mark.parametrize("own", ["python", "supervisor.show_active_task"])
-def test_code_and_the_tasks_words_have_a_world_that_nobody_used(own: str) -> None:
-    opened = Opened()
-    with closing(opened.world()) as first:
-        first.run(call("a"))
-    with closing(opened.world()) as second:
-        for name in ("a", "b", own, "c"):
-            second.run(call(name))
-        assert second.state() == repr(["a", "b", *([own] if own not in READS else []), "c"])
-    assert opened.worlds[0].calls == ["a", "b"], "left where it stood"
-    assert not opened.worlds[0].closed
-    assert opened.worlds[1].calls[:2] == ["a", "b"], "a new one, caught up with"
-
-
-@pytest.mark.parametrize("own", ["python", "supervisor.show_active_task"])
-def test_so_they_have_where_nothing_was_asked_of_a_world_before(own: str) -> None:
-    opened = Opened()
-    with closing(opened.world()) as first:
-        first.run(call("a"))
-    with closing(opened.world()) as second:
-        second.run(call("a"))
-        second.run(call(own))
-    assert opened.worlds[0].calls == ["a"]
-    assert opened.worlds[1].calls[:1] == ["a"]
-    assert opened.executed == ["a", "a", own]
-
-
-def test_a_world_in_which_code_ran_is_left_to_nobody() -> None:
-    opened = Opened()
-    with closing(opened.world()) as first:
-        first.run(call("python"))
-    assert opened.worlds[0].closed
-
-
-def test_without_recall_a_world_is_neither_taken_nor_left() -> None:
-    opened = Opened()
-    with closing(opened.world()) as recalling:
-        recalling.run(call("a"))
-    with closing(opened.world(recalls=False)) as fresh:
-        fresh.run(call("a"))
-    assert opened.executed == ["a", "a"]
-    assert [world.closed for world in opened.worlds] == [False, True]
 
 
 @given(st.lists(st.lists(st.sampled_from(["a", "b", "look"]), max_size=4), max_size=6))
@@ -286,19 +206,6 @@ def test_a_replay_from_memory_is_the_replay_in_a_world(environment: AppWorldEnvi
     with_memory = recorded(environment)
     assert replay(with_memory, task) == fresh
     assert replay(with_memory, task) == fresh
-
-
-@pytest.mark.usefixtures("installation")
-def test_a_world_that_is_killed_while_it_is_kept_costs_no_episode() -> None:
-    with_memory = AppWorldEnvironment().recorded()
-    task = completing_task(with_memory)
-    replay(with_memory, task)
-    [(_, kept)] = with_memory._record.parked._parked
-    os.kill(kept._world.pid, signal.SIGKILL)  # type: ignore[attr-defined]  # the engine's own world
-    further = task.model_copy(
-        update={"reference": ((*task.reference[0][:1], ToolCall(name="supervisor.show_addresses")),)}
-    )
-    assert not replay(with_memory, further).errors()
 
 
 def completing_task(environment: AppWorldEnvironment) -> TaskSpec:

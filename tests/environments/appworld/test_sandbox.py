@@ -79,7 +79,7 @@ def test_trusted_code_plays_without_the_wall_and_leaves_nothing(installation: In
     with AppWorldEngine(installation, trust_agent_code=True) as engine:
         assert not engine.walled
         with engine.open("made01_2") as world:
-            scratch = world.process.scratch
+            scratch = world._connection.process.scratch
             assert scratch is not None
             solve(engine, world)
             assert world.evaluate().success

@@ -18,8 +18,8 @@ from environments.registry import benchmark_of
 from environments.verification import decontamination
 from environments.verification.canonical import canonical, canonical_call, state_words
 from environments.verification.decontamination import HeldOut, held_out
-from environments.verification.fingerprints import fingerprint, sets_folder
-from environments.verification.held_out_records import Recorder, read_record, record_of, write_record
+from environments.verification.fingerprints import fingerprint, read_fixed, sets_folder
+from environments.verification.held_out_records import HeldOutRecord, Recorder, record_of, write_record
 from environments.verification.verify import Refusal, can_train, verify
 
 BFCL = BFCLEnvironment()
@@ -210,13 +210,13 @@ def test_the_nearest_held_out_tasks_are_reported() -> None:
 def test_worlds_of_appworlds_dev_split_are_held_out_whatever_the_label() -> None:
     from environments.appworld.client import AppWorldEngine
     from environments.appworld.environment import AppWorldEnvironment
-    from environments.appworld.official_tasks import official_task, split_ids
+    from environments.appworld.official_tasks import official_task
     from environments.appworld.start import Start
 
     installation = installed_appworld()
     environment = AppWorldEnvironment(engine=AppWorldEngine(installation, trust_agent_code=True))  # nothing runs
     sets = HeldOut()
-    dev, train = split_ids(installation, "dev")[0], split_ids(installation, "train")[0]
+    dev, train = installation.task_ids("dev")[0], installation.task_ids("train")[0]
     task = official_task(installation, train, "train")
     assert sets.match(task, canonical(environment, task)) is None
     relabelled = official_task(installation, dev, "dev").model_copy(update={"split": "train"})
@@ -261,7 +261,7 @@ def test_an_altered_or_missing_record_is_refused_rather_than_an_open_firewall(
 
 
 def test_the_committed_record_is_of_the_evaluation_sets_and_official_tasks() -> None:
-    record = read_record(sets_folder("bfcl") / "held-out.json")
+    record = read_fixed(sets_folder("bfcl") / "held-out.json", HeldOutRecord)
     ids = {task.id for task in record.tasks}
     assert record.environment == "bfcl"
     assert {task.id for task in load_set("templated-dev")} <= ids

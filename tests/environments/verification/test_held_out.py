@@ -1,5 +1,6 @@
 """What evaluation sets publish: complete, disjoint from what training paths give, and refused when altered."""
 
+import hashlib
 import json
 from contextlib import suppress
 from itertools import product
@@ -9,18 +10,23 @@ import pytest
 
 from environments.base import InputError
 from environments.bfcl.official import indices
-from environments.bfcl.templated.evaluation_sets import load_set, set_names
-from environments.bfcl.templated.slices import base_tasks, slice_task
+from environments.bfcl.templated.evaluation_sets import base_tasks, load_set, set_names, slice_task
 from environments.example import depot
 from environments.registry import benchmark_of, packaged, packaged_names
 from environments.verification import fingerprints
 from environments.verification.fingerprints import (
+    PublishedSet,
     call_sequence,
     fingerprint,
     held_out_fingerprints,
-    publication,
     published_sets,
 )
+
+
+def publication(name, own, sequences):
+    content = {"fingerprints": sorted(own), "call_sequences": sorted(sequences)}
+    sha256 = hashlib.sha256(json.dumps([*content.values()]).encode()).hexdigest()
+    return PublishedSet.model_validate({"panel": name, "environment": "bfcl", "sha256": sha256, **content})
 
 
 def sequences(environment):
@@ -61,7 +67,7 @@ def test_reading_what_is_published_opens_no_evaluation_set():
 
 def test_publications_of_a_folder_are_joined(folder):
     for name, own in (("one", "aa"), ("two", "bb")):
-        evaluation_set = publication(name, "bfcl", {own}, {("cat", "cd")})
+        evaluation_set = publication(name, {own}, {("cat", "cd")})
         (folder / f"{name}.fingerprints.json").write_text(evaluation_set.model_dump_json())
     assert held_out_fingerprints("bfcl") == {"aa", "bb"}
     assert sequences("bfcl") == {("cat", "cd")}
@@ -77,7 +83,7 @@ def test_publications_of_a_folder_are_joined(folder):
     ],
 )
 def test_an_altered_file_is_refused(folder, change):
-    content = json.loads(publication("one", "bfcl", {"aa", "bb"}, {("cat",)}).model_dump_json())
+    content = json.loads(publication("one", {"aa", "bb"}, {("cat",)}).model_dump_json())
     change(content)
     (folder / "one.fingerprints.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"one\.fingerprints\.json was altered"):

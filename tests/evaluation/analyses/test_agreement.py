@@ -8,13 +8,19 @@ from hypothesis import strategies as st
 
 from environments.base import InputError
 from evaluation.analyses.agreement import CELLS, agreement, agreements, mcnemar
-from evaluation.analyses.recorded import EvaluatedTask
+from evaluation.outcomes import TaskOutcome
 
 
-def attempts(solved: list[bool], group: str = "base", evaluated: bool = True) -> list[EvaluatedTask]:
+def attempts(solved: list[bool], group: str = "base", evaluated: bool = True) -> list[TaskOutcome]:
     return [
-        EvaluatedTask(
-            group=group, task=f"{group}-{n}", cluster=str(n // 2), shape=("f",), success=one, evaluated=evaluated
+        TaskOutcome(
+            group=group,
+            task_id=f"{group}-{n}",
+            cluster=str(n // 2),
+            split="",
+            shape=("f",),
+            success=one,
+            infrastructure_error=None if evaluated else "lost",
         )
         for n, one in enumerate(solved)
     ]

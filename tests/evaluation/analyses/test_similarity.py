@@ -74,26 +74,24 @@ def test_bins_hold_every_task_once(cosines: list[float], width: float) -> None:
 @given(st.integers(3, 40), st.integers(0, 5), st.data())
 def test_subsets_are_equal_in_size_and_ordered_by_similarity(count: int, seed: int, data: st.DataObject) -> None:
     cosines = data.draw(st.lists(st.floats(0, 1), min_size=count, max_size=count))
-    size = data.draw(st.integers(1, count // 3))
-    subsets = similarity_subsets(nearest(cosines), size, seed)
+    subsets = similarity_subsets(nearest(cosines), seed)
     assert tuple(one.level for one in subsets) == LEVELS
-    assert {len(set(one.tasks)) for one in subsets} == {size}
+    assert {len(set(one.tasks)) for one in subsets} == {count // 3}
     low, medium, high, _ = (one.mean for one in subsets)
     assert low <= medium + 1e-9
     assert medium <= high + 1e-9
     assert not set(subsets[0].tasks) & set(subsets[2].tasks)
-    assert subsets == similarity_subsets(nearest(cosines), size, seed)
+    assert subsets == similarity_subsets(nearest(cosines), seed)
 
 
 def test_the_mixed_subset_takes_equal_parts_of_the_thirds() -> None:
-    subsets = similarity_subsets(nearest([n / 30 for n in range(30)]), 9)
-    mixed = {int(name[1:]) // 10 for name in subsets[3].tasks}
+    subsets = similarity_subsets(nearest([n / 27 for n in range(27)]))
+    mixed = {int(name[1:]) // 9 for name in subsets[3].tasks}
     assert mixed == {0, 1, 2}
-    counts = [sum(int(name[1:]) // 10 == third for name in subsets[3].tasks) for third in range(3)]
+    counts = [sum(int(name[1:]) // 9 == third for name in subsets[3].tasks) for third in range(3)]
     assert counts == [3, 3, 3]
 
 
-@pytest.mark.parametrize(("count", "size", "says"), [(2, None, "at least three"), (9, 4, "choose from 1 to 3")])
-def test_too_few_tasks_are_refused(count: int, size: int | None, says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        similarity_subsets(nearest([0.5] * count), size)
+def test_too_few_tasks_are_refused() -> None:
+    with pytest.raises(InputError, match="at least three"):
+        similarity_subsets(nearest([0.5] * 2))

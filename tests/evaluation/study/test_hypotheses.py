@@ -18,7 +18,7 @@ from evaluation.study.summary import summarise
 from evaluation.test_access import StudyAccess, log_study_access
 
 YES, NO = True, False
-SHAPES = {f"t{number}": (f"function_{number}",) for number in range(12)}
+SHAPES = [(f"function_{number}",) for number in range(12)]
 ARMS = RECIPE.replace("seeds: 1, untrained", "seeds: 2, untrained")
 GAIN = {"arm": "full", "against": "grpo", "expected": 20, "why": "evolved tasks call more functions"}
 CHOICE = {"arm": "full", "against": "random", "expected": 2.5, "why": "contexts are chosen"}
@@ -124,20 +124,17 @@ def test_a_result_takes_a_corrected_p_and_an_interval_on_one_side(
     assert conclusion(expected, found, interval, corrected) == reached
 
 
-def landed(place: Place, study: Study) -> None:
+def landed(place: Place, study: Study, shapes: list[tuple[str, ...]]) -> None:
     """``full`` solves all, ``grpo`` nothing but a third of the call shapes in the last seed: 1, 1 and 2/3; p 0.0153."""
     for seed in (100, 101, 102):
-        land(place, result(study, "full", seed, [YES] * 12))
-        land(place, result(study, "grpo", seed, [NO] * 8 + [seed == 102] * 4))
+        land(place, result(study, "full", seed, [YES] * 12, shapes))
+        land(place, result(study, "grpo", seed, [NO] * 8 + [seed == 102] * 4, shapes))
 
 
-def test_a_report_begins_with_what_came_of_the_hypotheses(
-    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("evaluation.study.summary.set_shapes", lambda *_: SHAPES)
-    study = stating(tmp_path, GAIN, CHOICE, recipe=ARMS + "breakdown: true\n")
-    landed(place, study)
-    land(place, result(study, "random", 100, [YES] + [NO] * 11))
+def test_a_report_begins_with_what_came_of_the_hypotheses(tmp_path: Path, place: Place) -> None:
+    study = stating(tmp_path, GAIN, CHOICE)
+    landed(place, study, SHAPES)
+    land(place, result(study, "random", 100, [YES] + [NO] * 11, SHAPES))
     table = write_report(study, "dev", place)
     facts = json.loads((place.output / "development.json").read_text())["study"]["hypotheses"]
     assert (facts["panel"], facts["by_shape"]) == ("templated-dev", True)
@@ -158,21 +155,18 @@ def test_a_report_begins_with_what_came_of_the_hypotheses(
     assert row.endswith("| no | 0.0153 | 0.0305 | 3 | shown | evolved tasks call more functions |")
     assert "| +2.5 | +91.7 |  |  |  |  | 1 of 2 | not run yet |" in table
     assert "2 hypotheses were written down" in table
-    assert "full minus grpo: +88.9" in table, "its pair is compared"
+    assert "full minus random: +91.7" in table, "its pair is compared"
     assert "another text of the recipe" not in table
 
 
-def test_an_arm_is_tested_against_the_lookup_over_its_own_tasks(
-    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("evaluation.study.summary.set_shapes", lambda *_: SHAPES)
+def test_an_arm_is_tested_against_the_lookup_over_its_own_tasks(tmp_path: Path, place: Place) -> None:
     beside = GAIN | {"against": "lookup", "expected": -30}
-    study = stating(tmp_path, beside, recipe=ARMS + "breakdown: true\nlookup: true\n")
+    study = stating(tmp_path, beside, recipe=ARMS + "lookup: true\n")
     for seed in (100, 101, 102):
-        full = result(study, "full", seed, [NO, NO, NO, NO])
+        full = result(study, "full", seed, [NO, NO, NO, NO], SHAPES)
         looked = tuple(one.model_copy(update={"baseline": "lookup", "success": seed != 102}) for one in full.outcomes)
         land(place, full.model_copy(update={"outcomes": (*full.outcomes, *looked)}))
-        land(place, result(study, "grpo", seed, [NO] * 4))
+        land(place, result(study, "grpo", seed, [NO] * 4, SHAPES))
     table = write_report(study, "dev", place)
     (found,) = json.loads((place.output / "development.json").read_text())["study"]["hypotheses"]["findings"]
     assert found["by_seed"] == {"100": -1.0, "101": -1.0, "102": 0.0}
@@ -180,12 +174,9 @@ def test_an_arm_is_tested_against_the_lookup_over_its_own_tasks(
     assert "| full minus lookup | -30.0 | -66.7 |" in table
 
 
-def test_hypotheses_that_were_not_run_count_in_the_correction(
-    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("evaluation.study.summary.set_shapes", lambda *_: SHAPES)
-    study = stating(tmp_path, START, GAIN, CHOICE, CHANCE, recipe=ARMS + "breakdown: true\n")
-    landed(place, study)
+def test_hypotheses_that_were_not_run_count_in_the_correction(tmp_path: Path, place: Place) -> None:
+    study = stating(tmp_path, START, GAIN, CHOICE, CHANCE)
+    landed(place, study, SHAPES)
     found = summarise(study, "dev", place).facts.hypotheses
     assert found is not None
     assert [one.verdict for one in found.findings] == ["not run yet", "not shown", "not run yet", "not run yet"]
@@ -193,36 +184,27 @@ def test_hypotheses_that_were_not_run_count_in_the_correction(
     assert found.findings[1].holm == pytest.approx(0.061072, abs=4e-6)
 
 
-def test_without_call_shapes_success_is_tested_and_a_mean_over_shapes_is_not_known(
-    tmp_path: Path, place: Place
-) -> None:
-    """The made tasks are in no set, so their call shapes are not known."""
+def test_without_call_shapes_success_is_tested(tmp_path: Path, place: Place) -> None:
     plain = stating(tmp_path, GAIN)
-    landed(place, plain)
+    landed(place, plain, [])
     table = write_report(plain, "dev", place)
     assert "**Hypotheses** (templated-dev, success; percent points)" in table
     assert "95 % without functions, as call shapes are not known: full minus grpo." in table
     (found,) = summarise(plain, "dev", place).facts.hypotheses.findings
     assert (found.verdict, found.found) == ("shown", pytest.approx(8 / 9))
-    by_shape = stating(tmp_path, GAIN, recipe=ARMS + "breakdown: true\n")
-    (found,) = summarise(by_shape, "dev", place).facts.hypotheses.findings
-    assert (found.verdict, found.seeds, found.found, found.p) == ("no call shapes", 3, None, None)
 
 
-def test_results_and_accesses_of_another_text_of_the_recipe_are_told(
-    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_and_accesses_of_another_text_of_the_recipe_are_told(tmp_path: Path, place: Place) -> None:
     """Hypotheses that are added or changed after a test set was opened were not written down before."""
-    monkeypatch.setattr("evaluation.study.summary.set_shapes", lambda *_: {})
     opened_by = made_study(tmp_path, ARMS)
-    held = {"mode": "test", "panels": {"templated-test": opened_by.set_hashes["templated-test"]}}
+    held = {"templated-test": opened_by.set_hashes["templated-test"]}
     for seed in (0, 1, 2):
         for arm, solved in (("full", [YES] * 4), ("grpo", [NO] * 4)):
             own = {"recipe": opened_by.run_hash(opened_by.recipe.arm(arm), seed, "test", None)}
-            made = result(opened_by, arm, seed, solved, **held, **own)
-            outcomes = tuple(one.model_copy(update={"panel": "templated-test"}) for one in made.outcomes)
+            made = result(opened_by, arm, seed, solved, **own)
+            outcomes = tuple(one.model_copy(update={"group": "templated-test"}) for one in made.outcomes)
             land(place, made.model_copy(update={"outcomes": outcomes}))
-    access = StudyAccess(date="2026-01-01", commit="0" * 40, recipe=opened_by.sha256, panels=held["panels"], seeds={})
+    access = StudyAccess(date="2026-01-01", commit="0" * 40, recipe=opened_by.sha256, panels=held, seeds={})
     log_study_access(place.access_log, access)
     assert "ypothes" not in write_report(opened_by, "test", place)
     assert "hypotheses" not in json.loads((place.output / "summary.json").read_text())["study"]
@@ -236,5 +218,5 @@ def test_results_and_accesses_of_another_text_of_the_recipe_are_told(
 
 
 def test_nothing_run_is_no_result() -> None:
-    (found,) = findings_of([Hypothesis(**GAIN)], [None], [3], by_shape=True)
+    (found,) = findings_of([Hypothesis(**GAIN)], [None], [3])
     assert (found.verdict, found.found, found.seeds, found.holm) == ("not run yet", None, 0, None)

@@ -25,7 +25,7 @@ from evaluation.study.__main__ import app
 from evaluation.study.arm import FinishedRun
 from evaluation.study.plan import Place, make_plan
 from evaluation.study.recipe import load_study
-from evaluation.study.records import read_result, tasks_path
+from evaluation.study.records import read_header, read_result, tasks_path
 from evaluation.study.schedule import check_settings
 from evaluation.test_access import ACCESS_LOG_FILE, StudyAccess, committed, log_study_access, read_access_log
 from memory.records import Task
@@ -47,9 +47,8 @@ evaluation: {set: null}
 """
 STUDY = """\
 base: BASE
-panels: {dev: [templated-dev], test: [templated-test]}
+sets: {dev: [templated-dev], test: [templated-test]}
 limit: 4
-breakdown: true
 lookup: true
 arms:
   - {name: grpo, description: plain, seeds: 2, overrides: {tasks.evolved_share: 0.0}}
@@ -108,8 +107,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     partial = study(recipe, "--jobs", "2", "--seeds", "100", "--arms", "full,grpo")
     assert partial.returncode == 0, partial.stderr
     (recipe.parent / "partial.txt").write_text(partial.stdout)
-    with alone():  # CPU time of its children is recorded, which a fork's are not
-        start = study(recipe, "--arms", "starter")
+    start = study(recipe, "--arms", "starter")
     assert start.returncode == 0, start.stderr
     whole = study(recipe, "--jobs", "2")
     assert whole.returncode == 0, whole.stderr
@@ -149,7 +147,7 @@ def test_the_lookup_of_an_arm_knows_no_task_that_the_arm_cannot_learn_from(
     for iteration in (0, 1):
         made = {"id": f"evolved {iteration}", "origin": "evolved", "admitted_at": iteration}
         admit(run, [first.model_copy(update=made)])
-        summary = {"tasks": 5, "admitted": 1, "refused": {}, "signals": {}, "contexts": {"new": 1, "known": 0}}
+        summary = {"admitted": 1, "refused": {}, "signals": {}}
         unused = {"evaluation": None, "seconds": {}, "labels": []}
         run.iteration(iteration).summary.write_text(json.dumps(summary | unused))
     file = FinishedRun(run.root, 2).learnable(tmp_path)
@@ -189,23 +187,21 @@ def test_every_arm_and_seed_leaves_header_and_outcomes(finished: Path) -> None:
     panel = [item.task.id for item in open_set("templated-dev", 4)]
     for one in results:
         for baseline in ("", "lookup") if one.header.iterations else ("",):
-            assert [outcome.task for outcome in one.of(baseline).outcomes] == panel
+            assert [outcome.task_id for outcome in one.of(baseline).outcomes] == panel
         assert one.header.iterations or one.of("lookup") is None
         assert all(outcome.reference_calls in (1, 2, 3) for outcome in one.outcomes)
-        assert one.header.panels == {"templated-dev": set_hash("templated-dev")}
     for one in results[:-1]:
         (figures,) = one.header.iterations
-        assert (figures.rollouts, figures.steps, figures.tasks) == (4, 1, 4)
+        assert (figures.rollouts, figures.steps) == (4, 1)
         assert figures.drafts == figures.admitted + sum(figures.refused.values())
         assert figures.exploration_calls > 0
         assert sum(figures.trained_functions.values()) > 0
         assert one.header.functions > 30
-    assert results[3].header.measured.cpu_seconds > 1, "of an arm whose processes were not forks"
-    starts = {(one.header.seed, one.header.initial_tasks, one.header.prompt_order) for one in results[:-1]}
-    assert len(starts) == 2, "arms of a seed share D_0 and prompts, seeds do not"
+    starts = {(one.header.seed, one.header.initial_tasks) for one in results[:-1]}
+    assert len(starts) == 2, "arms of a seed share D_0, seeds do not"
     summary = json.loads((finished.parent / "out" / "development.json").read_text())
-    assert summary["study"]["unequal_budgets"] == summary["study"]["other_prompts"] == []
-    assert summary["full"]["templated-dev"]["difference_to_grpo"]["seeds"] == 1
+    assert summary["study"]["unequal_budgets"] == []
+    assert summary["full"]["templated-dev"]["differences"]["grpo"]["seeds"] == 1
     assert list((finished.parent / "work").glob("*-1*")) == [], "what is done needs no run directory any more"
 
 
@@ -241,7 +237,7 @@ def test_what_another_recipe_made_is_left_out_and_replaced(finished: Path) -> No
         "starter-100.jsonl.gz"
     }
     assert len(read_result(raw / "starter-100.jsonl.gz").outcomes) == 3
-    assert (finished.parent / "work" / "starter-100" / "outcomes.jsonl").exists()
+    assert (finished.parent / "work" / "starter-100" / "policy-scoring-0.jsonl").exists()
 
 
 VARIED = """\
@@ -249,7 +245,6 @@ base: BASE
 settings: {environment.options: {classes: [GorillaFileSystem]}, policy.path: ONE}
 scoring: {max_tokens: 3000, max_new_tokens: 8, max_actions: 1}
 sets: {dev: [base@dev, miss_param@dev], test: [base@test]}
-strata: [category=base]
 varies: [policy.path, tasks.initial_count, training.steps]
 limit: 2
 deadline: 259200
@@ -276,17 +271,13 @@ def test_arms_over_policy_and_number_of_tasks_are_scored_on_official_categories(
     results = {arm: read_result(recipe.parent / "out" / "raw" / f"{arm}-100.jsonl.gz") for arm in ("grpo", "other")}
     official = [item.task.id for name in ("base@dev", "miss_param@dev") for item in open_set(name, 2)]
     for one in results.values():
-        assert [outcome.task for outcome in one.outcomes] == official
-        assert {outcome.panel for outcome in one.outcomes} == {"base@dev", "miss_param@dev"}
+        assert [outcome.task_id for outcome in one.outcomes] == official
+        assert {outcome.group for outcome in one.outcomes} == {"base@dev", "miss_param@dev"}
         assert all(outcome.infrastructure_error is None for outcome in one.outcomes)
-    sizes = {arm: (one.header.iterations[0].tasks, one.header.iterations[0].steps) for arm, one in results.items()
-             if one.header.iterations}  # fmt: skip
-    assert sizes == {"grpo": (4, 1), "other": (3, 2)}
-    starters = {arm: one.header.starter for arm, one in results.items()}
-    assert starters["other"] != starters["grpo"]
+    assert {arm: one.header.iterations[0].steps for arm, one in results.items()} == {"grpo": 1, "other": 2}
     summary = json.loads((recipe.parent / "out" / "development.json").read_text())
-    assert set(summary["other"]) == {"base@dev", "base@dev/category=base", "miss_param@dev"}
-    assert summary["other"]["base@dev"]["difference_to_grpo"]["seeds"] == 1
+    assert set(summary["other"]) == {"base@dev", "miss_param@dev"}
+    assert summary["other"]["base@dev"]["differences"]["grpo"]["seeds"] == 1
     assert any("other, seed 100: 2 optimizer steps" in told for told in summary["study"]["unequal_budgets"])
 
 
@@ -311,10 +302,9 @@ def test_a_model_of_an_endpoint_is_an_arm(tmp_path: Path, monkeypatch: pytest.Mo
         done = study_here(recipe, "--arms", "served", "--jobs", "1")
     assert done.returncode == 0, done.stderr
     found = read_result(tmp_path / "out" / "raw" / "served-100.jsonl.gz")
-    assert [(one.task, one.panel, one.success) for one in found.outcomes] == [
+    assert [(one.task_id, one.group, one.success) for one in found.outcomes] == [
         (one.id, "base@dev", True) for one in tasks
     ]
-    assert found.header.starter == "openai:m"
 
 
 @pytest.mark.parametrize(
@@ -326,7 +316,7 @@ def test_a_model_of_an_endpoint_is_an_arm(tmp_path: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_a_mistake_ends_the_study_before_anything_runs(tmp_path: Path, old: str, new: str, told: str) -> None:
-    done = study(made_recipe(tmp_path, STUDY.replace(old, new)))
+    done = study_here(made_recipe(tmp_path, STUDY.replace(old, new)))
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ")
@@ -439,7 +429,6 @@ def test_the_shipped_recipe_of_the_world_is_right(tmp_path: Path, monkeypatch: p
         *("grpo", "ours", "static", "everything", "seal", "seal-fixed-rho"),
     ]
     assert {one.arm for one in shipped.recipe.hypotheses} == {"ours", "signals"}
-    assert shipped.recipe.breakdown
     assert shipped.recipe.lookup
 
 
@@ -466,7 +455,7 @@ def test_the_recorded_study_of_the_world_is_the_one_whose_test_sets_were_opened(
     opened = {name: study.set_hashes[name] for name in study.recipe.sets.test}
     assert log
     assert all(one.panels == opened for one in log)
-    headers = [read_result(file).header for file in sorted((ROOT / "results" / "study-world" / "raw").iterdir())]
+    headers = [read_header(file) for file in sorted((ROOT / "results" / "study-world" / "raw").iterdir())]
     assert {one.study for one in headers} == {one.recipe for one in log}
     assert len({one.recipe for one in log}) == 1
     assert {one.measured.commit for one in headers} <= {one.commit for one in log}

@@ -17,19 +17,17 @@ from support.made_results import RECIPE, figures, made_study, result
 from environments.base import InputError
 from environments.drawing import ticks
 from environments.registry import named_benchmark
-from evaluation.call_shapes import set_shapes
 from evaluation.sets import open_set
-from evaluation.study.comparisons import cell, deciding_function, difference
+from evaluation.study.comparisons import cell, difference
 from evaluation.study.plan import Place, UnequalStart, make_plan
 from evaluation.study.plots import DifferenceRow, Series, difference_chart, line_chart
-from evaluation.study.recipe import load_study
+from evaluation.study.recipe import SetsBySplit, load_study
 from evaluation.study.records import read_result
 from evaluation.study.report import write_report
 from evaluation.study.schedule import _Schedule
 from evaluation.study.summary import summarise
 from evaluation.test_access import StudyAccess, log_study_access
 from graph.recipe import load_recipe
-from training.seal.failure_profile import ErrorStatistics, SealFigures
 
 YES, NO = True, False
 
@@ -88,27 +86,23 @@ def test_a_whole_report(study, place):
     summary = json.loads((place.output / "development.json").read_text())
     assert list(summary) == ["grpo", "full", "random", "starter", "study"]
     full = summary["full"]["templated-dev"]
-    keys = {"mean", "interval", "t_interval", "by_seed", "difference_to_grpo"}
+    keys = {"mean", "interval", "t_interval", "by_seed", "differences"}
     assert keys <= set(full)
-    assert {"mean", "interval", "t_interval", "by_seed"} <= set(full["difference_to_grpo"])
-    assert full["difference_to_grpo"]["by_seed"] == {"100": 0.25, "101": 0.25, "102": 0.25}
+    assert {"mean", "interval", "t_interval", "by_seed"} <= set(full["differences"]["grpo"])
+    assert full["differences"]["grpo"]["by_seed"] == {"100": 0.25, "101": 0.25, "102": 0.25}
     assert full["differences"]["random"]["by_seed"] == {"100": 0.0}
-    assert summary["grpo"]["templated-dev"]["difference_to_grpo"] is None
-    part = summary["random"]["templated-dev/length=2"]
-    assert (part["mean"], part["tasks"], part["difference_to_grpo"]["mean"]) == (1.0, 1, 0.0)
+    assert summary["grpo"]["templated-dev"]["differences"] == {}
     facts = summary["study"]
     assert facts["missing"] == ["random-101"]
-    assert (facts["unequal_budgets"], facts["other_prompts"], facts["openings"]) == ([], [], [])
-    assert facts["evolution_share"]["full"] == 0.25
-    assert "scripted roles" in facts["evolution_share_label"]
+    assert (facts["unequal_budgets"], facts["openings"]) == ([], [])
     arm = facts["arms"]["full"]
+    assert arm["evolution_share"] == 0.25
     assert arm["budgets"]["100"] == {"rollouts": 16, "optimizer_steps": 20, "environment_calls": 100}
     assert [point["success"] for point in arm["curve"]] == [pytest.approx(0.3), pytest.approx(0.4)]
     assert [point["coverage_trained"] for point in arm["curve"]] == [0.25, 0.5]
     assert [point["coverage_tasks"] for point in arm["curve"]] == [0.5, 0.5]
     assert [point["acceptance"] for point in arm["curve"]] == [pytest.approx(0.7)] * 2
-    assert arm["shared_sequences"]["templated-dev"] == [pytest.approx(0.2), pytest.approx(0.5)]
-    for told in ("**Partial**", "100: +25.0, 101: +25.0", "20 % in D_0, 50 %", "scripted roles", "prove nothing"):
+    for told in ("**Partial**", "100: +25.0, 101: +25.0", "scripted roles", "prove nothing"):
         assert told in table
     file = place.output / "development.md"
     assert table == f"{file.read_text()}\nThe same with success by function: {file}\n"
@@ -132,36 +126,6 @@ def test_tokens_that_were_learnt_from_are_a_budget_where_there_are_any(study, pl
     }
     assert budgets["full"]["supervised_tokens"] == 80
     assert "supervised_tokens" not in budgets["grpo"]
-
-
-def test_what_seal_saw_and_showed_is_in_the_report(study, place):
-    seen = SealFigures(
-        steps=10,
-        labels={"state_mismatch": 30, "pass": 10},
-        errors=ErrorStatistics(
-            errors=50, recovered=20, succeeded=11, hinted=40, hinted_recovered=18, hinted_succeeded=10
-        ),
-        guidelines={"state_mismatch": 7},
-        retired={"state_mismatch": 1},
-    )
-    rounds = tuple(
-        figures(number, success=0.3).model_copy(
-            update={"seal": seen, "measured": {"stage evolve": 9.0, "round rollouts": 9.9, "round seal": 0.1}}
-        )
-        for number in range(2)
-    )
-    land(place, result(study, "grpo", 100, [NO]), result(study, "full", 100, [YES], iterations=rounds))
-    facts = summarise(study, "dev", place).facts.arms
-    assert facts["grpo"].seal is None
-    found = facts["full"].seal
-    assert (found.steps, found.labels) == (20, {"state_mismatch": 60, "pass": 20})
-    assert (found.errors.hinted, found.errors.recovered, found.cost_share) == (80, 40, pytest.approx(0.01))
-    assert found.recovered == {100: pytest.approx(0.4)}
-    row = "| full | state_mismatch 75.0 %, pass 25.0 % | 100 | 40.0 | 100: 40.0 | 22.0 | 80 | 45.0 | 25.0 |"
-    assert f"{row} state_mismatch 14 of 20 (2) | 1.00 |" in write_report(study, "dev", place)
-    assert read_result(place.result("full", 100)).header.iterations == rounds
-    land(place, result(study, "full", 100, [YES]))
-    assert "**SEAL**" not in write_report(study, "dev", place)
 
 
 def test_a_long_name_of_an_arm_has_room_in_the_plot():
@@ -193,15 +157,13 @@ def test_unequal_starts_are_no_comparison(study, place):
         summarise(study, "dev", place)
 
 
-def test_unequal_budgets_and_prompts_are_told(study, place):
+def test_unequal_budgets_are_told(study, place):
     fewer = (figures(0, success=0.3, rollouts=6, calls=45), figures(1, success=0.4))
     labels = ("scripted roles", "a quota")
-    other = result(study, "full", 100, [YES], iterations=fewer, prompt_order="another", labels=labels)
+    other = result(study, "full", 100, [YES], iterations=fewer, labels=labels)
     land(place, result(study, "grpo", 100, [NO]), other)
     facts = summarise(study, "dev", place).facts
     assert facts.unequal_budgets == ("full, seed 100: 14 rollouts, grpo has 16",)
-    assert facts.other_prompts == ("full-100",)
-    assert facts.environment_calls == {"grpo": 1.0, "full": 1.25}
     table = write_report(study, "dev", place)
     for told in ("14 rollouts", "\n- scripted roles\n", "\n- full: a quota\n"):
         assert told in table
@@ -256,7 +218,7 @@ def test_a_plan_is_in_order_and_refuses_what_cannot_be(study, place):
         ("dev: [templated-dev]", "dev: [templated-test]", "not of the split dev"),
         ("dev: [templated-dev]", "dev: [base@test]", "base@test is not of the split dev"),
         ("test: [templated-test]", "test: [base@dev]", "base@dev is not of the split test"),
-        ("dev: [templated-dev]", "dev: ['nobody:dev']", "'nobody' is not an environment"),
+        ("compare:", "settings: {environment: {name: nobody}}\ncompare:", "'nobody' is not an environment"),
         ("dev: [templated-dev]", "dev: [dev]", "no such set in bfcl"),
         ("compare:", "scoring: {limit: 3}\ncompare:", "move it there"),
         ("compare:", "varies: [seed]\ncompare:", "'varies' names seed"),
@@ -265,7 +227,6 @@ def test_a_plan_is_in_order_and_refuses_what_cannot_be(study, place):
         ("dev: [templated-dev]", "dev: [nowhere]", "no such set"),
         ("description: loop", "description: loop, describe: loop", "describe"),
         ("compare:", "limits: 3\ncompare:", "limits"),
-        ("length=2", "length", "pattern"),
         ("seeds: 1,", "seeds: 1, seeds: 2,", "occurs twice"),
         ("BASE", "nowhere.yaml", "nowhere.yaml"),
     ],
@@ -295,14 +256,13 @@ def test_what_says_nothing_about_the_outcome_leaves_the_hash(tmp_path):
 
 
 def test_a_corrupt_result_is_named(study, place):
-    path = place.raw / "grpo-100.jsonl"
-    result(study, "grpo", 100, [YES, NO]).write(path)
-    assert place.result("grpo", 100) == path, "a plain file that is there is read, and replaced, as it is"
-    assert len(read_result(path).outcomes) == 2
-    path.write_text(path.read_text() + '{"panel": "templated-dev"}\n')
-    with pytest.raises(InputError, match=r"grpo-100\.jsonl, line 4"):
+    path = place.result("grpo", 100)
+    land(place, result(study, "grpo", 100, [YES, NO]))
+    text = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(text + b'{"group": "templated-dev"}\n'))
+    with pytest.raises(InputError, match=r"grpo-100\.jsonl\.gz, line 4"):
         read_result(path)
-    path.write_text("")
+    path.write_bytes(gzip.compress(b""))
     with pytest.raises(InputError, match="is empty"):
         read_result(path)
 
@@ -336,23 +296,6 @@ def test_charts_are_svg_with_every_name_and_value_inside():
         line_chart("success", "steps", [])
 
 
-def test_one_function_that_carries_a_difference_is_named_and_left_out(study):
-    shapes = {"t0": ("lock",), "t1": ("lock", "start"), "t2": ("ls",), "t3": ("cd", "ls")}
-    base = {seed: result(study, "grpo", seed, [NO, NO, YES, NO]) for seed in (100, 101)}
-    arm = {100: result(study, "full", 100, [YES, YES, YES, NO]), 101: result(study, "full", 101, [YES, NO, YES, YES])}
-    assert deciding_function([arm], base, "templated-dev", shapes) == "lock"
-    found = difference(arm, base, "templated-dev", shapes, "lock")
-    assert (found.mean, found.without.mean, found.without.tasks) == (0.5, 0.25, 2)
-    assert found.without.t_interval == (pytest.approx(0.25 - 12.7062 * 0.25), pytest.approx(0.25 + 12.7062 * 0.25))
-    assert found.functions_known
-    assert found.interval[0] < 0.5 < found.interval[1]
-    assert cell(arm, "templated-dev", shapes, "lock").without.mean == 0.75
-    assert deciding_function([base], base, "templated-dev", shapes) is None
-    unknown = difference(arm, base, "templated-dev", {"t0": ("lock",)}, "lock")
-    assert (unknown.functions_known, unknown.without) == (False, None)
-    assert unknown.interval is not None
-
-
 def test_what_a_person_says_of_the_results_stands_above_the_tables(tmp_path):
     study = made_study(tmp_path)
     place = Place(output=tmp_path / "out", work=tmp_path / "work")
@@ -361,23 +304,6 @@ def test_what_a_person_says_of_the_results_stands_above_the_tables(tmp_path):
     lines = write_report(study, "test", place).splitlines()
     assert lines[2] == "Mostly one function."
     assert "Mostly" not in write_report(study, "dev", place)
-
-
-def test_a_compressed_folder_of_results_reads_as_an_uncompressed_one(study, place, tmp_path):
-    plain = Place(output=tmp_path / "plain", work=place.work)
-    for seed in (100, 101):
-        for one in (result(study, "grpo", seed, [YES, NO, NO, NO]), result(study, "full", seed, [YES, YES, NO, NO])):
-            land(place, one)
-            one.write(plain.raw / f"{one.header.arm}-{seed}.jsonl")
-    assert {path.suffix for path in place.raw.iterdir()} == {".gz"}
-    assert {path.suffix for path in plain.raw.iterdir()} == {".jsonl"}
-    for path in plain.raw.iterdir():
-        packed = path.with_name(f"{path.name}.gz").name
-        assert gzip.decompress((place.raw / packed).read_bytes()) == path.read_bytes()
-        assert read_result(place.raw / packed) == read_result(path)
-    found = summarise(study, "dev", plain)
-    assert found == summarise(study, "dev", place)
-    assert found.cells["full"]["templated-dev"].difference_to_grpo.seeds == 2
 
 
 def test_equal_results_are_equal_files_and_half_a_file_is_told(study, place):
@@ -410,7 +336,7 @@ def test_arms_change_what_the_recipe_says_that_it_varies(tmp_path):
         "iterations": 4, "policy": {"path": "recipes/starter-seal"}, "tasks": {"initial_count": 50}, "seed": 7,
     }  # fmt: skip
     assert other.policy_of(full) == "recipes/starter-seal"
-    assert other.policies["recipes/starter-seal"] != other.initial_policy_sha256
+    assert other.policies["recipes/starter-seal"] != other.policies["recipes/starter"]
     hashes = {
         arm: {study.run_hash(study.recipe.arm(arm), 100, "dev", None) for study in (plain, other)}
         for arm in ("grpo", "full", "starter")
@@ -442,66 +368,57 @@ def test_an_untrained_arm_scores_another_policy_and_an_endpoint_s(tmp_path):
     assert len({plain[1], served[1], thinking[1]}) == 3
 
 
-def test_sets_of_another_benchmark_are_scored_by_its_own_metrics(tmp_path, place):
-    sets = f"dev: [templated-dev, '{LAMPS}:dev'], test: ['{LAMPS}:test']"
-    study = made_study(tmp_path, RECIPE.replace("dev: [templated-dev], test: [templated-test]", sets))
-    own, other = study.sets("dev")
-    assert (own.environment, own.name, own.prefix) == ("bfcl", "templated-dev", "")
-    assert (other.environment, other.name, other.prefix) == (LAMPS, "dev", f"{LAMPS}:")
-    assert study.set_hashes[other.key] == other.sha256
-    assert study.sets("test")[0].held_out
+def of_lamps(folder, more=""):
+    sets = f"sets: {{dev: [dev], test: [test]}}\nsettings: {{environment: {{name: '{LAMPS}'}}, policy.thinking: false}}"
+    return made_study(folder, RECIPE.replace("sets: {dev: [templated-dev], test: [templated-test]}", sets + more))
+
+
+def test_sets_of_a_benchmark_are_scored_by_its_own_metrics(tmp_path, place):
+    study = of_lamps(tmp_path)
     for seed, solved in ((100, [YES, YES, YES, NO]), (101, [NO, NO, YES, YES])):
         made = result(study, "full", seed, solved)
-        theirs = [one.model_copy(update={"panel": other.key, "reference_calls": None}) for one in made.outcomes]
+        outcomes = [one.model_copy(update={"group": "dev", "reference_calls": None}) for one in made.outcomes]
         if seed == 101:
-            theirs[0] = theirs[0].model_copy(update={"infrastructure_error": "the endpoint failed"})
-        land(place, made.model_copy(update={"outcomes": (*made.outcomes, *theirs)}))
-    cells = summarise(study, "dev", place).cells["full"]
-    assert cells["templated-dev"].metrics == {}
-    assert "metrics" not in cells["templated-dev"].model_dump(), "committed summaries stay as they are"
-    assert cells[other.key].metrics["whole_houses"].by_seed == {"100": 0.5, "101": 0.5}
-    assert cells[other.key].extra_calls is None
-    assert (cells[other.key].by_seed, cells[other.key].infrastructure_errors) == ({"100": 0.75, "101": 2 / 3}, 1)
-    table = write_report(study, "dev", place)
-    assert "| whole_houses |" in table
-    assert {path.name for path in (place.output / "plots").iterdir() if ":" in path.name} == set()
+            outcomes[0] = outcomes[0].model_copy(update={"infrastructure_error": "the endpoint failed"})
+        land(place, made.model_copy(update={"outcomes": tuple(outcomes)}))
+    found = summarise(study, "dev", place).cells["full"]["dev"]
+    assert found.metrics["whole_houses"].by_seed == {"100": 0.5, "101": 0.5}
+    assert found.extra_calls is None
+    assert (found.by_seed, found.infrastructure_errors) == ({"100": 0.75, "101": 2 / 3}, 1)
+    assert "| whole_houses |" in write_report(study, "dev", place)
 
 
 @pytest.mark.process
-def test_one_command_scores_the_sets_that_one_environment_serves(tmp_path, place):
-    sets = f"dev: [templated-dev, longer-dev, '{LAMPS}:dev', base@dev], test: ['{LAMPS}:test', base@test]"
-    text = RECIPE.replace("dev: [templated-dev], test: [templated-test]", sets)
-    settings = "settings: {policy.thinking: false}\narms:"
-    plain = made_study(tmp_path, text.replace("arms:", settings))
-    study = made_study(tmp_path, text.replace("arms:", f"scoring: {{max_new_tokens: 70}}\n{settings}"))
+@pytest.mark.parametrize("several", [True, False])
+def test_one_command_scores_the_sets_that_one_environment_serves(tmp_path, place, monkeypatch, several):
+    plain, study = of_lamps(tmp_path), of_lamps(tmp_path, "\nscoring: {max_new_tokens: 70}\nlimit: 3")
     hashes = {one.run_hash(one.recipe.arm("starter"), 100, "dev", None) for one in (plain, study)}
     assert len(hashes) == 2, "limits decide outcomes"
-    for mode, expected in (
-        ("dev", [("", ("templated-dev", "longer-dev")), (f"{LAMPS}:", ("dev",)), ("", ("base@dev",))]),
-        ("test", [(f"{LAMPS}:", ("test",)), ("", ("base@test",))]),
-    ):
-        schedule = _Schedule(make_plan(study, mode, place, None, None), 1, False)
-        found = schedule._scoring(study.settings_of(study.recipe.arm("grpo"), 100, None))
-        assert [(one.prefix, one.settings.evaluation_set) for one in found] == expected
+    monkeypatch.setattr(type(study.benchmark), "several_sets", several)
+    twice = study.model_copy(
+        update={"recipe": study.recipe.model_copy(update={"sets": SetsBySplit(dev=("dev", "dev"), test=("test",))})}
+    )
+    for mode, expected in (("dev", [("dev", "dev")] if several else [("dev",), ("dev",)]), ("test", [("test",)])):
+        schedule = _Schedule(make_plan(twice, mode, place, None, None), 1, False)
+        found = schedule._scoring(twice.settings_of(twice.recipe.arm("grpo"), 100, None))
+        assert [one.evaluation_set for one in found] == expected
         for one in found:
-            assert (one.settings.max_new_tokens, one.settings.thinking) == (70, False)
-            assert one.settings.access_log == (place.access_log if mode == "test" else None)
-            assert one.settings.environment == (LAMPS if one.prefix else "bfcl")
+            assert (one.max_new_tokens, one.limit, one.thinking, one.environment) == (70, 3, False, LAMPS)
+            assert one.access_log == (place.access_log if mode == "test" else None)
 
 
 def test_a_study_opens_sets_of_a_ledger_by_its_own_log(tmp_path):
     """Where a user's command adds a line, a study's command finds the one that the study wrote."""
     log, benchmark = tmp_path / "openings.jsonl", named_benchmark(LAMPS)
     sha256 = benchmark.evaluation_set("test").sha256
-    access = StudyAccess(date="d", commit="c", recipe="r", panels={f"{LAMPS}:test": "other"}, seeds={})
+    access = StudyAccess(date="d", commit="c", recipe="r", panels={"test": "other"}, seeds={})
     log_study_access(log, access)
     with pytest.raises(InputError, match="no test access log has an access to it"):
         open_set("test", 1, log, benchmark=benchmark)
-    log_study_access(log, access.model_copy(update={"panels": {f"{LAMPS}:test": sha256}}))
+    log_study_access(log, access.model_copy(update={"panels": {"test": sha256}}))
     before = log.read_text()
     assert len(open_set("test", 1, log, benchmark=benchmark)) == 1
     assert log.read_text() == before
-    assert set_shapes("test", log, benchmark)
 
 
 @pytest.mark.parametrize("name", ["t4-bfcl", "t14-bfcl"])
@@ -518,14 +435,13 @@ def test_arms_over_f_train_as_many_steps(name, tmp_path, monkeypatch):
     assert len(steps) == 3
 
 
-BROKEN = RECIPE + "breakdown: true\n"
-SHAPES = {"t0": ("ls",), "t1": ("ls",), "t2": ("ls", "cd"), "t3": ("mkdir",)}
+SHAPES = (("ls",), ("ls",), ("ls", "cd"), ("mkdir",))
 
 
 def test_a_breakdown_counts_each_call_shape_once_and_resamples_seeds(study):
-    arm = {seed: result(study, "full", seed, [YES, YES, NO, seed == 100]) for seed in (100, 101, 102)}
-    base = {seed: result(study, "grpo", seed, [YES, NO, NO, NO]) for seed in (100, 101, 102)}
-    found = cell(arm, "templated-dev", SHAPES, breakdown=True).breakdown
+    arm = {seed: result(study, "full", seed, [YES, YES, NO, seed == 100], SHAPES) for seed in (100, 101, 102)}
+    base = {seed: result(study, "grpo", seed, [YES, NO, NO, NO], SHAPES) for seed in (100, 101, 102)}
+    found = cell(arm, "templated-dev").breakdown
     assert found.macro.by_seed == pytest.approx({"100": 2 / 3, "101": 1 / 3, "102": 1 / 3})
     assert found.macro.shapes == 3
     assert found.macro.interval[0] <= found.macro.mean <= found.macro.interval[1]
@@ -538,23 +454,24 @@ def test_a_breakdown_counts_each_call_shape_once_and_resamples_seeds(study):
         "1": (3, pytest.approx(7 / 9)),
         "2": (1, 0.0),
     }
-    versus = difference(arm, base, "templated-dev", SHAPES, breakdown=True).breakdown
-    assert versus.macro.by_seed == pytest.approx({"100": 2 / 3 - 1 / 6, "101": 1 / 6, "102": 1 / 6})
-    assert versus.macro.interval[0] <= versus.macro.mean <= versus.macro.interval[1]
-    assert versus.by_function == versus.by_length == {}
-    assert cell(arm, "templated-dev", SHAPES).breakdown is None
-    assert "breakdown" not in cell(arm, "templated-dev", SHAPES).model_dump()
+    versus = difference(arm, base, "templated-dev")
+    assert versus.functions_known
+    macro = versus.breakdown.macro
+    assert macro.by_seed == pytest.approx({"100": 2 / 3 - 1 / 6, "101": 1 / 6, "102": 1 / 6})
+    assert macro.interval[0] <= macro.mean <= macro.interval[1]
+    assert versus.breakdown.by_function == versus.breakdown.by_length == {}
+    unknown = cell({seed: result(study, "full", seed, [YES, NO]) for seed in (100, 101)}, "templated-dev")
+    assert (unknown.functions_known, unknown.breakdown) == (False, None)
+    assert unknown.interval is not None
 
 
-def test_a_report_with_breakdown_and_lookup_has_their_tables_and_rows(tmp_path, place, monkeypatch):
-    study = made_study(tmp_path, BROKEN)
-    monkeypatch.setattr("evaluation.study.summary.set_shapes", lambda *_: SHAPES)
+def test_a_report_with_call_shapes_and_lookup_has_their_tables_and_rows(study, place):
     for seed in (100, 101, 102):
-        full = result(study, "full", seed, [YES, YES, NO, NO])
+        full = result(study, "full", seed, [YES, YES, NO, NO], SHAPES)
         looked = tuple(one.model_copy(update={"baseline": "lookup", "success": YES}) for one in full.outcomes)
         land(
             place,
-            result(study, "grpo", seed, [YES, NO, NO, NO]),
+            result(study, "grpo", seed, [YES, NO, NO, NO], SHAPES),
             full.model_copy(update={"outcomes": (*full.outcomes, *looked)}),
         )
     table = write_report(study, "dev", place)
@@ -569,10 +486,6 @@ def test_a_report_with_breakdown_and_lookup_has_their_tables_and_rows(tmp_path, 
     for told in ("templated-dev by length", "templated-dev by function", "| mkdir | 1 |"):
         assert told in file
     assert "by function |" not in table
-    assert "| full | 50.0 50.0 |" in table[table.index("**Coverage**") :], "by iteration"
-    plain = write_report(made_study(tmp_path), "dev", place)
-    assert "by shape" not in plain
-    assert "**Coverage**" not in plain
 
 
 def test_a_study_with_lookup_is_another_one_and_one_without_is_the_recorded(tmp_path):
@@ -580,15 +493,11 @@ def test_a_study_with_lookup_is_another_one_and_one_without_is_the_recorded(tmp_
     for arm in plain.recipe.arms:
         same = plain.run_hash(arm, 100, "dev", (3, 3)) == looked.run_hash(arm, 100, "dev", (3, 3))
         assert same == arm.untrained
-    broken = made_study(tmp_path, BROKEN)
-    assert broken.run_hash(broken.recipe.arms[0], 100, "dev", None) == plain.run_hash(
-        plain.recipe.arms[0], 100, "dev", None
-    )
 
 
 def test_what_is_missing_is_told_by_arm(tmp_path, place):
     study = made_study(tmp_path)
-    assert "- not there: grpo-100 to 102, " in write_report(study, "dev", place)
+    assert "- not there: grpo-100, grpo-101, grpo-102, " in write_report(study, "dev", place)
     land(place, result(study, "grpo", 101, [YES, NO, NO, NO]))
     assert "- not there: grpo-100, grpo-102, " in write_report(study, "dev", place)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from support.commands import run_here
 
-from environments.base import InputError
+from environments.base import InputError, MalformedCall, Observation, ObservationStatus, ToolCall
 from environments.bfcl.benchmark import BFCL
 from environments.checkout import ROOT
 from environments.registry import packaged, packaged_names
@@ -18,9 +19,10 @@ from environments.verification.decontamination import HeldOut
 from graph.export.content import refuse_unpublishable
 from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES
 from graph.export.hub import push_folder
+from graph.export.messages import chat_messages
 from graph.recipe import load_recipe
 from graph.report.lineage import History
-from memory.records import Trajectory
+from memory.records import Step, Task, Trajectory, TrajectoryTurn
 from memory.run import RunDirectory, read_jsonl
 from memory.strict_yaml import parse_yaml
 from memory.tasks import load_tasks
@@ -55,7 +57,7 @@ def test_every_task_and_rollout_is_a_row(exported: SimpleNamespace) -> None:
     )
     for row, task in zip(exported.tasks, tasks, strict=True):
         assert row["turns"] == list(task.turns)
-        assert json.loads(row["initial_state"]) == task.initial_state
+        assert Task.model_validate_json(row["task"]) == task
         assert json.loads(row["reference"]) == [[call.model_dump() for call in turn] for turn in task.reference]
     for row, one in zip(exported.trajectories, played, strict=True):
         assert (row["task_id"], row["step"], row["success"]) == (one.task_id, one.step, one.success)
@@ -72,17 +74,16 @@ def test_the_lineage_of_an_admitted_task_is_in_its_row(exported: SimpleNamespace
         assert row["parent_rollout"] == chain.rollout.id
         assert row["signal_kind"] == chain.signal.kind
         assert row["cause"] == chain.context.cause
-        assert row["how"] == chain.context.how
-        assert row["context"].startswith(chain.context.id)
-        assert row["draft"] in {one.draft.id for one in chain.outcomes}
-        assert row["verdict"] == "accepted"
-        assert row["explored_actions"] == len(chain.interactions) > 0
+        lineage = json.loads(row["lineage"])
+        assert lineage["context"]["how"] == chain.context.how
+        assert lineage["draft"]["id"] in {one.draft.id for one in chain.outcomes}
+        assert lineage["verification"]["accepted"] is True
     by_id = {row["id"]: row for row in exported.trajectories}
     assert {task for row in exported.trajectories for task in row["gave_rise_to"]} == {row["id"] for row in admitted}
     assert all(row["id"] in by_id[row["parent_rollout"]]["gave_rise_to"] for row in admitted)
     assert all(row["signal_kind"] in by_id[row["parent_rollout"]]["signals"] for row in admitted)
     seeds = [row for row in exported.tasks if row["admitted_at"] is None]
-    assert all(row["parent_task"] is None and row["rollouts"] == 12 for row in seeds)
+    assert all(row["parent_task"] is row["lineage"] is None and row["rollouts"] == 12 for row in seeds)
 
 
 @pytest.mark.slow
@@ -100,6 +101,83 @@ def test_the_library_of_data_sets_loads_the_folder_offline(
     default = datasets.load_dataset(str(exported.folder), split="train", cache_dir=str(tmp_path))
     assert default.column_names == list(COLUMNS[TASKS])
     assert loaded[0]["messages"][1]["role"] == "assistant"
+
+
+def test_calls_and_answers_alternate_and_text_that_was_no_call_is_said() -> None:
+    call = ToolCall(name="ls", arguments={"a": True, "name": "\u00e9"})
+    seen = Observation(text="a.txt", status=ObservationStatus.OK)
+    turns = (
+        TrajectoryTurn(
+            text="What is here?",
+            steps=(
+                Step(action=call, observation=seen),
+                Step(
+                    action=MalformedCall(text="ls(", reason="unclosed"),
+                    observation=Observation(text="not a call", status=ObservationStatus.MALFORMED),
+                ),
+            ),
+            ended=True,
+        ),
+        TrajectoryTurn(text="And now?"),
+    )
+    one = Trajectory(id="r", task_id="t", iteration=0, step=1, sample=0, turns=turns)
+    function = {"name": "ls", "arguments": '{"a": true, "name": "\u00e9"}'}
+    assert chat_messages(one) == [
+        {"role": "user", "content": "What is here?"},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "call00000", "type": "function", "function": function}],
+        },
+        {"role": "tool", "name": "ls", "tool_call_id": "call00000", "content": "a.txt"},
+        {"role": "assistant", "content": "ls("},
+        {"role": "user", "content": "not a call"},
+        {"role": "assistant", "content": ""},
+        {"role": "user", "content": "And now?"},
+    ]
+    assert chat_messages(one, longest=4)[0]["content"] == "What ... (13 characters)"
+
+
+@pytest.fixture(scope="module")
+def conversations(exported: SimpleNamespace) -> list[dict[str, Any]]:
+    """The trajectories as TRL reads them."""
+    from trl.trainer.utils import remove_none_values
+
+    return [remove_none_values(row) for row in exported.trajectories]
+
+
+def test_each_answer_of_a_tool_follows_its_call(conversations: list[dict[str, Any]]) -> None:
+    for row in conversations:
+        offered = {tool["function"]["name"] for tool in json.loads(row["tools"])}
+        for before, message in zip([None, *row["messages"]], row["messages"], strict=False):
+            if message["role"] == "tool":
+                (call,) = before["tool_calls"]
+                assert call["id"] == message["tool_call_id"]
+                assert call["function"]["name"] in offered
+                assert isinstance(json.loads(call["function"]["arguments"]), dict)
+    assert len(conversations) == 60
+
+
+@pytest.mark.slow
+def test_chat_templates_render_every_conversation(conversations: list[dict[str, Any]]) -> None:
+    import trl
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    text = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text()
+    for row in conversations:
+        (rendered,), _ = render_jinja_template(
+            conversations=[row["messages"]],
+            tools=json.loads(row["tools"]),
+            chat_template=text,
+            bos_token="",
+            eos_token="",
+        )
+        for message in row["messages"]:
+            assert message["content"].strip() in rendered
+        for call in (call for message in row["messages"] for call in message.get("tool_calls", ())):
+            given = call["function"]["arguments"]
+            assert given in rendered or json.dumps(json.loads(given), separators=(",", ":")) in rendered
+            assert json.dumps(given) not in rendered, "the arguments are a text within a text"
 
 
 def test_the_card_says_what_the_records_say(exported: SimpleNamespace) -> None:
@@ -135,14 +213,13 @@ def test_another_licence_and_successes_alone(evolved: RunDirectory, tmp_path: Pa
     assert {row["success"] for row in rows} == {True}
 
 
-def test_content_that_must_not_be_published_is_refused_in_every_form(
+def test_content_that_must_not_be_published_is_refused(
     evolved: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BFCL, "unpublishable", "its licence forbids it: keep it here")
-    for form in ("dataset", "openai"):
-        done = export(evolved, tmp_path / "out", "--format", form)
-        assert done.returncode == 2
-        assert done.stderr == "error: this run cannot be exported: its licence forbids it: keep it here\n"
+    done = export(evolved, tmp_path / "out")
+    assert done.returncode == 2
+    assert done.stderr == "error: this run cannot be exported: its licence forbids it: keep it here\n"
     done = export(evolved, tmp_path / "out", "--policy", "--push", "me/policy")
     assert (done.returncode, done.stdout) == (2, "")
     assert not (tmp_path / "out").exists()
@@ -191,18 +268,17 @@ def test_tasks_of_held_out_sets_are_refused(
     ],
     ids=["nan", "infinity", "half a surrogate pair", "unknown task", "no JSON"],
 )
-@pytest.mark.parametrize("form", ["dataset", "openai"])
 def test_what_no_file_can_hold_is_refused_in_one_sentence(
-    copied: RunDirectory, tmp_path: Path, old: str, new: str, words: str, form: str
+    copied: RunDirectory, tmp_path: Path, old: str, new: str, words: str
 ) -> None:
     path = copied.iteration(0).trajectories
     content = path.read_text()
     assert old in content
     path.write_text(content.replace(old, new, 1))
-    done = export(copied, tmp_path / "out", "--format", form)
+    done = export(copied, tmp_path / "out")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1, done.stderr
-    assert words in done.stderr or (form == "openai" and "holds what no JSON file can" in done.stderr)
+    assert words in done.stderr
     assert sorted(one.name for one in tmp_path.iterdir()) == ["copy"]
 
 
@@ -218,23 +294,17 @@ def test_long_and_strange_text_is_exported_unchanged(copied: RunDirectory, tmp_p
     )
     changed = one.model_copy(update={"turns": (turn.model_copy(update={"steps": steps}),)})
     path.write_text(changed.model_dump_json() + "\n" + rest)
-    for form in ("dataset", "openai"):
-        done = export(copied, tmp_path / form, "--format", form)
-        assert done.returncode == 0, done.stderr
+    done = export(copied, tmp_path / "dataset")
+    assert done.returncode == 0, done.stderr
     row = pq.read_table(tmp_path / "dataset" / "trajectories.parquet").to_pylist()[0]
     assert [message["content"] for message in row["messages"] if message["role"] == "tool"] == [text] * len(steps)
-    line = json.loads((tmp_path / "openai" / "conversations.jsonl").read_text().split("\n", 1)[0])
-    assert [message["content"] for message in line["messages"] if message["role"] == "tool"] == [text] * len(steps)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--policy", "--format", "openai"], "--policy would ignore it"),
         (["--policy", "--successes"], "--policy would ignore it"),
         (["--iteration", "0"], "--iteration is for --policy"),
-        (["--format", "openai", "--license", "mit"], "--license is for"),
-        (["--format", "openai", "--push", "me/it"], "--push is for"),
         (["--public"], "--public is for --push"),
         (["--license", "my own: yes"], "is not an identifier"),
         (["--push", "it"], "write OWNER/NAME"),

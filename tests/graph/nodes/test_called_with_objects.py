@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -218,8 +219,10 @@ async def test_a_weakness_goes_through_all_nodes(run: RunDirectory, capsys: pyte
     assert (await deduplicate(again, runtime))["new"] == (), "it was remembered with its task"
     unseen = CONTEXT.model_copy(update={"id": "context-unseen", "iteration": 1, "tool": "touch"})
     write_jsonl(run.iteration(1).contexts, [unseen])
-    with FailureMemory(run.failures_path, runtime.context.settings.memory) as memory:  # what the run never explored
-        memory.remember([unseen.model_copy(update={"id": "context-0", "iteration": 0})], {"context-0": 5}, 0)
+    with closing(
+        FailureMemory(run.failures_path, runtime.context.settings.memory)
+    ) as memory:  # what the run never explored
+        memory.remember([unseen.model_copy(update={"id": "context-0", "iteration": 0})], {"context-0": 5})
     again = again.model_copy(update={"contexts": ("context-unseen",)})
     assert (await deduplicate(again, runtime))["new"] == ("context-unseen",), "the index is not believed"
     assert f"warning: {run.failures_path} differs from the records of the run" in capsys.readouterr().err

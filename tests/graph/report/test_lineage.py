@@ -12,9 +12,9 @@ from graph.report.digest import (
     REASONS,
     WIDTH,
     calls_words,
-    context_words,
     draft_words,
     exploration_words,
+    named_weakness,
     one_line,
     signal_words,
     task_words,
@@ -44,8 +44,8 @@ def test_every_admitted_task_leads_back_to_the_rollout(evolved: RunDirectory, hi
         outcome = next(one for one in chain.outcomes if one.task == task)
         ids = (outcome.draft.id, chain.context.id, chain.signal.id, chain.rollout.id, chain.weak.id)
         assert task.parents == ids
-        assert chain in history.chains_of_signal(chain.signal.id)
-        assert chain in history.chains_at(chain.weak.id)
+        assert chain in history.chains_from(chain.signal.id)
+        assert chain in history.chains_from(chain.weak.id)
         assert chain.iteration == task.admitted_at
         assert chain.interactions
     seeds = [task for task in load_tasks(evolved) if task.admitted_at is None]
@@ -123,7 +123,7 @@ def test_every_record_has_one_line(history: History) -> None:
         assert chain.signal is not None
         lines = [
             signal_words(chain.signal, chain.weak),
-            context_words(chain.context),
+            named_weakness(chain.context, chain.signal, chain.weak),
             weakness_words(chain.context),
             exploration_words(chain.interactions),
             *(draft_words(one.draft) for one in chain.outcomes),

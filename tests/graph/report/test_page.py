@@ -18,23 +18,23 @@ import pytest
 from support.hostile_run import make_hostile_run
 from support.large_run import SMALL
 
-from agents.spending import Request
 from environments.base import InputError, MalformedCall, ToolCall
 from environments.bfcl.benchmark import BFCL
 from environments.registry import packaged
 from evaluation.outcomes import Score
 from graph.recipe import load_recipe
 from graph.report.digest import one_line
+from graph.report.effect import effect, tool_map
 from graph.report.lineage import Course, Group, History, Rollout
 from graph.report.mistakes import first_story
 from graph.report.page import make_page
-from graph.report.page.data import effect, overview, tool_map
+from graph.report.page.data import overview
 from graph.report.page.page import _SCRIPTS
 from graph.report.page.records import LONGEST_TEXT, cut, in_order_of_worth, trajectory
 from graph.report.story import written
 from graph.report.summary import Summary, summarise
-from memory.records import Draft, DraftVerification, FailureContext, Interaction, Measured, Signal, Trajectory
-from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_json
+from memory.records import Draft, DraftVerification, FailureContext, Interaction, Signal, Trajectory
+from memory.run import RunDirectory, read_json, read_jsonl, write_json
 from memory.tasks import load_tasks
 from training.seal.diagnosis import turn_label
 from training.seal.labels import FAILED
@@ -81,9 +81,9 @@ def test_every_record_has_its_place(evolved: RunDirectory, parts: dict[str, Any]
         assert sum(len(row["more"]) for row in rows if row.get("label", "").startswith("episode")) == len(acts)
     rollouts = read_jsonl(folder.trajectories, Trajectory)
     assert set(parts["rollouts"]["id"]) == set(parts["turns-000"]) == {one.id for one in rollouts}
-    assert {row[0] for rows in parts["signals"].values() for row in rows} == {
-        one.id for one in read_jsonl(folder.signals, Signal)
-    }
+    marked = [step[3] for steps in parts["turns-000"].values() for step in steps if step[0] == "rollout"]
+    shown = [row for rows in marked for row in rows if row.get("label") == "signal"]
+    assert len(shown) == len(read_jsonl(folder.signals, Signal)) > 0
 
 
 def test_a_task_leads_back_to_the_rollout(evolved: RunDirectory, parts: dict[str, Any]) -> None:
@@ -93,10 +93,11 @@ def test_a_task_leads_back_to_the_rollout(evolved: RunDirectory, parts: dict[str
         assert rows[task.id][5] == context
         chain = parts["stage-000"]["chains"][context]
         ids = {name: record for name, record, *_ in chain["steps"]}
-        assert (ids["signal"], ids["rollout"], chain["rollout"], chain["task"]) == (signal, rollout, rollout, weak)
+        assert (ids["signal"], ids["rollout"]) == (signal, rollout)
         made = next(row for step in chain["steps"] for row in step[3] if row.get("to") == ["task", task.id])
         assert made["text"].startswith(f"{draft}: accepted")
-        assert parts["stage-000"]["tasks"][task.id]["turns"] == list(task.turns)
+        (said,) = (rows for name, _, _, rows in parts["stage-000"]["tasks"][task.id]["steps"] if name == "what it asks")
+        assert [row["text"] for row in said if "user" in row["label"]] == list(task.turns)
         assert rows[context][-1] == weak
         assert weak in parts["stage-seed"]["tasks"]
         state = parts["stage-000"]["pool"][parts["stage-000"]["tasks"][task.id]["state"]]
@@ -111,13 +112,16 @@ def test_rollouts_and_their_turns_are_those_of_the_records(evolved: RunDirectory
         assert columns["tasks"][columns["task"][number]] == one.task_id
         assert (columns["step"][number], columns["sample"][number]) == (one.step, one.sample)
         assert columns["result"][number] == str(int(one.success))
-        shown = parts["turns-000"][one.id]
-        assert [len(turn[2]) for turn in shown["turns"]] == [len(turn.steps) for turn in one.turns]
+        turns = [rows for name, _, _, rows in parts["turns-000"][one.id] if name.startswith("turn")]
+        assert [rows[0]["text"] for rows in turns[: len(one.turns)]] == [turn.full_text for turn in one.turns]
+        for rows, turn in zip(turns, one.turns, strict=False):
+            texts = [row.get("text") for row in rows]
+            for step in turn.steps:
+                assert written(step.action) in texts
+                assert step.observation.full_text in texts
         assert one.outcome is not None
-        assert [tuple(check[3:6]) for check in shown["checks"]] == [
-            (turn.instances, turn.state, turn.response) for turn in one.outcome.turns
-        ]
-        assert all(check[7] is None for check in shown["checks"]), "no label of SEAL in a run without it"
+        assert sum(row.get("label") == "checks" for rows in turns for row in rows) == len(one.outcome.turns)
+        assert not [row for rows in turns for row in rows if row.get("label") == "SEAL"], "a run without it"
 
 
 def test_figures_agree_with_the_records(evolved: RunDirectory, parts: dict[str, Any]) -> None:
@@ -279,7 +283,8 @@ def test_hostile_records_are_data(evolved: RunDirectory, tmp_path: Path) -> None
     assert "pwned" not in plain
     assert len(hostile) < 1_000_000, "texts of a megabyte are cut"
     parts = parts_of(hostile)
-    longest = max(len(act[1]) for one in parts["turns-000"].values() for turn in one["turns"] for act in turn[2])
+    rows = [row for steps in parts["turns-000"].values() for step in steps for row in step[3]]
+    longest = max(len(row.get("text", "")) for row in rows)
     assert LONGEST_TEXT < longest < LONGEST_TEXT + 100
 
 
@@ -353,30 +358,19 @@ def test_settings_that_differ_from_the_defaults_are_named(parts: dict[str, Any])
     assert "training.learning_rate" not in found
 
 
-def test_costs_of_chat_roles_are_added_up(evolved: RunDirectory, tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path / "copy")
-    shutil.copytree(evolved.root, run.root)
-    assert parts_of(make_page(run).html)["run"]["spending"] == []
-    spent = Measured(seconds=1.5, calls=2, prompt_tokens=100, completion_tokens=10, money=0.25)
-    rows = [("answered", 0), ("refused", 0), ("answered", None)]
-    requests = [
-        Request(role="reflector", subject="s", iteration=number, outcome=outcome, model="m", measured=spent)
-        for outcome, number in rows
-    ]
-    append_jsonl(run.spending_path, requests)
-    seed, first = parts_of(make_page(run).html)["run"]["spending"]
-    assert (seed["iteration"], seed["requests"]) == (None, 1)
-    assert (first["role"], first["model"], first["requests"], first["refused"]) == ("reflector", "m", 2, 1)
-    assert (first["calls"], first["prompt"], first["completion"]) == (4, 200, 20)
-    assert (first["micro"], first["milliseconds"]) == (500_000, 3000)
-
-
 def test_turns_have_their_label_where_seal_is_on(evolved: RunDirectory) -> None:
     one = next(one for one in read_jsonl(evolved.iteration(0).trajectories, Trajectory) if not one.success)
     assert one.outcome is not None
-    labels = [check[7] for check in trajectory(one, diagnosed=True)["checks"]]
-    assert labels == [turn_label(check) for check in one.outcome.turns]
-    assert set(labels) & set(FAILED)
+    steps = trajectory(History.read(evolved), one, diagnosed=True)
+    labels = [
+        row["text"]
+        for name, _, _, rows in steps
+        if name.startswith("turn")
+        for row in rows
+        if row.get("label") == "SEAL"
+    ]
+    assert labels == [str(turn_label(check)).replace("_", " ") for check in one.outcome.turns]
+    assert set(labels) & {str(label).replace("_", " ") for label in FAILED}
 
 
 def test_a_score_has_its_widest_interval(grown_run: RunDirectory) -> None:

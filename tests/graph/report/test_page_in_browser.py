@@ -16,6 +16,7 @@ from support.large_run import SMALL, Sizes
 from support.measured_page import READY, measure
 from support.pictures import WIDTH, take_pictures
 
+from graph.report.effect import did_it_help
 from graph.report.lineage import History
 from graph.report.mistakes import mistake_of
 from graph.report.page import make_page
@@ -280,7 +281,7 @@ def test_every_text_is_legible(page: Page, written: Written, scheme: str) -> Non
 
 def test_the_map_leads_to_the_records_of_a_tool(page: Page, written: Written) -> None:
     page.open(written.path, READY)
-    assert text(page, "#effect .verdict").startswith("On ")
+    assert text(page, "#strip .verdict") == did_it_help(written.history)
     page.click("#map tbody td a")
     page.wait("at.iteration !== null")
     tool = text(page, "#map tbody th")

@@ -207,7 +207,6 @@ def test_the_line_that_an_evaluation_prints_is_understood(tmp_path: Path) -> Non
         (["training.max_episode_steps=30"], {"max_episode_steps": 30}),
         (["training.max_episode_steps=30", "evaluation.max_episode_steps=9"], {"max_episode_steps": 9}),
         (["evaluation.max_new_tokens=7", "evaluation.max_tokens=70"], {"max_new_tokens": 7, "max_tokens": 70}),
-        (["evaluation.max_actions=3"], {"max_actions": 3}),
         (["environment.options.max_steps=9"], {"max_actions": 9}),
     ],
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.made_run import make_run, run_graph
 
-from graph.checkpoints import run_checkpoints, thread_id
+from graph.checkpoints import thread_id
 from graph.studio.thread_names import name_of
 from graph.studio.threads import list_threads
 from memory.run import RunDirectory
@@ -70,23 +69,6 @@ async def test_a_run_without_a_thread_is_listed_as_none(tmp_path: Path, monkeypa
     client = Listed({})
     await list_threads(client)  # type: ignore[arg-type]
     assert client.listed == {}
-
-
-async def test_checkpoints_of_a_former_version_are_read(tmp_path: Path) -> None:
-    """A state without digests, as earlier versions left it in the middle of the branches."""
-    from graph.iteration import iteration_graph
-    from graph.state import BranchState, IterationState
-
-    state = IterationState.model_validate({"iteration": 0, "signals": ["a"], "finished": ["b"]})
-    assert (state.digest, state.branches, state.again, state.edits) == ({}, [], (), {})
-    branch = BranchState.model_validate(json.loads('{"stage": "seed", "context_id": "c", "run": "", "finished": []}'))
-    assert (branch.weakness, branch.of, branch.keep) == ("", 0, False)
-    run = make_run(tmp_path / "mine")
-    async with run_checkpoints(run) as saver:
-        graph: Any = iteration_graph().compile(checkpointer=saver)
-        config = {"configurable": {"thread_id": "t"}}
-        await graph.aupdate_state(config, {"iteration": 0, "new": ("c",)}, as_node="deduplicate")
-        assert (await graph.aget_state(config)).next == ("dispatch",)
 
 
 def test_a_thread_is_named_after_its_run_and_iteration(tmp_path: Path) -> None:

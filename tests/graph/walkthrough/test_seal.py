@@ -13,16 +13,18 @@ from graph.walkthrough.seal import (
     conversations,
     diagnosis_table,
     errors_table,
-    moving_rho,
+    interface_table,
     profile_table,
+    rho_table,
     rollouts_chart,
-    weighted,
+    weights_table,
 )
 from graph.walkthrough.small_run import acted_out
 from memory.records import Task
 from training.seal.advantage_weights import first_rho
 from training.seal.diagnosis import diagnose
 from training.seal.failure_profile import ErrorStatistics, FailureProfile, LabelStatistics
+from training.seal.interface import InterfaceState
 from training.seal.labels import TurnLabel
 from training.seal.seal import SealState, SealStep
 from training.seal.settings import WeightSettings
@@ -68,9 +70,16 @@ def test_advantages_are_those_of_the_group(group: DiagnosedGroup) -> None:
 
 def test_weights_are_the_means_of_the_papers_factors(group: DiagnosedGroup) -> None:
     settings = WeightSettings(unit="turn")  # the picture is of whole rollouts in any case
-    rows = weighted(group, first_rho(settings), settings)
-    assert [row.rho for row in rows] == [(1.0, 1.8), (1.5, 1.8), (1.0, 2.0)]
-    assert [row.weight for row in rows] == [pytest.approx(1.4), pytest.approx(1.65), pytest.approx(1.5)]
+    rows = weights_table(group, first_rho(settings), settings).rows
+    assert [row[1] for row in rows] == [
+        "pass 1.00, correct abstention 1.80",
+        "empty turn 1.50, correct abstention 1.80",
+        "pass 1.00, spurious tool call 2.00",
+    ]
+    assert [row[2] for row in rows] == ["1.40", "1.65", "1.50"]
+    assert [float(row[4]) for row in rows] == [
+        pytest.approx(float(row[2]) * float(row[3]), abs=0.01) for row in rows
+    ]  # fmt: skip
 
 
 def test_the_table_and_the_dots_show_every_rollout(group: DiagnosedGroup) -> None:
@@ -89,12 +98,20 @@ def test_rho_moves_for_labels_of_failures_alone() -> None:
     }
     profile = FailureProfile(trajectories=40, turns=40, labels=labels)
     steps = [SealStep(step=number, profile=profile, state=SealState()) for number in (1, 2)]
-    (curve,) = moving_rho(steps, WeightSettings())
-    assert curve.name == "state mismatch"
-    assert [x for x, _ in curve.points] == [0.0, 1.0, 2.0]
-    values = [one.value for _, one in curve.points]
-    assert values == sorted(values)
-    assert values[0] == 1.0 < values[2]
+    (row,) = rho_table(steps, WeightSettings()).rows
+    assert row[0] == "state mismatch"
+    assert row[1] == "1.00" < row[2] <= row[3]
+
+
+def test_a_guideline_is_shown_from_the_step_after_its_profile() -> None:
+    def step(number: int, *shown: TurnLabel) -> SealStep:
+        labels = {TurnLabel.STATE_MISMATCH: LabelStatistics(count=number)}
+        profile = FailureProfile(trajectories=8, turns=number, labels=labels)
+        return SealStep(step=number, profile=profile, state=SealState(interface=InterfaceState(guidelines=shown)))
+
+    rows = interface_table([step(1, TurnLabel.STATE_MISMATCH), step(2), step(3)]).rows
+    assert [row[1] for row in rows] == ["1 state mismatch", "2 state mismatch", "3 state mismatch"]
+    assert [row[2] for row in rows] == ["none", "state mismatch", "none"]
 
 
 def test_the_profile_and_the_errors_of_a_round_are_shown() -> None:

@@ -15,7 +15,7 @@ from support.small_policy import CLASSES, small_settings, small_tasks
 
 from evaluation.attempts import evaluate
 from evaluation.sets import Item
-from evaluation.settings import ScoringSettings
+from evaluation.settings import ScoringSettings, sampling_on
 from memory.records import Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import admit
@@ -189,7 +189,7 @@ def scores(policy: str) -> list[object]:
     shared = {"model": policy, "device": "cpu", "max_new_tokens": 16, "max_tokens": 120, "max_actions": 3}
     return [
         evaluate(items, BFCLEnvironment(CLASSES), ScoringSettings(**shared, **given), Limits())[0]
-        for given in ({}, {"servers": (A, B)})
+        for given in ({}, {"sampling": sampling_on((A, B))})
     ]
 
 
@@ -208,7 +208,6 @@ def test_an_evaluation_samples_from_the_same_servers(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--server-timeout", "3"], "--server-timeout is for --servers"),
         (["--servers", "a:1"], "--servers: servers.0"),
         (["--servers", A, "--servers", A], "twice"),
         (["--model", "openai:x", "--servers", A], "--servers decides how a local model runs"),

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from environments.base import InputError
 from environments.bfcl.environment import BFCLEnvironment
 from memory.jsonl import derive_seed
-from memory.processes import ORPHANED, PARENT_PIPE, hold_lock
+from memory.processes import ORPHANED, PARENT_PIPE, exclusive
 from memory.records import Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import admit
@@ -195,7 +195,7 @@ def disturbed(two_rounds: SimpleNamespace, starter: Path, tmp_path_factory: pyte
 
     child = Started(run, 2, "time.sleep(600)", 10)
     child.line()
-    with pytest.raises(InputError) as locked, hold_lock(run.root / "round.lock", end_orphan=False):
+    with pytest.raises(InputError) as locked, exclusive(run.round_lock_path, "the training"):
         pass
     orphaned = child.end()
     with log.open("a") as file:
@@ -227,7 +227,7 @@ def disturbed(two_rounds: SimpleNamespace, starter: Path, tmp_path_factory: pyte
 
 def test_a_round_ends_with_its_parent_and_holds_its_lock(disturbed: SimpleNamespace) -> None:
     assert disturbed.orphaned == ORPHANED
-    assert "round.lock is held by process" in disturbed.locked
+    assert "uses the training: wait until it ends" in disturbed.locked
 
 
 def test_a_killed_round_goes_on_from_its_checkpoint(disturbed: SimpleNamespace) -> None:

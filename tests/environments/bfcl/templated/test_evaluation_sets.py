@@ -15,18 +15,23 @@ from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import indices, split_of
 from environments.bfcl.templated import evaluation_sets
 from environments.bfcl.templated.evaluation_sets import (
-    family_of,
-    held_out,
+    TEMPLATED_CLASSES,
+    base_tasks,
     load_set,
-    main,
-    set_hash,
     set_names,
+    slice_task,
 )
 from environments.bfcl.templated.set_records import Strata, TemplatedSetTask
-from environments.bfcl.templated.slices import TEMPLATED_CLASSES, Found, base_tasks
 from environments.bfcl.templated.wordings import forced_calls
 from environments.task_text import caused_errors
-from environments.verification.fingerprints import SUFFIX, call_sequence, fingerprint, read_publication, sets_folder
+from environments.verification.fingerprints import (
+    SUFFIX,
+    PublishedSet,
+    call_sequence,
+    fingerprint,
+    read_fixed,
+    sets_folder,
+)
 from environments.verification.verify import verify
 
 ENVIRONMENT = BFCLEnvironment(TEMPLATED_CLASSES)
@@ -57,6 +62,14 @@ CLUSTERS = {
     "world-longer-test": 80,
     "world-turns-dev": 14,
     "world-turns-test": 80,
+}
+LENGTHS = {
+    "templated": (1, 2, 3),
+    "longer": (4, 5, 6),
+    "turns": (2, 3, 4),
+    "world": (1, 2, 3),
+    "world-longer": (4, 5, 6),
+    "world-turns": (2, 3, 4, 5, 6),
 }
 FUNCTIONS = {"world-dev": 118, "world-test": 120}
 """Functions of the 128 that a set's references call at least."""
@@ -106,7 +119,7 @@ def test_a_evaluation_set_is_large_enough_and_of_held_out_indices(loaded):
     for task in loaded.tasks:
         index = int(task.id.removeprefix(f"{loaded.name}-").split("-")[0])
         assert split_of(index) == task.spec.split == split
-        assert family_of(loaded.name).explored or index % 50 < 40
+        assert loaded.name.startswith("world") or index % 50 < 40
     assert len({task.id for task in loaded.tasks}) == len(loaded.tasks)
     assert len({fingerprint(task.spec) for task in loaded.tasks}) == len(loaded.tasks)
 
@@ -138,12 +151,11 @@ def test_strata_of_length_and_rarity_are_right(loaded):
 
 
 def test_every_stratum_has_tasks(loaded):
-    family = family_of(loaded.name)
     expected = {
         "precondition": {"forced", "said", "none"},
-        "length": set(map(str, family.lengths)),
+        "length": set(map(str, LENGTHS[loaded.name.rpartition("-")[0]])),
         "rarity": {"common", "rare", "unseen"},
-        "source": {"human", "explored"} if family.explored else {None},
+        "source": {"human", "explored"} if loaded.name.startswith("world") else {None},
     }
     for label in Strata.model_fields:
         assert {getattr(task.strata, label) for task in loaded.tasks} == expected[label]
@@ -174,7 +186,7 @@ def test_texts_name_no_function_or_parameter(loaded):
 
 
 def test_what_a_evaluation_set_publishes_is_what_it_holds(loaded):
-    published = read_publication(sets_folder("bfcl") / f"{loaded.name}{SUFFIX}")
+    published = read_fixed(sets_folder("bfcl") / f"{loaded.name}{SUFFIX}", PublishedSet)
     assert published.panel == loaded.name
     assert set(published.fingerprints) == {fingerprint(task.spec) for task in loaded.tasks}
     assert set(published.call_sequences) == {call_sequence(task.spec) for task in loaded.tasks}
@@ -185,29 +197,17 @@ def test_a_evaluation_set_file_holds_ids_and_labels_only(loaded):
     assert len(content["tasks"]) == len(loaded.tasks)
     for entry in content["tasks"]:
         keys = {"index", "start", "length", "wording_seed", "forced", "strata"}
-        keys |= {"first_turn"} if family_of(loaded.name).two_turns else set()
+        keys |= {"first_turn"} if "turns" in loaded.name else set()
         assert set(entry) == keys | ({"explored"} if entry["strata"].get("source") == "explored" else set())
         assert all(isinstance(entry[key], int) for key in ("index", "start", "length", "wording_seed"))
 
 
 def test_the_evaluation_sets_share_no_task():
     """Those of one study: a slice of the first two classes may also be in a set of the world."""
-    for explored in (False, True):
-        names = [name for name in set_names() if family_of(name).explored == explored]
+    for of_the_world in (False, True):
+        names = [name for name in set_names() if name.startswith("world") == of_the_world]
         found = Counter(fingerprint(task.spec) for name in names for task in load(name).tasks)
         assert set(found.values()) == {1}
-
-
-def test_only_the_evaluation_sets_of_the_split_test_are_held_out():
-    families = ("templated", "longer", "turns", "world", "world-longer", "world-turns")
-    assert {name for name in set_names() if held_out(name)} == {f"{family}-test" for family in families}
-    with pytest.raises(InputError, match="longer-dev"):
-        held_out("longer")
-
-
-def test_a_hash_is_told_without_opening_the_evaluation_set(monkeypatch):
-    monkeypatch.setattr(evaluation_sets, "_rebuild", None)
-    assert set_hash("longer-test") == json.loads((sets_folder("bfcl") / "longer-test.json").read_text())["sha256"]
 
 
 def test_a_task_of_two_turns_ends_the_first_where_a_human_turn_ends():
@@ -275,21 +275,6 @@ def test_altered_calls_of_an_explored_task_are_refused(copies, change):
         load_set("world-dev")
 
 
-def test_what_exploration_found_joins_a_set_of_the_world_and_no_other(monkeypatch):
-    monkeypatch.setattr(evaluation_sets, "_LIMITS", {"world-dev": 40, "templated-dev": 10})
-    monkeypatch.setattr(evaluation_sets, "human_slices", lambda *_, **__: ())
-    (task,) = [one for one in base_tasks(indices("dev")) if one.index == 63]
-    calls = tuple(call for turn in task.spec.reference for call in turn)
-    found = [Found(63, calls[:4], ((calls[4],),)), Found(63, (), (calls[:1], calls[1:2]))]
-    file, tasks = evaluation_sets.make_set("world-dev", BFCLEnvironment(), 0, found)
-    assert {one.strata.source for one in tasks} == {"explored"}
-    assert all(
-        (one.spec.setup, one.spec.reference) in [(each.setup, each.reference) for each in found] for one in tasks
-    )
-    assert file.available == len(tasks) > 0
-    assert evaluation_sets.make_set("templated-dev", ENVIRONMENT, 0, found)[1] == ()
-
-
 @pytest.mark.parametrize("first_turn", [0, 9, None])
 def test_a_tampered_border_of_turns_is_refused(copies, first_turn):
     altered(copies, lambda content: content["tasks"][0].update(first_turn=first_turn), "turns-dev.json")
@@ -311,24 +296,18 @@ def test_an_unknown_or_missing_evaluation_set_is_refused(copies):
         load_set("templated-dev")
 
 
-@pytest.mark.slow
-def test_the_command_makes_evaluation_sets_that_load_and_replaces_none(copies, monkeypatch, capsys):
-    monkeypatch.setattr(evaluation_sets, "_SPLITS", {"templated-dev": "dev"})
-    with pytest.raises(SystemExit, match=r"^2$"):
-        main(["--folder", str(copies), "--seed", "5"])
-    assert "--force" in capsys.readouterr().err
-    before = load_set("templated-dev")
-    main(["--folder", str(copies), "--seed", "5", "--force"])
-    told = capsys.readouterr().out
-    assert str(copies / "templated-dev.json") in told
-    after = load_set("templated-dev")
-    assert f"{len(after)} of {len(after)} slices" in told
-    assert [task.id for task in after] != [task.id for task in before]
+@pytest.mark.parametrize("index", [40, 49, 90, 99])
+def test_reserved_indices_are_never_opened(index):
+    with pytest.raises(InputError, match=str(index)):
+        base_tasks((index,))
+    assert index not in {i for split in ("train", "dev", "test") for i in indices(split)}
 
 
-def test_a_limit_draws_a_sample_of_its_size(monkeypatch):
-    monkeypatch.setattr(evaluation_sets, "_LIMITS", {"templated-dev": 30})
-    file, tasks = evaluation_sets.make_set("templated-dev", ENVIRONMENT)
-    assert (len(tasks), len({task.id for task in tasks})) == (30, 30)
-    assert file.available > 100
-    assert len({task.cluster for task in tasks}) > 5
+def test_a_slice_past_the_path_or_outside_the_classes_is_refused():
+    task = next(task for task in base_tasks(indices("train")) if task.spec.classes == ("TradingBot",))
+    with pytest.raises(InputError, match=task.id):
+        slice_task(task, 0, 1)
+    (short,) = base_tasks((0,))
+    for length in (99, 0):
+        with pytest.raises(InputError, match="base-0"):
+            slice_task(short, 0, length)

@@ -10,7 +10,7 @@ from support.templated_calls import FORBIDDEN, documented_calls, words_outside_q
 from environments.base import InputError, TaskSpec, ToolCall
 from environments.bfcl.docs import tool_names
 from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.templated.slices import TEMPLATED_CLASSES
+from environments.bfcl.templated.evaluation_sets import TEMPLATED_CLASSES
 from environments.bfcl.templated.wordings import forced_calls, render_task, render_turns
 from environments.task_text import CONNECTIVES, caused_errors
 from memory.records import Draft

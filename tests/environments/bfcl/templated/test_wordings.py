@@ -24,7 +24,7 @@ from support.templated_calls import (
 )
 
 from environments.base import InputError, ToolCall
-from environments.bfcl.templated.wordings import CASES, CONSTANTS, SUFFIXES, clause, templates
+from environments.bfcl.templated.wordings import CASES, SUFFIXES, clause, constants_of, templates
 from environments.task_text import CONNECTIVES
 
 SHAPES = tuple(shapes())
@@ -80,10 +80,11 @@ def test_no_clause_holds_a_connective(tool):
 def test_words_of_constants_and_connectives_name_nothing():
     for text in CONNECTIVES:
         assert not words_outside_quotes(text) & FORBIDDEN
-    for (function, _), constants in CONSTANTS.items():
-        said = set().union(*map(words_outside_quotes, constants.values()))
-        # "read_write" is a documented constant, and no name.
-        assert not (said - {"read_write"}) & forbidden(function)
+    for tool in WORLD_TOOLS:
+        for parameter in tool.parameters:
+            said = set().union(*map(words_outside_quotes, constants_of(tool.name, parameter.name).values()))
+            # "read_write" is a documented constant, and no name.
+            assert not (said - {"read_write"}) & forbidden(tool.name)
 
 
 def test_clauses_have_three_to_nine_words_unless_they_hold_four_values():
@@ -107,15 +108,12 @@ def test_no_wording_stands_for_two_goals():
 
 def test_the_table_is_about_the_documented_functions_and_nothing_else():
     documented = {tool.name: tool for tool in WORLD_TOOLS}
-    assert set(CASES) == set(documented)
-    assert set(SUFFIXES) <= set(documented)
-    for (name, parameter), words in CONSTANTS.items():
-        assert tuple(words) == documented[name].parameter(parameter).choices
-    for name, cases in CASES.items():
-        for case in cases:
-            assert len(case.openings) == len(case.objects) == 3
-            slots = [frozenset(n for _, n, _, _ in string.Formatter().parse(text) if n) for text in case.objects]
-            assert len(set(slots)) == 1, f"objects of {name} say different values"
+    assert {case.function for case in CASES} == set(documented)
+    assert {suffix.function for suffix in SUFFIXES} <= set(documented)
+    for phrase in (*CASES, *SUFFIXES):
+        assert phrase in SUFFIXES or len(phrase.openings) == len(phrase.texts) == 3
+        slots = [frozenset(n for _, n, _, _ in string.Formatter().parse(text) if n) for text in phrase.texts]
+        assert len(set(slots)) == 1, f"texts of {phrase.function} say different values"
 
 
 def scalars(value):
@@ -132,8 +130,8 @@ def test_any_documented_call_can_be_said_and_its_values_read_back(call, split, s
     strings, bare = [], []
     for name, value in call.arguments.items():
         items = scalars(value)
-        if (call.name, name) in CONSTANTS:
-            strings += [item for item in items if " " in item and CONSTANTS[call.name, name][item] == f'"{item}"']
+        if words := constants_of(call.name, name):
+            strings += [item for item in items if " " in item and words[item] == f'"{item}"']
         elif (call.name, name) != ("wc", "mode"):
             documented = next(tool for tool in WORLD_TOOLS if tool.name == call.name).parameter(name).choices
             strings += [item for item in items if isinstance(item, str) and item not in documented]
