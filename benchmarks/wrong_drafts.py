@@ -23,7 +23,7 @@ from unittest.mock import patch
 import typer
 from pydantic import JsonValue
 
-from agents.scripted.arguments import draw_uniform
+from agents.scripted.arguments import UniformArguments
 from agents.scripted.values import Scalar, Sightings
 from environments.base import Environment, TaskSpec, ToolCall, ToolSpec
 from environments.benchmark import AnyBenchmark
@@ -171,7 +171,7 @@ def perturb(draft: Draft, seed: int, environment: Environment) -> tuple[Change, 
     if before.name in tools and before.arguments and (rng.random() < 0.5 or (len(places) == 1 and not others)):
         change, after = Change.ARGUMENT, _with_another_value(before, tools[before.name], values, rng)
     elif others and (len(places) == 1 or rng.random() < 0.5):
-        change, after = Change.REPLACED, draw_uniform(rng.choice(others), values, {}, rng)
+        change, after = Change.REPLACED, UniformArguments(values, {}, rng).draw(rng.choice(others))
     elif len(places) > 1:
         change = Change.LEFT_OUT
     else:
@@ -183,7 +183,7 @@ def _with_another_value(call: ToolCall, tool: ToolSpec, values: Sequence[Scalar]
     name = rng.choice(sorted(call.arguments))
     given = call.arguments[name]
     for _ in range(_DRAWS):
-        drawn = draw_uniform(tool, values, {}, rng).arguments.get(name, given)
+        drawn = UniformArguments(values, {}, rng).draw(tool).arguments.get(name, given)
         if drawn != given:
             return _replacing(call, name, drawn)
     return _replacing(call, name, _next_to(given))

@@ -164,13 +164,6 @@ class UniformArguments(ArgumentDraws):
         return self._values
 
 
-def draw_uniform(
-    tool: ToolSpec, values: Sequence[Scalar], given: Given, rng: random.Random, tools: Sequence[ToolSpec] = ()
-) -> ToolCall:
-    """Draw a call of ``tool`` as ``UniformArguments`` draws it; ``values`` are those seen in this episode."""
-    return UniformArguments(values, given, rng, tools).draw(tool)
-
-
 def converted(value: Scalar, type_name: str) -> Scalar | None:
     """Convert ``value`` to an integer, float or string; None if it cannot be converted or is too long or large."""
     if type_name == "string":

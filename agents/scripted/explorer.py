@@ -22,7 +22,7 @@ from typing import ClassVar
 
 from agents.evidence import error_message
 from agents.live import LiveRun, live_run
-from agents.scripted.arguments import GuidedArguments, draw_uniform
+from agents.scripted.arguments import GuidedArguments, UniformArguments
 from agents.scripted.knowledge import Knowledge
 from agents.scripted.needs import listed_values, makers, sign_in_tools, sources_of_values
 from agents.scripted.own import own_roles
@@ -308,7 +308,7 @@ class UnguidedExplorer(_ScriptedExplorer):
             with live_run(environment, context, number, self._settings.steps) as run:
                 for _ in range(self._settings.steps):
                     tool = rng.choice(tools)
-                    call = draw_uniform(tool, _values(sightings), given.get(tool.name, {}), rng, tools)
+                    call = UniformArguments(_values(sightings), given.get(tool.name, {}), rng, tools).draw(tool)
                     observation = run.act(call).observation
                     if len(observation.text) < _MAX_OBSERVATION:
                         sightings.see_observation(call, observation)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.scripted.arguments import ArgumentDraws, GuidedArguments, UniformArguments, converted, draw_uniform
+from agents.scripted.arguments import ArgumentDraws, GuidedArguments, UniformArguments, converted
 from agents.scripted.documented import number_range
 from agents.scripted.knowledge import Experience
 from agents.scripted.values import MAX_TEXT, Sightings
@@ -48,7 +48,7 @@ seen_values = st.lists(st.text(max_size=100) | st.integers() | st.floats(allow_n
 def test_uniform_calls_fit_the_documentation(environment, values: list, seed: int) -> None:
     rng = random.Random(seed)
     for spec in environment.tools(environment.starts()[0].tools):
-        call = draw_uniform(spec, values, {}, rng)
+        call = UniformArguments(values, {}, rng).draw(spec)
         assert argument_problem(call, spec) is None
 
 
@@ -134,12 +134,14 @@ def test_a_refused_value_is_drawn_less(environment, files_start) -> None:
 def test_uniform_calls_draw_every_source(environment) -> None:
     (spec,) = environment.tools(("estimate_distance",))
     drawn = {
-        draw_uniform(spec, ["seen"], {"cityA": ["given"]}, random.Random(seed)).arguments["cityA"]
+        UniformArguments(["seen"], {"cityA": ["given"]}, random.Random(seed)).draw(spec).arguments["cityA"]
         for seed in range(200)
     }
     assert {"seen", "given"} <= drawn
     (brake,) = environment.tools(("pressBrakePedal",))
-    positions = [draw_uniform(brake, [], {}, random.Random(seed)).arguments["pedalPosition"] for seed in range(200)]
+    positions = [
+        UniformArguments([], {}, random.Random(seed)).draw(brake).arguments["pedalPosition"] for seed in range(200)
+    ]
     assert positions.count(1.0) > 20
 
 
@@ -147,7 +149,7 @@ def test_uniform_lists_keep_the_documented_order(environment) -> None:
     (spec,) = environment.tools(("lockDoors",))
     documented = spec.parameter("door").choices
     for seed in range(100):
-        doors = draw_uniform(spec, [], {}, random.Random(seed)).arguments["door"]
+        doors = UniformArguments([], {}, random.Random(seed)).draw(spec).arguments["door"]
         assert doors == [door for door in documented if door in doors]
 
 

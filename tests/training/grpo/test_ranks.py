@@ -70,7 +70,7 @@ def runs(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNames
     alone, two = made(folder / "alone", starter, None), made(folder / "two", starter, TWO)
     lines: list[RoundProgress] = []
     run_round(alone.root, 0, False, lines.append)
-    killed = command(two, "support.troubled_rank", **{TROUBLE: "kill 1 3"})
+    killed = command(two, "support.troubled_rank", **{TROUBLE: "1 3"})
     other = RunDirectory(folder / "other")
     shutil.copytree(two.root, other.root)
     resumed = command(two, "support.checked_rank", "--resume", **{FOUND: str(folder / "found.json")})
