@@ -46,7 +46,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 MOST_PROCESSES = 1024
 TABLE_WIDTH = 68
 MOST_ADVICE = 3  # ways out that are named
-_SHARDINGS: dict[str | None, Sharding] = {None: "ddp", "fsdp": "fsdp", "deepspeed": "zero3"}
+_SHARDINGS: dict[str | None, Sharding] = {None: "ddp", "fsdp": "fsdp"}
 PROCESSES = (2, 4, 8, 16, 32, 64)  # that are tried where one does not do
 
 

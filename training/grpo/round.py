@@ -271,7 +271,7 @@ class _Round:
             autocast=self.bfloat16,
             first=ranks.first,
             by_first=ranks.by_first,
-            gather=(lambda model: dict(whole_state(model, ranks.first))) if ranks.sharding else None,
+            gather=whole_state if ranks.sharding else None,
         )
 
     def _keep(self, trajectories: Sequence[Trajectory]) -> None:
@@ -303,7 +303,6 @@ class _Round:
             last_step=last_step,
             log_bytes=self.log.stat().st_size,
             seconds=stopwatch.seconds(),
-            processes=self.ranks.count,
             sharding=self.ranks.sharding,
         )
         complete_checkpoint(checkpoint_folder(self.run.policy_path, step), mark, card)
