@@ -167,8 +167,7 @@ def launch_of(settings: RunSettings) -> Launch:
     stated = settings.training.launch
     if stated is None:
         return Launch()
-    divided: dict[str | None, Literal["fsdp", "zero3"]] = {"fsdp": "fsdp", "deepspeed": "zero3"}
-    return Launch(processes=stated.processes, sharding=divided.get(sharding(stated), "ddp"))
+    return Launch(processes=stated.processes, sharding=sharding(stated) or "ddp")
 
 
 def config_of(settings: RunSettings, given: Path | None = None) -> dict[str, Any]:

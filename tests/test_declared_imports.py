@@ -65,7 +65,7 @@ def undeclared(names: dict[str, str], allowed: set[str]) -> list[str]:
     ]
 
 
-EXTRAS = ("deepspeed", "studio", "tensorboard", "trackio", "wandb")
+EXTRAS = ("studio", "tensorboard", "trackio", "wandb")
 """Extras whose packages are imported where a setting or a command asks for them."""
 OPTIONAL = {canonical(line) for name in EXTRAS for line in PROJECT["optional-dependencies"][name]}
 REQUIRED = {canonical(line) for line in PROJECT["dependencies"]}

@@ -50,15 +50,15 @@ Device = Literal["cpu", "cuda"]
 
 
 class Launch(Record):
-    """The processes that train: one, or several that each hold the model (ddp) or a part of it (fsdp, zero3)."""
+    """The processes that train: one, or several that each hold the model (ddp) or a part of it (fsdp)."""
 
     processes: int = 1
-    sharding: Literal["none", "ddp", "fsdp", "zero3"] = "none"
+    sharding: Literal["none", "ddp", "fsdp"] = "none"
 
     @property
     def shards(self) -> int:
         """Return the number of processes that share one copy of weights, gradients and optimizer states."""
-        return self.processes if self.sharding in ("fsdp", "zero3") else 1
+        return self.processes if self.sharding == "fsdp" else 1
 
 
 ONE_PROCESS = Launch()
@@ -163,7 +163,7 @@ def memory_of(
       adapter is switched off instead;
     - sampling in process: ``kv_bytes``, one pass of prompts (4 i + 4 h values for each of 8192 tokens at most), and the
       sampler's logits, 36 V bytes per row (float32 logits and log-probabilities, float64 sums);
-    - sharding (fsdp, zero3): weights, gradients, moments and reference are divided by N (Rajbhandari et al., arXiv
+    - sharding (fsdp): weights, gradients, moments and reference are divided by N (Rajbhandari et al., arXiv
       1910.02054, stage 3), and two of the largest parts are gathered at a time; ddp holds all in each process, and the
       gradients a second time in its buckets. Processes share the rollouts of a step;
     - a vLLM server: weights in ``policy.dtype``, the KV cache of one rollout at least, and ``PROCESS_BYTES``. It takes

@@ -70,7 +70,7 @@ class LaunchSettings(Section):
     processes: int = Field(2, ge=2, le=4096, description="processes on this machine: one per GPU (ours)")
     config: str | None = Field(
         None,
-        description="file of accelerate's configuration (recipes/launch/): FSDP2 or DeepSpeed ZeRO; null: each process "
+        description="file of accelerate's configuration (recipes/launch/): FSDP2; null: each process "
         "has all weights (DDP) (ours)",
     )
     deadline: float = Field(

@@ -57,7 +57,7 @@ def check(trainer, ranks) -> None:
     fully_shard(sharded, mesh=mesh)
     shards = sum(weight.to_local().numel() for weight in sharded.parameters())
 
-    found = dict(whole_state(sharded, ranks.first))
+    found = dict(whole_state(sharded))
     whole = plain.state_dict()
     equal = ranks.index > 0 or (list(found) == list(whole) and all(torch.equal(found[n], whole[n]) for n in whole))
 
@@ -109,7 +109,7 @@ def servers_weights(trainer, ranks, plain, sharded) -> tuple[bool, float]:
         replace(policy, model=sharded),
         folder / "divided",
         adapter=False,
-        gather=lambda model: dict(whole_state(model, ranks.first)),
+        gather=whole_state,
     )
     divided.prepare()
     if not ranks.first:

@@ -169,7 +169,13 @@ def make_round(run: RunDirectory, iteration: int) -> None:
     made = rollouts(tasks, iteration)
     write_jsonl(run.iteration(iteration).trajectories, made)
     record = round_record(
-        iteration=iteration, policy="policy/none", tasks=len(tasks), trajectories=made, logs={}, measured=RoundSeconds()
+        iteration=iteration,
+        policy="policy/none",
+        tasks=len(tasks),
+        trajectories=made,
+        metrics=[],
+        updates=1,
+        measured=RoundSeconds(),
     )
     write_json(run.iteration(iteration).round, record)
 

@@ -25,8 +25,7 @@ KEPT_ROUNDS = 3
 class RoundCheckpoint(Record):
     """The mark of a complete checkpoint after global step ``step`` of a round that ends with ``last_step``.
 
-    ``processes`` wrote it, and the weights were divided among them as ``sharding`` says; keys that are not the default
-    are written.
+    ``sharding`` says how the weights were divided among the processes that wrote it, and is written where they were.
     """
 
     iteration: int
@@ -34,7 +33,6 @@ class RoundCheckpoint(Record):
     last_step: int
     log_bytes: int
     seconds: RoundSeconds
-    processes: int = Field(default=1, exclude_if=lambda count: count == 1)
     sharding: Sharding | None = Field(default=None, exclude_if=lambda kind: kind is None)
 
 
@@ -60,8 +58,8 @@ def check_written_by(folder: Path, ranks: Ranks) -> None:
     """Raise InputError for a checkpoint whose optimizer these processes could not read (ours).
 
     Each way to divide the weights has files of its own for it, and the trainer begins with a fresh optimizer, without a
-    word, where it finds none. Those of DDP and FSDP fit any number of processes, DeepSpeed's only the one that wrote
-    them. The order of floating-point sums is that of the number, so that records are equal up to it.
+    word, where it finds none. They fit any number of processes. The order of floating-point sums is that of the number,
+    so that records are equal up to it.
     """
     path = PolicyDirectory(folder).mark
     mark = read_json(path, RoundCheckpoint) if path.is_file() else None
@@ -72,11 +70,6 @@ def check_written_by(folder: Path, ranks: Ranks) -> None:
         raise InputError(
             f"{folder} was written with {was} and training.launch.config now says {now}, whose optimizer has other "
             "files: put training.launch back as it was"
-        )
-    if mark.sharding == "deepspeed" and mark.processes != ranks.count:
-        raise InputError(
-            f"{folder} was written by {mark.processes} processes of DeepSpeed, whose optimizer only as many can read: "
-            f"set training.launch.processes to {mark.processes}, it is {ranks.count}"
         )
 
 

@@ -74,6 +74,28 @@ _RISE = 0.1
 _LAST = 0.1
 
 
+def expert_step(
+    rollouts: GroupRollouts,
+    settings: ExpertSettings,
+    tasks: Sequence[Task],
+    evolved: bool,
+    keep: Callable[[ExpertRecord], None],
+) -> Callable[[GRPOTrainer], TrainerCallback]:
+    """Play the references of a round's ``tasks`` and return what makes its expert step, as a callback of the trainer.
+
+    ``evolved``: GRPO draws evolved tasks, too. ``keep`` is called with the record, in the first process.
+    """
+    plan, ranks = rollouts.plan, rollouts.ranks
+    since = plan.iteration - 1 if plan.iteration > 0 else None
+    seed = derive_seed(plan.run_seed, "expert", plan.iteration)
+    new, old = learnt_from(tasks, since, replay=settings.replay > 0, evolved=evolved)
+    # One process plays: a reference that failed in another one alone would leave them with different updates.
+    data = ranks.by_first(lambda: played(rollouts, new, old, settings, seed))
+    return lambda trainer: ExpertStep(
+        trainer, data, settings, seed, lambda record: ranks.by_first(lambda: keep(record)), ranks
+    )
+
+
 @dataclass(frozen=True)
 class ExpertData:
     """The data of an expert step, as tokens: the references of each update, in order.

@@ -156,10 +156,8 @@ class GroupRollouts:
 
     def prompts(self) -> list[str]:
         """Return the tasks of all steps, by id, in the order in which the processes are to be given them."""
-        if self.ranks.count == 1:
-            return [task.id for step in self.plan.steps for task in step]
         steps = range(self.plan.first_step, self.plan.last_step + 1)
-        return [task.id for step in steps for places in self._places(step) for task in self._at(step, places)]
+        return [self._at(step)[place].id for step in steps for places in self._places(step) for place in places]
 
     def _places(self, step: int) -> tuple[tuple[int, ...], ...]:
         """Return for each rank the places in the plan of the groups that it plays in ``step``."""
@@ -169,31 +167,32 @@ class GroupRollouts:
             order = drawn_order(len(order), self.plan.run_seed, (step - 1) * updates)
         return tuple(places_of(rank, self.ranks.count, order, updates) for rank in range(self.ranks.count))
 
-    def _at(self, step: int, places: Sequence[int] | None = None) -> list[Task]:
-        tasks = self.plan.steps[step - self.plan.first_step]
-        return list(tasks) if places is None else [tasks[place] for place in places]
+    def _at(self, step: int) -> tuple[Task, ...]:
+        return self.plan.steps[step - self.plan.first_step]
 
     def _samples(self, step: int, prompts: Sequence[str]) -> list[int]:
-        """Return the sample index of each row, counted over all processes.
+        """Return the sample index of each row, counted over all processes: it exceeds K when a step draws a task twice.
 
         Raises RoundFailure when the trainer hands over others than the plan's tasks: steps would be skipped or mixed.
         """
-        if self.ranks.count == 1:
-            return _occurrences(prompts)
         size, own = self.settings.rollouts_per_task, self._places(step)[self.ranks.index]
-        expected = [task.id for task in self._at(step, own) for _ in range(size)]
+        expected = [self._at(step)[place].id for place in own for _ in range(size)]
         if list(prompts) != expected:
             raise RoundFailure(
                 f"the trainer gave rank {self.ranks.index} {len(prompts)} rollouts in step {step}, of other tasks than "
                 "the plan's: it divides a step in another way than training.launch"
             )
-        samples = _occurrences([task.id for task in self._at(step) for _ in range(size)])
-        return [sample for place in own for sample in samples[place * size : (place + 1) * size]]
+        seen: Counter[str] = Counter()
+        samples = []
+        for task in self._at(step):
+            samples.append(range(seen[task.id], seen[task.id] + size))
+            seen[task.id] += size
+        return [sample for place in own for sample in samples[place]]
 
     def _of_all_ranks(self, step: int, played: Sequence[_Played]) -> tuple[Trajectory, ...]:
         """Return the trajectories of a step from all processes, in the plan's order; those of this one if not first."""
         own = tuple(one.trajectory for one in played)
-        if self.ranks.count == 1 or (gathered := self.ranks.gather(own)) is None:
+        if (gathered := self.ranks.gather(own)) is None:
             return own
         size = self.settings.rollouts_per_task
         by_place = {
@@ -289,16 +288,6 @@ def _check_any_scored(step: int, trajectories: Sequence[Trajectory]) -> None:
     causes = [one.infrastructure_error for one in trajectories if one.infrastructure_error is not None]
     if len(causes) == len(trajectories):
         raise RoundFailure(f"the environment failed all {len(causes)} rollouts of step {step}: {causes[0]}")
-
-
-def _occurrences(prompts: Sequence[str]) -> list[int]:
-    """Return how often each prompt came before: the sample index, which exceeds K when a step draws a task twice."""
-    seen: Counter[str] = Counter()
-    samples = []
-    for prompt in prompts:
-        samples.append(seen[prompt])
-        seen[prompt] += 1
-    return samples
 
 
 def token_row(result: EpisodeResult, filler: int) -> TokenRow:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -46,10 +45,9 @@ class _Config(BaseModel):
     num_machines: int | None = None
     mixed_precision: str = "no"
     fsdp_config: dict[str, Any] = {}
-    deepspeed_config: dict[str, Any] = {}
 
 
-_TYPES: Mapping[str, Sharding | None] = {"MULTI_GPU": None, "FSDP": "fsdp", "DEEPSPEED": "deepspeed"}
+_TYPES: Mapping[str, Sharding | None] = {"MULTI_GPU": None, "FSDP": "fsdp"}
 
 
 def config_file(launch: LaunchSettings) -> Path | None:
@@ -90,12 +88,7 @@ def sharding(launch: LaunchSettings) -> Sharding | None:
 def offloads(launch: LaunchSettings) -> bool:
     """Return whether the processes keep parts of the training on other devices than their own, or may do so."""
     config = _config(launch)
-    if config is None:
-        return False
-    divided = config.deepspeed_config
-    devices = (divided.get("offload_optimizer_device"), divided.get("offload_param_device"))
-    elsewhere = any(device not in (None, "none") for device in devices) or "deepspeed_config_file" in divided
-    return elsewhere or bool(config.fsdp_config.get("fsdp_offload_params"))
+    return config is not None and bool(config.fsdp_config.get("fsdp_offload_params"))
 
 
 def check_launch(
@@ -125,46 +118,26 @@ def check_launch(
             f"{where} has mixed_precision {config.mixed_precision} and policy.dtype is {policy.dtype}: make it "
             f"{precision}"
         )
-    if (kind := _TYPES[config.distributed_type]) is not None:
-        _check_sharding(where, kind, config, policy, sampling)
-        if expert:
-            raise InputError(
-                f"{where} divides weights or their optimizer, and training.expert updates whole ones: set "
-                "training.expert to null, or take a configuration of DDP"
-            )
-
-
-def _check_sharding(
-    where: str, kind: Sharding, config: _Config, policy: PolicySettings, sampling: SamplingSettings
-) -> None:
+    if _TYPES[config.distributed_type] is None:
+        return
     if policy.device == "cpu":
         raise InputError(f"{where} shards weights over GPUs and policy.device is cpu: leave config null on the CPU")
-    if (kind == "fsdp" or _stage(config) == 3) and sampling.engine != "vllm_server":
+    if sampling.engine != "vllm_server":
         raise InputError(
             f"{where} shards weights, and sampling.engine {sampling.engine} needs all of them in each process: "
             "make it vllm_server, or take a configuration of DDP"
         )
-    if kind == "fsdp":
-        for key, value, why in (
-            ("fsdp_version", 2, "FSDP1 is not supported"),
-            ("fsdp_state_dict_type", "FULL_STATE_DICT", "a checkpoint has to hold the policy's whole weights"),
-        ):
-            if config.fsdp_config.get(key) != value:
-                raise InputError(f"{where}: fsdp_config.{key} is {config.fsdp_config.get(key)}, {why}: make it {value}")
-    elif find_spec("deepspeed") is None:
+    for key, value, why in (
+        ("fsdp_version", 2, "FSDP1 is not supported"),
+        ("fsdp_state_dict_type", "FULL_STATE_DICT", "a checkpoint has to hold the policy's whole weights"),
+    ):
+        if config.fsdp_config.get(key) != value:
+            raise InputError(f"{where}: fsdp_config.{key} is {config.fsdp_config.get(key)}, {why}: make it {value}")
+    if expert:
         raise InputError(
-            f"{where} asks for DeepSpeed, which is not installed: run pip install deepspeed, or take FSDP2"
+            f"{where} divides weights or their optimizer, and training.expert updates whole ones: set "
+            "training.expert to null, or take a configuration of DDP"
         )
-    elif _stage(config) == 3 and not config.deepspeed_config.get("zero3_save_16bit_model"):
-        raise InputError(
-            f"{where}: deepspeed_config.zero3_save_16bit_model is not true, a checkpoint has to hold the policy's "
-            "whole weights: set it"
-        )
-
-
-def _stage(config: _Config) -> int:
-    stage = config.deepspeed_config.get("zero_stage", 0)
-    return stage if isinstance(stage, int) else 0
 
 
 def launch_round(

@@ -16,11 +16,10 @@ Without a launcher there is one process, ``ALONE``, which exchanges nothing and 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from environments.base import EnvironmentFault, InputError
 from environments.command import StorageError, storage_refusal
@@ -34,7 +33,7 @@ __all__ = ["ALONE", "LostRanks", "Ranks", "Sharding", "join", "places_of", "star
 
 Item = TypeVar("Item")
 
-Sharding = Literal["fsdp", "deepspeed"]
+Sharding = Literal["fsdp"]
 """How weights are divided among processes."""
 
 _KINDS: Mapping[str, type[Exception]] = {
@@ -67,7 +66,7 @@ class _Failure:
 class Ranks:
     """One of ``count`` processes that train together, number ``index`` from 0; alone unless ``group`` is given.
 
-    ``sharding``: how the weights are divided among them (FSDP, DeepSpeed); None where each has all of them.
+    ``sharding``: how the weights are divided among them (FSDP2); None where each has all of them.
     """
 
     def __init__(
@@ -247,40 +246,23 @@ def places_of(rank: int, ranks: int, order: Sequence[int], updates: int) -> tupl
     )
 
 
-def whole_state(model: torch.nn.Module, first: bool) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the name and whole tensor of every weight on the ``first`` rank, on the CPU; nothing on the others.
+def whole_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return every weight of the bare model by name, whole and on the CPU, on the first rank; nothing on the others.
 
-    Every rank iterates to the end: each sharded weight (a DTensor of FSDP2, a partition of ZeRO-3) is gathered by all,
-    one after the other, so that no process needs to hold the whole model. Weights that are not sharded are yielded as
-    they are. A weight of two names (tied embeddings) is yielded under both, as one tensor. Names are those of the bare
-    model.
+    Every rank calls it: divided weights are gathered by all. A weight of two names (tied embeddings) is
+    under both, as one tensor.
     """
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
     from torch.distributed.fsdp import FSDPModule
 
     for module in model.modules():
         # After a forward pass without gradients the outermost module still has its gathered weights.
         if isinstance(module, FSDPModule):
             module.reshard()
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    names = Counter(map(id, parameters.values()))
-    tied: dict[int, torch.Tensor | None] = {}
-    for name, stored in model.state_dict().items():
-        weight = parameters.get(name, stored)
-        whole = tied[id(weight)] if id(weight) in tied else _gathered(weight, first)
-        if names[id(weight)] > 1:
-            tied[id(weight)] = whole
-        if whole is not None:
-            yield name.removeprefix("module."), whole
-
-
-def _gathered(weight: torch.Tensor, first: bool) -> torch.Tensor | None:
-    """Return a whole weight on the CPU of the ``first`` rank, None on the others."""
-    from torch.distributed.tensor import DTensor
-
-    if hasattr(weight, "ds_id"):
-        from deepspeed.zero import GatheredParameters
-
-        with GatheredParameters([weight]):
-            return weight.data.to("cpu", copy=True) if first else None
-    whole = weight.full_tensor() if isinstance(weight, DTensor) else weight
-    return whole.detach().cpu() if first else None
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    state = cast("dict[str, torch.Tensor]", get_model_state_dict(model, options=options))
+    names: dict[int, str] = {}
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        if name in state:
+            state[name] = state[names.setdefault(id(weight), name)]
+    return state

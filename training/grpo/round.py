@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from environments.base import Environment, InputError, Record
 from environments.heavy_imports import heavy_imports
 from environments.settings import EnvironmentSettings
-from memory.jsonl import derive_seed
 from memory.processes import exclusive
 from memory.records import Trajectory
 from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_json, write_jsonl
@@ -270,7 +269,7 @@ class _Round:
             adapter=settings.policy.lora is not None,
             first=ranks.first,
             by_first=ranks.by_first,
-            gather=(lambda model: dict(whole_state(model, ranks.first))) if ranks.sharding else None,
+            gather=whole_state if ranks.sharding else None,
         )
 
     def _keep(self, trajectories: Sequence[Trajectory]) -> None:
@@ -302,7 +301,6 @@ class _Round:
             last_step=last_step,
             log_bytes=self.log.stat().st_size,
             seconds=stopwatch.seconds(),
-            processes=self.ranks.count,
             sharding=self.ranks.sharding,
         )
         complete_checkpoint(checkpoint_folder(self.run.policy_path, step), mark, card)
@@ -310,22 +308,14 @@ class _Round:
 
     def _expert(self, rollouts: GroupRollouts, start: RoundStart) -> Callable[[GRPOTrainer], TrainerCallback] | None:
         """Return what makes the expert step of a round that begins; None where there is none to make."""
-        settings = self.settings.training.expert
-        if settings is None or start.done > start.before:
+        if self.settings.training.expert is None or start.done > start.before:
             return None
-        from training.grpo.expert import ExpertStep, learnt_from, played
+        from training.grpo.expert import expert_step
 
-        since = self.iteration - 1 if self.iteration > 0 else None
-        seed = derive_seed(self.settings.seed, "expert", self.iteration)
         evolved = self.settings.tasks.uses_evolved
-        new, old = learnt_from(self.tasks, since, replay=settings.replay > 0, evolved=evolved)
-        # One process plays: a reference that failed in another one alone would leave them with different updates.
-        data = self.ranks.by_first(lambda: played(rollouts, new, old, settings, seed))
-
-        def keep(record: ExpertRecord) -> None:
-            self.ranks.by_first(lambda: write_json(self.expert_path, record))
-
-        return lambda trainer: ExpertStep(trainer, data, settings, seed, keep, self.ranks)
+        return expert_step(
+            rollouts, self.settings.training.expert, self.tasks, evolved, lambda one: write_json(self.expert_path, one)
+        )
 
     def _seal(self, environment: Environment, rendering: Rendering) -> Seal | None:
         """Return SEAL in its state after the last step that is kept, of this round or the one before."""

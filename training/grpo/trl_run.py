@@ -226,7 +226,7 @@ def check_processes(trainer: GRPOTrainer, ranks: Ranks) -> None:
     accelerate trains in one process, without a word, where it finds no accelerator for what it was configured to do.
     """
     accelerator = trainer.accelerator
-    sharded = bool(trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled)
+    sharded = bool(trainer.is_fsdp_enabled)
     if accelerator.num_processes != ranks.count or sharded != bool(ranks.sharding):
         raise RoundFailure(
             f"training.launch asks for {ranks.count} processes with {ranks.sharding or 'whole weights'}, "

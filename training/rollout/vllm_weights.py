@@ -40,7 +40,7 @@ class PolicyWeights:
         adapter: the policy's layers hold a LoRA adapter, which alone is written.
         autocast: matrix products are computed in bfloat16, as the trainer does.
         stored: a folder that holds these weights already and is never removed; nothing is written then.
-        gather: with weights that are divided among the processes of a round (FSDP2, ZeRO-3): returns the whole tensors
+        gather: with weights that are divided among the processes of a round (FSDP2): returns the whole tensors
             of a model by name in the first process, and nothing in the others.
     """
 

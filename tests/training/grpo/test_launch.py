@@ -12,7 +12,6 @@ from support import ROOT
 from environments.base import InputError
 from environments.command import StorageError
 from memory.run import RunDirectory
-from training.grpo import launch as module
 from training.grpo.checkpoints import RoundCheckpoint, check_written_by, complete_checkpoint
 from training.grpo.launch import Ended, check_launch, failure_of, launch_round, sharding
 from training.grpo.ranks import ALONE, Ranks, places_of
@@ -71,22 +70,21 @@ def test_the_drawn_order_is_the_one_that_one_process_draws() -> None:
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
-def test_the_configurations_are_accelerates_and_pass_our_checks(path: Path, monkeypatch) -> None:
+def test_the_configurations_are_accelerates_and_pass_our_checks(path: Path) -> None:
     from accelerate.commands.config.config_args import load_config_from_file
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 
     read = load_config_from_file(str(path))
     launch = LaunchSettings(processes=read.num_processes, config=str(path))
-    monkeypatch.setattr(module, "find_spec", lambda name: True)
     check_launch(launch, PolicySettings(device="cuda", dtype="bfloat16"), SERVERS)
     kind = sharding(launch)
-    assert str(read.distributed_type.value) == {None: "MULTI_GPU", "fsdp": "FSDP", "deepspeed": "DEEPSPEED"}[kind]
+    assert str(read.distributed_type.value) == {None: "MULTI_GPU", "fsdp": "FSDP"}[kind]
     # As accelerate's own command reads them: keys that it does not know would be ignored without a word.
     parser = launch_command_parser()
     given, defaults, _ = _validate_launch_command(parser.parse_args(["--config_file", str(path), "x.py"]))
-    assert (given.use_fsdp, given.use_deepspeed, given.multi_gpu) == (kind == "fsdp", kind == "deepspeed", kind is None)
+    assert (given.use_fsdp, given.multi_gpu) == (kind == "fsdp", kind is None)
     options = {action.dest for action in parser._actions}
-    assert {*defaults.fsdp_config, *defaults.deepspeed_config} <= options
+    assert {*defaults.fsdp_config} <= options
     assert given.mixed_precision == "bf16"
 
 
@@ -112,7 +110,11 @@ GOOD = "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2, fsdp_state_dict_t
             "fsdp_config.fsdp_version is 1, FSDP1 is not supported",
         ),
         (GOOD.replace("FULL_", "SHARDED_"), {}, "fsdp_state_dict_type is SHARDED_STATE_DICT, a checkpoint has to hold"),
-        ("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3}\n", {}, "DeepSpeed, which is not installed"),
+        (
+            "distributed_type: DEEPSPEED\n",
+            {},
+            "distributed_type DEEPSPEED, with which accelerate would not start several",
+        ),
     ],
 )
 def test_a_configuration_that_would_not_train_together_is_refused(config, policy, sentence, tmp_path: Path) -> None:
@@ -177,19 +179,13 @@ def test_a_checkpoint_names_who_can_go_on_from_it(tmp_path: Path) -> None:
         complete_checkpoint(folder, mark, None)
         return folder
 
-    whole, fsdp = written("whole"), written("fsdp", processes=4, sharding="fsdp")
-    zero = written("zero", processes=4, sharding="deepspeed")
-    assert "processes" not in (whole / "round_checkpoint.json").read_text(), "one process writes what it always has"
+    whole, fsdp = written("whole"), written("fsdp", sharding="fsdp")
+    assert "sharding" not in (whole / "round_checkpoint.json").read_text(), "only divided weights are told"
     check_written_by(whole, ALONE)
     check_written_by(whole, Ranks(count=2))
     check_written_by(fsdp, Ranks(count=8, sharding="fsdp"))
-    check_written_by(zero, Ranks(count=4, sharding="deepspeed"))
     with pytest.raises(InputError, match=r"written with fsdp and training\.launch\.config now says whole weights"):
         check_written_by(fsdp, Ranks(count=4))
-    with pytest.raises(
-        InputError, match=r"written by 4 processes of DeepSpeed, .* set training\.launch\.processes to 4"
-    ):
-        check_written_by(zero, Ranks(count=2, sharding="deepspeed"))
 
 
 def test_a_resumed_run_may_have_another_number_of_processes(tmp_path: Path) -> None:

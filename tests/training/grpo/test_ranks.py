@@ -159,11 +159,6 @@ def test_the_weights_are_those_of_one_process_up_to_float_order(runs: SimpleName
 
 
 def test_what_is_kept_of_each_process(runs: SimpleNamespace) -> None:
-    def mark(run: RunDirectory):
-        return json.loads((run.policy_path / f"checkpoint-{STEPS}" / "round_checkpoint.json").read_text())
-
-    assert mark(runs.two)["processes"] == 2
-    assert "processes" not in mark(runs.other), "it went on with one"
     names = {path.name for path in (runs.two.policy_path / f"checkpoint-{STEPS}").iterdir()}
     assert {"rng_state_0.pth", "rng_state_1.pth", "optimizer.pt", "model.safetensors"} <= names
 
