@@ -13,6 +13,9 @@ from graph.settings import RunSettings
 from memory.strict_yaml import read_recipe
 
 Schema = Mapping[str, Any]
+SANITY = 1000
+"""Bounds from here on only refuse what cannot be meant: the page leaves them out."""
+
 _BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 _SHOWN = ("quickstart.yaml", f"paper-{DEFAULT}.yaml")
 """Recipes whose settings begin the page: what people set."""
@@ -65,15 +68,13 @@ def _sections(schema: Schema, definitions: Schema, above: str, shown: dict[str, 
             continue
         path, title = f"{above}{name}", section["title"]
         yield f"\n## `{path}`\n"
-        if said := _meaning(field):
-            yield f"{said}\n"
         if "default" in field and field["default"] is None:
             yield "Default: null, without this section.\n"
         if title in shown:
             yield f"The keys of `{shown[title]}`."
             continue
         shown[title] = path
-        yield " ".join(section["description"].split("\n\n")[0].split())
+        yield _meaning(field) or " ".join(section["description"].split("\n\n")[0].split())
         table = list(_table(section, definitions))
         yield from ["", *table] if table else ()
         yield from _sections(section, definitions, f"{path}.", shown)
@@ -117,7 +118,8 @@ def _type(field: Schema, definitions: Schema) -> str:
     if "const" in field:
         return f"`{field['const']}`"
     kind = {"array": "list", "object": "mapping", "boolean": "true or false"}.get(field.get("type", "any"))
-    bounds = ", ".join(f"{word}{_number(field[key])}" for key, word in _BOUNDS.items() if key in field)
+    stated = {key: field[key] for key in _BOUNDS if key in field and abs(field[key]) < SANITY}
+    bounds = ", ".join(f"{_BOUNDS[key]}{_number(value)}" for key, value in stated.items())
     of = f" of {_type(field['items'], definitions)}" if kind == "list" and "items" in field else ""
     return f"{kind or field.get('type', 'any value')}{of}{f', {bounds}' if bounds else ''}"
 
