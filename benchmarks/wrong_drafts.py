@@ -26,7 +26,7 @@ from pydantic import JsonValue
 from agents.scripted.arguments import UniformArguments
 from agents.scripted.values import Scalar, Sightings
 from environments.base import Environment, TaskSpec, ToolCall, ToolSpec
-from environments.benchmark import AnyBenchmark
+from environments.benchmark import AnyBenchmark, Options
 from environments.registry import benchmark_of, open_environment
 from environments.task_text import render_documented
 from environments.verification import verify as verification
@@ -55,6 +55,7 @@ SETS = (("templates, two classes", "quickstart"), ("templates, eight classes", "
 BY_WORDS = (Refusal.UNMET_REQUEST, Refusal.UNASKED_CALL)
 WITHOUT = "accepted without"
 _CHANGES = 2
+_CATEGORY = "base-"  # the other official categories have its turns again
 _HEAD = ("drafts", "kind", "all", *(f"`{reason}`" for reason in BY_WORDS), "accepted without", "accepted with")
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -116,14 +117,16 @@ def _wrong(draft: Draft, environment: Environment) -> Iterator[tuple[str, Draft]
 def _sets(count: int) -> Iterator[tuple[str, Environment, list[Draft]]]:
     for name, recipe in SETS:
         path = Path("recipes") / f"{recipe}.yaml"
-        environment = open_environment(load_recipe(path, []).environment)
+        settings = load_recipe(path, []).environment
+        environment = open_environment(settings)
         drafts = _explored(path, count)
         yield name, environment, drafts
         if benchmark_of(environment).has_official_tasks:
             worded = [render_documented(environment, draft, random.Random(draft.id)) for draft in drafts]
             yield name.replace("templates", "documentation"), environment, worded
         if recipe == "world":
-            yield "people, eight classes", environment, list(_turns(benchmark_of(environment)))
+            benchmark = benchmark_of(environment)
+            yield "people, eight classes", environment, list(_turns(benchmark, benchmark.parse(settings.options)))
 
 
 def _explored(recipe: Path, count: int) -> list[Draft]:
@@ -135,9 +138,10 @@ def _explored(recipe: Path, count: int) -> list[Draft]:
         return read_jsonl(RunDirectory(root).seed.drafts, Draft)[:count]
 
 
-def _turns(benchmark: AnyBenchmark) -> Iterator[Draft]:
-    """Yield each user turn of the official training tasks of the first category as a draft of its own."""
-    for task in benchmark.open_category(benchmark.categories[0], "train"):
+def _turns(benchmark: AnyBenchmark, options: Options) -> Iterator[Draft]:
+    """Yield each user turn of the official training tasks of one category as a draft of its own."""
+    found = benchmark.official_tasks(options)
+    for task in [] if found is None else [one for one in found.tasks if one.id.startswith(_CATEGORY)]:
         before: tuple[ToolCall, ...] = ()
         for t, (text, calls) in enumerate(zip(task.spec.turns, task.spec.reference, strict=True)):
             alone = {"turns": (text,), "reference": (calls,), "setup": before, "withheld": {}}

@@ -106,7 +106,7 @@ class EvaluationSet(Record):
 
 
 class EvaluationTask(Record):
-    """One task of an evaluation set or category.
+    """One task of an evaluation set.
 
     ``cluster`` is equal for tasks that share a start state or a scenario. ``reference_calls`` is None where it is
     unknown. ``strata`` are the labels that results are broken down by.
@@ -139,12 +139,10 @@ class Benchmark(Generic[Section]):
 
     ``name`` is its environment's and its tasks' (``Environment.name``). ``options_type`` validates the recipe key
     ``environment.options``. ``reports_partial``: outcomes state which checks passed (``Outcome.partial``).
-    ``evaluation_sets`` maps names to whether the set is held out; ``categories`` are selections by ``open_category``
-    and ``splits`` what it may be narrowed to. ``several_sets``: one environment serves several sets in one command.
-    ``metrics`` maps names to functions of the attempts at an
-    evaluation set, beside success, in the order of the report's columns. ``scripted_roles`` is the dotted name of a
-    module with the functions of ``agents.scripted.own.OwnRoles``, for an environment that the general scripted roles do
-    not suit.
+    ``evaluation_sets`` maps names to whether the set is held out. ``several_sets``: one environment serves several
+    sets in one command. ``metrics`` maps names to functions of the attempts at an evaluation set, beside success, in
+    the order of the report's columns. ``scripted_roles`` is the dotted name of a module with the functions of
+    ``agents.scripted.own.OwnRoles``, for an environment that the general scripted roles do not suit.
     ``everyday_groups`` are groups of tools that every task uses, so that they do not count for its difficulty.
     ``unpublishable`` is one sentence on why tasks and trajectories must not be published, None where they may be;
     ``licence`` is that of the content which they take from the benchmark.
@@ -156,8 +154,6 @@ class Benchmark(Generic[Section]):
     exploration: ExplorationHints = ExplorationHints()
     reports_partial: bool = True
     evaluation_sets: Mapping[str, bool] = {}
-    categories: tuple[str, ...] = ()
-    splits: tuple[str, ...] = ()
     several_sets: bool = True
     metrics: Mapping[str, Metric] = {}
     scripted_roles: str | None = None
@@ -278,17 +274,9 @@ class Benchmark(Generic[Section]):
         """Return how the held-out set ``name`` opens."""
         return "ledger"
 
-    def open_category(self, category: str, split: str, limit: int | None = None) -> tuple[EvaluationTask, ...]:
-        """Return the tasks of a category in ``split``, the first ``limit`` if given."""
-        raise InputError(f"{self.name} has no category {category!r}")
-
     def evaluation_environment(self, options: Section, name: str | None) -> Environment:
-        """Open the environment for the tasks of the set ``name``; for a category or a file of tasks it is None."""
+        """Open the environment for the tasks of the set ``name``; for a file of tasks it is None."""
         return self.open(options)
-
-    def category_notes(self) -> tuple[str, ...]:
-        """Return notes for a reader of a category's scores."""
-        return ()
 
     def evaluation_notes(self, unevaluated: int) -> tuple[str, ...]:
         """Return notes for a reader of a set's scores; ``unevaluated`` attempts ended in an infrastructure error."""

@@ -1,1 +1,1 @@
-"""Success on fixed evaluation sets and official categories, with intervals."""
+"""Success on fixed evaluation sets, with intervals."""

@@ -29,7 +29,7 @@ GREEDY = "greedy, one attempt a task"
 class TaskOutcome(Record):
     """One greedy attempt at one task.
 
-    ``group`` is the evaluation set or category, ``cluster`` the group of tasks that share a start state or source path,
+    ``group`` is the evaluation set or file, ``cluster`` the group of tasks that share a start state or source path,
     ``strata`` the set's labels of the task, ``shape`` the functions that the reference calls, in order (empty where
     unknown).
     ``extra_calls`` counts calls beyond the reference's number on a success; both numbers are None where the

@@ -11,7 +11,7 @@ from environments.benchmark import AnyBenchmark
 from environments.metrics import Metric
 from environments.registry import belonging, named_benchmark, named_options
 from evaluation.outcomes import TaskOutcome
-from evaluation.sets import ALL, Item, held_out, open_category, open_set, open_tasks
+from evaluation.sets import Item, held_out, open_set, open_tasks
 from evaluation.settings import LOOKUP
 
 if TYPE_CHECKING:
@@ -32,12 +32,16 @@ class Selected(NamedTuple):
 
 def select(settings: ScoringSettings) -> Selected:
     """Return what the settings name. Raises InputError where they do not fit together."""
-    if bool(settings.evaluation_set) + (settings.category is not None) + (settings.tasks is not None) != 1:
-        raise InputError("give either --evaluation-set NAME or --category NAME or --tasks FILE, one of the three")
-    if settings.split != ALL and settings.category is None:
-        raise InputError("--split goes with --category: leave it out")
+    if bool(settings.evaluation_set) == (settings.tasks is not None):
+        raise InputError("give either --evaluation-set NAME or --tasks FILE, one of the two")
     benchmark = named_benchmark(settings.environment)
-    _check_offered(settings, benchmark)
+    if settings.evaluation_set and not benchmark.evaluation_sets:
+        raise InputError(f"--evaluation-set: {settings.environment} has no evaluation set: give --tasks FILE")
+    if len(set(settings.evaluation_set)) > 1 and not benchmark.several_sets:
+        raise InputError(
+            f"--evaluation-set is given {len(settings.evaluation_set)} times: score one set of {settings.environment} "
+            "per command"
+        )
     if settings.access_log is not None and not any(held_out(name, benchmark) for name in settings.evaluation_set):
         raise InputError("--access-log is for held-out evaluation sets, and none is named: leave it out")
     items = _items(settings, benchmark)
@@ -50,8 +54,6 @@ def notes_for(
 ) -> tuple[str, ...]:
     """Return what a reader must know beside the figures."""
     notes = [COMPACT_NOTE] if rendering == "compact" else []
-    if settings.category is not None:
-        notes += benchmark.category_notes()
     if settings.tasks is not None:
         notes.append(f"{settings.tasks} is not a held-out evaluation set: the model may have been trained on its tasks")
     if settings.limit is not None:
@@ -77,26 +79,9 @@ def written(outcomes: Sequence[TaskOutcome], benchmark: AnyBenchmark) -> tuple[T
     )
 
 
-def _check_offered(settings: ScoringSettings, benchmark: AnyBenchmark) -> None:
-    name, offers = settings.environment, ["--tasks FILE"]
-    offers += ["--category NAME"] if benchmark.categories else []
-    offers += ["--evaluation-set NAME"] if benchmark.evaluation_sets else []
-    give = " or ".join(reversed(offers))
-    if settings.evaluation_set and not benchmark.evaluation_sets:
-        raise InputError(f"--evaluation-set: {name} has no evaluation set: give {give}")
-    if settings.category is not None and not benchmark.categories:
-        raise InputError(f"--category: {name} has no category: give {give}")
-    if len(set(settings.evaluation_set)) > 1 and not benchmark.several_sets:
-        raise InputError(
-            f"--evaluation-set is given {len(settings.evaluation_set)} times: score one set of {name} per command"
-        )
-
-
 def _items(settings: ScoringSettings, benchmark: AnyBenchmark) -> tuple[Item, ...]:
     if settings.tasks is not None:
         return open_tasks(settings.tasks, settings.limit)
-    if settings.category is not None:
-        return open_category(settings.category, settings.split, settings.limit, benchmark=benchmark)
     if any(held_out(name, benchmark) for name in settings.evaluation_set) and settings.model != LOOKUP:
         _check_model(settings)  # before the access is logged
     return tuple(

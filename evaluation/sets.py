@@ -1,4 +1,4 @@
-"""Opens what an evaluation scores: evaluation sets and categories of a benchmark, and files of tasks.
+"""Opens what an evaluation scores: evaluation sets of a benchmark, and files of tasks.
 
 Nothing else in the project opens an evaluation set. A held-out one opens as the benchmark says
 (``Benchmark.access_to``): for the log of a study, which noted its access before, or with a line in a log that the user
@@ -17,9 +17,6 @@ from environments.registry import DEFAULT, find_benchmark
 from evaluation.test_access import check_opened, is_of_study, log_split_access
 from memory.jsonl import read_jsonl
 from memory.records import Task
-
-ALL = "all"
-"""The split of a category that is not narrowed, and the name for every category."""
 
 
 class Item(Record):
@@ -85,26 +82,6 @@ def _check_access(name: str, limit: int | None, access_log: Path | None, model: 
     check_output("--access-log", access_log, "ledger")
     tasks = described.tasks if limit is None else min(limit, described.tasks)
     log_split_access(access_log, name, described.sha256, tasks, model)
-
-
-def open_category(
-    category: str, split: str = ALL, limit: int | None = None, *, benchmark: AnyBenchmark | None = None
-) -> tuple[Item, ...]:
-    """Return the tasks of one category of the benchmark, or of all for ``all``; the first ``limit`` of each if given.
-
-    Raises InputError for an unknown category or split.
-    """
-    benchmark = benchmark or find_benchmark(DEFAULT)
-    known = benchmark.categories
-    if category not in (*known, ALL):
-        raise InputError(f"--category {category}: no such category: choose one of {', '.join(known)} or {ALL}")
-    if split not in (ALL, *benchmark.splits):
-        raise InputError(f"--split {split}: no such split: choose one of {', '.join(benchmark.splits) or ALL}")
-    return tuple(
-        item
-        for name in (known if category == ALL else (category,))
-        for item in _items(name, benchmark.open_category(name, split, limit))
-    )
 
 
 def _items(group: str, tasks: tuple[EvaluationTask, ...]) -> tuple[Item, ...]:

@@ -202,9 +202,7 @@ class ScoringSettings(AttemptSettings, EndpointSettings):
         description="evaluation set of the benchmark, may be repeated where one environment serves several: an unknown "
         "name is answered with the ones there are",
     )
-    category: str | None = Field(None, description="category of the benchmark's official tasks, or all")
     tasks: Path | None = Field(None, description="file of tasks, as tasks.jsonl of a run")
-    split: str = Field("all", description="with --category: its tasks of one split only")
     model: str = Field(
         INITIAL_POLICY,
         description="folder or hub id of a causal language model; openai:NAME, a model that an OpenAI-compatible "

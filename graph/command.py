@@ -13,7 +13,7 @@ from environments.command import OneSentenceGroup
 
 COMMANDS = {
     "evolve": ("graph.run_iteration", "Evolve an agent and its tasks: rounds of GRPO, new tasks from its weaknesses."),
-    "evaluate": ("evaluation.run", "Score a model on an evaluation set, an official category or a file of tasks."),
+    "evaluate": ("evaluation.run", "Score a model on an evaluation set or a file of tasks."),
     "study": ("evaluation.study.__main__", "Run arms and seeds of a study, and report on them."),
     "plan": ("graph.plan", "Say what a recipe needs, memory by device and hours, before anything is downloaded."),
     "check": ("graph.check_recipe", "Check recipes as a run does before it begins."),

@@ -23,23 +23,20 @@ from environments.benchmark import (
     TestAccess,
 )
 from environments.bfcl.official import Split
-from environments.bfcl.package import VERSION
+from environments.bfcl.package import CATEGORIES, VERSION
 from environments.verification.decontamination import HeldOut, held_out
 from environments.verification.fingerprints import PublishedSet, published_sets
 from environments.verification.held_out_records import HeldOutRecord
 
-_CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
 _SPLITS: dict[str, tuple[Split, ...]] = {
-    "all": ("train", "dev", "test"),
-    "train": ("train",),
     "dev": ("dev",),
     "test": ("test",),
     "seal-test": ("test",),
+    "all": ("train", "dev", "test"),
 }
+"""The splits that make evaluation sets of the official categories."""
 _FAMILIES = ("templated", "longer", "turns", "world", "world-longer", "world-turns")
 _AT = "@"
-_SET_SPLITS = {"dev": False, "test": True, "seal-test": True, "all": True}
-"""The splits that make evaluation sets of the official categories, and whether they hold test tasks."""
 
 
 class BFCLOptions(Options):
@@ -75,11 +72,11 @@ class BFCL(Benchmark[BFCLOptions]):
     evaluation_sets = {
         **{f"{family}-{split}": held for family in _FAMILIES for split, held in (("dev", False), ("test", True))},
         **{
-            f"{category}{_AT}{split}": held for split, held in _SET_SPLITS.items() for category in (*_CATEGORIES, "all")
+            f"{category}{_AT}{split}": "test" in parts
+            for split, parts in _SPLITS.items()
+            for category in (*CATEGORIES, "all")
         },
     }
-    categories = _CATEGORIES
-    splits = tuple(_SPLITS)
 
     def open(self, options: BFCLOptions) -> Environment:
         """Open the environment. Raises InputError when bfcl-eval is not installed or a class is unknown."""
@@ -112,7 +109,7 @@ class BFCL(Benchmark[BFCLOptions]):
         """Return the tasks of the training split whose classes ``options`` names, of all four categories."""
         from environments.bfcl.official import load_category
 
-        found = [one for category in _CATEGORIES for one in load_category(category, ("train",))]
+        found = [one for category in CATEGORIES for one in load_category(category, ("train",))]
         fitting = [one for one in found if set(options.classes).issuperset(one.spec.classes)]
         if not fitting:
             raise InputError(
@@ -182,13 +179,7 @@ class BFCL(Benchmark[BFCLOptions]):
         Official ones are in the order of their indices, so that the first ones of "all" are of every category.
         """
         if _AT in name:
-            categories, split = _parts(name)
-            found = {one.id: one for category in categories for one in _official(category, split)}
-            chosen = [found[task_id] for task_id in _official_ids(name)[:limit]]
-            return tuple(
-                one.model_copy(update={"strata": {"category": one.id.rpartition("-")[0], **one.strata}})
-                for one in chosen
-            )
+            return _official(name, limit)
         from environments.bfcl.templated.evaluation_sets import load_set
 
         return tuple(
@@ -203,31 +194,22 @@ class BFCL(Benchmark[BFCLOptions]):
             for member in load_set(name)[:limit]
         )
 
-    def open_category(self, category: str, split: str, limit: int | None = None) -> tuple[EvaluationTask, ...]:
-        """Return the official tasks of a category; reserved indices are never among them."""
-        return _official(category, split)[:limit]
-
     def access_to(self, name: str) -> TestAccess:
         """Return "ledger" for official tasks, which are public, and "study" for the templated ones."""
         return "ledger" if _AT in name else "study"
-
-    def category_notes(self) -> tuple[str, ...]:
-        """Return notes on the indices that are missing."""
-        return ("indices 40-49 and 90-99 are reserved and not scored: 180 of a category's 200 tasks at most",)
 
 
 def _parts(name: str) -> tuple[tuple[str, ...], str]:
     """Return the categories and the split of an official evaluation set."""
     category, _, split = name.partition(_AT)
-    return _CATEGORIES if category == "all" else (category,), split
+    return CATEGORIES if category == "all" else (category,), split
 
 
-def _official(category: str, split: str) -> tuple[EvaluationTask, ...]:
-    from environments.bfcl.official import in_seal_test, load_category
+def _official(name: str, limit: int | None) -> tuple[EvaluationTask, ...]:
+    from environments.bfcl.official import load_category
 
-    official = load_category(category, splits=_SPLITS[split])
-    if split == "seal-test":
-        official = tuple(entry for entry in official if in_seal_test(entry.index))
+    categories, split = _parts(name)
+    found = {one.id: one for category in categories for one in load_category(category, splits=_SPLITS[split])}
     return tuple(
         EvaluationTask(
             id=entry.id,
@@ -235,9 +217,9 @@ def _official(category: str, split: str) -> tuple[EvaluationTask, ...]:
             spec=entry.spec,
             cluster=str(entry.index),
             reference_calls=_calls(entry.spec),
-            strata={"split": entry.spec.split},
+            strata={"category": entry.id.rpartition("-")[0], "split": entry.spec.split},
         )
-        for entry in official
+        for entry in map(found.__getitem__, _official_ids(name)[:limit])
     )
 
 

@@ -1,6 +1,6 @@
 """`python -m evaluation.analyses`: the tables and figures of the papers that are computed from tasks and outcomes.
 
-No command loads a model, unless an encoder of texts is named. Each prints a table, or one JSON object with ``--json``.
+Each prints a table, or one JSON object with ``--json``.
 What the papers show of a run's course (success, signals, cost) is in the report of a study.
 """
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 NO_MODEL = "none: texts and lengths of the tasks alone"
 """The model that the test access log names where an analysis opens a held-out set."""
+FOUND = 1
+"""Exit status of ``decontaminate`` for a task that equals or nearly equals a held-out one."""
 
 app = typer.Typer(
     cls=OneSentenceGroup,
@@ -41,10 +43,6 @@ EnvironmentName = Annotated[str, typer.Option("--environment", help="the benchma
 AccessLog = Annotated[
     Path | None, typer.Option(help="test access log, for a held-out set: as for coevolve evaluate --access-log")
 ]
-Encoder = Annotated[
-    Path | None,
-    typer.Option("--embedder", help="folder of a sentence-transformers model; hashed n-grams if not given"),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]
 
 
@@ -61,11 +59,9 @@ def agreement(
         from memory.jsonl import read_jsonl
 
         found = agreements(read_jsonl(first, TaskOutcome), read_jsonl(second, TaskOutcome))
-        if as_json:
-            _print_json({one.group: one for one in found})
-            return
         note = "95 %: for other start states and functions; McNemar: exact, tasks taken for independent"
-        _print_table("agreement of two evaluations (CoEvolve, table 8)", *agreement_table(found), note)
+        title = "agreement of two evaluations (CoEvolve, table 8)"
+        _show(as_json, {one.group: one for one in found}, title, agreement_table(found), note)
 
 
 @app.command(cls=OneSentence)
@@ -74,26 +70,22 @@ def similarity(
     evaluation_set: EvaluationSet = None,
     environment: EnvironmentName = DEFAULT,
     access_log: AccessLog = None,
-    embedder: Encoder = None,
     as_json: AsJson = False,
 ) -> None:
     """CoEvolve, figure 5: the largest cosine of each training task to an evaluation task. It is a leak report too."""
     with exit_statuses():
         from evaluation.analyses.similarity import similarity_report, similarity_table
 
-        label, nearest, count = _nearest(_read_tasks(tasks), evaluation_set, environment, access_log, embedder)
-        report = similarity_report(nearest, count, label)
-        if as_json:
-            _print_json({"similarity": report})
-            return
+        nearest, count = _nearest(_read_tasks(tasks), evaluation_set, environment, access_log)
+        report = similarity_report(nearest, count)
         figures = f"mean {report.mean:.3f}, median {report.median:.3f}, largest {report.largest:.3f}"
-        note = f"{report.tasks} tasks against {count}, {label}: {figures}"
-        _print_table("largest cosine to an evaluation task (CoEvolve, figure 5)", *similarity_table(report), note)
-        pairs = [(one.task, one.target, f"{one.cosine:.3f}") for one in report.above]
-        if pairs:
-            _print_table(
-                f"tasks with a cosine of {report.threshold:g} or more", ("task", "evaluation task", "cosine"), pairs
-            )
+        note = f"{report.tasks} tasks against {count}, {report.embedder}: {figures}"
+        title = "largest cosine to an evaluation task (CoEvolve, figure 5)"
+        _show(as_json, {"similarity": report}, title, similarity_table(report), note)
+        if report.above and not as_json:
+            pairs = [(one.task, one.target, f"{one.cosine:.3f}") for one in report.above]
+            title = f"tasks with a cosine of {report.threshold:g} or more"
+            _show(False, {}, title, (("task", "evaluation task", "cosine"), pairs))
 
 
 @app.command(cls=OneSentence)
@@ -104,7 +96,6 @@ def subsets(
     environment: EnvironmentName = DEFAULT,
     access_log: AccessLog = None,
     seed: Annotated[int, typer.Option(min=0, help="of the draws")] = 0,
-    embedder: Encoder = None,
     as_json: AsJson = False,
 ) -> None:
     """CoEvolve, table 13: training sets of low, medium, high and mixed similarity, of equal size, for tasks.initial.
@@ -117,16 +108,14 @@ def subsets(
 
         check_output("OUTPUT", output, "folder")
         found = _read_tasks(tasks)
-        _, nearest, _ = _nearest(found, evaluation_set, environment, access_log, embedder)
+        nearest, _ = _nearest(found, evaluation_set, environment, access_log)
         chosen = similarity_subsets(nearest, seed)
         by_id = {task.id: task for task in found}
         for one in chosen:
             write_jsonl(output / f"{one.level}.jsonl", [by_id[name] for name in one.tasks])
-        if as_json:
-            _print_json({one.level: one for one in chosen})
-            return
         rows = [(one.level, str(len(one.tasks)), f"{one.mean:.4f}") for one in chosen]
-        _print_table("subsets by similarity (CoEvolve, table 13)", ("subset", "tasks", "mean cosine"), rows)
+        table = (("subset", "tasks", "mean cosine"), rows)
+        _show(as_json, {one.level: one for one in chosen}, "subsets by similarity (CoEvolve, table 13)", table)
 
 
 @app.command(cls=OneSentence)
@@ -136,27 +125,21 @@ def diversity(
     environment: EnvironmentName = DEFAULT,
     access_log: AccessLog = None,
     neighbours: Annotated[int, typer.Option(min=1, help="k of SR@k (ours; the paper has no value)")] = 5,
-    embedder: Encoder = None,
     as_json: AsJson = False,
 ) -> None:
     """CoEvolve, table 15: SR@k of the tasks that each evolution admitted, and ED_rel from the target tasks if named."""
     with exit_statuses():
         from evaluation.analyses.diversity import diversity_notes, diversity_report, diversity_table
-        from evaluation.analyses.texts import open_text_embedder, text_of
+        from evaluation.analyses.texts import text_of
 
         admitted: dict[int, list[str]] = {}
         for task in _read_tasks(run):
             if task.admitted_at is not None:
                 admitted.setdefault(task.admitted_at, []).append(text_of(task))
-        encoder = open_text_embedder(embedder)  # before an access is logged
         items = () if evaluation_set is None else _open_targets(evaluation_set, environment, access_log)
-        aims = [text_of(item.task) for item in items]
-        report = diversity_report(sorted(admitted.items()), aims, encoder.label, encoder.embed, neighbours)
-        if as_json:
-            _print_json({"diversity": report})
-            return
+        report = diversity_report(sorted(admitted.items()), [text_of(item.task) for item in items], neighbours)
         title = f"diversity of admitted tasks, SR@{neighbours} and ED_rel in % (CoEvolve, table 15)"
-        _print_table(title, *diversity_table(report), diversity_notes(report))
+        _show(as_json, {"diversity": report}, title, diversity_table(report), diversity_notes(report))
 
 
 @app.command(cls=OneSentence)
@@ -181,20 +164,51 @@ def lengths(
         for origin in dict.fromkeys(task.origin for task in made):
             own = [task for task in made if task.origin == origin]
             found.append(task_lengths(origin, [len(task.turns) for task in own], [calls_of(task) for task in own]))
-        if as_json:
-            _print_json({one.name: one for one in found})
-            return
-        _print_table("lengths of tasks (CoEvolve, figures 6 and 7)", *lengths_table(found))
+        title = "lengths of tasks (CoEvolve, figures 6 and 7)"
+        _show(as_json, {one.name: one for one in found}, title, lengths_table(found))
+
+
+@app.command(cls=OneSentence)
+def decontaminate(
+    tasks: Tasks,
+    environment: Annotated[
+        str | None, typer.Option(help="module:callable, for a file of tasks of an environment of your own")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Hold every task of a run or a file against the held-out sets.
+
+    Equal is what verification refuses: start state, calls or text of a held-out task, whatever the record looks like.
+
+    Exit status: 0 clean, 1 found something, 2 for a user's mistake.
+    """
+    with exit_statuses():
+        from evaluation.analyses.decontamination import audit, audit_note, audit_table, compared_with, examine
+
+        found = _read_tasks(tasks)
+        opened, sets = compared_with(tasks, found, environment)
+        report = audit(tasks, [examine(opened, task, sets) for task in found])
+        _show(as_json, {"audit": report}, f"{tasks}: tasks of held-out sets", audit_table(report), audit_note(report))
+    if report.equal or report.near:
+        raise typer.Exit(FOUND)
 
 
 def _read_tasks(path: Path) -> tuple[Task, ...]:
     """Return the tasks of a run, or of a file in the form of its task set. Raises InputError where there is none."""
-    from memory.jsonl import read_jsonl
     from memory.records import Task
     from memory.run import RunDirectory
-    from memory.tasks import load_tasks
+    from memory.tasks import load_tasks, read_given
 
-    tasks = load_tasks(RunDirectory.open(path)) if path.is_dir() else tuple(read_jsonl(path, Task))
+    if path.is_dir():
+        tasks = load_tasks(RunDirectory.open(path))
+    elif not path.is_file():
+        raise InputError(f"{path} is neither a run nor a file of tasks: name one")
+    else:
+        given = read_given(path)
+        wrong = [f"{path}, line {number}: {task}" for number, task in given if not isinstance(task, Task)]
+        if wrong:
+            raise InputError(wrong[0])
+        tasks = tuple(task for _, task in given if isinstance(task, Task))
     if not tasks:
         raise InputError(f"{path} has no task")
     return tasks
@@ -221,39 +235,48 @@ def _open_targets(evaluation_set: str, environment: str, access_log: Path | None
 
 
 def _nearest(
-    made: Sequence[Task], evaluation_set: str | None, environment: str, access_log: Path | None, embedder: Path | None
-) -> tuple[str, tuple[NearestTarget, ...], int]:
-    """Return the embedder's label, the nearest target of each task, and the number of targets."""
+    made: Sequence[Task], evaluation_set: str | None, environment: str, access_log: Path | None
+) -> tuple[tuple[NearestTarget, ...], int]:
+    """Return the nearest target of each task, and the number of targets."""
     from evaluation.analyses.similarity import nearest_targets
-    from evaluation.analyses.texts import open_text_embedder, text_of
+    from evaluation.analyses.texts import embed, text_of
 
     if evaluation_set is None:
         raise InputError("--evaluation-set is missing: name the evaluation set or the file of tasks to compare with")
-    encoder = open_text_embedder(embedder)  # before an access is logged
     items = _open_targets(evaluation_set, environment, access_log)
     found = nearest_targets(
         [task.id for task in made],
-        encoder.embed([text_of(task) for task in made]),
+        embed([text_of(task) for task in made]),
         [item.task.id for item in items],
-        encoder.embed([text_of(item.task) for item in items]),
+        embed([text_of(item.task) for item in items]),
     )
-    return encoder.label, found, len(items)
+    return found, len(items)
 
 
-def _print_json(found: Mapping[str, Record]) -> None:
-    print(json.dumps({name: one.model_dump(mode="json") for name, one in found.items()}, allow_nan=False))
-
-
-def _print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], note: str | None = None) -> None:
+def _show(
+    as_json: bool,
+    found: Mapping[str, Record],
+    title: str,
+    table: tuple[Sequence[str], Sequence[Sequence[str]]],
+    note: str | None = None,
+) -> None:
+    """Print the records as one JSON object, or the table, its head and its rows, with a note below."""
+    if as_json:
+        print(json.dumps({name: one.model_dump(mode="json") for name, one in found.items()}, allow_nan=False))
+        return
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, caption=note)
+    head, rows = table
+    shown, console = Table(title=title), Console()
     for place, column in enumerate(head):
-        table.add_column(column, justify="left" if place == 0 or not column else "right", overflow="fold")
+        shown.add_column(column, justify="left" if place == 0 or not column else "right", overflow="fold")
     for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+        shown.add_row(*row)
+    if rows:
+        console.print(shown)
+    if note is not None:
+        console.print(note, highlight=False)
 
 
 if __name__ == "__main__":

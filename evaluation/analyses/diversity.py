@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import fmean, variance
 
 import numpy as np
 from numpy.typing import NDArray
 
 from environments.base import Record
-from evaluation.analyses.texts import Vectors
+from evaluation.analyses.texts import EMBEDDER, Vectors, embed
 
 NEIGHBOURS = 5
 """k of SR@k (ours; the paper has no value)."""
@@ -84,8 +84,6 @@ def _distances(left: Vectors, right: Vectors) -> NDArray[np.float64]:
 def diversity_report(
     evolutions: Sequence[tuple[int, Sequence[str]]],
     targets: Sequence[str],
-    embedder: str,
-    embed: Callable[[Sequence[str]], Vectors],
     neighbours: int = NEIGHBOURS,
 ) -> DiversityReport:
     """Return table 15 of evolutions given as (iteration, texts of the tasks that it admitted)."""
@@ -103,7 +101,7 @@ def diversity_report(
         )
     return DiversityReport(
         neighbours=neighbours,
-        embedder=embedder,
+        embedder=EMBEDDER,
         targets=len(targets),
         evolutions=tuple(rows),
         sr=spread([one.sr for one in rows if one.sr is not None]),

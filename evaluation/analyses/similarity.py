@@ -1,7 +1,7 @@
 """Figure 5 and table 13 of CoEvolve: how similar training tasks are to evaluation tasks, and subsets by similarity.
 
 The same figures are a leak report: the paper's synthetic tasks reach a cosine of 0.97 to the set they are scored on.
-What training may not contain is refused by ``evaluation.decontaminate``; this names what is merely near.
+What training may not contain is refused by ``evaluation.analyses.decontamination``; this names what is merely near.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from statistics import fmean, median
 from typing import Literal
 
 from environments.base import InputError, Record
-from evaluation.analyses.texts import Vectors, nearest_rows
+from evaluation.analyses.texts import EMBEDDER, Vectors, nearest_rows
 from memory.jsonl import derive_seed
 
 Level = Literal["low", "medium", "high", "mixed"]
@@ -75,7 +75,7 @@ def nearest_targets(
 
 
 def similarity_report(
-    nearest: Sequence[NearestTarget], targets: int, embedder: str, *, width: float = 0.05, threshold: float = 0.9
+    nearest: Sequence[NearestTarget], targets: int, *, width: float = 0.05, threshold: float = 0.9
 ) -> SimilarityReport:
     """Return the distribution of the largest cosines. ``width`` of a bin and ``threshold`` are ours."""
     cosines = [one.cosine for one in nearest]
@@ -83,7 +83,7 @@ def similarity_report(
     return SimilarityReport(
         tasks=len(nearest),
         targets=targets,
-        embedder=embedder,
+        embedder=EMBEDDER,
         mean=fmean(cosines),
         median=median(cosines),
         largest=max(cosines),

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from environments.base import InputError, TaskSpec
+from environments.base import TaskSpec
 from memory.embedding import DIMENSION, hashed_ngrams
 
 Vectors: TypeAlias = NDArray[np.float64]
 """One vector of length 1 per row."""
 
+EMBEDDER = f"hashed-ngrams-{DIMENSION}"
+"""The name of ``embed`` in reports."""
+
 _ROWS = 512  # texts embedded, and rows of cosines held, at once
-
-
-class TextEmbedder(NamedTuple):
-    """A function from texts to unit vectors, and its label: figures of two embedders are not comparable."""
-
-    label: str
-    embed: Callable[[Sequence[str]], Vectors]
 
 
 def text_of(task: TaskSpec) -> str:
@@ -31,30 +25,10 @@ def text_of(task: TaskSpec) -> str:
     return "\n".join(task.turns)
 
 
-def open_text_embedder(folder: Path | None) -> TextEmbedder:
-    """Return the embedder of the failure memory: hashed n-grams, or the sentence-transformers model in ``folder``.
-
-    The papers name no encoder. Hashed n-grams compare wordings; a sentence encoder compares meanings. Raises InputError
-    for a folder without a model, and where sentence-transformers is missing.
-    """
-    if folder is None:
-        label, function = f"hashed-ngrams-{DIMENSION}", hashed_ngrams
-    elif not folder.is_dir():
-        raise InputError(f"--embedder {folder} is not a folder: name the folder of a sentence-transformers model")
-    else:
-        try:
-            package = importlib.import_module("sentence_transformers")
-        except ModuleNotFoundError:
-            raise InputError(
-                "--embedder: the package sentence-transformers is not installed: run pip install sentence-transformers"
-            ) from None
-        label, function = folder.name, package.SentenceTransformer(str(folder), device="cpu").encode
-
-    def embed(texts: Sequence[str]) -> Vectors:
-        parts = [function(list(texts[begin : begin + _ROWS])) for begin in range(0, len(texts), _ROWS)]
-        return unit(np.concatenate([np.asarray(part, dtype=np.float64) for part in parts]))
-
-    return TextEmbedder(label, embed)
+def embed(texts: Sequence[str]) -> Vectors:
+    """Return the failure memory's vector of each text (ours; the papers name no encoder): it compares wordings."""
+    parts = [hashed_ngrams(list(texts[begin : begin + _ROWS])) for begin in range(0, len(texts), _ROWS)]
+    return unit(np.concatenate([np.asarray(part, dtype=np.float64) for part in parts]))
 
 
 def unit(vectors: NDArray[np.floating]) -> Vectors:

@@ -11,7 +11,7 @@ from environments.registry import named_benchmark
 
 
 def test_tasks_are_worded_by_the_documentation_and_by_people() -> None:
-    documented, official = written("turns-dev", "base")
+    documented, official = written("turns-dev", "base@dev")
     tasks = [one.spec for one in named_benchmark("bfcl").open_evaluation_set("turns-dev")]
     assert [one.reference for one in documented] == [one.reference for one in tasks]
     assert [len(one.turns) for one in documented] == [len(one.turns) for one in tasks]
@@ -23,4 +23,6 @@ def test_tasks_are_worded_by_the_documentation_and_by_people() -> None:
 
 def test_a_test_set_is_not_opened() -> None:
     with pytest.raises(InputError, match="turns-test is a test set: name a development set"):
-        written("turns-test", "base")
+        written("turns-test", "base@dev")
+    with pytest.raises(InputError, match="base@test is a test set: name a development set"):
+        written("turns-dev", "base@test")

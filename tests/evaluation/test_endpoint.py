@@ -34,11 +34,12 @@ from environments.base import (
     UserTurn,
 )
 from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.package import CATEGORIES
 from environments.registry import named_benchmark
 from evaluation.attempts import attempt
 from evaluation.outcomes import Report, TaskOutcome
 from evaluation.served import Offered, attempt_served, read_reply
-from evaluation.sets import Item, open_category
+from evaluation.sets import Item, open_set
 from evaluation.test_access import SplitAccess
 from memory.jsonl import read_jsonl
 from memory.records import StopReason, Task
@@ -61,7 +62,7 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def items() -> tuple[Item, ...]:
     """The first two development tasks of each official category."""
-    return open_category("all", "dev", FIRST)
+    return tuple(item for name in CATEGORIES for item in open_set(f"{name}@dev", FIRST))
 
 
 def first_words(item: Item) -> str:
@@ -79,21 +80,30 @@ def evaluate(server: FaultyServer, *options: str) -> subprocess.CompletedProcess
     return run_here("evaluation.run", *fixed, *options)
 
 
-BASE = ("--category", "base", "--split", "dev", "--limit", str(FIRST))
+BASE = ("--evaluation-set", "base@dev", "--limit", str(FIRST))
 
 
 def base(items: Sequence[Item]) -> list[Item]:
-    return [item for item in items if item.group == "base"]
+    return [item for item in items if item.group == "base@dev"]
 
 
-@pytest.mark.parametrize("category", ["base", "miss_func", "miss_param", "long_context"])
+@pytest.mark.parametrize("category", CATEGORIES)
 def test_references_through_the_endpoint_succeed_in_every_official_category(
     items: tuple[Item, ...], category: str, tmp_path: Path
 ) -> None:
-    chosen = [item for item in items if item.group == category]
+    chosen = [item for item in items if item.group == f"{category}@dev"]
     output = tmp_path / "outcomes.jsonl"
     with FaultyServer(player(scripts(chosen))) as server:
-        options = ("--category", category, *BASE[2:], "--output", str(output), "--json", "--max-tokens", "900000")
+        options = (
+            "--evaluation-set",
+            f"{category}@dev",
+            *BASE[2:],
+            "--output",
+            str(output),
+            "--json",
+            "--max-tokens",
+            "900000",
+        )
         done = evaluate(server, *options, "--price-prompt", "2", "--price-completion", "8")
     assert done.returncode == 0, done.stderr
     report = Report.model_validate_json(done.stdout)

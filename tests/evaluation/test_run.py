@@ -1,4 +1,4 @@
-"""The evaluation command on the real evaluation sets and categories: what it prints, writes and refuses."""
+"""The evaluation command on the real evaluation sets: what it prints, writes and refuses."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from environments.bfcl.benchmark import BENCHMARK
 from environments.registry import open_named
 from evaluation.outcomes import TaskOutcome, score, score_strata
 from evaluation.preflight import check_evaluation
-from evaluation.sets import open_category, open_set
+from evaluation.sets import open_set
 from evaluation.settings import EvaluationSettings
 from evaluation.test_access import SplitAccess
 from memory.run import read_jsonl, write_jsonl
@@ -63,16 +63,12 @@ def test_an_evaluation_set_is_scored_and_its_outcomes_are_written(tmp_path: Path
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ((), "one of the three"),
-        (("--evaluation-set", "templated-dev", "--category", "base"), "one of the three"),
-        (("--evaluation-set", "templated-dev", "--tasks", "some.jsonl"), "one of the three"),
+        ((), "one of the two"),
+        (("--evaluation-set", "templated-dev", "--tasks", "some.jsonl"), "one of the two"),
         (("--tasks", "no.jsonl"), "no.jsonl"),
         (("--evaluation-set", "nowhere"), "templated-dev"),
-        (("--evaluation-set", "templated-dev", "--split", "dev"), "--split goes with --category"),
-        (("--category", "nothing"), "miss_func"),
         (("--evaluation-set", "templated-dev", "--model", "no/such/folder"), "no/such/folder"),
         (("--tasks", "recipes/quickstart.yaml"), "recipes/quickstart.yaml"),
-        (("--tasks", "no.jsonl", "--split", "dev"), "--split goes with --category"),
         (("--evaluation-set", "templated-dev", "--environment", "environments.example:depot"), "--tasks FILE"),
         (("--evaluation-set", "templated-dev", "--model", "lookup"), "--train FILE goes with --model lookup"),
         (("--evaluation-set", "templated-dev", "--train", "no.jsonl"), "--train FILE goes with --model lookup"),
@@ -120,18 +116,18 @@ def test_a_file_of_tasks_is_scored_and_said_to_be_no_evaluation_set(tmp_path: Pa
 
 @pytest.mark.slow
 def test_the_embedded_policy_does_not_know_every_tool() -> None:
-    done = command("--category", "base", "--limit", "200")
+    done = command("--evaluation-set", "base@dev")
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("error: ")
 
 
 def test_categories_hold_no_reserved_index() -> None:
-    items = open_category("all")
+    items = BENCHMARK.open_evaluation_set("all@all")
     assert len(items) == 4 * 180
-    assert {item.group for item in items} == {"base", "miss_func", "miss_param", "long_context"}
+    assert {item.strata["category"] for item in items} == {"base", "miss_func", "miss_param", "long_context"}
     indices = {int(item.cluster) for item in items}
     assert not indices & {*range(40, 50), *range(90, 100)}
-    assert {item.strata["split"] for item in open_category("base", "test")} == {"test"}
+    assert {item.strata["split"] for item in BENCHMARK.open_evaluation_set("base@test")} == {"test"}
 
 
 @pytest.mark.process
@@ -161,10 +157,7 @@ def test_official_categories_are_evaluation_sets_by_split(
         (access,) = read_jsonl(log, SplitAccess)
         assert (access.panel, access.sha256, access.tasks) == (name, described.sha256, len(first))
     if name in ("base@dev", "all@seal-test"):
-        category, _, split = name.partition("@")
-        whole = open_category(category, split)
-        assert {item.task.id for item in whole} == {one.id for one in BENCHMARK.open_evaluation_set(name)}
-        assert len(whole) == tasks, "nothing reserved, nothing left out"
+        assert len({one.id for one in BENCHMARK.open_evaluation_set(name)}) == tasks, "nothing left out"
     assert BENCHMARK.evaluation_set("base@test").sha256 != BENCHMARK.evaluation_set("base@all").sha256
 
 

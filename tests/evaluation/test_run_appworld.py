@@ -113,7 +113,6 @@ def _result(task, text, steps, outcome):  # type: ignore[no-untyped-def]
     [
         (("--evaluation-set", "dev", "--limit", "1"), "the policy's vocabulary has no token for python"),
         (("--evaluation-set", "test_normal"), "add --access-log FILE"),
-        (("--category", "base"), "--category: appworld has no category: give --evaluation-set NAME or --tasks FILE"),
     ],
 )
 def test_a_mistake_is_one_sentence(installation: Installation, options: tuple[str, ...], says: str) -> None:

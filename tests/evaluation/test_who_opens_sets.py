@@ -13,7 +13,7 @@ from support.module_shape import imported as imports
 
 SET_MODULES = ("environments.bfcl.templated.evaluation_sets", "environments.appworld.evaluation_sets")
 # The methods of a benchmark that open evaluation sets, held-out ones too, or read all of them for the record of hashes.
-OPENERS = {"open_evaluation_set", "open_category", "evaluation_environment", "make_held_out_record"}
+OPENERS = {"open_evaluation_set", "evaluation_environment", "make_held_out_record"}
 TEST_SPLITS = {"test_normal", "test_challenge"}
 # Beside evaluation: what evaluation opens them with, and the package's data sets in a synthetic world, both empty.
 NAME_TEST_SPLITS = {"environments/appworld/evaluation_sets.py", "environments/appworld/synthetic_world/tasks.py"}
@@ -59,9 +59,7 @@ def test_only_evaluation_opens_evaluation_sets() -> None:
     }
     assert openers >= {"evaluation/sets.py", "evaluation/selection.py", "evaluation/held_out.py"}, openers
     defined = "environments/benchmark.py"  # which asks whether a benchmark has an evaluation_environment of its own
-    measures = "benchmarks/wrong_drafts.py"  # verification, on official training tasks
-    assert '.open_category(benchmark.categories[0], "train")' in (ROOT / measures).read_text()
-    assert all(path.startswith("evaluation/") or path in (defined, measures) for path in openers), openers
+    assert all(path.startswith("evaluation/") or path == defined for path in openers), openers
 
 
 def test_only_evaluation_names_appworlds_test_splits() -> None:

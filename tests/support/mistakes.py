@@ -149,7 +149,7 @@ CASES = {
     "unknown evaluation set": Case(
         "evaluation.run", "--evaluation-set nonsense --output {}/o", "--evaluation-set nonsense: no such set"
     ),
-    "no choice": Case("evaluation.run", "--output {}/o", "either --evaluation-set NAME or --category NAME"),
+    "no choice": Case("evaluation.run", "--output {}/o", "either --evaluation-set NAME or --tasks FILE"),
     "scores of no model": Case(
         "evaluation.run",
         "--evaluation-set templated-dev --limit 1 --model {}/none",

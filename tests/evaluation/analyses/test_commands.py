@@ -147,7 +147,6 @@ def no_outcome(folder: Path) -> None:
         (no_outcome, ["lengths", "x.jsonl"], "x.jsonl, line 1: environment: Field required"),
         (nothing, ["diversity", "."], ". is not a run, it has no settings.yaml"),
         (nothing, ["similarity", "RUN"], "--evaluation-set is missing: name the evaluation set or the file of tasks"),
-        (nothing, ["similarity", "RUN", "--evaluation-set", "x", "--embedder", "x"], "--embedder x is not a folder"),
         (nothing, ["similarity", "RUN", "--evaluation-set", "x"], "--evaluation-set x: no such set in bfcl"),
         (
             nothing,

@@ -14,7 +14,7 @@ from evaluation.analyses.diversity import (
     relative_energy_distance,
     spread,
 )
-from evaluation.analyses.texts import Vectors, unit
+from evaluation.analyses.texts import EMBEDDER, Vectors, unit
 
 PAPER_SR = [22.57, 28.61, 16.16, 19.11, 26.14, 21.24, 17.91, 19.82, 22.78, 14.76, 22.22, 25.92]
 PAPER_ED = [0.92, 3.11, 0.76, 0.24, 1.65, 0.79, 0.37, 0.50, 1.20, -0.11, 0.46, 1.49]
@@ -87,20 +87,14 @@ def test_means_and_variances_are_the_papers(values: list[float], mean: float, va
 
 
 def test_evolutions_are_measured_on_their_own() -> None:
-    seen: list[int] = []
-
-    def embed(texts: object) -> Vectors:
-        seen.append(len(list(texts)))  # type: ignore[call-overload]
-        return drawn(len(seen), seen[-1])
-
-    report = diversity_report([(0, ["a"] * 4), (1, []), (2, ["b"])], ["x", "y"], "drawn", embed, 2)
-    assert seen == [2, 4, 1]
+    texts, targets = ["open the door", "open the window", "lock the car", "send a message"], ["start it", "list files"]
+    report = diversity_report([(0, texts), (1, []), (2, texts[:1])], targets, 2)
     assert [one.sr is None for one in report.evolutions] == [False, True, True]
     assert [one.ed is None for one in report.evolutions] == [False, True, False]
     assert report.sr is not None
     assert report.sr.variance is None
     assert report.ed is not None
     assert report.ed.variance is not None
-    assert diversity_notes(report) == "drawn; 2 target tasks; SR@2 needs more than 2 tasks"
-    alone = diversity_report([(0, ["a"] * 4)], [], "drawn", embed, 2)
-    assert diversity_notes(alone) == "drawn; no target tasks, so no ED_rel"
+    assert diversity_notes(report) == f"{EMBEDDER}; 2 target tasks; SR@2 needs more than 2 tasks"
+    alone = diversity_report([(0, texts)], [], 2)
+    assert diversity_notes(alone) == f"{EMBEDDER}; no target tasks, so no ED_rel"

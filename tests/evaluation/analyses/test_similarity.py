@@ -46,7 +46,7 @@ def test_a_text_without_a_vector_is_an_error() -> None:
 
 
 def test_the_report_names_the_near_pairs_nearest_first() -> None:
-    report = similarity_report(nearest([0.2, 0.95, 0.9, 0.97]), 5, "hashed", width=0.1, threshold=0.9)
+    report = similarity_report(nearest([0.2, 0.95, 0.9, 0.97]), 5, width=0.1, threshold=0.9)
     assert [one.task for one in report.above] == ["t3", "t1", "t2"]
     assert (report.tasks, report.targets, report.largest) == (4, 5, 0.97)
     assert (report.median, report.mean) == (pytest.approx(0.925), pytest.approx(0.755))

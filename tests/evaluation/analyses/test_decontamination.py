@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 from environments.base import TaskSpec, ToolCall
 from environments.bfcl.templated.evaluation_sets import load_set
 from environments.example import depot
-from evaluation.decontaminate import Finding, app, audit
+from environments.verification.decontamination import Nearest
+from evaluation.analyses.__main__ import app
+from evaluation.analyses.decontamination import Finding, audit
 from memory.jsonl import write_jsonl
 from memory.records import Task
 
@@ -33,13 +35,13 @@ def test_a_held_out_task_in_disguise_is_found(tmp_path: Path) -> None:
     spec = load_set("templated-dev")[0].spec
     spec = spec.model_copy(update={"initial_state": {**spec.initial_state, "unused": 1}, "turns": ("Other words",)})
     write_jsonl(tmp_path / "mine.jsonl", [task(1, spec)])
-    done = CliRunner().invoke(app, [str(tmp_path / "mine.jsonl"), "--json"])
+    done = CliRunner().invoke(app, ["decontaminate", str(tmp_path / "mine.jsonl"), "--json"])
     assert done.exit_code == 1, done.output
-    (found,) = json.loads(done.stdout)["equal"]
+    (found,) = json.loads(done.stdout)["audit"]["equal"]
     assert found["task"] == "task-1"
     assert "held-out" in found["why"]
-    assert found["calls"] == 1.0
-    shown = CliRunner().invoke(app, [str(tmp_path / "mine.jsonl")])
+    assert found["nearest"]["calls"] == 1.0
+    shown = CliRunner().invoke(app, ["decontaminate", str(tmp_path / "mine.jsonl")])
     assert shown.exit_code == 1
     assert "1 equal to held-out ones" in " ".join(shown.stdout.split())
 
@@ -47,10 +49,10 @@ def test_a_held_out_task_in_disguise_is_found(tmp_path: Path) -> None:
 def test_a_file_of_an_own_environment_is_clean(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "mine.jsonl", [task(1, parcels("list_parcels"))])
     own = ["--environment", "environments.example:depot"]
-    done = CliRunner().invoke(app, [str(tmp_path / "mine.jsonl"), *own])
+    done = CliRunner().invoke(app, ["decontaminate", str(tmp_path / "mine.jsonl"), *own])
     assert done.exit_code == 0, done.output
     assert "1 tasks: 0 equal" in done.stdout
-    done = CliRunner().invoke(app, [str(tmp_path / "mine.jsonl")])
+    done = CliRunner().invoke(app, ["decontaminate", str(tmp_path / "mine.jsonl")])
     assert done.exit_code == 2
     assert "add --environment" in done.stderr
 
@@ -63,20 +65,23 @@ def test_a_mistake_is_one_sentence(tmp_path: Path, text: str | None, said: str) 
     path = tmp_path / "mine.jsonl"
     if text is not None:
         path.write_text(text)
-    done = CliRunner().invoke(app, [str(path)])
+    done = CliRunner().invoke(app, ["decontaminate", str(path)])
     assert done.exit_code == 2
     assert said in done.stderr
     assert str(path) in done.stderr
 
 
 def test_nearly_equal_needs_text_and_calls() -> None:
+    def nearest(text: float, calls: float) -> Nearest:
+        return Nearest(text=text, text_task="x", calls=calls, calls_task="x")
+
     found = [
-        Finding(task="both", why="", text=0.97, calls=1.0),
-        Finding(task="calls", why="", text=0.5, calls=1.0),
-        Finding(task="same", why="It is held out.", text=1.0, calls=1.0),
+        Finding(task="both", why="", nearest=nearest(0.97, 1.0)),
+        Finding(task="calls", why="", nearest=nearest(0.5, 1.0)),
+        Finding(task="same", why="It is held out.", nearest=nearest(1.0, 1.0)),
         Finding(task="unknown", why=""),
     ]
-    report = audit(Path("x"), found, 0.95)
+    report = audit(Path("x"), found)
     assert [one.task for one in report.near] == ["both"]
     assert [one.task for one in report.equal] == ["same"]
     assert (report.median_text, report.median_calls) == (0.97, 1.0)

@@ -1,0 +1,129 @@
+"""Finds the tasks of a run or a file that equal or nearly equal held-out ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from environments.base import Environment, EnvironmentFault, InputError, Record
+from environments.registry import benchmark_of, open_environment, open_named, packaged
+from environments.settings import EnvironmentSettings
+from environments.verification.canonical import canonical
+from environments.verification.decontamination import HeldOut, Nearest
+from environments.verification.fingerprints import fingerprint
+from environments.verification.held_out_records import record_of
+from memory.jsonl import read_jsonl
+from memory.records import Task
+from memory.run import RunDirectory
+
+NEAR = 0.95
+"""Overlap of text and of calls from which a task is nearly equal to a held-out one (ours)."""
+
+
+class Finding(Record):
+    """The comparison of one task with the held-out sets.
+
+    ``why`` is empty for a task that equals no held-out one. ``nearest`` is None where nothing is recorded by content.
+    """
+
+    task: str
+    why: str
+    nearest: Nearest | None = None
+
+
+class Audit(Record):
+    """The findings of a run or a file: ``equal`` and ``near`` are exclusive."""
+
+    path: str
+    tasks: int
+    equal: tuple[Finding, ...]
+    near: tuple[Finding, ...]
+    median_text: float | None
+    median_calls: float | None
+
+
+def examine(environment: Environment, task: Task, sets: HeldOut) -> Finding:
+    """Compare one task with the held-out sets. Raises InputError naming a task that cannot be compared."""
+    try:
+        why = sets.match(task, canonical(environment, task))
+        nearest = sets.nearest(environment, task)
+    except (InputError, EnvironmentFault, RecursionError) as error:
+        reason = "its state contains itself" if isinstance(error, RecursionError) else str(error)
+        raise InputError(f"task {task.id} cannot be compared ({reason}): correct or remove it") from error
+    return Finding(task=task.id, why=why or "", nearest=nearest)
+
+
+def audit(path: Path, findings: Sequence[Finding]) -> Audit:
+    """Return the report on ``findings``; a task is nearly equal if both overlaps, text and calls, reach ``NEAR``."""
+    overlaps = [(one, one.nearest) for one in findings if one.nearest is not None]
+    return Audit(
+        path=str(path),
+        tasks=len(findings),
+        equal=tuple(one for one in findings if one.why),
+        near=tuple(one for one, most in overlaps if not one.why and min(most.text, most.calls) >= NEAR),
+        median_text=median(most.text for _, most in overlaps) if overlaps else None,
+        median_calls=median(most.calls for _, most in overlaps) if overlaps else None,
+    )
+
+
+def compared_with(path: Path, tasks: Sequence[Task], environment: str | None) -> tuple[Environment, HeldOut]:
+    """Return the environment that the tasks of a run or a file are of, and the sets that they must not hold.
+
+    Raises InputError where ``environment`` is missing or does not fit.
+    """
+    if not path.is_dir():
+        opened = _named(path, tasks, environment)
+        return opened, benchmark_of(opened).held_out()
+    if environment is not None:
+        raise InputError(f"--environment is for a file of tasks, {path} is a run and names its own: leave it out")
+    run = RunDirectory.open(path)
+    opened = open_environment(run.section("environment", EnvironmentSettings))
+    sets = benchmark_of(opened).held_out()
+    own = run.section("evaluation", dict).get("tasks")
+    if own is not None:
+        held = read_jsonl(Path(own), Task)
+        sets = sets.joined(map(fingerprint, held), record_of(opened, [(task.id, task) for task in held]))
+    return opened, sets
+
+
+def _named(path: Path, tasks: Sequence[Task], environment: str | None) -> Environment:
+    """Return the environment that the tasks of a file are of."""
+    names = sorted({task.environment for task in tasks})
+    if len(names) != 1:
+        raise InputError(f"{path} has tasks of the environments {', '.join(names)}: give a file for each")
+    if environment is None and packaged(names[0]) is None:
+        raise InputError(f"{path} has tasks of the environment {names[0]!r}: add --environment module:callable")
+    # Canonical forms of environments whose actions are code are made without playing, so no agent's code runs here.
+    opened = open_named(environment or names[0], trust_agent_code=True)
+    if opened.name != names[0]:
+        raise InputError(f"--environment {environment} is {opened.name!r}, the tasks of {path} are of {names[0]!r}")
+    return opened
+
+
+def audit_table(report: Audit) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the head and the rows of a table with a row for each task that was found."""
+    rows: list[tuple[str, ...]] = []
+    for one in (*report.equal, *report.near):
+        why = one.why or "Its text and its calls are nearly those of a held-out task."
+        most = one.nearest
+        known = ("", "", "") if most is None else (_share(most.text), _share(most.calls), _names(most))
+        rows.append((one.task, *known, why))
+    return ("task", "text", "calls", "nearest", "why"), rows
+
+
+def audit_note(report: Audit) -> str:
+    """Return the counts and the median overlaps."""
+    return (
+        f"{report.tasks} tasks: {len(report.equal)} equal to held-out ones, {len(report.near)} nearly equal (text and "
+        f"calls at least {NEAR:.0%}). Median overlap with the nearest held-out task: text {_share(report.median_text)}, "
+        f"calls {_share(report.median_calls)}."
+    )
+
+
+def _names(most: Nearest) -> str:
+    return ", ".join(dict.fromkeys((most.text_task, most.calls_task)))
+
+
+def _share(value: float | None) -> str:
+    return "not recorded" if value is None else f"{value:.0%}"
