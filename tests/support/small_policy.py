@@ -60,10 +60,12 @@ def small_tasks() -> tuple[Task, ...]:
     )
 
 
-def make_policy(folder: Path, tasks: Sequence[Task], updates: int = 30) -> None:
+def make_policy(folder: Path, tasks: Sequence[Task], updates: int = 30, cues: bool = False) -> None:
     """Warm-start a random model on the references, and stop while it is still unsure."""
     environment = BFCLEnvironment(CLASSES)
-    learn(folder, tasks, lambda rendering: [demonstration(environment, rendering, task) for task in tasks], updates)
+    learn(
+        folder, tasks, lambda rendering: [demonstration(environment, rendering, task) for task in tasks], updates, cues
+    )
 
 
 def make_guided_policy(folder: Path, tasks: Sequence[Task], label: TurnLabel, updates: int = 150) -> None:
