@@ -117,18 +117,18 @@ $(APPWORLD_RUN)/starter-tasks.jsonl: $(APPWORLD_RUN)/held-out.jsonl
 	$(BIN)/python -m graph.seed_tasks --recipe $(APPWORLD_RECIPE) --seed 20 --count 120 --output $@
 
 $(APPWORLD_RUN)/starter: $(APPWORLD_RUN)/starter-tasks.jsonl
-	$(BIN)/python -m training.warm_start --environment appworld --tasks $< --steps 100 --max-length 2048 --out $@
+	$(BIN)/python -m training.embedded.warm_start --environment appworld --tasks $< --steps 100 --max-length 2048 --out $@
 
 starter: install  ## train the initial policy again, in build/starter (recipes/starter was made so)
 	mkdir -p build
 	$(BIN)/python -m graph.seed_tasks --recipe recipes/grpo-base.yaml --count 12000 --seed 20 --output build/starter-tasks.jsonl
-	$(BIN)/python -m training.warm_start --tasks build/starter-tasks.jsonl --steps 230 --out build/starter
+	$(BIN)/python -m training.embedded.warm_start --tasks build/starter-tasks.jsonl --steps 230 --out build/starter
 
 starter-seal: install  ## train an initial policy that knows SEAL's cues, as recipes/starter-seal does, in build/starter-seal
 	mkdir -p build
 	$(BIN)/python -m graph.seed_tasks --recipe recipes/grpo-base.yaml --count 12000 --seed 20 \
 	  --output build/starter-seal-tasks.jsonl
-	$(BIN)/python -m training.warm_start --tasks build/starter-seal-tasks.jsonl --steps 220 --cues --out build/starter-seal
+	$(BIN)/python -m training.embedded.warm_start --tasks build/starter-seal-tasks.jsonl --steps 220 --cues --out build/starter-seal
 
 WORLD := GorillaFileSystem,MathAPI,MessageAPI,TwitterAPI,TicketAPI,TradingBot,TravelAPI,VehicleControlAPI
 starter-world: install  ## train the initial policy of the world of all eight classes again, in build/starter-world (40 minutes)
@@ -139,7 +139,7 @@ starter-world: install  ## train the initial policy of the world of all eight cl
 	  --set roles.exploration.two_turns=0.3 \
 	  --output build/starter-world-$$2.jsonl || exit $$?; done
 	cat build/starter-world-22.jsonl build/starter-world-23.jsonl > build/starter-world-tasks.jsonl
-	$(BIN)/python -m training.warm_start --tasks build/starter-world-tasks.jsonl --steps 2500 --hidden 256 --layers 4 \
+	$(BIN)/python -m training.embedded.warm_start --tasks build/starter-world-tasks.jsonl --steps 2500 --hidden 256 --layers 4 \
 	  --vocabulary 2048 --references 16 --learning-rate 1.5e-3 --balance 0 --seldom 0.5 --by-length --cues \
 	  --out build/starter-world
 

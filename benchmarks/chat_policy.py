@@ -16,8 +16,8 @@ from environments.base import ToolCall
 from environments.bfcl.environment import BFCLEnvironment
 from memory.records import Task
 from training.embedded.demonstrations import Example
+from training.embedded.warm_start import WarmStartSettings, make_model, train
 from training.rendering.tool_calls import tool_schema
-from training.warm_start import WarmStartSettings, make_model, train
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -15,7 +15,7 @@ QUICKSTART = ROOT / "recipes" / "quickstart.yaml"
 """The default recipe of a run."""
 
 GRPO_ALONE = ROOT / "recipes" / "grpo-base.yaml"
-"""The quickstart without the expert step, as it was: what recorded studies, benchmarks and notebooks train with."""
+"""The quickstart without the expert step: what benchmarks and notebooks train with."""
 
 INITIAL_POLICY = "recipes/starter"
 """The default initial policy of a run, as records spell it: the same on every machine."""

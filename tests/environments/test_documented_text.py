@@ -14,7 +14,7 @@ from environments.task_text import clause, render_documented
 from environments.verification.grounding import Seen
 from environments.words import with_own_descriptions
 from graph.check_environment import explored_tasks
-from training.embedded.compact_text import CompactSettings, CompactText, constants_of
+from training.embedded.compact_text import CompactSettings, CompactText
 
 SHOP = depot(4)
 
@@ -136,7 +136,7 @@ def test_the_embedded_policy_reads_values_as_references_and_choices_as_words():
     (said,) = render_documented(SHOP, task(load), Always()).turns
     tools = SHOP.tools(SHOP.starts()[0].tools)
     text = CompactText(CompactSettings())
-    text.know(tools, frozenset().union(*map(constants_of, tools)))
+    text.know(tools)
     assert text.user(UserTurn(index=0, text=said, tools=())) == (
         "U put one parcel from the depot into a van (label of the parcel $1, the van north)\n"
     )

@@ -98,7 +98,10 @@ def test_a_second_round_names_the_first(made: Path, tmp_path: Path) -> None:
         ("graph.seed_tasks", ["--run", "{}/run"]),
         ("graph.seed_tasks", ["--count", "1", "--output", "{}/d0.jsonl"]),
         ("evaluation.run", ["--evaluation-set", "templated-dev", "--limit", "8", "--output", "{}/outcomes.jsonl"]),
-        ("training.warm_start", ["--tasks", "{}/mine.jsonl", "--out", "{}/out", "--steps", "1", "--hidden", "32"]),
+        (
+            "training.embedded.warm_start",
+            ["--tasks", "{}/mine.jsonl", "--out", "{}/out", "--steps", "1", "--hidden", "32"],
+        ),
     ],
 )
 @pytest.mark.slow

@@ -39,7 +39,7 @@ HELD_OUT = ("--count", "5", "--set", "evaluation.tasks=null", "--output", "held.
 
 def command(folder: Path, module: str, *options: str) -> subprocess.CompletedProcess[str]:
     """A command in the user's folder; what comes before the run is done in this process, which saves its imports."""
-    if module in ("graph.seed_tasks", "training.warm_start"):
+    if module in ("graph.seed_tasks", "training.embedded.warm_start"):
         with pytest.MonkeyPatch.context() as patch:
             patch.syspath_prepend(folder)  # as python -m does
             return run_here(module, *options, cwd=folder)
@@ -57,7 +57,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for module, *options in (
         ("graph.seed_tasks", "--recipe", "recipe.yaml", *HELD_OUT),
         ("graph.seed_tasks", "--recipe", "recipe.yaml", "--count", "100", "--seed", "9", "--output", "lessons.jsonl"),
-        ("training.warm_start", "--environment", NAME, "--tasks", "lessons.jsonl", "--steps", "40", "--out", "starter"),
+        (
+            "training.embedded.warm_start",
+            "--environment",
+            NAME,
+            "--tasks",
+            "lessons.jsonl",
+            "--steps",
+            "40",
+            "--out",
+            "starter",
+        ),
         ("graph.run_iteration", "--recipe", "recipe.yaml", "--run", "run", "--json"),
     ):
         done = command(folder, module, *options)
@@ -137,4 +147,4 @@ def test_a_policy_of_another_environment_is_a_mistake(folder: Path, monkeypatch:
     options = ("--environment", NAME, "--tasks", "run/tasks.jsonl", "--model", str(ROOT / "recipes" / "starter"))
     done = run_here("evaluation.run", *options, cwd=folder)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "make an initial policy for these with python -m training.warm_start" in done.stderr
+    assert "make an initial policy for these with python -m training.embedded.warm_start" in done.stderr

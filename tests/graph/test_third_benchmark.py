@@ -57,7 +57,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "recipe.yaml").write_text(RECIPE)
     for module, *options in (
         ("graph.seed_tasks", "--recipe", "recipe.yaml", "--count", "40", "--seed", "9", "--output", "lessons.jsonl"),
-        ("training.warm_start", "--environment", NAME, "--tasks", "lessons.jsonl", "--steps", "40", "--out", "starter"),
+        (
+            "training.embedded.warm_start",
+            "--environment",
+            NAME,
+            "--tasks",
+            "lessons.jsonl",
+            "--steps",
+            "40",
+            "--out",
+            "starter",
+        ),
         ("graph.run_iteration", "--recipe", "recipe.yaml", "--run", "run", "--json"),
     ):
         done = command(folder, module, *options)
@@ -83,7 +93,9 @@ def test_no_held_out_task_is_trained_on(folder: Path) -> None:
     item = BENCHMARK.open_evaluation_set("dev", 1)[0]
     leaked = Task(id="leaked", origin="given", **dict(item.spec.model_copy(update={"split": "train"})))
     (folder / "leaked.jsonl").write_text("".join(one.model_dump_json() + "\n" for one in (tasks[0], leaked)))
-    done = command(folder, "training.warm_start", "--environment", NAME, "--tasks", "leaked.jsonl", "--out", "other")
+    done = command(
+        folder, "training.embedded.warm_start", "--environment", NAME, "--tasks", "leaked.jsonl", "--out", "other"
+    )
     assert done.returncode == 2
     assert "task leaked is held out" in done.stderr
 

@@ -12,8 +12,8 @@ from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.templated.wordings import render_task
 from memory.records import Task
 from memory.run import write_jsonl
+from training.embedded.warm_start import WarmStartSettings, warm_start
 from training.rollout.policy import Policy, load_policy
-from training.warm_start import WarmStartSettings, warm_start
 
 VEHICLE = "VehicleControlAPI"
 FILES = "GorillaFileSystem"

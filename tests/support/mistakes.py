@@ -141,10 +141,12 @@ CASES = {
     "round of no run": Case("training.run_round", f"{ROUND} 0", "is not a run, it has no settings.yaml"),
     "round that is done": Case("training.run_round", f"{ROUND} 0", "exists, iteration 0 has its round", a_run),
     "warm start on no tasks": Case(
-        "training.warm_start", "--tasks {}/none.jsonl --out {}/out", "none.jsonl does not exist"
+        "training.embedded.warm_start", "--tasks {}/none.jsonl --out {}/out", "none.jsonl does not exist"
     ),
     "warm start with a wrong option": Case(
-        "training.warm_start", "--tasks {}/none.jsonl --out {}/out --balance 2", "--balance: Input should be less"
+        "training.embedded.warm_start",
+        "--tasks {}/none.jsonl --out {}/out --balance 2",
+        "--balance: Input should be less",
     ),
     "unknown evaluation set": Case(
         "evaluation.run", "--evaluation-set nonsense --output {}/o", "--evaluation-set nonsense: no such set"
@@ -154,8 +156,5 @@ CASES = {
         "evaluation.run",
         "--evaluation-set templated-dev --limit 1 --model {}/none",
         "the policy {}/none does not exist",
-    ),
-    "evaluation sets that are there": Case(
-        "environments.bfcl.templated.evaluation_sets", "", "sets are fixed, give --force"
     ),
 }

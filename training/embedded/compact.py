@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from environments.base import Action, InputError, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
-from training.embedded.compact_text import CALL, END, LINE, CompactSettings, CompactText, constants_of
+from environments.base import Action, InputError, Observation, ToolSpec, UserTurn
+from training.embedded.compact_text import CALL, LINE, CompactSettings, CompactText
 from training.rendering.base import EndTurn
 from training.seal.settings import InterfaceSettings
 
@@ -28,8 +28,9 @@ class CompactRendering:
         self.settings = settings
         self.vocabulary: dict[str, int] = tokenizer.get_vocab()
         if LINE not in self.vocabulary:
-            raise InputError("the tokenizer was not made for the compact rendering: use python -m training.warm_start")
-        self._constants: dict[tuple[str, ...], frozenset[str]] = {}
+            raise InputError(
+                "the tokenizer was not made for the compact rendering: use python -m training.embedded.warm_start"
+            )
 
     def begin(self) -> CompactDialogue:
         """Open a dialogue for one episode."""
@@ -43,24 +44,22 @@ class CompactRendering:
         if not self.settings.cues:
             raise InputError(
                 f"{key}: the policy has no tokens for cues: make an initial policy with python -m "
-                f"training.warm_start --cues, or set {key} to null"
+                f"training.embedded.warm_start --cues, or set {key} to null"
             )
 
-    def constants(self, tools: Sequence[ToolSpec]) -> frozenset[str]:
-        """Return the constants in the tools' documentation. Raises InputError for tools outside the vocabulary.
+    def check_tools(self, tools: Sequence[ToolSpec]) -> None:
+        """Raise InputError for tools outside the vocabulary."""
+        unknown = [tool.name for tool in tools if f"{CALL}{tool.name}" not in self.vocabulary]
+        if unknown:
+            raise InputError(
+                f"the policy's vocabulary has no token for {', '.join(unknown[:3])}: use the classes that it was "
+                "made for, or make an initial policy for these with python -m training.embedded.warm_start"
+            )
 
-        Cached by the tools' names: in one environment a name has one documentation.
-        """
-        names = tuple(tool.name for tool in tools)
-        if names not in self._constants:
-            unknown = [name for name in names if f"{CALL}{name}" not in self.vocabulary]
-            if unknown:
-                raise InputError(
-                    f"the policy's vocabulary has no token for {', '.join(unknown[:3])}: use the classes that it was "
-                    "made for, or make an initial policy for these with python -m training.warm_start"
-                )
-            self._constants[names] = frozenset().union(*map(constants_of, tools))
-        return self._constants[names]
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of ``text``."""
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+        return ids
 
 
 class CompactDialogue:
@@ -73,9 +72,12 @@ class CompactDialogue:
         self._ended = True
 
     def first(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
-        """Return ids of the first user line. Raises InputError for tools outside the vocabulary."""
-        self.text.know(tools, self._rendering.constants(tools))
-        return self._encode(self.text.user(turn))
+        """Return ids of a user line. Raises InputError for tools outside the vocabulary."""
+        self._rendering.check_tools(tools)
+        self.text.know(tools)
+        return self._rendering.encode(self._line_end() + self.text.user(turn))
+
+    next_turn = first
 
     def parse(self, ids: Sequence[int]) -> tuple[Action, ...] | EndTurn:
         """Parse the sampled line: one action, or the end of the turn."""
@@ -90,26 +92,13 @@ class CompactDialogue:
     def observe(self, observations: Sequence[Observation]) -> list[int]:
         """Return ids of the observation line: exactly one, because a line holds one action."""
         (observation,) = observations
-        return self._encode(self._line_end() + self.text.observation(observation))
+        return self._rendering.encode(self._line_end() + self.text.observation(observation))
 
-    def next_turn(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
-        """Return ids of the next user line. Raises InputError for tools outside the vocabulary."""
-        self.text.know(tools, self._rendering.constants(tools))
-        return self._encode(self._line_end() + self.text.user(turn))
-
-    def demonstrate(self, action: ToolCall | EndTurn) -> list[int]:
+    def demonstrate(self, action: Action | EndTurn) -> list[int]:
         """Return ids of an action as demonstrations write it."""
-        return self._encode(self.text.action(action) if isinstance(action, ToolCall) else END + LINE)
-
-    def malformed(self, action: MalformedCall) -> list[int]:
-        """Return ids of a malformed line, for an injected error."""
-        return self._encode(action.text + LINE)
+        return self._rendering.encode(self.text.action(action))
 
     def _line_end(self) -> str:
         """Return what ends a line that was cut off while it was sampled; empty where it ended itself."""
         ended, self._ended = self._ended, True
         return "" if ended else LINE
-
-    def _encode(self, text: str) -> list[int]:
-        ids: list[int] = self._rendering.tokenizer.encode(text, add_special_tokens=False)
-        return ids

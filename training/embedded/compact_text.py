@@ -27,8 +27,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pydantic import Field, JsonValue
 
-from environments.base import Action, MalformedCall, Observation, Record, ToolCall, ToolSpec, UserTurn
-from environments.benchmark import AnyBenchmark
+from environments.base import Action, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
+from environments.benchmark import CompactCaps
 from environments.learning_interface.recovery import HintKind
 from training.rendering.base import EndTurn
 from training.rendering.strict_json import read_json_at, tool_call
@@ -52,7 +52,7 @@ _DEEPEST = 4
 Referable = str | int | float
 
 
-class CompactSettings(Record):
+class CompactSettings(CompactCaps):
     """Limits of the pointer-copy rendering (our choice).
 
     ``references`` is the number of values that get a pointer, ``references_per_observation`` the number of new ones in
@@ -61,17 +61,8 @@ class CompactSettings(Record):
     written literally. ``cues``: the learning interface's cues have tokens of their own; without, they are text.
     """
 
-    references: int = 9
-    references_per_observation: int = 4
-    observation_chars: int = 120
-    list_items: int = 4
     small_number: int = 9
     cues: bool = Field(default=False, exclude_if=operator.not_)
-
-
-def compact_settings(benchmark: AnyBenchmark) -> CompactSettings:
-    """Return the settings of a policy of ``benchmark``, whose caps fit the length of its answers."""
-    return CompactSettings(**benchmark.exploration.compact.model_dump())
 
 
 def cue_words() -> tuple[str, ...]:
@@ -126,12 +117,14 @@ class CompactText:
         self.settings = settings
         self.references = Pointers(settings.references)
         self.tools: dict[str, ToolSpec] = {}
-        self.constants: frozenset[str] = frozenset()
+        self.constants: set[str] = set()
 
-    def know(self, tools: Sequence[ToolSpec], constants: frozenset[str]) -> None:
+    def know(self, tools: Sequence[ToolSpec]) -> None:
         """Allow these tools, and the constants of their documentation, from now on."""
-        self.tools.update((tool.name, tool) for tool in tools)
-        self.constants |= constants
+        for tool in tools:
+            if tool.name not in self.tools:
+                self.tools[tool.name] = tool
+                self.constants |= constants_of(tool)
 
     def user(self, turn: UserTurn) -> str:
         """Return the user line: quoted strings and numbers become pointers while there are any left."""
@@ -186,8 +179,10 @@ class CompactText:
             return not value or key in _MESSAGE_KEYS or (key != "" and _STATE_WORD.fullmatch(value) is not None)
         return isinstance(value, int) and 0 <= value <= self.settings.small_number
 
-    def action(self, call: ToolCall) -> str:
-        """Return the line of ``call``, of a known tool, with arguments in the order of the documentation."""
+    def action(self, call: Action | EndTurn) -> str:
+        """Return the line of ``call``: of a known tool, with arguments in the order of the documentation."""
+        if not isinstance(call, ToolCall):
+            return (END if isinstance(call, EndTurn) else call.text) + LINE
         tool = self.tools[call.name]
         order = {parameter.name: place for place, parameter in enumerate(tool.parameters)}
         names = sorted(call.arguments, key=lambda name: order.get(name, len(order)))
@@ -248,10 +243,8 @@ class CompactText:
         first = text[at : at + 1]
         if first == "$":
             return self._read_reference(text, at)
-        if first == "[":
-            return self._read_list(text, at + 1, depth + 1)
-        if first == "{" and _WORD.match(text, at + 1):
-            return self._read_object(text, at + 1, depth + 1)
+        if first == "[" or (first == "{" and _WORD.match(text, at + 1)):
+            return self._read_items(text, at, depth + 1)
         if word := _WORD.match(text, at):
             if word.group() in _LITERALS:
                 return _LITERALS[word.group()], word.end()
@@ -268,34 +261,29 @@ class CompactText:
             raise ValueError(f"{text[at : at + 3]!r} refers to nothing")
         return self.references.values[int(found.group(1)) - 1], found.end()
 
-    def _read_list(self, text: str, at: int, depth: int) -> tuple[JsonValue, int]:
+    def _read_items(self, text: str, at: int, depth: int) -> tuple[JsonValue, int]:
+        """Read a list, or an object whose keys are bare words; one in JSON is read as JSON."""
         if depth > _DEEPEST:
             raise ValueError("the value is nested too deeply")
+        named = text[at] == "{"
+        end = "}" if named else "]"
+        at += 1
+        keys: list[str] = []
         items: list[JsonValue] = []
-        while text[at : at + 1] != "]":
+        while text[at : at + 1] != end:
             if items:
                 if text[at : at + 1] != ",":
-                    raise ValueError(f"expected ',' or ']' at {text[at : at + 12]!r}")
+                    raise ValueError(f"expected ',' or '{end}' at {text[at : at + 12]!r}")
                 at += 1
+            if named:
+                key = _WORD.match(text, at)
+                if key is None or text[key.end() : key.end() + 1] != ":" or key.group() in keys:
+                    raise ValueError(f"expected a new key and ':' at {text[at : at + 12]!r}")
+                keys.append(key.group())
+                at = key.end() + 1
             item, at = self._read_value(text, at, depth)
             items.append(item)
-        return items, at + 1
-
-    def _read_object(self, text: str, at: int, depth: int) -> tuple[JsonValue, int]:
-        """Read an object whose keys are bare words; one in JSON is read as JSON."""
-        if depth > _DEEPEST:
-            raise ValueError("the value is nested too deeply")
-        items: dict[str, JsonValue] = {}
-        while True:
-            key = _WORD.match(text, at)
-            if key is None or text[key.end() : key.end() + 1] != ":" or key.group() in items:
-                raise ValueError(f"expected a new key and ':' at {text[at : at + 12]!r}")
-            items[key.group()], at = self._read_value(text, key.end() + 1, depth)
-            if text[at : at + 1] == "}":
-                return items, at + 1
-            if text[at : at + 1] != ",":
-                raise ValueError(f"expected ',' or '}}' at {text[at : at + 12]!r}")
-            at += 1
+        return dict(zip(keys, items, strict=True)) if named else items, at + 1
 
 
 def _one_line(text: str) -> str:

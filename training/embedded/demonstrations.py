@@ -12,10 +12,11 @@ its error and hint, and is trained only on what comes after.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from environments.base import (
     Action,
@@ -29,13 +30,12 @@ from environments.base import (
     UserTurn,
 )
 from environments.learning_interface.environment import LearningInterface
-from environments.registry import benchmark_of, packaged
+from environments.registry import benchmark_of
 from environments.verification.canonical import canonical
-from environments.verification.fingerprints import fingerprint
 from memory.records import Task
 from memory.run import read_jsonl
 from training.embedded.compact import CompactRendering
-from training.embedded.compact_text import CALL, LINE, CompactSettings, CompactText, constants_of
+from training.embedded.compact_text import CALL, CompactText
 from training.rendering.base import EndTurn
 from training.seal.interface import GUIDELINES, InterfaceState, learning_interface
 from training.seal.settings import InterfaceSettings
@@ -65,7 +65,7 @@ def injected_error(task: TaskSpec, tools: Sequence[ToolSpec], rng: random.Random
     given = [one.name for one in tool.parameters if one.name in call.arguments]
     required = [one.name for one in tool.parameters if one.required and one.name in given]
     foreign = sorted({one.name for other in tools for one in other.parameters} - {one.name for one in tool.parameters})
-    wrong: list[Action] = [_unreadable(call, tools)]
+    wrong: list[Action] = [MalformedCall(text=f"{CALL}{call.name} $", reason="expected ' @parameter=' at ' $'")]
     if required:
         left_out = rng.choice(required)
         kept = {name: value for name, value in call.arguments.items() if name != left_out}
@@ -77,25 +77,20 @@ def injected_error(task: TaskSpec, tools: Sequence[ToolSpec], rng: random.Random
     return place, rng.choice(wrong)
 
 
-def _unreadable(call: ToolCall, tools: Sequence[ToolSpec]) -> MalformedCall:
-    text = CompactText(CompactSettings())
-    text.know(tools, frozenset())
-    read = text.read(f"{CALL}{call.name} $\n")
-    assert isinstance(read, MalformedCall)
-    return read
+class Shown(NamedTuple):
+    """An action with its observation; ``taught``: it is the reference's, not an injected error."""
+
+    action: Action
+    observation: Observation
+    taught: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """A task's replayed reference: for each user turn its calls and their observations.
-
-    ``error_at`` is the index, among the first turn's actions, of the injected error; None without one. All other
-    actions are the reference's.
-    """
+    """A task's replayed reference: its user turns with their tools and actions."""
 
     task: Task
-    turns: tuple[tuple[UserTurn, tuple[ToolSpec, ...], tuple[tuple[Action, Observation], ...]], ...]
-    error_at: int | None = None
+    turns: tuple[tuple[UserTurn, tuple[ToolSpec, ...], tuple[Shown, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,73 +107,56 @@ def read_tasks(path: Path) -> list[Task]:
     tasks = read_jsonl(path, Task)
     if len(tasks) < 2:
         raise InputError(f"{path} holds {len(tasks)} tasks: give 2 or more, one is held out")
-    held_out = {name: _held_out(name) for name in {task.environment for task in tasks}}
     for number, task in enumerate(tasks, start=1):
         if task.split != "train":
             raise InputError(f"{path}, line {number}: task {task.id} is of the {task.split} split: give train only")
-        if fingerprint(task) in held_out[task.environment]:
-            raise InputError(f"{path}, line {number}: task {task.id} is in a held-out evaluation set: remove it")
     return tasks
-
-
-def _held_out(name: str) -> Collection[str]:
-    """Fingerprints that the packaged benchmark ``name`` holds out; any other one's are compared once it is open."""
-    benchmark = packaged(name)
-    return () if benchmark is None else benchmark.held_out()
 
 
 def refuse_held_out(path: Path, tasks: Iterable[Task], environment: Environment) -> None:
     """Raise InputError naming the first task of ``path`` whose content is that of a held-out task."""
     sets = benchmark_of(environment).held_out()
-    for number, task in enumerate(tasks, start=1):
+    for task in tasks:
         try:
             same = sets.match(task, canonical(environment, task))
         except RecursionError:
             same = "Its state contains itself."
         if same is not None:
-            raise InputError(f"{path}, line {number}: task {task.id} is held out: {same} Remove it")
+            raise InputError(f"{path}: task {task.id} is held out: {same} Remove it")
 
 
 def demonstrate(
-    environment: Environment,
-    task: Task,
-    leave_out: int | None = None,
-    error: tuple[int, Action] | None = None,
+    environment: Environment, task: Task, error: tuple[int, Action] | None = None, *, verified: bool = True
 ) -> Demonstration:
-    """Replay the reference; ``leave_out`` skips one call of the first turn, to collect the errors that follow.
+    """Replay the reference.
 
     ``error`` is a wrong action and the index of the first turn's call that it precedes. If it is not refused, or
     changes the state, the reference is replayed without it.
 
-    Raises InputError when the complete reference does not run without an error.
+    Raises InputError when the reference of a ``verified`` task does not run without an error; the tokenizer also learns
+    from errors, of references without their first call.
     """
     turns = []
-    error_at: int | None = None
     with closing(environment.open(task)) as episode:
         turn: UserTurn | None = episode.start()
         for calls in task.reference:
             if turn is None:
                 break
             tools = environment.tools(turn.tools)
-            made = [call for place, call in enumerate(calls) if turn.index > 0 or place != leave_out]
-            steps: list[tuple[Action, Observation]] = []
-            errors = []
-            for place, call in enumerate(in_order(made, tools)):
+            steps: list[Shown] = []
+            for place, call in enumerate(in_order(calls, tools)):
                 if error is not None and (turn.index, place) == (0, error[0]):
                     before = episode.state()
                     wrong = episode.step(error[1])
                     if not wrong.failed or episode.state() != before:
-                        return demonstrate(environment, task, leave_out)
-                    error_at = len(steps)
-                    steps.append((error[1], wrong))
-                observation = episode.step(call)
-                steps.append((call, observation))
-                errors += [call.name] if observation.failed else []
-            if errors and leave_out is None:
-                raise InputError(f"task {task.id}: its reference fails at {errors[0]}: give verified tasks")
+                        return demonstrate(environment, task)
+                    steps.append(Shown(error[1], wrong, taught=False))
+                steps.append(Shown(call, episode.step(call)))
+                if verified and steps[-1].observation.failed:
+                    raise InputError(f"task {task.id}: its reference fails at {call.name}: give verified tasks")
             turns.append((turn, tools, tuple(steps)))
             turn = episode.end_turn()
-    return Demonstration(task, tuple(turns), error_at)
+    return Demonstration(task, tuple(turns))
 
 
 def in_order(calls: Iterable[ToolCall], tools: Sequence[ToolSpec]) -> Iterator[ToolCall]:
@@ -196,36 +174,24 @@ def in_order(calls: Iterable[ToolCall], tools: Sequence[ToolSpec]) -> Iterator[T
         yield call.model_copy(update={"arguments": arguments})
 
 
-def lines(demonstration: Demonstration, settings: CompactSettings) -> Iterator[str]:
-    """Yield the demonstration as compact lines of text, for training the tokenizer."""
-    text = CompactText(settings)
+def lines(demonstration: Demonstration, text: CompactText) -> Iterator[tuple[str, bool]]:
+    """Yield the demonstration as compact lines of a new ``text``, and whether the policy learns to write the line."""
     for turn, tools, steps in demonstration.turns:
-        text.know(tools, frozenset().union(*map(constants_of, tools)))
-        yield text.user(turn)
-        for call, observation in steps:
-            yield f"{call.text}{LINE}" if isinstance(call, MalformedCall) else text.action(call)
-            yield text.observation(observation)
+        text.know(tools)
+        yield text.user(turn), False
+        for action, observation, taught in steps:
+            yield text.action(action), taught
+            yield text.observation(observation), False
+        yield text.action(EndTurn()), True
 
 
 def example(demonstration: Demonstration, rendering: CompactRendering) -> Example:
-    """Render the demonstration as the tokens of one episode. Raises InputError for tools outside the vocabulary."""
-    dialogue = rendering.begin()
+    """Render the demonstration as the tokens of one episode."""
     ids: list[int] = []
     mask: list[int] = []
-
-    def add(new: list[int], written: int) -> None:
+    for line, taught in lines(demonstration, CompactText(rendering.settings)):
+        new = rendering.encode(line)
         ids.extend(new)
-        mask.extend([written] * len(new))
-
-    for turn, tools, steps in demonstration.turns:
-        add(dialogue.first(turn, tools) if turn.index == 0 else dialogue.next_turn(turn, tools), 0)
-        for place, (call, observation) in enumerate(steps):
-            wrong = (turn.index, place) == (0, demonstration.error_at)
-            add(
-                dialogue.malformed(call) if isinstance(call, MalformedCall) else dialogue.demonstrate(call),
-                int(not wrong),
-            )
-            add(dialogue.observe([observation]), 0)
-        add(dialogue.demonstrate(EndTurn()), 1)
-    called = (call for _, _, steps in demonstration.turns for call, _ in steps)
+        mask.extend([int(taught)] * len(new))
+    called = (step.action for _, _, steps in demonstration.turns for step in steps)
     return Example(ids, mask, frozenset(call.name for call in called if isinstance(call, ToolCall)))

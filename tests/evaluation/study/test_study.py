@@ -32,7 +32,7 @@ from memory.records import Task
 from memory.run import read_json, read_jsonl
 from memory.tasks import admit, load_tasks
 from training.embedded.compact_text import cue_words
-from training.warm_start import WarmStartRecord
+from training.embedded.warm_start import WarmStartRecord
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.usefixtures("preloaded")]
 

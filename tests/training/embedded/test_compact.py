@@ -12,7 +12,7 @@ from support.made_policy import FILES, VEHICLE, call, environment, trained_polic
 from environments.base import InputError, MalformedCall, Observation, ObservationStatus, ToolCall, ToolSpec, UserTurn
 from environments.bfcl.docs import tool_names, tool_specs
 from training.embedded.compact import CompactDialogue, CompactRendering
-from training.embedded.compact_text import CompactSettings, CompactText, constants_of
+from training.embedded.compact_text import CompactSettings, CompactText
 from training.rendering.base import EndTurn
 
 TOOLS = (*tool_specs(FILES), *tool_specs(VEHICLE))
@@ -28,7 +28,7 @@ def seen(text: str) -> Observation:
 
 def opened(text: str = "hello", caps: CompactSettings | None = None) -> CompactText:
     lines = CompactText(caps or CompactSettings())
-    lines.know(TOOLS, frozenset().union(*map(constants_of, TOOLS)))
+    lines.know(TOOLS)
     lines.user(turn(text))
     return lines
 
@@ -269,7 +269,7 @@ def test_objects_hold_references_and_read_back(updates: dict, noise: str) -> Non
     made = ToolCall(name="edit_ticket", arguments={"ticket_id": 7, "updates": updates})
     for text in ("", " ".join(["7", *map(json.dumps, updates.values())])):
         lines = CompactText(CompactSettings())
-        lines.know(tools, frozenset())
+        lines.know(tools)
         lines.user(turn(text))
         line = lines.action(made)
         assert lines.read(line) == made

@@ -17,7 +17,7 @@ from environments.bfcl.environment import BFCLEnvironment
 from environments.learning_interface.recovery import HintKind
 from training.embedded.compact import CompactRendering
 from training.embedded.compact_text import CompactSettings, CompactText, cue_words
-from training.embedded.demonstrations import cued, demonstrate, example, injected_error, lines
+from training.embedded.demonstrations import cued, demonstrate, example, injected_error
 from training.embedded.tokenizer import train_tokenizer
 from training.seal.interface import GUIDELINES, guideline
 from training.seal.settings import InterfaceSettings
@@ -91,27 +91,29 @@ def test_demonstrations_show_every_guideline_and_teach_no_injected_error():
     plain = {task.id: taught_of(demonstrate(ENVIRONMENT, task)) for task in small_tasks()}
     for number in range(NUMBER):
         rng, task = random.Random(number), small_tasks()[number % 5]
-        shown = demonstrate(
-            cued(ENVIRONMENT, rng), task, error=injected_error(task, ENVIRONMENT.tools(task.tools), rng)
-        )
+        shown = demonstrate(cued(ENVIRONMENT, rng), task, injected_error(task, ENVIRONMENT.tools(task.tools), rng))
         (opened, _, steps), *_ = shown.turns
         assert opened.text == task.turns[0]
         seen.update(cue.kind for cue in opened.guidelines)
         assert taught_of(shown) == plain[task.id]
-        if shown.error_at is not None:
-            wrong, answer = steps[shown.error_at]
+        for wrong, answer, taught in steps:
+            if taught:
+                continue
             assert answer.status in (ObservationStatus.ERROR, ObservationStatus.MALFORMED)
             assert isinstance(wrong, MalformedCall | ToolCall)
             seen[answer.hint.kind if answer.hint else "no hint"] += 1
-            assert "".join(lines(shown, CUED)).count("A ") == len(steps)
+            if isinstance(wrong, MalformedCall):
+                read = CompactText(CUED)
+                read.know(TOOLS)
+                assert read.read(f"{wrong.text}\n") == wrong
     assert set(LABELS) <= set(seen)
     assert {HintKind.MISSING_ARGUMENT, HintKind.UNEXPECTED_ARGUMENT, HintKind.BAD_PATH, HintKind.MALFORMED} <= set(seen)
 
 
 def test_an_initial_policy_with_cues_says_so(tmp_path: Path):
     from memory.run import read_json, write_jsonl
+    from training.embedded.warm_start import WarmStartSettings, warm_start
     from training.rollout.policy import PolicyCard
-    from training.warm_start import WarmStartSettings, warm_start
 
     own = [task for task in small_tasks() if task.id != "task-enter"]  # goes like a held-out one: warm start refuses it
     write_jsonl(tmp_path / "tasks.jsonl", own)

@@ -16,14 +16,11 @@ from typer.testing import CliRunner
 from environments.base import InputError
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.templated.evaluation_sets import load_set
-from environments.verification.fingerprints import fingerprint
 from memory.records import Measured, Task
 from memory.run import write_jsonl
-from training.embedded import demonstrations
 from training.embedded.compact import CompactRendering
 from training.embedded.demonstrations import Example, demonstrate, example, read_tasks, refuse_held_out
-from training.rollout.policy import load_policy
-from training.warm_start import (
+from training.embedded.warm_start import (
     RECORD,
     WarmStartRecord,
     WarmStartSettings,
@@ -34,6 +31,7 @@ from training.warm_start import (
     warm_start,
     without_most_of_seldom,
 )
+from training.rollout.policy import load_policy
 
 torch = Late("torch")
 
@@ -73,7 +71,7 @@ def test_functions_that_are_seldom_have_few_tasks() -> None:
         for _ in range(5)
     ]
     both = task((call("get_current_speed"), call("setHeadlights", mode="on")))
-    settings = small_settings(1, seldom=0.5, seldom_tasks=2)
+    settings = small_settings(1, seldom=0.5)
     kept, seldom = without_most_of_seldom([*tasks, both], settings)
     counts = Counter(one.reference[0][0].name for one in kept if one is not both)
     assert len(seldom) == 2
@@ -132,7 +130,7 @@ def test_an_example_is_what_the_policy_would_read_and_write() -> None:
 def test_lists_of_documented_choices_are_taught_in_the_order_of_the_documentation() -> None:
     doors = ["rear_right", "driver"]
     shown = demonstrate(environment(), task((call("lockDoors", unlock=True, door=doors),)))
-    ((_, _, ((made, _),)),) = shown.turns
+    ((_, _, ((made, *_),)),) = shown.turns
     assert made.arguments == {"unlock": True, "door": ["driver", "rear_right"]}
     free = demonstrate(environment(), task((call("display_log", messages=["b", "a"]),)))
     assert free.turns[0][2][0][0].arguments == {"messages": ["b", "a"]}
@@ -140,10 +138,10 @@ def test_lists_of_documented_choices_are_taught_in_the_order_of_the_documentatio
 
 def test_a_call_that_is_left_out_shows_the_errors_that_follow() -> None:
     doors = call("lockDoors", unlock=False, door=["driver", "passenger", "rear_left", "rear_right"])
-    start = task((doors, call("pressBrakePedal", pedalPosition=1.0), call("startEngine", ignitionMode="START")))
-    ((_, _, steps),) = demonstrate(environment(), start).turns
+    brake, engine = call("pressBrakePedal", pedalPosition=1.0), call("startEngine", ignitionMode="START")
+    ((_, _, steps),) = demonstrate(environment(), task((doors, brake, engine))).turns
     assert "error" not in steps[-1][1].text
-    ((_, _, steps),) = demonstrate(environment(), start, leave_out=1).turns
+    ((_, _, steps),) = demonstrate(environment(), task((doors, engine)), verified=False).turns
     assert "Brake pedal needs to be pressed" in steps[-1][1].text
 
 
@@ -174,33 +172,30 @@ def test_the_loss_counts_only_what_the_policy_writes() -> None:
     assert loss == pytest.approx(sum(by_hand) / len(by_hand), abs=1e-5)
 
 
-def test_refuses_tasks_that_must_not_be_learnt_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_tasks_that_must_not_be_learnt_from(tmp_path: Path) -> None:
     good = made_tasks()[:4]
     held_out = good[2].model_copy(update={"split": "dev"})
     with pytest.raises(InputError, match="line 3: task made-2 is of the dev split"):
         read_tasks(tasks_file(tmp_path, [*good[:2], held_out]))
-    monkeypatch.setattr(demonstrations, "_held_out", lambda name: {fingerprint(good[1])})
-    with pytest.raises(InputError, match="line 2: task made-1 is in a held-out evaluation set"):
-        read_tasks(tasks_file(tmp_path, good))
     with pytest.raises(InputError, match="holds 1 tasks"):
         read_tasks(tasks_file(tmp_path, good[:1]))
 
 
-def test_refuses_a_held_out_task_in_disguise(tmp_path: Path) -> None:
+@pytest.mark.parametrize("disguise", [{}, {"unused": 1}])
+def test_refuses_a_held_out_task_also_in_disguise(tmp_path: Path, disguise: dict[str, int]) -> None:
     good = made_tasks()[0]
     spec = next(task.spec for task in load_set("templated-dev") if "VehicleControlAPI" in task.spec.initial_state)
-    state = {**spec.initial_state, "unused": 1}
+    state = {**spec.initial_state, **disguise}
     disguised = Task(id="mine", origin="given", **{**dict(spec), "split": "train", "initial_state": state})
     learnt = read_tasks(tasks_file(tmp_path, [good, disguised]))
-    with pytest.raises(InputError, match=r"line 2: task mine is held out: .*Remove it"):
+    with pytest.raises(InputError, match=r"tasks\.jsonl: task mine is held out: .*Remove it"):
         refuse_held_out(tmp_path / "tasks.jsonl", learnt, BFCLEnvironment())
 
 
-def test_the_evaluation_sets_that_are_published_are_asked(tmp_path: Path) -> None:
-    assert read_tasks(tasks_file(tmp_path, made_tasks())) == list(made_tasks())
-    published = demonstrations._held_out("bfcl")
-    assert fingerprint(load_set("templated-dev")[0].spec) in published
-    assert not any(fingerprint(made) in published for made in made_tasks())
+def test_tasks_that_are_not_held_out_are_taken(tmp_path: Path) -> None:
+    learnt = read_tasks(tasks_file(tmp_path, made_tasks()))
+    assert learnt == list(made_tasks())
+    refuse_held_out(tmp_path / "tasks.jsonl", learnt, BFCLEnvironment())
 
 
 def test_a_reference_that_fails_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""`python -m training.warm_start`: train a tiny initial policy on a file of verified tasks (supervised fine-tuning).
+"""`python -m training.embedded.warm_start`: train a tiny initial policy on verified tasks (supervised fine-tuning).
 
 Each task's reference is replayed in the environment; the policy learns to write its calls after the text that it would
 have read. The recipe (Qwen3 architecture, sizes, optimizer) is our choice. The number of steps, never seconds, defines
@@ -31,7 +31,7 @@ from memory.jsonl import complaint, derive_seed
 from memory.records import Measured, Task
 from memory.run import write_json
 from training.embedded.compact import CompactRendering
-from training.embedded.compact_text import CompactSettings, compact_settings
+from training.embedded.compact_text import CompactSettings, CompactText
 from training.embedded.demonstrations import (
     Demonstration,
     Example,
@@ -55,6 +55,7 @@ MOST_REFERENCES = 99
 
 _CORPUS_TASKS = 2000
 _PROBED_TASKS = 500
+_SELDOM_TASKS = 2
 _POOLED = 16
 """Batches that are drawn at once to be made of like lengths."""
 
@@ -70,7 +71,7 @@ class WarmStartSettings(Record):
     ``references`` (ours): values of one episode that get a pointer, ``$1`` and so on; None: the benchmark's number.
 
     ``seldom`` (ours): share of the functions that the policy shall hardly know, drawn by the seed. Of the tasks that
-    call one, the first ``seldom_tasks`` are learnt from. The policy then knows how to call, and has something to learn.
+    call one, the first two are learnt from. The policy then knows how to call, and has something to learn.
 
     ``by_length`` (ours): batches of like lengths, logits for the policy's own tokens alone: less than half the time.
     """
@@ -79,28 +80,22 @@ class WarmStartSettings(Record):
     seed: int = Field(0, ge=0, lt=2**63)
     hidden: int = Field(128, ge=16, le=65_536, multiple_of=4)
     layers: int = Field(3, ge=1, le=1000)
-    heads: int = Field(4, ge=2, le=1024, multiple_of=2)
     vocabulary: int = Field(1024, ge=1, le=1_000_000)
-    initializer_range: float = Field(0.06, gt=0, le=10.0)
     learning_rate: float = Field(3e-3, gt=0, le=1.0)
     batch: int = Field(16, ge=1, le=65_536)
     balance: float = Field(0.5, ge=0, le=1)
     warmup_steps: int = Field(30, ge=0, le=10_000_000)
-    weight_decay: float = Field(0.01, ge=0, le=1.0)
-    max_grad_norm: float = Field(1.0, gt=0, le=1e6)
     max_length: int = Field(1024, ge=64, le=1_048_576)
     held_out: int = Field(200, ge=1, le=1_000_000)
-    threads: int = Field(1, ge=1, le=1024)
     cues: bool = Field(default=False, exclude_if=operator.not_)
     references: int | None = Field(None, ge=1, le=MOST_REFERENCES, exclude_if=lambda number: number is None)
     seldom: float = Field(0.0, ge=0, lt=1, exclude_if=operator.not_)
-    seldom_tasks: int = Field(2, ge=1, le=1_000_000)
     by_length: bool = Field(default=False, exclude_if=operator.not_)
 
     def compact(self, benchmark: AnyBenchmark) -> CompactSettings:
         """Return the limits of the rendering that the policy is made for."""
-        own = {"cues": self.cues} if self.references is None else {"cues": self.cues, "references": self.references}
-        return compact_settings(benchmark).model_copy(update=own)
+        own = {} if self.references is None else {"references": self.references}
+        return CompactSettings(**benchmark.exploration.compact.model_dump() | own, cues=self.cues)
 
 
 class WarmStartRecord(Record):
@@ -129,10 +124,11 @@ def make_tokenizer(
     from training.embedded.tokenizer import train_tokenizer
 
     tools = {tool.name: tool for shown in demonstrations for _, tools, _ in shown.turns for tool in tools}
-    corpus = [line for shown in demonstrations[:_CORPUS_TASKS] for line in lines(shown, card)]
-    several = [shown.task for shown in demonstrations if len(shown.task.reference[0]) > 1]
-    for task in several[:_PROBED_TASKS]:
-        corpus.extend(lines(demonstrate(environment, task, leave_out=0), card))
+    several = [shown.task for shown in demonstrations if len(shown.task.reference[0]) > 1][:_PROBED_TASKS]
+    cut = [task.model_copy(update={"reference": (task.reference[0][1:], *task.reference[1:])}) for task in several]
+    failing = [demonstrate(environment, task, verified=False) for task in cut]
+    shown = (*demonstrations[:_CORPUS_TASKS], *failing)
+    corpus = [line for one in shown for line, _ in lines(one, CompactText(card))]
     return train_tokenizer(corpus, [tools[name] for name in sorted(tools)], card, vocabulary)
 
 
@@ -145,13 +141,13 @@ def make_model(tokenizer: PreTrainedTokenizerBase, settings: WarmStartSettings) 
         vocab_size=-(-len(tokenizer) // 64) * 64,
         hidden_size=settings.hidden,
         num_hidden_layers=settings.layers,
-        num_attention_heads=settings.heads,
-        num_key_value_heads=settings.heads // 2,
-        head_dim=settings.hidden // settings.heads,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=settings.hidden // 4,
         intermediate_size=2 * settings.hidden,
         max_position_embeddings=settings.max_length,
         tie_word_embeddings=True,
-        initializer_range=settings.initializer_range,
+        initializer_range=0.06,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
@@ -170,7 +166,7 @@ def without_most_of_seldom(tasks: Sequence[Task], settings: WarmStartSettings) -
     functions = sorted(set().union(*called))
     rng = random.Random(derive_seed(settings.seed, "warm_start", "seldom"))
     drawn = rng.sample(functions, round(settings.seldom * len(functions)))
-    left = dict.fromkeys(drawn, settings.seldom_tasks)
+    left = dict.fromkeys(drawn, _SELDOM_TASKS)
     kept = []
     for task, names in zip(tasks, called, strict=True):
         seldom = names & left.keys()
@@ -228,9 +224,7 @@ def train(
     """Train, yielding each step's loss. The learning rate warms up, then decays linearly to a tenth."""
     import torch
 
-    optimizer = torch.optim.AdamW(
-        model.parameters(), settings.learning_rate, betas=(0.9, 0.98), weight_decay=settings.weight_decay
-    )
+    optimizer = torch.optim.AdamW(model.parameters(), settings.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
     model.train()
     for step, batch in enumerate(batches(examples, settings)):
         rise = min(1.0, (step + 1) / max(1, settings.warmup_steps))
@@ -239,21 +233,10 @@ def train(
         loss = loss_of(model, batch, pad, lean=settings.by_length)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
         optimizer.step()
         yield loss.item()
     model.train(False)
-
-
-def open_for(name: str, tasks: Sequence[Task], *, trust_agent_code: bool = False) -> Environment:
-    """Open the environment ``name`` (a benchmark or module:callable) with the options that ``tasks`` need.
-
-    Raises InputError when it cannot be opened or a task is of another environment.
-    """
-    others = sorted({task.environment for task in tasks if task.environment != name and not is_import_path(name)})
-    if others:
-        raise InputError(f"--environment: the tasks are of the environment {others[0]!r}: name its module:callable")
-    return open_named(name, trust_agent_code=trust_agent_code, tasks=tasks)
 
 
 def warm_start(
@@ -271,14 +254,17 @@ def warm_start(
     check_output("--out", out, "folder")
     started = time.monotonic()
     learnt, seldom = without_most_of_seldom(read_tasks(tasks), settings)
+    others = {task.environment for task in learnt} - {environment_name}
+    if others and not is_import_path(environment_name):
+        raise InputError(f"--environment: the tasks are of the environment {min(others)!r}: name its module:callable")
 
     import torch
     from rich.console import Console
     from rich.progress import track
 
-    torch.set_num_threads(settings.threads)
+    torch.set_num_threads(1)  # sums of several threads round otherwise
     console = Console(stderr=True)
-    environment = recorded(open_for(environment_name, learnt, trust_agent_code=trust_agent_code))
+    environment = recorded(open_named(environment_name, trust_agent_code=trust_agent_code, tasks=learnt))
     refuse_held_out(tasks, learnt, environment)
     shown = [_demonstrated(environment, task, settings) for task in track(learnt, "replaying tasks", console=console)]
     compact = settings.compact(benchmark_of(environment))
@@ -321,7 +307,7 @@ def _demonstrated(environment: Environment, task: Task, settings: WarmStartSetti
     if not settings.cues:
         return demonstrate(environment, task)
     rng = random.Random(derive_seed(settings.seed, "warm_start", "cues", task.id))
-    return demonstrate(cued(environment, rng), task, error=injected_error(task, environment.tools(task.tools), rng))
+    return demonstrate(cued(environment, rng), task, injected_error(task, environment.tools(task.tools), rng))
 
 
 @contextmanager
@@ -342,20 +328,20 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command(cls=OneSentence)
 def main(
+    context: typer.Context,
     tasks: Annotated[Path, typer.Option(help="JSONL file of verified tasks of the training split")],
     out: Annotated[Path, typer.Option(help="new folder for the policy")],
     environment: Annotated[
         str, typer.Option(help="a benchmark, or module:callable of the tasks' environment")
     ] = DEFAULT,
-    steps: Annotated[int, typer.Option(min=1, help="optimizer steps; they define the result")] = 1000,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    steps: Annotated[int, typer.Option(help="optimizer steps; they define the result")] = 1000,
+    seed: Annotated[int, typer.Option(help="of the weights and the batches")] = 0,
     hidden: Annotated[int, typer.Option(help="hidden size; the feed-forward layers have twice as much")] = 128,
-    layers: Annotated[int, typer.Option(min=1)] = 3,
+    layers: Annotated[int, typer.Option()] = 3,
     balance: Annotated[float, typer.Option(help="0 draws tasks uniformly, 1 evens out their functions")] = 0.5,
     vocabulary: Annotated[int, typer.Option(help="tokens of the policy's own tokenizer at most")] = 1024,
     learning_rate: Annotated[float, typer.Option(help="peak learning rate")] = 3e-3,
-    max_length: Annotated[int, typer.Option(min=64, help="tokens of the longest episode")] = 1024,
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads of torch")] = 1,
+    max_length: Annotated[int, typer.Option(help="tokens of the longest episode")] = 1024,
     trust_agent_code: Annotated[
         bool, typer.Option("--trust-agent-code", help="run references that are code where it cannot be walled in")
     ] = False,
@@ -364,7 +350,6 @@ def main(
         int | None, typer.Option(help="values of an episode that get a pointer; the benchmark's number if none")
     ] = None,
     seldom: Annotated[float, typer.Option(help="share of the functions that few tasks are learnt from")] = 0.0,
-    seldom_tasks: Annotated[int, typer.Option(help="with --seldom: tasks of each of these functions")] = 2,
     by_length: Annotated[
         bool, typer.Option("--by-length", help="batches of like lengths: less than half the time")
     ] = False,
@@ -372,22 +357,8 @@ def main(
     """Train a tiny initial policy on the references of verified tasks."""
     with exit_statuses():
         try:
-            settings = WarmStartSettings(
-                steps=steps,
-                seed=seed,
-                hidden=hidden,
-                layers=layers,
-                vocabulary=vocabulary,
-                balance=balance,
-                learning_rate=learning_rate,
-                max_length=max_length,
-                threads=threads,
-                cues=cues,
-                references=references,
-                seldom=seldom,
-                seldom_tasks=seldom_tasks,
-                by_length=by_length,
-            )
+            given = context.params.items()
+            settings = WarmStartSettings(**{name: one for name, one in given if name in WarmStartSettings.model_fields})
         except ValidationError as error:
             raise InputError(f"--{complaint(error).replace('_', '-', 1)}") from None
         record = warm_start(tasks, out, settings, environment, trust_agent_code=trust_agent_code)
