@@ -11,7 +11,6 @@ from typing import Protocol
 from pydantic import JsonValue
 
 from environments.base import Action, Observation, ToolCall, ToolSpec
-from environments.verification.programs import called
 
 
 class Played(Protocol):
@@ -32,8 +31,7 @@ class TurnComparison:
     """The steps of one turn compared with its reference.
 
     ``made`` maps the positions of reference calls to the steps that made them: a program makes those that are among the
-    calls it ran. ``beside`` holds the calls that ran in each step and are not in the reference. ``tools`` documents
-    the task's tools by name; other tools are compared by their arguments as they are.
+    calls it ran. ``tools`` documents the task's tools by name; other tools are compared by their arguments as they are.
     """
 
     def __init__(self, steps: Sequence[Played], reference: Sequence[ToolCall], tools: Mapping[str, ToolSpec]) -> None:
@@ -41,7 +39,8 @@ class TurnComparison:
         self.reference = reference
         self._tools = tools
         self.made: dict[int, int] = {}
-        self.beside = tuple(self._take(place, step) for place, step in enumerate(steps))
+        for place, step in enumerate(steps):
+            self._take(place, step)
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -52,41 +51,17 @@ class TurnComparison:
         """Return the tools of the missing calls."""
         return frozenset(self.reference[k].name for k in self.missing)
 
-    def missing_tools(self) -> frozenset[str]:
-        """Return the tools of the missing calls, for a program the tools that it calls."""
-        names: set[str] = set()
-        for k in self.missing:
-            names |= (
-                self.mentioned(self.reference[k]) if self.is_program(self.reference[k]) else {self.reference[k].name}
-            )
-        return frozenset(names)
-
-    def is_program(self, call: ToolCall) -> bool:
-        """Return whether the call runs a program, whose values cannot be compared with another's."""
-        tool = self._tools.get(call.name)
-        return tool is not None and tool.program is not None
-
-    def mentioned(self, call: ToolCall) -> frozenset[str]:
-        """Return the tools that the program of ``call`` calls; none where it cannot be parsed."""
-        tool = self._tools.get(call.name)
-        code = call.arguments.get(tool.program.name) if tool is not None and tool.program is not None else None
-        try:
-            return frozenset(called(code)) if isinstance(code, str) else frozenset()
-        except ValueError:
-            return frozenset()
-
     def same(self, call: ToolCall, wanted: ToolCall) -> bool:
         """Return whether the calls are equal; defaults may be left out, and lists of documented choices are sets."""
         return call.name == wanted.name and self._plain(call) == self._plain(wanted)
 
-    def _take(self, place: int, step: Played) -> tuple[ToolCall, ...]:
-        """Record the reference calls that the step made, and return the other calls that it ran."""
-        action, ran = step.action, step.observation.calls
-        if not isinstance(action, ToolCall):
-            return ran
-        if not step.observation.failed and self._makes(action, place):
-            return ()
-        return tuple(call for call in ran if call.name == action.name or not self._makes(call, place))
+    def _take(self, place: int, step: Played) -> None:
+        """Record the reference calls that the step made."""
+        action, observation = step.action, step.observation
+        if isinstance(action, ToolCall) and (observation.failed or not self._makes(action, place)):
+            for call in observation.calls:
+                if call.name != action.name:
+                    self._makes(call, place)
 
     def _makes(self, call: ToolCall, place: int) -> bool:
         for k, wanted in enumerate(self.reference):

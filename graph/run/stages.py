@@ -71,12 +71,11 @@ async def _evolve(
     from langgraph.errors import GraphDrained
     from langgraph.runtime import RunControl
 
-    from graph.branches import branches_at_once
     from graph.iteration import iteration_graph
 
     control = RunControl()
     graph = iteration_graph().compile(checkpointer=saver)
-    config = _config(iteration, await branches_at_once(services, services.settings.roles.concurrency))
+    config = _config(iteration, services.settings.roles.concurrency)
     begun = await _has_begun(graph, saver, config, services.run)
     events = graph.astream(
         None if begun else IterationInput(iteration=iteration),
