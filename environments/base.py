@@ -4,10 +4,9 @@ An ``Environment`` opens single-use ``Episode`` objects. An episode takes action
 ``Observation``, and ends in an ``Outcome`` that holds the checks of every user turn. Everything else in the project
 (verification, roles, training, evaluation) is written against these types.
 
-``Turns`` and ``outcome_of_turns`` implement the user turns of an episode and the outcome of all of them. Three optional
-protocols extend ``Environment``: ``Limited`` bounds how many episodes are open at a time, ``Remote`` plays them
-elsewhere, so that calls are worth making at a time, and ``Recording`` answers equal calls from a cache instead of
-executing them again.
+``Turns`` and ``outcome_of_turns`` implement the user turns of an episode and the outcome of all of them. The
+optional protocol ``Recording`` extends ``Environment``: it answers equal calls from a cache instead of executing them
+again.
 """
 
 from __future__ import annotations
@@ -412,36 +411,6 @@ class Turns(Generic[Played]):
         self.index += 1
         self._shown += self._task.withheld.get(self.index, ())
         return UserTurn(index=self.index, text=self._task.turns[self.index], tools=self._shown)
-
-
-@runtime_checkable
-class Limited(Protocol):
-    """An environment whose episodes each hold a scarce resource, such as a server."""
-
-    @property
-    def at_once(self) -> int | None:
-        """Episodes that can be open at a time; None where only the machine's memory sets a limit."""
-        ...
-
-
-def at_once(environment: Environment) -> int | None:
-    """Return the number of episodes that can be open at a time; None where only the machine's memory limits it."""
-    return environment.at_once if isinstance(environment, Limited) else None
-
-
-@runtime_checkable
-class Remote(Protocol):
-    """An environment whose calls wait for other machines: several threads get more of them done than one."""
-
-    @property
-    def in_flight(self) -> int:
-        """Calls that are worth making at a time, each in an episode of its own."""
-        ...
-
-
-def in_flight(environment: Environment) -> int:
-    """Return the number of calls that are worth making at a time, each from a thread; 1 in this process."""
-    return environment.in_flight if isinstance(environment, Remote) else 1
 
 
 @runtime_checkable

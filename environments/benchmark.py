@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, T
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from environments.base import Environment, InputError, Observation, Record, TaskSpec
+from environments.base import Environment, InputError, Record, TaskSpec
 from environments.metrics import Metric
 
 if TYPE_CHECKING:
@@ -232,14 +232,6 @@ class Benchmark(Generic[Section]):
     def known_values(self) -> tuple[KnownValue, ...]:
         """Return values of training references that no state and no documentation holds, for scripted explorers."""
         return ()
-
-    def never_ran(self, observation: Observation) -> bool:
-        """Return whether the action was not run because the turn or the task was over (not the policy's error)."""
-        return False
-
-    def refused_by_tool(self, observation: Observation) -> bool:
-        """Return whether a failed program made a documented call that the tool refused: the program itself is valid."""
-        return False
 
     # Decontamination.
 

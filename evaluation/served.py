@@ -33,7 +33,6 @@ from environments.base import (
     Outcome,
     ToolSpec,
     UserTurn,
-    at_once,
 )
 from evaluation.attempts import outcome_of
 from evaluation.outcomes import TaskOutcome
@@ -72,21 +71,18 @@ async def attempt_served(
 ) -> ReplyCounts:
     """Attempt every item once and hand each outcome to ``over`` when it is there.
 
-    At most ``limits.batch`` episodes are open at a time, fewer where the environment can have fewer. The first
-    exception ends the other attempts, which leave no outcome. Raises InputError for a task that the environment cannot
-    open and for a key or model that the endpoint refuses, BudgetReached when a budget is spent, RepeatedFailure when
-    the endpoint only fails.
+    At most ``limits.batch`` episodes are open at a time. The first exception ends the other attempts, which leave no
+    outcome. Raises InputError for a task that the environment cannot open and for a key or model that the endpoint
+    refuses, BudgetReached when a budget is spent, RepeatedFailure when the endpoint only fails.
     """
     seen = ReplyCounts()
     waiting = iter(items)
-    most = at_once(environment)
-    at_a_time = min(len(items), limits.batch if most is None else min(limits.batch, most))
 
     async def work() -> None:
         for item in waiting:
             over(await _Attempt(item, model, environment, limits, seen).play())
 
-    workers = [asyncio.create_task(work()) for _ in range(at_a_time)]
+    workers = [asyncio.create_task(work()) for _ in range(min(len(items), limits.batch))]
     try:
         await asyncio.gather(*workers)
     finally:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from pathlib import Path
 from typing import Literal, Protocol
-from weakref import WeakSet
 
 from langgraph.errors import NodeError
 from langgraph.runtime import Runtime
@@ -17,7 +15,7 @@ from langgraph.types import Command, Send
 
 from agents.roles import RoleRefused
 from agents.spending import RepeatedFailure
-from environments.base import EnvironmentDefect, EnvironmentFault, InputError, in_flight
+from environments.base import EnvironmentDefect, EnvironmentFault, InputError
 from environments.command import StorageError, storage_refusal
 from graph.assembly import RunServices
 from graph.digests import of_failure
@@ -40,30 +38,11 @@ from memory.run import (
 from memory.tasks import load_tasks
 
 DEADLINE = "deadline"
-SPARE_THREADS = 8  # beside those that wait for an environment elsewhere: files are read and written on threads, too
-
-_widened: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
 
 async def send_seeds(state: SeedState, runtime: Runtime[RunServices]) -> list[Send]:
     """Send a branch for each unguided context."""
     return await asyncio.to_thread(sends, runtime.context, SEED_STAGE, state.contexts)
-
-
-async def branches_at_once(services: RunServices, here: int) -> int:
-    """Return how many branches go on at a time, ``here`` where episodes are played in this process.
-
-    With an environment that plays elsewhere (``in_flight``) and scripted roles it is at least the number of calls that
-    are worth making at a time. The event loop gets a thread for each of those: by default it has a few more than the
-    machine has cores.
-    """
-    most = await asyncio.to_thread(in_flight, services.environment)
-    loop = asyncio.get_running_loop()
-    if most > 1 and loop not in _widened:
-        loop.set_default_executor(ThreadPoolExecutor(most + SPARE_THREADS, thread_name_prefix="asyncio"))
-        _widened.add(loop)
-    # With chat roles, requests to their endpoint are what is limited.
-    return here if services.settings.roles.by_chat() else max(here, most)
 
 
 def sends(services: RunServices, stage: str, contexts: Sequence[str], keep: bool = False) -> list[Send]:

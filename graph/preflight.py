@@ -12,7 +12,7 @@ from agents.chat.endpoint import resolve
 from environments.base import InputError
 from environments.declared import look
 from environments.registry import benchmark_of, open_environment
-from evaluation.preflight import check_evaluation
+from evaluation.settings import check_evaluation
 from graph.settings import RunSettings, check_benchmark, check_starts
 from graph.tracking.trackers import check_trackers
 from memory.settings import OFFICIAL

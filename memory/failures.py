@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
@@ -26,10 +27,19 @@ from environments.base import Record
 from environments.command import storage_refusal
 from environments.terminal import say
 from memory.embedding import DIMENSION, hashed_ngrams
-from memory.records import FailureContext
+from memory.records import DraftVerification, FailureContext
+from memory.run import RunDirectory, read_jsonl
 from memory.settings import RECUR_AFTER, MemorySettings
 
-__all__ = ["DeduplicationResult", "FailureMemory", "embedded_text", "use_memory"]
+__all__ = [
+    "DeduplicationResult",
+    "Explored",
+    "FailureMemory",
+    "embedded_text",
+    "explored_before",
+    "explored_in",
+    "use_memory",
+]
 
 _DATABASE = "chroma.sqlite3"
 _COLLECTION = "contexts"
@@ -228,3 +238,34 @@ def _is_sound(database: Path) -> bool:
         return True
     except sqlite3.DatabaseError:
         return False
+
+
+@dataclass(frozen=True)
+class Explored:
+    """Contexts that had a branch, and the number of tasks admitted from each, by context id."""
+
+    contexts: tuple[FailureContext, ...]
+    admitted: Mapping[str, int]
+
+    @property
+    def compared(self) -> tuple[FailureContext, ...]:
+        """Those that the failure memory compares others with."""
+        return tuple(context for context in self.contexts if context.comparable)
+
+
+def explored_in(run: RunDirectory, iteration: int) -> Explored:
+    """Return the contexts that one finished iteration explored."""
+    folder = run.iteration(iteration)
+    new = {one.context_id for one in read_jsonl(folder.judgements, DeduplicationResult) if one.status == "new"}
+    contexts = (one for one in read_jsonl(folder.contexts, FailureContext) if one.id in new)
+    verifications = read_jsonl(folder.verdicts, DraftVerification)
+    return Explored(
+        tuple(contexts), Counter(verification.context_id for verification in verifications if verification.accepted)
+    )
+
+
+def explored_before(run: RunDirectory, iteration: int, since: int) -> Explored:
+    """Return the contexts that the iterations from ``since`` up to ``iteration``, exclusive, explored."""
+    parts = [explored_in(run, number) for number in range(max(0, since), iteration)]
+    admitted = {context_id: count for part in parts for context_id, count in part.admitted.items()}
+    return Explored(tuple(context for part in parts for context in part.contexts), admitted)

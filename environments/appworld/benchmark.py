@@ -17,8 +17,7 @@ from environments.appworld.evaluation_sets import (
     set_tasks,
 )
 from environments.appworld.installation import find_installation
-from environments.appworld.observations import came_too_late, refused_by_an_app
-from environments.base import Environment, Observation, TaskSpec
+from environments.base import Environment, TaskSpec
 from environments.benchmark import (
     Benchmark,
     CompactCaps,
@@ -115,14 +114,6 @@ class AppWorld(Benchmark[AppWorldOptions]):
     def evaluation_options(self, options: AppWorldOptions) -> dict[str, JsonValue]:
         """Return whether code is trusted; evaluations play on the process's own engine and not on servers."""
         return {"trust_agent_code": True} if options.trust_agent_code else {}
-
-    def never_ran(self, observation: Observation) -> bool:
-        """Return whether the observation answers an action after the turn or the task was over."""
-        return came_too_late(observation.text)
-
-    def refused_by_tool(self, observation: Observation) -> bool:
-        """Return whether an app refused a documented call of the program."""
-        return refused_by_an_app(observation.text)
 
     def evaluation_set(self, name: str) -> EvaluationSet:
         """Describe an evaluation set by its ids. Raises InputError where AppWorld or its tasks are not installed."""

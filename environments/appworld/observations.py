@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterable, Iterator
 
 from environments.appworld.engine.protocol import parsed
@@ -19,7 +18,6 @@ MAX_CALLS = 400_000
 A thousand ordinary calls have fewer. A rollout is one line of a record, and lines have a limit (``memory.jsonl``).
 """
 
-_REFUSED = re.compile(r"^Exception: Response status code is (?!422)\d{3}:", re.MULTILINE)
 _REFUSAL = "Execution failed: "
 _NOTHING_PRINTED = "Execution successful."  # the engine's words for it
 _TELLS_NOTHING = frozenset({_NOTHING_PRINTED.casefold(), "", "none", "null", "[]", "{}"})
@@ -66,19 +64,6 @@ def shortened(text: str, limit: int = MAX_CHARACTERS) -> str:
 def refused(reason: str) -> Observation:
     """Return the answer to a call that was not run."""
     return Observation(text=f"{_REFUSAL}{reason}", status=ObservationStatus.ERROR)
-
-
-def refused_by_an_app(text: str) -> bool:
-    """Return whether the failure in ``text`` is an app's answer to a call that fits the documentation.
-
-    It is not for an error of the code itself, an unknown app or API, and arguments that an API does not take (422).
-    """
-    return _REFUSED.search(text) is not None
-
-
-def came_too_late(text: str) -> bool:
-    """Return whether ``text`` answers an action that was not run because the turn or the task was over."""
-    return text.startswith(_REFUSAL) and text.endswith("nothing was run")
 
 
 def _recorded(calls: Iterable[ApiCall]) -> Iterator[ToolCall]:

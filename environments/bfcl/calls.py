@@ -108,11 +108,6 @@ def _json_value(name: str, value: object, depth: int) -> JsonValue:
     raise _NotACall(f"argument {name!r} is not a JSON value")
 
 
-def format_call(call: ToolCall) -> str:
-    """Return the call as Python source, ``f(a=1, b='x')``; ``parse_call`` reads it back unchanged."""
-    return f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})"
-
-
 def beyond_caps(call: ToolCall) -> str | None:
     """Return the cap that the arguments of ``call`` exceed, in words, or None."""
     characters = 0

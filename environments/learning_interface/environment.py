@@ -22,8 +22,6 @@ from environments.base import (
     TaskSpec,
     ToolSpec,
     UserTurn,
-    at_once,
-    in_flight,
 )
 from environments.learning_interface.recovery import hint_for
 from environments.learning_interface.schema import SCHEMA_NOTE, with_schema_cues
@@ -57,16 +55,6 @@ class LearningInterface:
         self._schema_cues = schema_cues
         self._inside = inside
         self._cued: dict[str, ToolSpec] = {}
-
-    @property
-    def at_once(self) -> int | None:
-        """The number of episodes that the environment inside can have open at a time."""
-        return at_once(self._inside)
-
-    @property
-    def in_flight(self) -> int:
-        """The number of calls of the environment inside that are worth making at a time."""
-        return in_flight(self._inside)
 
     def open(self, task: TaskSpec) -> LearningEpisode:
         """Open a fresh episode. Raises InputError like the environment inside."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from evaluation.study.breakdown import length_table
-from evaluation.study.comparisons import Cell, Comparison, Interval
+from evaluation.study.comparisons import Cell, Comparison, Interval, length_table
 from evaluation.study.figures import ArmFacts
 from evaluation.study.hypotheses import Findings, hypothesis_table, points, rule
 from evaluation.study.plan import Place

@@ -6,6 +6,7 @@ differ from row to row, are JSON text. Trajectories have TRL's conversational fo
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -14,9 +15,9 @@ from typing import Any
 
 from environments.base import InputError, ToolCall
 from graph.export.content import RunContent, checked_json
-from graph.export.messages import chat_messages
 from graph.report.lineage import Chain
 from memory.records import Task, Trajectory
+from training.rendering.tool_calls import call_id
 
 __all__ = ["COLUMNS", "TASKS", "TRAJECTORIES", "write_tables"]
 
@@ -179,3 +180,40 @@ def _features(column: Any) -> Any:  # noqa: ANN401 - a column, or a mapping of c
     if isinstance(column, list):
         return [_features(column[0])]
     return {name: _features(inner) for name, inner in column.items()}
+
+
+ChatMessage = dict[str, Any]
+
+
+def chat_messages(trajectory: Trajectory) -> list[ChatMessage]:
+    """Return a trajectory as messages of the roles user, assistant and tool; the arguments of calls are JSON text.
+
+    Each action is an assistant message of its own: a record does not say which calls a policy wrote in one message, nor
+    the words with which it ended a turn. So a turn that the agent ended closes with an empty assistant message.
+    Text that was not a call is what the assistant said, and the environment's answer to it is a user's message: a
+    tool's message needs a call.
+    """
+    messages: list[ChatMessage] = []
+    place = 0
+    for turn in trajectory.turns:
+        messages.append({"role": "user", "content": turn.full_text})
+        for step in turn.steps:
+            answer = step.observation.full_text
+            if isinstance(step.action, ToolCall):
+                call = _call(place, step.action)
+                messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
+                messages.append(
+                    {"role": "tool", "name": step.action.name, "tool_call_id": call["id"], "content": answer}
+                )
+                place += 1
+            else:
+                messages.append({"role": "assistant", "content": step.action.text})
+                messages.append({"role": "user", "content": answer})
+        if turn.ended:
+            messages.append({"role": "assistant", "content": ""})
+    return messages
+
+
+def _call(place: int, call: ToolCall) -> ChatMessage:
+    arguments = json.dumps(call.arguments, ensure_ascii=False)
+    return {"id": call_id(place), "type": "function", "function": {"name": call.name, "arguments": arguments}}

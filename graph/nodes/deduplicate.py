@@ -12,8 +12,7 @@ from graph.assembly import RunServices
 from graph.branches import weaknesses
 from graph.digests import of_deduplicate
 from graph.state import IterationState, IterationUpdate
-from memory.explored import explored_before
-from memory.failures import DeduplicationResult, FailureMemory, use_memory
+from memory.failures import DeduplicationResult, FailureMemory, explored_before, use_memory
 from memory.records import FailureContext
 from memory.run import read_jsonl, write_json, write_jsonl
 from memory.settings import RECUR_AFTER

@@ -18,8 +18,7 @@ from graph.branches import refuse_mistake
 from graph.digests import of_update
 from graph.records import Evolution, ExtractionRecord, Failure
 from graph.state import IterationState, IterationUpdate
-from memory.explored import explored_in
-from memory.failures import DeduplicationResult, use_memory
+from memory.failures import DeduplicationResult, explored_in, use_memory
 from memory.jsonl import derive_seed
 from memory.records import Draft, DraftVerification, FailureContext, Interaction, Task
 from memory.run import IterationDirectory, read_json, read_jsonl, write_json, write_jsonl

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from agents.scripted.reflector import TurnComparison
 from environments.base import MalformedCall, ToolCall
-from environments.verification.turn_comparison import TurnComparison
 from graph.report.lineage import Chain, History
 from memory.records import Cause, Signal, SignalKind, Step, Task
 

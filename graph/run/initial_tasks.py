@@ -23,7 +23,7 @@ from environments.verification.fingerprints import fingerprint
 from environments.verification.verify import Refusal, can_train, verify
 from graph.admission import admitted_task, refuse_repeated
 from graph.assembly import RunServices
-from graph.branches import branches_at_once, refuse_mistake
+from graph.branches import refuse_mistake
 from graph.iteration import seed_graph
 from graph.records import Failure, KnownTasks
 from graph.run.progress import Stage
@@ -161,7 +161,7 @@ async def make_seeds(services: RunServices, count: int, stage: Stage) -> Seeds:
     roles = services.settings.roles
     asks = not roles.by_chat().keys().isdisjoint(("explorer", "abstractor", "validator"))
     drafts = unguided_exploration(roles, benchmark).drafts_per_context if asks else None
-    at_once = await branches_at_once(services, roles.concurrency if asks else BRANCHES_AT_ONCE)
+    at_once = roles.concurrency if asks else BRANCHES_AT_ONCE
     seeds = Seeds()
     known: set[str] = set()
     barren, whole = 0, benchmark.exploration.seed_chunk

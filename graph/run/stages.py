@@ -22,14 +22,15 @@ from environments.command import MISTAKE, StorageError, storage_refusal, writing
 from evaluation.outcomes import Report, Score
 from evaluation.settings import LOOKUP, LimitSettings, ScoringSettings
 from graph.checkpoints import run_checkpoints, thread_id
-from graph.records import PrintedProgress, StageSeconds
-from graph.resumption import as_recorded, refuse_unfinished
+from graph.records import ExtractionRecord, Fork, PrintedProgress, StageSeconds
 from graph.run.interruption import Interruption
 from graph.run.progress import Progress, Stage
 from graph.settings import RunSettings
 from graph.state import IterationInput, IterationState
+from memory.failures import DeduplicationResult
 from memory.processes import ChildFailure, run_child
-from memory.run import RunDirectory, read_json, write_json
+from memory.records import FailureContext
+from memory.run import RunDirectory, read_json, read_jsonl, write_json
 from memory.settings import OFFICIAL
 from memory.tasks import admit
 from training.grpo.record import RoundProgress, RoundRecord
@@ -71,12 +72,11 @@ async def _evolve(
     from langgraph.errors import GraphDrained
     from langgraph.runtime import RunControl
 
-    from graph.branches import branches_at_once
     from graph.iteration import iteration_graph
 
     control = RunControl()
     graph = iteration_graph().compile(checkpointer=saver)
-    config = _config(iteration, await branches_at_once(services, services.settings.roles.concurrency))
+    config = _config(iteration, services.settings.roles.concurrency)
     begun = await _has_begun(graph, saver, config, services.run)
     events = graph.astream(
         None if begun else IterationInput(iteration=iteration),
@@ -359,3 +359,37 @@ def _timed(run: Run, iteration: int, stage: str) -> Iterator[None]:
     path = run.directory.iteration(iteration).seconds
     before = read_json(path, StageSeconds).seconds if path.exists() else {}
     write_json(path, StageSeconds(seconds=before | {stage: round(time.perf_counter() - started, 2)}))
+
+
+# The ids of the state that a node takes; nodes before it wrote their records.
+_TAKEN = {"extract": (), "reflect": ("signals",), "deduplicate": ("signals", "contexts")}
+_ALL = ("signals", "contexts", "new")
+
+
+def as_recorded(run: RunDirectory, state: IterationState, node: str) -> bool:
+    """Return whether the ids that ``node`` takes from the state are those that earlier nodes wrote into ``run``."""
+    folder = run.iteration(state.iteration)
+
+    def written(name: str) -> list[str]:
+        if name == "signals":
+            return list(read_json(folder.extraction, ExtractionRecord).chosen)
+        if name == "contexts":
+            return [one.id for one in read_jsonl(folder.contexts, FailureContext)]
+        return [one.context_id for one in read_jsonl(folder.judgements, DeduplicationResult) if one.status == "new"]
+
+    files = {"signals": folder.extraction, "contexts": folder.contexts, "new": folder.judgements}
+    return all(
+        files[name].exists() and sorted(getattr(state, name)) == sorted(written(name))
+        for name in _TAKEN.get(node, _ALL)
+    )
+
+
+def refuse_unfinished(run: RunDirectory, iteration: int) -> None:
+    """Raise InputError for a copy whose own graph call has not ended: only its thread has the edited state."""
+    if run.fork_path.exists():
+        fork = read_json(run.fork_path, Fork)
+        if fork.iteration == iteration and not run.iteration(iteration).evolution.exists():
+            raise InputError(
+                f"{run.root} is a fork of {fork.of} whose graph has not ended: go on with thread {fork.thread} in "
+                f"LangGraph Studio, or remove {run.root}"
+            )

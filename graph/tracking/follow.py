@@ -1,16 +1,24 @@
-"""Sends each iteration of a run to its experiment trackers when it ends, from the command that evolves."""
+"""Sends each iteration of a run to its experiment trackers when it ends, from the command that evolves.
+
+The x axis is the global training step everywhere; an iteration's numbers are at the last step of its round.
+"""
 
 from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+from environments.base import Record
+from evaluation.outcomes import Score
+from graph.report.summary import Summary
 from graph.settings import RunSettings, dotted
-from graph.tracking.figures import by_iteration, by_step
 from graph.tracking.trackers import TrackedRun, Tracker, open_tracker
-from memory.run import RunDirectory
+from memory.run import IterationDirectory, RunDirectory, read_existing, read_json, read_jsonl
+from training.grpo.record import RoundRecord, StepMetrics, plain_numbers
+from training.seal.seal import SealStep
 from training.settings import ExperimentTracker
 
 __all__ = ["follow_run"]
@@ -85,3 +93,68 @@ def _failed(
                 "iterations"
             )
     return failed
+
+
+def by_step(folder: IterationDirectory) -> Iterator[tuple[int, dict[str, float]]]:
+    """Yield the numbers of each step of a finished round, in order."""
+    seal = {one.step: one for one in read_existing(folder.seal, SealStep)}
+    for one in read_jsonl(folder.metrics, StepMetrics):
+        yield one.step, _step_numbers(one, seal.get(one.step))
+
+
+def _step_numbers(step: StepMetrics, seal: SealStep | None) -> dict[str, float]:
+    rollouts = {f"rollouts/{name}": value for name, value in step.rollouts.items()}
+    if "mixed_groups" in step.rollouts:
+        rollouts["rollouts/groups_without_signal"] = 1.0 - step.rollouts["mixed_groups"]
+    trainer = {f"train/{name}": value for name, value in (step.trainer | step.measured).items()}
+    return trainer | rollouts | (_seal_numbers(seal) if seal is not None else {})
+
+
+def _seal_numbers(step: SealStep) -> dict[str, float]:
+    """Return SEAL's rho, the labels of the step's turns by count, and how many guidelines are shown next."""
+    rho = {} if step.state.rho is None else plain_numbers(step.state.rho, without=("window", "total"))
+    labels = {f"seal/labels/{label}": float(one.count) for label, one in step.profile.labels.items()}
+    shown = {} if step.state.interface is None else {"seal/guidelines": float(len(step.state.interface.guidelines))}
+    return {f"seal/{name}": value for name, value in rho.items()} | labels | shown
+
+
+def by_iteration(run: RunDirectory, iteration: int) -> Iterator[tuple[int, dict[str, float]]]:
+    """Yield the numbers of a finished iteration: its score before the first step of all, the rest after its round."""
+    folder = run.iteration(iteration)
+    summary, record = read_json(folder.summary, Summary), read_json(folder.round, RoundRecord)
+    if iteration == 0 and summary.evaluation is not None:
+        yield record.first_step - 1, _scored(summary.evaluation.before)
+    numbers = {f"tasks/{name}": float(getattr(summary, name)) for name in ("tasks", "admitted")}
+    for section, record_or_counts in (
+        ("refused", summary.refused),
+        ("signals", summary.signals),
+        ("signal_tasks", summary.signal_tasks),
+        ("failed", summary.failed),
+        ("contexts", summary.contexts),
+        ("stops", summary.stop_reasons),
+        ("seconds", summary.seconds),
+        ("cost", summary.cost),
+        ("verification", summary.agreement),
+        ("round", record),
+    ):
+        numbers |= {f"{section}/{name}": value for name, value in _plain(record_or_counts).items()}
+    if summary.marked is not None:
+        numbers["signals/marked_trajectories"] = float(summary.marked)
+    numbers["round/groups_without_signal"] = 1.0 - record.mixed_groups
+    if summary.evaluation is not None:
+        numbers |= _scored(summary.evaluation.after)
+    yield record.last_step, numbers
+
+
+def _plain(counted: Record | Mapping[Any, float] | None) -> dict[str, float]:
+    if counted is None:
+        return {}
+    if isinstance(counted, Record):
+        return plain_numbers(counted, without=("steps", "stop_reasons", "iteration", "first_step", "last_step"))
+    return {str(name): float(value) for name, value in counted.items()}
+
+
+def _scored(score: Score) -> dict[str, float]:
+    low, high = score.widest
+    metrics = {f"evaluation/{name}": value for name, value in score.metrics.items()}
+    return metrics | {"evaluation/low": low, "evaluation/high": high, "evaluation/tasks": float(score.n)}

@@ -134,7 +134,7 @@ def test_only_a_evaluation_set_opens_the_worlds_of_a_test_split(world: Installat
         def remember(task_id: str, instruction: str | None = None) -> None:
             opened.append(task_id)
 
-        return SimpleNamespace(installation=world, api_docs={}, at_once=None, open=remember)
+        return SimpleNamespace(installation=world, api_docs={}, open=remember)
 
     world.full.joinpath("data", "api_docs").mkdir()
     everybody, test_set = (

@@ -11,9 +11,8 @@ from environments.base import InputError
 from environments.bfcl.benchmark import BENCHMARK
 from environments.registry import open_named
 from evaluation.outcomes import TaskOutcome, score, score_strata
-from evaluation.preflight import check_evaluation
 from evaluation.sets import open_set
-from evaluation.settings import EvaluationSettings
+from evaluation.settings import EvaluationSettings, check_evaluation
 from evaluation.test_access import SplitAccess
 from memory.run import read_jsonl, write_jsonl
 

@@ -104,7 +104,6 @@ def _result(task, text, steps, outcome):  # type: ignore[no-untyped-def]
         completion_ids=(),
         logprobs=(),
         mask=(),
-        turn_begins=(0,),
     )
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
 import sys
-import threading
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -23,7 +20,7 @@ from support.made_run import make_run, records, run_graph
 import graph.assembly
 from agents.spending import RepeatedFailure
 from environments.base import InputError
-from graph.branches import branches_at_once, describe
+from graph.branches import describe
 from graph.records import Evolution, Failure
 from memory.failures import DeduplicationResult
 from memory.records import Draft
@@ -177,18 +174,3 @@ def test_the_time_that_passed_is_not_part_of_the_record(elapsed: float) -> None:
     told = describe(error, "context-1", "explore", 1.0)
     assert told == describe(TimeoutError(), "context-1", "explore", 1.0)
     assert (told.cause, told.detail) == ("deadline", "ran past roles.branch_timeout, 1 s")
-
-
-@pytest.mark.parametrize(
-    ("flying", "chat", "at_once"), [(1, {}, 4), (40, {}, 40), (3, {}, 4), (40, {"explorer": 1}, 4)]
-)
-async def test_branches_of_an_environment_elsewhere_go_on_at_a_time(flying: int, chat: dict, at_once: int) -> None:
-    class Elsewhere:
-        in_flight = flying
-
-    roles = SimpleNamespace(by_chat=lambda: chat)
-    services = SimpleNamespace(environment=Elsewhere(), settings=SimpleNamespace(roles=roles))
-    assert await branches_at_once(services, 4) == at_once
-    if flying == 40:
-        barrier = threading.Barrier(flying)
-        await asyncio.gather(*(asyncio.to_thread(barrier.wait, 20) for _ in range(flying)))

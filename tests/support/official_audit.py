@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from environments.base import TaskSpec
-from environments.bfcl.calls import format_call
 from environments.bfcl.docs import tool_specs
 from environments.bfcl.package import simulator_class
+from support.official_runs import format_call
 
 Turns = Sequence[Sequence[str]]
 

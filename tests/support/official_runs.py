@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from environments.base import Outcome, TaskSpec, ToolCall
-from environments.bfcl.calls import format_call
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.package import simulator_class
 
@@ -15,6 +14,11 @@ _runs = itertools.count()
 
 # Officially a step may hold several calls; here each is a step, and two long-context references make 34 in a turn.
 ENVIRONMENT = BFCLEnvironment(max_steps=100)
+
+
+def format_call(call: ToolCall) -> str:
+    """Return the call as Python source, ``f(a=1, b='x')``."""
+    return f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})"
 
 
 def official_texts(spec: TaskSpec, turns: Sequence[Sequence[str]]) -> list[list[str]]:

@@ -23,7 +23,6 @@ from environments.base import (
     Record,
     ToolCall,
     UserTurn,
-    at_once,
 )
 from memory.records import Step, StopReason, Task, TrajectoryTurn
 from training.embedded.demonstrations import in_order
@@ -67,9 +66,6 @@ class EpisodeResult(Record):
     temperature) and ``mask`` go with it. Where ``mask`` is 0 the token is the environment's and its log-probability is
     0. ``outcome`` is None exactly when ``infrastructure_error`` is set; the completion then ends where the environment
     failed, and is empty when it failed before the first action. The prompt is never empty.
-
-    ``turn_begins`` are the indexes in the completion at which the turns begin. A turn's tokens are the policy's
-    messages and their answers; from the second turn on the user's words come first.
     """
 
     task: Task
@@ -80,7 +76,6 @@ class EpisodeResult(Record):
     completion_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     mask: tuple[int, ...]
-    turn_begins: tuple[int, ...]
 
     @property
     def sampled_tokens(self) -> int:
@@ -100,20 +95,18 @@ def run_episodes(
     """Play every request and return the results in their order; ``temperature`` 0 is greedy.
 
     ``sampler`` samples from ``policy``, whose rendering the episodes use. ``over`` is called when an episode ends, with
-    whether it succeeded. No more episodes are open at a time than the environment can have, and each is closed when it
-    is over. An EnvironmentFault becomes the ``infrastructure_error`` of its own episode. Raises InputError for a task
-    that the environment cannot open, for one whose prompt leaves no room under ``max_tokens``, for a ``max_tokens``
-    beyond the model's last position.
+    whether it succeeded; it is closed then. An EnvironmentFault becomes the ``infrastructure_error`` of its own
+    episode. Raises InputError for a task that the environment cannot open, for one whose prompt leaves no room under
+    ``max_tokens``, for a ``max_tokens`` beyond the model's last position.
     """
     positions = policy.positions
     if positions is not None and limits.max_tokens > positions:
         raise InputError(
             f"max_tokens is {limits.max_tokens} and {policy.path} has {positions} positions: lower max_tokens"
         )
-    most = at_once(environment)
     rollouts = [_Rollout(policy, environment, request, limits, over) for request in requests]
     try:
-        sampler.run(rollouts, temperature=temperature, concurrency=min(limits.batch, most or limits.batch))
+        sampler.run(rollouts, temperature=temperature, concurrency=limits.batch)
     finally:
         for rollout in rollouts:
             rollout.close()
@@ -165,7 +158,6 @@ class _Turn:
 
     opened: UserTurn
     steps: list[Step]
-    begins: int
     ended: bool = False
     stop_reason: StopReason | None = None
 
@@ -245,7 +237,7 @@ class _Rollout(EpisodeDriver):
         self._prompt = self._dialogue.first(turn, self._environment.tools(turn.tools))
         if self._fault is not None:
             return None
-        self._turns.append(_Turn(turn, [], begins=0))
+        self._turns.append(_Turn(turn, []))
         room = self._room(0)
         if room < 1:
             raise InputError(
@@ -278,7 +270,7 @@ class _Rollout(EpisodeDriver):
         """Return the ids of observations, or of a user turn, which begins here."""
         if not isinstance(played, UserTurn):
             return self._dialogue.observe(played)
-        self._turns.append(_Turn(played, [], begins=len(self._completion)))
+        self._turns.append(_Turn(played, []))
         return self._dialogue.next_turn(played, self._environment.tools(played.tools))
 
     def result(self) -> EpisodeResult:
@@ -301,7 +293,6 @@ class _Rollout(EpisodeDriver):
             completion_ids=tuple(self._completion),
             logprobs=tuple(self._logprobs),
             mask=tuple(self._mask),
-            turn_begins=tuple(turn.begins for turn in self._turns),
         )
 
     def close(self) -> None:

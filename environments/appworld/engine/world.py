@@ -2,19 +2,54 @@
 
 from __future__ import annotations
 
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from environments.appworld.engine.api_calls import ApiCallRecorder
 from environments.appworld.engine.code_filter import refusal
 from environments.appworld.engine.differences import serialized_difference
-from environments.appworld.engine.memory_limit import MemoryLimit
 from environments.appworld.engine.namespace import restrict
 from environments.appworld.engine.protocol import encodable, said
 
 MAX_OUTPUT = 200_000  # characters of one execution's output; the rest is left out, and counted
 MAX_CALLS = 2_000  # API calls of one execution that are reported; the package's own limit is lower
 _FAILED = "Execution failed. Traceback:\n"
+_RESERVE = 512 * 1024 * 1024  # bytes for saving and comparing databases while the code's data fill its share
+
+
+class MemoryLimit:
+    """Limit the growth of the process's address space; beyond it is a MemoryError. Linux only: elsewhere no limit.
+
+    The limit holds inside ``applied``; outside, the engine has a reserve. Create it while there is a ``/proc``, which
+    the sandbox removes.
+    """
+
+    def __init__(self) -> None:
+        self._code = self._most = resource.RLIM_INFINITY
+        self._size = open("/proc/self/statm", "rb", buffering=0) if sys.platform == "linux" else None  # noqa: SIM115
+
+    def set(self, megabytes: int) -> None:
+        """Allow a growth of ``megabytes`` from the current size. Call once."""
+        if self._size is None:
+            return
+        with self._size:
+            used = int(self._size.read(100).split()[0]) * resource.getpagesize()
+        self._code = used + megabytes * 1024 * 1024
+        self._most = self._code + _RESERVE
+        resource.setrlimit(resource.RLIMIT_AS, (self._most, self._most))
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Hold the code's own limit while the block runs."""
+        resource.setrlimit(resource.RLIMIT_AS, (self._code, self._most))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, (self._most, self._most))
 
 
 class EngineWorld:

@@ -7,9 +7,10 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.official_runs import format_call
 
 from environments.base import MalformedCall, ObservationStatus, ToolCall
-from environments.bfcl.calls import MAX_CHARACTERS, beyond_caps, format_call, parse_call
+from environments.bfcl.calls import MAX_CHARACTERS, beyond_caps, parse_call
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import load_category
 

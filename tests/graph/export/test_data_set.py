@@ -17,9 +17,8 @@ from environments.checkout import ROOT
 from environments.registry import packaged, packaged_names
 from environments.verification.decontamination import HeldOut
 from graph.export.content import refuse_unpublishable
-from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES
+from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES, chat_messages
 from graph.export.hub import push_folder
-from graph.export.messages import chat_messages
 from graph.recipe import load_recipe
 from graph.report.lineage import History
 from memory.records import Step, Task, Trajectory, TrajectoryTurn

@@ -290,36 +290,3 @@ def test_a_prompt_that_leaves_no_room_is_the_users_mistake() -> None:
 
 def test_no_request_no_result() -> None:
     assert play([]) == ()
-
-
-class FewAtOnce:
-    """An environment that can have ``at_once`` episodes open, and counts them."""
-
-    def __init__(self, inside: Environment, at_once: int) -> None:
-        self.name, self._inside, self.at_once = inside.name, inside, at_once
-        self.open_now: set[int] = set()
-        self.most = 0
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._inside, name)
-
-    def open(self, task: Task) -> Episode:
-        episode = self._inside.open(task)
-        number, close = id(episode), episode.close
-
-        def closing() -> None:
-            self.open_now.discard(number)
-            close()
-
-        episode.close = closing
-        self.open_now.add(number)
-        self.most = max(self.most, len(self.open_now))
-        return episode
-
-
-def test_no_more_episodes_are_open_than_the_environment_can_have() -> None:
-    tasks = made_tasks()[:9]
-    few = FewAtOnce(environment(), 2)
-    ids = [[result.completion_ids for result in play(tasks, world=world)] for world in (few, environment())]
-    assert ids[0] == ids[1]
-    assert (few.most, few.open_now) == (2, set())
