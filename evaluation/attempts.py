@@ -68,7 +68,7 @@ def evaluate(
     )
     with closing(sampler):
         sampler.load_weights(0)
-        return attempt(items, policy, sampler, environment, limits, settings.batch or budget.batch, report), policy
+        return attempt(items, policy, sampler, environment, limits, limits.batch, report), policy
 
 
 def check_items(items: Sequence[Item], environment: Environment) -> None:
@@ -85,18 +85,27 @@ def check_items(items: Sequence[Item], environment: Environment) -> None:
 
 def limits_for(policy: Policy, settings: ScoringSettings, budget: Limits) -> EpisodeLimits:
     """Return the limits of the policy's episodes: as stated, else ``budget``'s for the policy's rendering."""
-    from training.rollout.episodes import EpisodeLimits
-
     if policy.rendering.name == "compact":
         new_tokens, tokens = budget.compact_new_tokens, budget.compact_tokens
     else:
         new_tokens, tokens = budget.new_tokens, budget.tokens
+    tokens = min(tokens, policy.positions or tokens)
+    return episode_limits(settings, budget, new_tokens, tokens, settings.batch or budget.batch)
+
+
+def episode_limits(
+    settings: ScoringSettings, budget: Limits, new_tokens: int, tokens: int, batch: int
+) -> EpisodeLimits:
+    """Return the limits of the episodes: as stated, else as given here."""
+    from training.rollout.episodes import EpisodeLimits
+
     return EpisodeLimits(
         max_new_tokens=settings.max_new_tokens or new_tokens,
-        max_tokens=settings.max_tokens or min(tokens, policy.positions or tokens),
+        max_tokens=settings.max_tokens or tokens,
         max_actions=settings.max_actions or budget.actions,
         max_steps=settings.max_episode_steps,
         strict_messages=settings.strict_messages,
+        batch=batch,
     )
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from evaluation.attempts import Attempts
     from evaluation.selection import Selected
     from memory.records import Measured
-    from training.rollout.episodes import EpisodeLimits
 
 RENDERING = "endpoint"
 """The rendering in a report."""
@@ -43,7 +42,7 @@ def evaluate_served(
     files that do not fit; BudgetReached and RepeatedFailure, after which the outcomes so far are in ``output``.
     """
     from agents.chat.tool_calling import ToolCallingModel
-    from evaluation.attempts import Attempts, check_items
+    from evaluation.attempts import Attempts, check_items, episode_limits
     from evaluation.selection import written
     from evaluation.served import attempt_served
 
@@ -65,7 +64,9 @@ def evaluate_served(
         if done % EVERY == 0 or done == len(selected.items):
             say(f"evaluated {done} of {len(selected.items)}")
 
-    limits = served_limits(settings, selected.benchmark.limits)
+    budget = selected.benchmark.limits
+    batch = settings.batch or min(budget.batch, settings.concurrency)
+    limits = episode_limits(settings, budget, budget.new_tokens, budget.tokens, batch)
     seen = asyncio.run(attempt_served(missing, model, environment, limits, over))
     notes = [_costs(ledger.spent())]
     notes += [f"{seen.refusals} replies were refusals, which end the user turn"] if seen.refusals else []
@@ -76,20 +77,6 @@ def evaluate_served(
     )
     decoding += ", one attempt a task"
     return Attempts(kept.of(selected.items), RENDERING, decoding, tuple(notes), ledger.spent())
-
-
-def served_limits(settings: ScoringSettings, budget: Limits) -> EpisodeLimits:
-    """Return the limits of the episodes: as stated, else ``budget``'s for a model with a chat template."""
-    from training.rollout.episodes import EpisodeLimits
-
-    return EpisodeLimits(
-        max_new_tokens=settings.max_new_tokens or budget.new_tokens,
-        max_tokens=settings.max_tokens or budget.tokens,
-        max_actions=settings.max_actions or budget.actions,
-        max_steps=settings.max_episode_steps,
-        strict_messages=settings.strict_messages,
-        batch=settings.batch or min(budget.batch, settings.concurrency),
-    )
 
 
 def _costs(spent: Measured) -> str:

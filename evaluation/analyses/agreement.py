@@ -6,46 +6,31 @@ from collections.abc import Sequence
 from math import comb
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from environments.base import InputError, Record
-from evaluation.call_shapes import numbered, rarest_functions
-from evaluation.outcomes import TaskOutcome
-from evaluation.statistics import Counts, shared_interval
+from evaluation.outcomes import Interval, TaskOutcome, paired_change
 
-Interval = tuple[float, float]
 CellName = Literal["both", "only_first", "only_second", "neither"]
 CELLS: tuple[CellName, ...] = ("both", "only_first", "only_second", "neither")
-
-
-class AgreementCell(Record):
-    """Tasks of one cell, their share of all pairs, and its 95 % interval (None for a single task)."""
-
-    tasks: int
-    share: float
-    interval: Interval | None
 
 
 class Agreement(Record):
     """Two evaluations of the same tasks.
 
-    ``pairs``: tasks that both were evaluated on. ``difference``: success of the second less that of the first, with an
-    interval for other start states and functions (``statistics.shared_interval``). ``mcnemar``: two-sided exact p of
-    the tasks that only one solved; it takes tasks for independent, so that it errs on the small side where they share a
-    start state. ``unpaired``: tasks of one file alone. ``unjudged``: pairs of which an infrastructure error ended an
-    attempt.
+    ``pairs``: tasks that both were evaluated on, which ``cells`` counts by who solved them. ``difference``: success of
+    the second less that of the first, with the interval of ``outcomes.paired_change``. ``mcnemar``: two-sided exact p
+    of the tasks that only one solved; it takes tasks for independent, so that it errs on the small side where they
+    share a start state. ``unpaired``: tasks of one file alone. ``unjudged``: pairs of which an infrastructure error
+    ended an attempt.
     """
 
     group: str
     pairs: int
-    cells: dict[CellName, AgreementCell]
+    cells: dict[CellName, int]
     first: float
     second: float
     difference: float
     interval: Interval | None
     mcnemar: float
-    clusters: int
     unpaired: int
     unjudged: int
 
@@ -54,44 +39,23 @@ def agreement(group: str, first: Sequence[TaskOutcome], second: Sequence[TaskOut
     """Return the table of one group of tasks. Raises InputError for a task that occurs twice, and without a pair."""
     left, right = _by_task(first, "first"), _by_task(second, "second")
     names = [name for name in left if name in right]
-    both = [(left[name], right[name]) for name in names]
-    pairs = [two for two in both if all(one.infrastructure_error is None for one in two)]
-    if not pairs:
+    change = paired_change(first, second)
+    if change is None:
         raise InputError(f"{group}: no task was evaluated in both files: name two evaluations of the same tasks")
-    solved = np.array([[int(one.success) for one, _ in pairs], [int(other.success) for _, other in pairs]])
-    clusters = numbered([one.cluster for one, _ in pairs])
-    functions = numbered(rarest_functions([one.shape or other.shape for one, other in pairs]))
-    ones = np.ones((1, len(pairs)), dtype=np.int64)
-
-    def interval(counts: Counts, minus: Counts | None = None) -> Interval | None:
-        if len(pairs) < 2:
-            return None
-        return shared_interval(counts, ones, clusters, functions, None if minus is None else (minus, ones))
-
-    members: dict[CellName, NDArray[np.int64]] = {
-        "both": solved[:1] * solved[1:],
-        "only_first": solved[:1] * (1 - solved[1:]),
-        "only_second": (1 - solved[:1]) * solved[1:],
-        "neither": (1 - solved[:1]) * (1 - solved[1:]),
-    }
-    rates = solved.mean(axis=1)
+    both = [(left[name], right[name]) for name in names]
+    solved = [(a.success, b.success) for a, b in both if a.infrastructure_error is b.infrastructure_error is None]
+    counts = [solved.count(pair) for pair in ((True, True), (True, False), (False, True), (False, False))]
     return Agreement(
         group=group,
-        pairs=len(pairs),
-        cells={
-            name: AgreementCell(
-                tasks=int(members[name].sum()), share=float(members[name].mean()), interval=interval(members[name])
-            )
-            for name in CELLS
-        },
-        first=float(rates[0]),
-        second=float(rates[1]),
-        difference=float(rates[1] - rates[0]),
-        interval=interval(solved[1:], solved[:1]),
-        mcnemar=mcnemar(int(members["only_first"].sum()), int(members["only_second"].sum())),
-        clusters=int(clusters.max()) + 1,
+        pairs=change.tasks,
+        cells=dict(zip(CELLS, counts, strict=True)),
+        first=change.before,
+        second=change.after,
+        difference=change.after - change.before,
+        interval=change.interval,
+        mcnemar=mcnemar(counts[1], counts[2]),
         unpaired=len(left) + len(right) - 2 * len(names),
-        unjudged=len(names) - len(pairs),
+        unjudged=len(names) - change.tasks,
     )
 
 
@@ -132,8 +96,7 @@ def agreement_table(found: Sequence[Agreement]) -> tuple[tuple[str, ...], list[t
     words = {"both": "both right", "only_first": "only first", "only_second": "only second", "neither": "neither right"}
     rows: list[tuple[str, ...]] = []
     for name in CELLS:
-        cells = [one.cells[name] for one in found]
-        rows.append((words[name], *(f"{one.share:.2%} ({one.tasks}){_ends(one.interval)}" for one in cells)))
+        rows.append((words[name], *(f"{one.cells[name] / one.pairs:.2%} ({one.cells[name]})" for one in found)))
     rows.append(("first", *(f"{one.first:.2%}" for one in found)))
     rows.append(("second", *(f"{one.second:.2%}" for one in found)))
     rows.append(("second - first", *(f"{100 * one.difference:+.2f}{_ends(one.interval)}" for one in found)))

@@ -116,8 +116,8 @@ def audit_note(report: Audit) -> str:
     """Return the counts and the median overlaps."""
     return (
         f"{report.tasks} tasks: {len(report.equal)} equal to held-out ones, {len(report.near)} nearly equal (text and "
-        f"calls at least {NEAR:.0%}). Median overlap with the nearest held-out task: text {_share(report.median_text)}, "
-        f"calls {_share(report.median_calls)}."
+        f"calls at least {NEAR:.0%}). Median overlap with the nearest held-out task: text "
+        f"{_share(report.median_text)}, calls {_share(report.median_calls)}."
     )
 
 

@@ -19,6 +19,8 @@ from memory.jsonl import derive_seed
 
 Level = Literal["low", "medium", "high", "mixed"]
 LEVELS: tuple[Level, ...] = ("low", "medium", "high", "mixed")
+BIN = 0.05
+"""The width of a bin of figure 5 (ours)."""
 
 
 class NearestTarget(Record):
@@ -29,19 +31,11 @@ class NearestTarget(Record):
     cosine: float
 
 
-class SimilarityBin(Record):
-    """Tasks whose largest cosine is at least ``low`` and below ``high``; ``share`` is of all tasks."""
-
-    low: float
-    high: float
-    tasks: int
-    share: float
-
-
 class SimilarityReport(Record):
     """The largest cosine of each training task to an evaluation task (figure 5), and the pairs to look at.
 
-    ``above``: pairs with a cosine of at least ``threshold``, the nearest first.
+    ``bins`` counts tasks by the lower edge of their bin, ``BIN`` wide. ``above``: pairs with a cosine of at least
+    ``threshold``, the nearest first.
     """
 
     tasks: int
@@ -50,7 +44,7 @@ class SimilarityReport(Record):
     mean: float
     median: float
     largest: float
-    bins: tuple[SimilarityBin, ...]
+    bins: dict[float, int]
     threshold: float
     above: tuple[NearestTarget, ...]
 
@@ -74,10 +68,8 @@ def nearest_targets(
     )
 
 
-def similarity_report(
-    nearest: Sequence[NearestTarget], targets: int, *, width: float = 0.05, threshold: float = 0.9
-) -> SimilarityReport:
-    """Return the distribution of the largest cosines. ``width`` of a bin and ``threshold`` are ours."""
+def similarity_report(nearest: Sequence[NearestTarget], targets: int, *, threshold: float = 0.9) -> SimilarityReport:
+    """Return the distribution of the largest cosines. ``threshold`` is ours."""
     cosines = [one.cosine for one in nearest]
     above = sorted((one for one in nearest if one.cosine >= threshold), key=lambda one: (-one.cosine, one.task))
     return SimilarityReport(
@@ -87,25 +79,17 @@ def similarity_report(
         mean=fmean(cosines),
         median=median(cosines),
         largest=max(cosines),
-        bins=similarity_bins(cosines, width),
+        bins=similarity_bins(cosines),
         threshold=threshold,
         above=tuple(above),
     )
 
 
-def similarity_bins(cosines: Sequence[float], width: float) -> tuple[SimilarityBin, ...]:
-    """Return bins of equal width from the lowest to the highest value, empty ones between them included."""
+def similarity_bins(cosines: Sequence[float]) -> dict[float, int]:
+    """Return the tasks in each bin from the lowest to the highest value, empty ones between them included."""
     # A value on an edge belongs to the bin above it, whatever the division's last digit says.
-    counts = Counter(floor(cosine / width + 1e-9) for cosine in cosines)
-    return tuple(
-        SimilarityBin(
-            low=round(number * width, 10),
-            high=round((number + 1) * width, 10),
-            tasks=counts[number],
-            share=counts[number] / len(cosines),
-        )
-        for number in range(min(counts), max(counts) + 1)
-    )
+    counts = Counter(floor(cosine / BIN + 1e-9) for cosine in cosines)
+    return {round(number * BIN, 10): counts[number] for number in range(min(counts), max(counts) + 1)}
 
 
 def similarity_subsets(nearest: Sequence[NearestTarget], seed: int = 0) -> tuple[SimilaritySubset, ...]:
@@ -141,9 +125,9 @@ def similarity_subsets(nearest: Sequence[NearestTarget], seed: int = 0) -> tuple
 
 def similarity_table(report: SimilarityReport) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the head and the rows of the histogram of figure 5, one row per bin."""
-    most = max(one.share for one in report.bins)
+    most = max(report.bins.values())
     rows: list[tuple[str, ...]] = [
-        (f"{one.low:.2f} to {one.high:.2f}", str(one.tasks), f"{one.share:.1%}", "█" * round(30 * one.share / most))
-        for one in report.bins
+        (f"{low:.2f} to {low + BIN:.2f}", str(count), f"{count / report.tasks:.1%}", "█" * round(30 * count / most))
+        for low, count in report.bins.items()
     ]
     return ("cosine", "tasks", "share", ""), rows

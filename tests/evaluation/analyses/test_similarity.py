@@ -46,29 +46,24 @@ def test_a_text_without_a_vector_is_an_error() -> None:
 
 
 def test_the_report_names_the_near_pairs_nearest_first() -> None:
-    report = similarity_report(nearest([0.2, 0.95, 0.9, 0.97]), 5, width=0.1, threshold=0.9)
+    report = similarity_report(nearest([0.2, 0.95, 0.9, 0.97]), 5)
     assert [one.task for one in report.above] == ["t3", "t1", "t2"]
     assert (report.tasks, report.targets, report.largest) == (4, 5, 0.97)
     assert (report.median, report.mean) == (pytest.approx(0.925), pytest.approx(0.755))
-    assert [(one.low, one.tasks) for one in report.bins if one.tasks] == [(0.2, 1), (0.9, 3)]
+    assert {low: count for low, count in report.bins.items() if count} == {0.2: 1, 0.9: 1, 0.95: 2}
 
 
 def test_a_value_on_an_edge_belongs_to_the_bin_above() -> None:
-    """0.3 / 0.1 is 2.9999999999999996."""
-    assert [(one.low, one.high, one.tasks) for one in similarity_bins([0.3, 0.1], 0.1)] == [
-        (0.1, 0.2, 1),
-        (0.2, 0.3, 0),
-        (0.3, 0.4, 1),
-    ]
+    """0.15 / 0.05 is 2.9999999999999996."""
+    assert similarity_bins([0.15, 0.05]) == {0.05: 1, 0.1: 0, 0.15: 1}
 
 
-@given(st.lists(st.floats(-1, 1), min_size=1, max_size=40), st.sampled_from([0.05, 0.1, 0.25]))
-def test_bins_hold_every_task_once(cosines: list[float], width: float) -> None:
-    bins = similarity_bins(cosines, width)
-    assert sum(one.tasks for one in bins) == len(cosines)
-    assert sum(one.share for one in bins) == pytest.approx(1.0)
-    assert bins[0].low - 1e-6 <= min(cosines)
-    assert max(cosines) <= bins[-1].high + 1e-6
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=40))
+def test_bins_hold_every_task_once(cosines: list[float]) -> None:
+    bins = similarity_bins(cosines)
+    assert sum(bins.values()) == len(cosines)
+    assert min(bins) - 1e-6 <= min(cosines)
+    assert max(cosines) <= max(bins) + 0.05 + 1e-6
 
 
 @given(st.integers(3, 40), st.integers(0, 5), st.data())
