@@ -1,13 +1,16 @@
 """For the tests of the graph: strict checkpoints, and one run of three iterations."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
-from support.large_run import make_large_run
-from support.made_run import make_run, run_graph
+from support.made_run import make_round, make_run, run_graph
+from support.tracked_run import AFTER, BEFORE
 
-from memory.run import RunDirectory
+from graph.recipe import load_recipe
+from graph.report.summary import summarise
+from memory.run import RunDirectory, write_json
 
 # Only types that the state's schema reaches may be stored. LangGraph reads this when it is imported.
 os.environ["LANGGRAPH_STRICT_MSGPACK"] = "true"
@@ -23,6 +26,16 @@ def evolved(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 @pytest.fixture(scope="session")
 def grown_run(evolved: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """Three iterations of varied copies of its records: nobody may change it."""
+    """The same run after three iterations, with scores and summaries: nobody may change it."""
     root: Path = tmp_path_factory.mktemp("grown") / "run"
-    return make_large_run(root, evolved)
+    shutil.copytree(evolved.root, root)
+    run = RunDirectory(root)
+    for number in range(3):
+        folder = run.iteration(number)
+        if number:
+            make_round(run, number)
+            run_graph(run, number)
+        write_json(folder.evaluation_before, BEFORE)
+        write_json(folder.evaluation_after, AFTER)
+        write_json(folder.summary, summarise(run, load_recipe(run.settings_path), number))
+    return run

@@ -41,6 +41,8 @@ FLAGS = (
 )
 START = 60.0
 ANSWER = 60.0
+READY = "document.documentElement.dataset.ready === 'true'"
+"""The report's page says so once it can be used."""
 _POINT = """async (selector) => {
   const point = () => {
     const e = document.querySelector(selector);

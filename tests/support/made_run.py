@@ -20,7 +20,7 @@ from graph.settings import RunSettings
 from memory.jsonl import record_id
 from memory.records import FailureContext, SignalKind, Step, Task, Trajectory, TrajectoryTurn
 from memory.run import RunDirectory, write_json, write_jsonl
-from memory.tasks import admit
+from memory.tasks import admit, load_tasks
 from training.grpo.record import RoundSeconds, round_record
 
 FILES, CAR = "GorillaFileSystem", "VehicleControlAPI"
@@ -164,8 +164,8 @@ def make_run(root: Path, *overrides: str) -> RunDirectory:
 
 
 def make_round(run: RunDirectory, iteration: int) -> None:
-    """A round of training on the first tasks, which no policy was trained in."""
-    tasks = first_tasks()
+    """A round of training, which no policy was trained in, on the tasks whose first call can have a wrong value."""
+    tasks = [task for task in load_tasks(run) if task.reference[0][0].arguments]
     made = rollouts(tasks, iteration)
     write_jsonl(run.iteration(iteration).trajectories, made)
     record = round_record(

@@ -16,8 +16,7 @@ from graph.report.lineage import History
 from graph.report.mistakes import first_story
 from graph.report.page import make_page
 from memory.run import RunDirectory
-from support.browser import Browser, Page, find_chromium, running_browser
-from support.measured_page import READY
+from support.browser import READY, Browser, Page, find_chromium, running_browser
 
 WIDTH, HEIGHT = 1280, 900
 

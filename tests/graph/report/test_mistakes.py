@@ -117,7 +117,7 @@ def test_the_story_is_about_the_tool_of_the_mistake_whatever_came_of_it(
         path = turned.iteration(number).trajectories
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         for row in rows:
-            row["outcome"]["success"] = not row["outcome"]["success"]
+            row["outcome"]["success"] = True
         path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     other = first_story(History.read(turned))
     assert other is not None

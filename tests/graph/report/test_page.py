@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 
 import pytest
 from support.hostile_run import make_hostile_run
-from support.large_run import SMALL
 
 from environments.base import InputError, MalformedCall, ToolCall
 from environments.bfcl.benchmark import BFCL
@@ -202,9 +201,8 @@ def test_effect_of_a_run_of_several_iterations_counts_every_pair_once(grown_run:
 
 
 def test_rollouts_over_the_budget_are_left_out_by_the_rule(grown_run: RunDirectory) -> None:
-    whole = make_page(grown_run)
-    assert whole.kept == whole.rollouts == SMALL.trajectories
-    history = History.read(grown_run)
+    history, whole = History.read(grown_run), make_page(grown_run)
+    assert whole.kept == whole.rollouts == len(history.rollouts)
     order = [one.id for one in in_order_of_worth(history)]
     assert sorted(order) == sorted(history.rollouts)
     evidence = {chain.rollout.id for chain in history.chains.values() if chain.rollout is not None}
