@@ -29,7 +29,6 @@ from environments.base import (
     ToolSpec,
     UserTurn,
 )
-from environments.learning_interface.environment import LearningInterface
 from environments.registry import benchmark_of
 from environments.verification.canonical import canonical
 from memory.records import Task
@@ -47,15 +46,16 @@ WITH_ERROR = 0.25
 """Share of demonstrations that are tried with an injected error; not every one is answered with an error."""
 
 
-def cued(environment: Environment, rng: random.Random) -> LearningInterface:
-    """Wrap the environment for one demonstration: up to three guidelines, or none, and hints."""
+def demonstrate_cued(environment: Environment, task: Task, rng: random.Random) -> Demonstration:
+    """Replay the reference with up to three guidelines, or none, with hints, and for some with an injected error."""
     settings = InterfaceSettings(schema_cues=False)
     number = rng.randint(1, settings.at_most) if rng.random() < GUIDED else 0
     labels = tuple(rng.sample([*GUIDELINES], number))
-    return learning_interface(environment, settings, InterfaceState(guidelines=labels))
+    shown = learning_interface(environment, settings, InterfaceState(guidelines=labels))
+    return demonstrate(shown, task, _injected_error(task, environment.tools(task.tools), rng))
 
 
-def injected_error(task: TaskSpec, tools: Sequence[ToolSpec], rng: random.Random) -> tuple[int, Action] | None:
+def _injected_error(task: TaskSpec, tools: Sequence[ToolSpec], rng: random.Random) -> tuple[int, Action] | None:
     """Draw a wrong action and the index of the first turn's call that it precedes; None for most tasks."""
     if rng.random() >= WITH_ERROR or not task.reference[0]:
         return None

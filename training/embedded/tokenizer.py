@@ -38,12 +38,6 @@ def structure_tokens(tools: Sequence[ToolSpec], settings: CompactSettings) -> tu
     )
 
 
-def constant_tokens(tools: Sequence[ToolSpec]) -> tuple[str, ...]:
-    """Return the documented constants and the literals of JSON, which are tokens as whole words."""
-    constants = frozenset().union(*map(constants_of, tools)) if tools else frozenset()
-    return (*sorted(constants), "true", "false", "null")
-
-
 def train_tokenizer(
     lines: Iterable[str], tools: Sequence[ToolSpec], settings: CompactSettings, vocabulary: int
 ) -> PreTrainedTokenizerFast:
@@ -54,7 +48,8 @@ def train_tokenizer(
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
-    structure, constants = structure_tokens(tools, settings), constant_tokens(tools)
+    structure = structure_tokens(tools, settings)
+    constants = (*sorted(frozenset().union(*map(constants_of, tools))), "true", "false", "null")
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     fixed = len(structure) + len(constants) + len(alphabet)
     if vocabulary < fixed + _MIN_MERGES:

@@ -35,10 +35,9 @@ from training.embedded.compact_text import CompactSettings, CompactText
 from training.embedded.demonstrations import (
     Demonstration,
     Example,
-    cued,
     demonstrate,
+    demonstrate_cued,
     example,
-    injected_error,
     lines,
     read_tasks,
     refuse_held_out,
@@ -213,8 +212,7 @@ def batches(examples: Sequence[Example], settings: WarmStartSettings) -> Iterato
         if settings.by_length:
             drawn.sort(key=lambda shown: len(shown.ids))
         pool = [drawn[start : start + settings.batch] for start in range(0, len(drawn), settings.batch)]
-        if settings.by_length:
-            rng.shuffle(pool)
+        rng.shuffle(pool)
         yield from pool[: settings.steps - step]
 
 
@@ -307,7 +305,7 @@ def _demonstrated(environment: Environment, task: Task, settings: WarmStartSetti
     if not settings.cues:
         return demonstrate(environment, task)
     rng = random.Random(derive_seed(settings.seed, "warm_start", "cues", task.id))
-    return demonstrate(cued(environment, rng), task, injected_error(task, environment.tools(task.tools), rng))
+    return demonstrate_cued(environment, task, rng)
 
 
 @contextmanager

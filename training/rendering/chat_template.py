@@ -5,9 +5,9 @@ The first prompt comes from ``apply_chat_template`` with the tools as JSON schem
 assistant message: so the sampled ids stay unchanged, whatever the template would have made of them. Text from outside
 never becomes a control token, whatever it spells.
 
-What a template can do is probed with dummy conversations when the model is loaded (``choose_reader`` and the ``check_``
-functions). A template that lacks something an episode needs is refused with its name, instead of giving episodes in
-which no call is ever recognised. All of this is our choice.
+What a template can do is probed with dummy conversations when the model is loaded (``choose_reader``). A template that
+lacks something an episode needs is refused with its name, instead of giving episodes in which
+no call is ever recognised. All of this is our choice.
 """
 
 from __future__ import annotations
@@ -45,14 +45,6 @@ _ASKED: Message = {"role": "user", "content": "dummy question of the probe"}
 _CAN_CALL = "choose a model that was trained to call tools"
 
 
-def check_thinking(rendering: ChatTemplateRendering) -> None:
-    """Raise InputError when the template renders the same with and without thinking."""
-    if rendering.render([_ASKED], enable_thinking=True) == rendering.render([_ASKED], enable_thinking=False):
-        raise InputError(
-            f"policy.thinking: the chat template of {rendering.model} has no option enable_thinking: leave it null"
-        )
-
-
 def choose_reader(rendering: ChatTemplateRendering) -> tuple[CallReader, bool]:
     """Return the reader that reads a rendered tool call back, and whether a message may hold several calls.
 
@@ -76,14 +68,6 @@ def choose_reader(rendering: ChatTemplateRendering) -> tuple[CallReader, bool]:
         "a model that writes <tool_call>{JSON}</tool_call> (Qwen2.5, Qwen3), or save a response_template with its "
         "tokenizer"
     )
-
-
-def takes_system(rendering: ChatTemplateRendering) -> bool:
-    """Report whether the template shows a system message beside tools: some refuse one, some drop it."""
-    try:
-        return _SAID in rendering.render([{"role": "system", "content": _SAID}, _ASKED], [DUMMY_TOOL])
-    except InputError:
-        return False
 
 
 def check_writing(rendering: ChatTemplateRendering) -> None:
@@ -170,7 +154,11 @@ class ChatTemplateRendering:
         self._apply = TemplateProcess(tokenizer.apply_chat_template)
         self._controls = _controls(tokenizer)
         if thinking is not None:
-            check_thinking(self)
+            thought, plain = (self.render([_ASKED], enable_thinking=one) for one in (True, False))
+            if thought == plain:
+                raise InputError(
+                    f"policy.thinking: the chat template of {self.model} has no option enable_thinking: leave it null"
+                )
         self.reader, self.several = choose_reader(self)
         self._writes = False
 
@@ -200,8 +188,11 @@ class ChatTemplateRendering:
 
     @cached_property
     def has_system(self) -> bool:
-        """Report whether the template shows a system message."""
-        return takes_system(self)
+        """Report whether the template shows a system message beside tools: some refuse one, some drop it."""
+        try:
+            return _SAID in self.render([{"role": "system", "content": _SAID}, _ASKED], [DUMMY_TOOL])
+        except InputError:
+            return False
 
     @cached_property
     def own_system(self) -> str:

@@ -17,7 +17,7 @@ from environments.bfcl.environment import BFCLEnvironment
 from environments.learning_interface.recovery import HintKind
 from training.embedded.compact import CompactRendering
 from training.embedded.compact_text import CompactSettings, CompactText, cue_words
-from training.embedded.demonstrations import cued, demonstrate, example, injected_error
+from training.embedded.demonstrations import demonstrate, demonstrate_cued, example
 from training.embedded.tokenizer import train_tokenizer
 from training.seal.interface import GUIDELINES, guideline
 from training.seal.settings import InterfaceSettings
@@ -91,7 +91,7 @@ def test_demonstrations_show_every_guideline_and_teach_no_injected_error():
     plain = {task.id: taught_of(demonstrate(ENVIRONMENT, task)) for task in small_tasks()}
     for number in range(NUMBER):
         rng, task = random.Random(number), small_tasks()[number % 5]
-        shown = demonstrate(cued(ENVIRONMENT, rng), task, injected_error(task, ENVIRONMENT.tools(task.tools), rng))
+        shown = demonstrate_cued(ENVIRONMENT, task, rng)
         (opened, _, steps), *_ = shown.turns
         assert opened.text == task.turns[0]
         seen.update(cue.kind for cue in opened.guidelines)
