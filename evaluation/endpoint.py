@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from agents.spending import Ledger
 from environments.base import Environment, InputError
-from environments.benchmark import Limits
 from environments.command import check_output
 from environments.terminal import say
 from evaluation.outcomes import TaskOutcome

@@ -16,8 +16,7 @@ from collections.abc import Iterator, Sequence
 
 from agents.cuts import Cut, around, call_of, partition, successful_runs
 from agents.live import context_task
-from agents.roles import RoleRefused
-from agents.scripted.own import own_roles
+from agents.roles import RoleRefused, own_roles
 from agents.settings import ExplorationSettings
 from environments.base import Environment, InputError, TaskSpec, ToolCall
 from environments.registry import benchmark_of

@@ -22,10 +22,10 @@ from typing import ClassVar
 
 from agents.evidence import error_message
 from agents.live import LiveRun, live_run
+from agents.roles import own_roles
 from agents.scripted.arguments import GuidedArguments, UniformArguments
 from agents.scripted.knowledge import Knowledge
 from agents.scripted.needs import listed_values, makers, sign_in_tools, sources_of_values
-from agents.scripted.own import own_roles
 from agents.scripted.values import Scalar, Sightings
 from agents.settings import ExplorationSettings
 from agents.words import about, name_words, overlap, parameter_words, remedies

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 from pydantic import Field
@@ -22,11 +22,13 @@ from environments.benchmark import (
     Options,
     TestAccess,
 )
-from environments.bfcl.official import Split
-from environments.bfcl.package import CATEGORIES, VERSION
+from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.official import Split, load_category
+from environments.bfcl.package import CATEGORIES, CLASSES, VERSION
+from environments.bfcl.templated.evaluation_sets import load_set, set_names
 from environments.verification.decontamination import HeldOut, held_out
 from environments.verification.fingerprints import PublishedSet, published_sets
-from environments.verification.held_out_records import HeldOutRecord
+from environments.verification.held_out_records import HeldOutRecord, Recorder
 
 _SPLITS: dict[str, tuple[Split, ...]] = {
     "dev": ("dev",),
@@ -158,9 +160,7 @@ class BFCL(Benchmark[BFCLOptions]):
 
     def make_held_out_record(self) -> HeldOutRecord:
         """Make the record of the evaluation sets and the held-out official tasks. Takes some minutes."""
-        from environments.bfcl.held_out_record import make_record
-
-        return make_record()
+        return _make_record()
 
     def evaluation_set(self, name: str) -> EvaluationSet:
         """Describe an evaluation set by its file, without rebuilding its tasks; an official one by the tasks' ids."""
@@ -259,3 +259,46 @@ def _calls(task: TaskSpec) -> int:
 
 
 BENCHMARK = BFCL()
+
+
+def _make_record() -> HeldOutRecord:
+    """Return the record of BFCL's evaluation sets and held-out official tasks, the latter also by first turns."""
+    environment = BFCLEnvironment()
+    training = [task.spec for name in CATEGORIES for task in load_category(name, ("train",))]
+    base = [task.spec for task in load_category("base", ("train",))]
+    recorder = Recorder(environment, [*base, *_defaults(base[0])], [text for task in training for text in task.turns])
+    for name, label, task in (*_set_tasks(), *_official_tasks()):
+        # The other categories and the first turns of a task nearly equal the whole base task.
+        neighbour = "(first" not in name and not name.startswith(CATEGORIES[1:])
+        recorder.add(name, task, start=label, neighbour=neighbour)
+        recorder.mark_distinctive(name, task)
+    return recorder.record(by_start=True)
+
+
+def _defaults(task: TaskSpec) -> Iterator[TaskSpec]:
+    """Yield a task for each class that begins in the class's default state, which does not belong to a split."""
+    for name in CLASSES:
+        yield task.model_copy(update={"classes": (name,), "initial_state": {}, "tools": ()})
+
+
+def _set_tasks() -> Iterator[tuple[str, str, TaskSpec]]:
+    for name in set_names():
+        for task in load_set(name):
+            yield task.id, f"index {task.id.removeprefix(f'{name}-').partition('-')[0]}", task.spec
+
+
+def _official_tasks() -> Iterator[tuple[str, str, TaskSpec]]:
+    for category in CATEGORIES:
+        for task in load_category(category, ("dev", "test", "reserved"), equality_test=True):
+            for turns in range(len(task.spec.turns), 0, -1):
+                if not any(task.spec.reference[:turns]):
+                    continue
+                first = task.spec.model_copy(
+                    update={
+                        "turns": task.spec.turns[:turns],
+                        "reference": task.spec.reference[:turns],
+                        "withheld": {turn: names for turn, names in task.spec.withheld.items() if turn < turns},
+                    }
+                )
+                whole = turns == len(task.spec.turns)
+                yield task.id if whole else f"{task.id} (first {turns} turns)", f"index {task.index}", first

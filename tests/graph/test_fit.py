@@ -10,10 +10,10 @@ import pytest
 from support.commands import run_here
 from support.served_model import QWEN3_4B
 
-import graph.fit
+import graph.preflight
 from environments.base import InputError
 from environments.checkout import GRPO_ALONE
-from graph.fit import PLANNED_TO_MEASURED, check_memory
+from graph.preflight import PLANNED_TO_MEASURED, check_memory
 from graph.recipe import load_recipe
 from graph.settings import RunSettings
 from training.plan import GIB
@@ -27,7 +27,7 @@ def large(tmp_path: Path) -> str:
 
 
 def having(monkeypatch: pytest.MonkeyPatch, gib: float) -> None:
-    monkeypatch.setattr(graph.fit, "memory_at_hand", lambda device: round(gib * GIB))
+    monkeypatch.setattr(graph.preflight, "memory_at_hand", lambda device: round(gib * GIB))
 
 
 def recipe(*overrides: str) -> RunSettings:
@@ -91,7 +91,7 @@ def test_several_processes_share_one_memory_on_cpu_and_not_on_gpus(large: str, m
     check_memory(recipe(large))
     with pytest.raises(InputError, match="cannot be trained here"):
         check_memory(recipe(large, "training.launch={processes: 2}"))
-    monkeypatch.setattr(graph.fit, "device_at_hand", lambda stated: "cuda")
+    monkeypatch.setattr(graph.preflight, "device_at_hand", lambda stated: "cuda")
     having(monkeypatch, 90)
     check_memory(recipe(large, "training.launch={processes: 2}"))
     having(monkeypatch, 50)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.shop import TOOLS, parameter, tool
 
-from agents.scripted.appworld.arguments import chosen_parameters, draw_value, known_values
+from agents.scripted.appworld.explorer import chosen_parameters, draw_value, known_values
 from agents.scripted.appworld.sightings import AnswerValue
 
 SEEN = [

@@ -16,12 +16,13 @@ from environments.bfcl.official import indices, split_of
 from environments.bfcl.templated import evaluation_sets
 from environments.bfcl.templated.evaluation_sets import (
     TEMPLATED_CLASSES,
+    Strata,
+    TemplatedSetTask,
     base_tasks,
     load_set,
     set_names,
     slice_task,
 )
-from environments.bfcl.templated.set_records import Strata, TemplatedSetTask
 from environments.bfcl.templated.wordings import forced_calls
 from environments.task_text import caused_errors
 from environments.verification.fingerprints import (

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.small_policy import STATE, small_tasks
 
-from agents.composition import compose
 from agents.settings import ExplorationSettings
 from environments.base import TaskSpec, ToolCall
 from environments.benchmark import PLAIN
@@ -17,6 +16,7 @@ from environments.bfcl.environment import BFCLEnvironment
 from environments.settings import VerificationSettings
 from environments.verification.decontamination import HeldOut
 from environments.verification.verify import verify
+from graph.ours import compose
 from memory.records import Draft, Task
 
 CLASSES = ("GorillaFileSystem", "MathAPI")
