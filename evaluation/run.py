@@ -21,40 +21,28 @@ from pydantic.fields import FieldInfo
 from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses
 from environments.terminal import say
-from evaluation.settings import ENDPOINT, LOOKUP, AttemptSettings, ScoringSettings, read_settings, sampling_on
+from evaluation.settings import ENDPOINT, LOOKUP, ScoringSettings, read_settings, sampling_on
 from memory.strict_yaml import options_given
 
 if TYPE_CHECKING:
     from evaluation.attempts import Attempts
     from evaluation.selection import Selected
 
-FIRST = (
-    "model",
-    "evaluation_set",
-    "tasks",
-    "environment",
-    "option",
-    "train",
-    "output",
-    "device",
-    "dtype",
-)
-"""Options that the help shows first: what is scored, on what, and where it runs."""
+
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give ``command`` one option per field of ``ScoringSettings`` in place of its ``**given``.
 
-    An option that is left out is None; the help shows the field's default, the options of ``FIRST`` first.
+    An option that is left out is None; the help shows the field's default: what is scored first, then
+    how.
     """
     fields = ScoringSettings.model_fields
-    what_first = sorted(fields, key=lambda name: name in AttemptSettings.model_fields)
+    what_first = sorted(fields, key=lambda name: name not in ScoringSettings.__annotations__)
     parameters = [_option(name, fields[name]) for name in what_first if name not in ("options", "sampling")]
     own = inspect.signature(command, eval_str=True).parameters.values()
     parameters += [parameter for parameter in own if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
-    places = {name: place for place, name in enumerate(FIRST)}
-    parameters.sort(key=lambda one: places.get(one.name, len(FIRST)))
 
     @functools.wraps(command)
     def wrapped(**arguments: Any) -> None:  # noqa: ANN401 - as typer parsed them

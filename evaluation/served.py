@@ -38,8 +38,8 @@ from evaluation.attempts import outcome_of
 from evaluation.outcomes import TaskOutcome
 from memory.records import StopReason
 from training.rendering.base import EndTurn
-from training.rendering.strict_json import read_json_at, tool_call
-from training.rendering.tool_calls import HermesReader, block_action, call_id, takes_blocks, tool_schema
+from training.rendering.strict_json import read_json
+from training.rendering.tool_calls import HermesReader, block_action, call_message, call_of, takes_blocks, tool_schema
 
 if TYPE_CHECKING:
     from evaluation.sets import Item
@@ -100,14 +100,6 @@ class _Read(NamedTuple):
 
 
 @dataclass
-class _Turn:
-    """The user turn in progress; ``steps`` counts its actions."""
-
-    steps: int = 0
-    stop: StopReason | None = None
-
-
-@dataclass
 class _Attempt:
     """One episode; single use."""
 
@@ -117,7 +109,7 @@ class _Attempt:
     limits: EpisodeLimits
     seen: ReplyCounts
     messages: list[Message] = field(default_factory=list)
-    turns: list[_Turn] = field(default_factory=list)
+    stops: list[StopReason] = field(default_factory=list)
     observations: list[Observation] = field(default_factory=list)
     replies: int = 0
     called: int = 0
@@ -135,10 +127,9 @@ class _Attempt:
                 outcome = await asyncio.to_thread(episode.outcome)
         except (EnvironmentFault, EndpointFailed) as failure:
             fault = f"{type(failure).__name__}: {failure}"
-            if self.turns:
-                self.turns[-1].stop = StopReason.FAULT
-        stops = {reason: sum(turn.stop is reason for turn in self.turns) for reason in StopReason}
-        stops = {reason: count for reason, count in stops.items() if count}
+            if self.stops:
+                self.stops[-1] = StopReason.FAULT
+        stops = {reason: self.stops.count(reason) for reason in StopReason if reason in self.stops}
         return outcome_of(self.item, self.observations, outcome, self.sampled, fault, stops)
 
     async def _converse(self, episode: Episode) -> None:
@@ -149,14 +140,15 @@ class _Attempt:
             if turn.preface:
                 self.messages.append({"role": "system", "content": encodable(turn.preface)})
             self.messages.append({"role": "user", "content": encodable(turn.full_text)})
-            self.turns.append(_Turn())
-            self.turns[-1].stop = await self._turn(episode, Offered(tools))
-            if self.turns[-1].stop is not StopReason.END_OF_TURN:
+            self.stops.append(StopReason.FAULT)  # until it stops otherwise
+            self.stops[-1] = await self._turn(episode, Offered(tools))
+            if self.stops[-1] is not StopReason.END_OF_TURN:
                 return
             turn = await asyncio.to_thread(episode.end_turn)
 
     async def _turn(self, episode: Episode, offered: Offered) -> StopReason:
         """Act until the model ends the turn or a limit is reached; return which."""
+        steps = 0
         while True:
             if self.limits.max_steps is not None and self.replies >= self.limits.max_steps:
                 return StopReason.EPISODE_STEPS
@@ -181,9 +173,9 @@ class _Attempt:
 
                 read = read._replace(actions=tuple(refused_whole(read.actions, offered.own)))
             for action in read.actions:
-                if self.turns[-1].steps >= self.limits.max_actions:
+                if steps >= self.limits.max_actions:
                     return StopReason.ACTIONS
-                self.turns[-1].steps += 1
+                steps += 1
                 answers.append(await asyncio.to_thread(episode.step, action))
                 self.observations.append(answers[-1])
             self._answer(reply, read, answers)
@@ -206,16 +198,15 @@ class _Attempt:
             self.messages.append({"role": "assistant", "content": text or _DONE})
             self.messages.append({"role": "user", "content": encodable(observed) or _NOTHING})
             return
-        ids = [call_id(self.called + place) for place in range(len(read.calls))]
-        self.called += len(ids)
         made = [
-            {"id": one, "type": "function", "function": {"name": _plain(call.name), "arguments": _again(call, action)}}
-            for one, call, action in zip(ids, read.calls, read.actions, strict=True)
+            call_message(self.called + place, _plain(call.name), _again(call, action))
+            for place, (call, action) in enumerate(zip(read.calls, read.actions, strict=True))
         ]
+        self.called += len(made)
         self.messages.append({"role": "assistant", "content": text or None, "tool_calls": made})
-        for one, answer in zip(ids, answers, strict=True):
+        for one, answer in zip(made, answers, strict=True):
             content = encodable(answer.full_text) or _NOTHING
-            self.messages.append({"role": "tool", "tool_call_id": one, "content": content})
+            self.messages.append({"role": "tool", "tool_call_id": one["id"], "content": content})
 
 
 class Offered:
@@ -262,12 +253,7 @@ def _malformed(text: str, reason: str) -> _Read:
 def _action(call: WrittenCall, names: Mapping[str, str]) -> Action:
     name, written = encodable(names.get(call.name, call.name)), call.arguments.strip()
     try:
-        content, end = read_json_at(written) if written else ({}, 0)
-        if end < len(written):
-            raise ValueError(f"the arguments go on after their JSON: {written[end : end + 12]!r}")
-        if not isinstance(content, dict):
-            raise ValueError("the arguments of the tool call are no JSON object")
-        return tool_call(name, content)
+        return call_of({"name": name, "arguments": read_json(written) if written else {}})
     except ValueError as error:
         text = encodable(shortened(f"{name}({written})", LONGEST_SHOWN))
         return MalformedCall(text=text, reason=encodable(str(error)))

@@ -84,16 +84,6 @@ def current_commit(folder: Path) -> str | None:
         return None
 
 
-def log_study_access(log: Path, access: StudyAccess) -> None:
-    """Append one line to the log, on the disk before this returns."""
-    append_jsonl(log, [access])
-
-
-def read_access_log(log: Path) -> list[StudyAccess]:
-    """Return every access so far, none without a log. Raises InputError for a corrupt line."""
-    return read_existing(log, StudyAccess)
-
-
 def is_of_study(log: Path) -> bool:
     """Return whether the file is the log of a study, by its first line."""
     if not log.is_file():
@@ -109,7 +99,7 @@ def is_of_study(log: Path) -> bool:
 
 def check_opened(log: Path | None, name: str, sha256: str) -> None:
     """Raise InputError unless the log has an access to the evaluation set ``name`` with this hash."""
-    accesses = [] if log is None else read_access_log(log)
+    accesses = [] if log is None else read_existing(log, StudyAccess)
     if not any(access.panels.get(name) == sha256 for access in accesses):
         raise InputError(
             f"--evaluation-set {name}: it is held out, and no test access log has an access to it: score it with "

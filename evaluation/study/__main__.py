@@ -103,12 +103,13 @@ def _log_access(plan: Plan, commit: str) -> None:
     """Add one line to the test access log, before anything is scored on the held-out sets."""
     from datetime import UTC, datetime
 
-    from evaluation.test_access import StudyAccess, log_study_access
+    from evaluation.test_access import StudyAccess
+    from memory.jsonl import append_jsonl
 
     study, log = plan.study, plan.place.access_log
     sets = {name: study.set_hashes[name] for name in study.recipe.sets.test}
     date = datetime.now(UTC).isoformat(timespec="seconds")
-    log_study_access(log, StudyAccess(date=date, commit=commit, recipe=study.sha256, panels=sets, seeds=plan.seeds()))
+    append_jsonl(log, [StudyAccess(date=date, commit=commit, recipe=study.sha256, panels=sets, seeds=plan.seeds())])
     say(f"opened {', '.join(sets)}: logged in {log}")
 
 

@@ -16,7 +16,8 @@ from evaluation.study.hypotheses import Findings, findings_of, lookup_row
 from evaluation.study.plan import Place, Starts, check_start, current_result
 from evaluation.study.recipe import BASELINE, FIRST_SEED, RESERVED, Arm, Mode, Study
 from evaluation.study.records import ArmHeader, ArmResult, result_seeds
-from evaluation.test_access import StudyAccess, read_access_log
+from evaluation.test_access import StudyAccess
+from memory.jsonl import read_existing
 
 STATISTICS = (
     "greedy decoding, one attempt per task; differences are paired by seed and task; 95 %: from standard errors that "
@@ -84,7 +85,7 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
     ]
     compared = _with_lookups(there)
     cells = {name: _cells(study, compared, name, set_names) for name in compared}
-    accesses = tuple(read_access_log(place.access_log))
+    accesses = tuple(read_existing(place.access_log, StudyAccess))
     facts = StudyFacts(
         mode=mode,
         recipe=study.sha256,

@@ -26,6 +26,14 @@ def read_json_at(text: str, at: int = 0) -> tuple[JsonValue, int]:
     return value, end
 
 
+def read_json(text: str) -> JsonValue:
+    """Return the JSON value of the whole ``text``. Raises ValueError like ``read_json_at``, and for text after it."""
+    value, end = read_json_at(text)
+    if end < len(text):
+        raise ValueError(f"the tool call goes on after its JSON: {text[end : end + 12]!r}")
+    return value
+
+
 def tool_call(name: str, arguments: dict[str, JsonValue]) -> ToolCall:
     """Return a call. Raises ValueError when the arguments are nested deeper than a record can be."""
     try:

@@ -29,7 +29,7 @@ from pydantic import JsonValue
 
 from environments.base import Action, MalformedCall, Parameter, ToolCall, ToolSpec
 from training.rendering.base import EndTurn
-from training.rendering.strict_json import read_json_at, tool_call
+from training.rendering.strict_json import read_json, tool_call
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -117,10 +117,7 @@ def response_template_reader(tokenizer: PreTrainedTokenizerBase) -> ResponseTemp
 def _read_block(block: str, text: str) -> Action:
     """Return the call in one block; ``text`` is what a MalformedCall shows."""
     try:
-        content, end = read_json_at(block := block.strip())
-        if end < len(block):
-            raise ValueError(f"the tool call goes on after its JSON: {block[end : end + 12]!r}")
-        return _call(content)
+        return call_of(read_json(block.strip()))
     except ValueError as error:
         return MalformedCall(text=text, reason=str(error))
 
@@ -128,11 +125,11 @@ def _read_block(block: str, text: str) -> Action:
 def _checked(call: object) -> ToolCall:
     """Return a call that the parser of transformers made. Raises ValueError if a record cannot hold it."""
     function = call.get("function", call) if isinstance(call, dict) else call
-    content, _ = read_json_at(json.dumps(function))
-    return _call(content)
+    return call_of(read_json(json.dumps(function)))
 
 
-def _call(content: JsonValue) -> ToolCall:
+def call_of(content: JsonValue) -> ToolCall:
+    """Return the call that a value read from JSON is. Raises ValueError for one that is not a call."""
     if not isinstance(content, dict):
         raise ValueError("the tool call is no JSON object")
     name, arguments = content.get("name"), content.get("arguments", {})
@@ -152,7 +149,7 @@ def call_id(place: int) -> str:
     return f"call{place:05d}"
 
 
-def call_message(place: int, name: str, arguments: dict[str, Any]) -> Message:
+def call_message(place: int, name: str, arguments: dict[str, Any] | str) -> Message:
     """Return a call as an entry of an assistant message's ``tool_calls``."""
     return {"id": call_id(place), "type": "function", "function": {"name": name, "arguments": arguments}}
 

@@ -26,8 +26,9 @@ from evaluation.study.records import read_result
 from evaluation.study.report import write_report
 from evaluation.study.schedule import _Schedule
 from evaluation.study.summary import summarise
-from evaluation.test_access import StudyAccess, log_study_access
+from evaluation.test_access import StudyAccess
 from graph.recipe import load_recipe
+from memory.jsonl import append_jsonl
 
 YES, NO = True, False
 
@@ -411,10 +412,10 @@ def test_a_study_opens_sets_of_a_ledger_by_its_own_log(tmp_path):
     log, benchmark = tmp_path / "openings.jsonl", named_benchmark(LAMPS)
     sha256 = benchmark.evaluation_set("test").sha256
     access = StudyAccess(date="d", commit="c", recipe="r", panels={"test": "other"}, seeds={})
-    log_study_access(log, access)
+    append_jsonl(log, [access])
     with pytest.raises(InputError, match="no test access log has an access to it"):
         open_set("test", 1, log, benchmark=benchmark)
-    log_study_access(log, access.model_copy(update={"panels": {"test": sha256}}))
+    append_jsonl(log, [access.model_copy(update={"panels": {"test": sha256}})])
     before = log.read_text()
     assert len(open_set("test", 1, log, benchmark=benchmark)) == 1
     assert log.read_text() == before
