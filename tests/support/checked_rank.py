@@ -1,23 +1,31 @@
 """A process of a round that afterwards shards its policy with torch's FSDP2 and checks what a sharded round relies on.
 
-The first one writes what it found to the file that ``COEVOLVE_TEST_FOUND`` names.
+The first one writes what it found to the file that ``COEVOLVE_TEST_FOUND`` names. Where ``COEVOLVE_TEST_TROUBLE`` is
+"RANK STEP", that process is killed right before it plays the rollouts of that step instead.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
 FOUND = "COEVOLVE_TEST_FOUND"
+TROUBLE = "COEVOLVE_TEST_TROUBLE"
 
 
 def main() -> None:
-    from training.grpo import rank, round
+    from training.grpo import group_rollouts, rank, round
 
     round.CHECKPOINT_STEPS = 1
-    real = round.run_round
+    real, play = round.run_round, group_rollouts.GroupRollouts._play
+
+    def troubled(self, at, *given):
+        if [os.environ["RANK"], str(at)] == os.environ[TROUBLE].split():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return play(self, at, *given)
 
     def checked(*given):
         from training.grpo import trl_run as module
@@ -31,7 +39,10 @@ def main() -> None:
             if kept:
                 check(kept[0], given[-1])
 
-    round.run_round = checked
+    if TROUBLE in os.environ:
+        group_rollouts.GroupRollouts._play = troubled
+    else:
+        round.run_round = checked
     rank.main()
 
 

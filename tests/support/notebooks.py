@@ -7,12 +7,10 @@ run, which is made once: ``graph.walkthrough.small_run``.
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from html.parser import HTMLParser
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 from tempfile import TemporaryDirectory
@@ -36,8 +34,6 @@ WITHOUT_OUTPUTS = frozenset({"06_appworld.ipynb"})
 """Notebooks whose outputs hold a benchmark's data or what derives from it, and may not be published."""
 
 _TIMEOUT = 600  # seconds per cell: the first one may make the run
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
-_LABEL = re.compile(r'<text class="label"[^>]*>([^<]*)</text>')
 
 Shape = tuple[str, ...]
 
@@ -111,45 +107,12 @@ def _joined(outputs: Iterable[NotebookNode]) -> list[NotebookNode]:
 
 
 def shape(output: NotebookNode) -> Shape:
-    """Return what two executions of a cell must have in common in one output.
+    """Return what two executions of a cell must have in common in one output: its kind and the kinds of its data.
 
-    The kind of output and of data; a table's column names; a picture's title and axes. Numbers in these are left out,
-    and so are rows, values and printed text: they may differ from machine to machine.
+    Values and printed text may differ from machine to machine.
     """
-    if output.output_type == "stream":
-        return ("stream", output.name)
-    if output.output_type == "error":
-        return ("error", output.ename)
-    data = output.get("data", {})
-    found = [output.output_type, *sorted(data)]
-    found += [f"column {one}" for one in _columns(data.get("text/html", ""))]
-    found += [f"label {_NUMBER.sub('#', one)}" for one in _LABEL.findall(data.get("image/svg+xml", ""))]
-    return tuple(found)
-
-
-class _Heads(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-        self._inside = False
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        self._inside = tag == "th"
-        if self._inside:
-            self.found.append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._inside = False
-
-    def handle_data(self, data: str) -> None:
-        if self._inside:
-            self.found[-1] += data
-
-
-def _columns(html: str) -> list[str]:
-    parser = _Heads()
-    parser.feed(html)
-    return parser.found
+    name = output.get("name", output.get("ename", ""))
+    return (output.output_type, name, *sorted(output.get("data", {})))
 
 
 def differences(committed: NotebookNode, fresh: NotebookNode, *, hidden: bool = False) -> list[str]:

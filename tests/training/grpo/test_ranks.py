@@ -15,10 +15,9 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from support import ROOT
-from support.checked_rank import FOUND
+from support.checked_rank import FOUND, TROUBLE
 from support.preloaded import HERE
 from support.small_policy import small_settings, small_tasks
-from support.troubled_rank import TROUBLE
 
 from memory.processes import ORPHANED
 from memory.run import RunDirectory
@@ -70,7 +69,7 @@ def runs(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNames
     alone, two = made(folder / "alone", starter, None), made(folder / "two", starter, TWO)
     lines: list[RoundProgress] = []
     run_round(alone.root, 0, False, lines.append)
-    killed = command(two, "support.troubled_rank", **{TROUBLE: "1 3"})
+    killed = command(two, "support.checked_rank", **{TROUBLE: "1 3"})
     other = RunDirectory(folder / "other")
     shutil.copytree(two.root, other.root)
     resumed = command(two, "support.checked_rank", "--resume", **{FOUND: str(folder / "found.json")})
@@ -98,7 +97,7 @@ def test_the_death_of_one_ends_both_and_is_told(runs: SimpleNamespace) -> None:
     assert runs.killed.returncode == 1
     last = runs.killed.stderr.rstrip().splitlines()[-1]
     assert last == "error: rank 1 was ended by SIGKILL, and the others with it: go on with --resume"
-    assert not [p for p in psutil.process_iter(["cmdline"]) if "support.troubled_rank" in (p.info["cmdline"] or ())]
+    assert not [p for p in psutil.process_iter(["cmdline"]) if "support.checked_rank" in (p.info["cmdline"] or ())]
 
 
 def test_each_step_is_printed_once_with_the_figures_of_all(runs: SimpleNamespace) -> None:
