@@ -49,9 +49,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 RECORD = "warm_start.json"
-MOST_REFERENCES = 99
-"""Upper bound of the pointers (ours): each has a token of its own."""
-
 _CORPUS_TASKS = 2000
 _PROBED_TASKS = 500
 _SELDOM_TASKS = 2
@@ -67,7 +64,8 @@ class WarmStartSettings(Record):
 
     ``cues``: tokens for the cues of the learning interface, and demonstrations with them (``embedded.demonstrations``).
 
-    ``references`` (ours): values of one episode that get a pointer, ``$1`` and so on; None: the benchmark's number.
+    ``references`` (ours): values of one episode that get a pointer, ``$1`` and so on, each a token of its own; None:
+    the benchmark's number.
 
     ``seldom`` (ours): share of the functions that the policy shall hardly know, drawn by the seed. Of the tasks that
     call one, the first two are learnt from. The policy then knows how to call, and has something to learn.
@@ -77,7 +75,7 @@ class WarmStartSettings(Record):
 
     steps: int = Field(1000, ge=1, le=10_000_000)
     seed: int = Field(0, ge=0, lt=2**63)
-    hidden: int = Field(128, ge=16, le=65_536, multiple_of=4)
+    hidden: int = Field(128, ge=16, le=65_536, multiple_of=8)
     layers: int = Field(3, ge=1, le=1000)
     vocabulary: int = Field(1024, ge=1, le=1_000_000)
     learning_rate: float = Field(3e-3, gt=0, le=1.0)
@@ -87,7 +85,7 @@ class WarmStartSettings(Record):
     max_length: int = Field(1024, ge=64, le=1_048_576)
     held_out: int = Field(200, ge=1, le=1_000_000)
     cues: bool = Field(default=False, exclude_if=operator.not_)
-    references: int | None = Field(None, ge=1, le=MOST_REFERENCES, exclude_if=lambda number: number is None)
+    references: int | None = Field(None, ge=1, le=99, exclude_if=lambda number: number is None)
     seldom: float = Field(0.0, ge=0, lt=1, exclude_if=operator.not_)
     by_length: bool = Field(default=False, exclude_if=operator.not_)
 

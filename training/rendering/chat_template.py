@@ -6,8 +6,8 @@ assistant message: so the sampled ids stay unchanged, whatever the template woul
 never becomes a control token, whatever it spells.
 
 What a template can do is probed with dummy conversations when the model is loaded (``choose_reader``). A template that
-lacks something an episode needs is refused with its name, instead of giving episodes in which
-no call is ever recognised. All of this is our choice.
+lacks something an episode needs is refused with its name, instead of giving episodes in which no call is ever
+recognised. All of this is our choice.
 """
 
 from __future__ import annotations

@@ -224,7 +224,7 @@ def test_the_command(tmp_path: Path) -> None:
     for wrong, said in [
         ([], "exists: choose another --out"),
         (["--out", str(tmp_path / "q"), "--tasks", str(tmp_path / "none")], "none does not exist"),
-        (["--out", str(tmp_path / "q"), "--hidden", "33"], "--hidden: "),
+        (["--out", str(tmp_path / "q"), "--hidden", "36"], "--hidden: Input should be a multiple of 8"),
         (["--out", str(tmp_path / "q"), "--references", "100"], "--references: "),
         (["--out", str(tmp_path / "q"), "--vocabulary", "300"], "a vocabulary of 300 has no room"),
     ]:
