@@ -31,7 +31,7 @@ from environments.base import MalformedCall, ToolCall
 from environments.bfcl.benchmark import BENCHMARK
 from environments.bfcl.docs import tool_names
 from environments.bfcl.package import CLASSES
-from environments.learning_interface.schema import SCHEMA_NOTE
+from environments.learning_interface.environment import SCHEMA_NOTE
 from environments.registry import parse_options
 from graph.recipe import load_recipe
 from graph.records import Evolution, ExtractionRecord
