@@ -5,14 +5,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import lru_cache
+
 from environments.appworld.observations import refused
-from environments.appworld.outcomes import PlayedTurn, against_checks, against_reference
-from environments.appworld.records import WorldOpening
-from environments.appworld.references import PlayedReferences
+from environments.appworld.outcomes import PlayedTurn, ReferenceTurn, against_checks, against_reference
+from environments.appworld.records import Difference, WorldOpening
 from environments.appworld.start import start_of
 from environments.appworld.worlds import PYTHON, PlayedWorld, RecordedWorld
 from environments.base import (
     Action,
+    EnvironmentFault,
     MalformedCall,
     Observation,
     ObservationStatus,
@@ -40,6 +46,55 @@ most APIs want the access_token that an app's login answers with. Addresses and 
 - When the task is done, call apis.supervisor.complete_task(); where it asks a question, \
 apis.supervisor.complete_task(answer=...) with the bare value and no words around it. Nothing runs after that.
 Nobody answers questions: decide yourself, and change nothing that was not asked for."""
+
+
+KEPT = 512
+_UNCHANGED = Difference(changes={}, status=None, answer=None)
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """A task by what its reference depends on."""
+
+    key: str
+    task: TaskSpec = field(compare=False)
+
+
+class PlayedReferences:
+    """The turns of each task's reference; the last ``KEPT`` are cached. Safe to use from several threads.
+
+    ``play`` opens a fresh world of a task.
+    """
+
+    def __init__(self, play: Callable[[TaskSpec], PlayedWorld | RecordedWorld]) -> None:
+        self._play = play
+        self._cached = lru_cache(KEPT)(lambda reference: self._replayed(reference.task))
+
+    def of(self, task: TaskSpec) -> tuple[ReferenceTurn, ...]:
+        """Return the turns of ``task``'s reference. Raises EnvironmentFault when the world that plays them fails."""
+        depends = task.model_dump(mode="json", include={"initial_state", "setup", "reference"})
+        return self._cached(_Reference(json.dumps([depends, task.turns[0]], sort_keys=True), task))
+
+    def _replayed(self, task: TaskSpec) -> tuple[ReferenceTurn, ...]:
+        if not any(task.reference):  # a turn without calls is not compared
+            return (ReferenceTurn(calls=0, error=False, end=_UNCHANGED),) * len(task.reference)
+        with closing(self._play(task)) as world:
+            for call in task.setup:
+                world.run(call)
+            untouched = _end(world).changes if task.setup else {}
+            turns = []
+            for calls in task.reference:
+                observations = [world.run(call) for call in calls]
+                error = any(observation.failed for observation in observations)
+                turns.append(ReferenceTurn(calls=len(calls), error=error, end=_end(world), untouched=untouched))
+        return tuple(turns)
+
+
+def _end(world: PlayedWorld | RecordedWorld) -> Difference:
+    difference = world.difference()
+    if difference is None:
+        raise EnvironmentFault("the task's reference lost its world when it was replayed")
+    return difference
 
 
 def preface(opening: WorldOpening, *, by_code: bool) -> str:

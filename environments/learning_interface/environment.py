@@ -18,14 +18,35 @@ from environments.base import (
     Episode,
     Observation,
     Outcome,
+    Parameter,
     StartState,
     TaskSpec,
     ToolSpec,
     UserTurn,
 )
-from environments.learning_interface.recovery import hint_for
-from environments.learning_interface.schema import SCHEMA_NOTE, with_schema_cues
+from environments.learning_interface.recovery import hint_for, shown_value
 from environments.registry import benchmark_of
+
+SCHEMA_NOTE = (
+    "About the tools: give every argument that is marked [required], as its description says, and call no tool that is "
+    "not documented here."
+)
+"""The sentence of the system message that goes with the marks."""
+
+
+def with_schema_cues(tool: ToolSpec) -> ToolSpec:
+    """Return ``tool`` with ``[required]`` and ``Allowed values: ...`` after the parameters' descriptions.
+
+    SEAL's phi_schema (arXiv 2605.24426, appendix D.2): the marks are the paper's, the wording of the note is ours.
+    """
+    return tool.model_copy(update={"parameters": tuple(map(_cued, tool.parameters))})
+
+
+def _cued(parameter: Parameter) -> Parameter:
+    cues = ["[required]"] if parameter.required else []
+    if parameter.choices:
+        cues.append(f"Allowed values: {', '.join(map(shown_value, parameter.choices))}.")
+    return parameter.model_copy(update={"description": " ".join((parameter.description, *cues))})
 
 
 class LearningInterface:

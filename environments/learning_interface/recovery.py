@@ -8,12 +8,14 @@ context of earlier rollouts, H_t. The sentences are ours.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Mapping
 from enum import StrEnum
 
+from pydantic import JsonValue
+
 from environments.base import Action, Cue, MalformedCall, Observation, ObservationStatus, Parameter, ToolCall, ToolSpec
-from environments.learning_interface.schema import shown_value
 from environments.verification.arguments import argument_problem
 
 NAMES = 20
@@ -102,3 +104,8 @@ def _message_hint(text: str) -> Cue | None:
 
 def _listed(names: list[str], of: int) -> str:
     return ", ".join(names) + (" and others" if len(names) < of else "")
+
+
+def shown_value(value: JsonValue) -> str:
+    """Return a documented value as text: strings as they are, others as JSON."""
+    return value if isinstance(value, str) else json.dumps(value)

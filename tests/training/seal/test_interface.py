@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from support.diagnosed_episodes import BFCL, LIGHTS, task_of
 
-from environments.learning_interface.schema import SCHEMA_NOTE
+from environments.learning_interface.environment import SCHEMA_NOTE
 from training.seal.diagnosis import FAILED, FailureProfile, LabelStatistics, TurnLabel
 from training.seal.interface import GUIDELINES, InterfaceState, guideline, learning_interface, update
 from training.seal.settings import InterfaceSettings
