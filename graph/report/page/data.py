@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -27,7 +27,7 @@ from memory.records import SignalKind
 from memory.run import RunDirectory, read_json
 from memory.tasks import tasks_at
 from training.grpo.record import RoundRecord
-from training.seal.report import round_rows
+from training.seal.diagnosis import SealFigures, TurnLabel
 
 Json = dict[str, Any]
 
@@ -140,7 +140,7 @@ def facts_of(summary: Summary) -> list[list[str]]:
     if summary.seal is not None:
         measured = summary.seal.measured
         rows += [
-            [name.strip(), cell] for name, cell in round_rows(summary.seal.figures, measured.seal, measured.seal_share)
+            [name.strip(), cell] for name, cell in _seal_rows(summary.seal.figures, measured.seal, measured.seal_share)
         ]
     rows += [[name.strip(), cell] for name, cell in engine_rows(summary)]
     return [[name, words] for name, words in rows if words not in ("", "none")]
@@ -185,3 +185,19 @@ def _groups(groups: Sequence[Group]) -> Json:
             "mixed" if group.carries_signal else "faulted" if not results else "solved" if results[0] else "none"
         ] += 1
     return {"all": len(groups), **{name: counts[name] for name in ("none", "mixed", "solved", "faulted")}}
+
+
+def _seal_rows(figures: SealFigures, seconds: float, share: float) -> Iterator[tuple[str, str]]:
+    """Yield name and cell of each row on SEAL in one round.
+
+    ``seconds`` are those that diagnosis and weights took, ``share`` is their share of the round's wall-clock time.
+    """
+
+    def counts(of: Mapping[TurnLabel, int]) -> str:
+        return ", ".join(f"{count} {name}" for name, count in of.items()) or "none"
+
+    yield "SEAL: turns", counts(figures.labels)
+    shown = (f"{label} in {n} of {figures.steps} steps" for label, n in figures.guidelines.items())
+    yield "  guidelines", ", ".join(shown) or "none"
+    yield "  mastered", counts(figures.retired)
+    yield "  cost", f"{seconds:.2f} s, {share:.2%} of the round"
