@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from collections.abc import Iterator
@@ -109,7 +110,10 @@ def main(
             named = next(iter(study.values()))[0].policy.path if config is not None else None
             made = {}
             for name, (settings, seeds, trains) in study.items():
-                one = planned(settings, _config_here(settings, config if settings.policy.path == named else None))
+                read = None
+                if trains:  # the others are scored alone, also behind an endpoint
+                    read = _config_here(settings, config if settings.policy.path == named else None)
+                one = planned(settings, read)
                 made[name] = one.model_copy(update={"seeds": seeds, "forecast": one.forecast if trains else None})
         if as_json:
             shown = {name: one.model_dump(mode="json") for name, one in made.items()}
@@ -142,7 +146,7 @@ def plan_of(
 
     memory = fits = advice = None
     if config is not None:
-        shape = shape_of(config, settings.policy.lora)
+        shape = _shape(json.dumps(config), settings.policy.lora)
         memory = needs(settings, shape)
         fits = None if available is None else memory.fullest(device) <= available
         if fits is False and available is not None:
@@ -175,20 +179,27 @@ def config_of(settings: RunSettings, given: Path | None = None) -> dict[str, Any
 
     Raises InputError for a folder without one, and for a model of the hub that is neither cached nor ``given``.
     """
+    found = _config_here(settings, given)
+    if found is None:
+        raise InputError(
+            f"policy.path: {settings.policy.path} is not in the hub's cache, and nothing is downloaded here: give its "
+            "config.json with --config FILE"
+        )
+    return found
+
+
+def _config_here(settings: RunSettings, given: Path | None) -> dict[str, Any] | None:
+    """Return like ``config_of``; None for a model of the hub that is neither cached nor ``given``."""
     path = given
     if path is None:
         named = policy_folder(settings.policy.path)
-        if Path(named).is_dir():
-            path = Path(named) / "config.json"
-        else:
+        path = Path(named) / "config.json"
+        if not Path(named).is_dir():
             from huggingface_hub import try_to_load_from_cache
 
             cached = try_to_load_from_cache(named, "config.json")
             if not isinstance(cached, str):
-                raise InputError(
-                    f"policy.path: {named} is not in the hub's cache, and nothing is downloaded here: give its "
-                    "config.json with --config FILE"
-                )
+                return None
             path = Path(cached)
     if not path.is_file():
         raise InputError(f"{path} is missing: give the policy's config.json with --config FILE")
@@ -201,14 +212,10 @@ def config_of(settings: RunSettings, given: Path | None = None) -> dict[str, Any
     return read
 
 
-def _config_here(settings: RunSettings, given: Path | None) -> dict[str, Any] | None:
-    """Return the config.json of an arm's policy, None where it is on the hub alone, or behind an endpoint."""
-    try:
-        return config_of(settings, given)
-    except InputError:
-        if given is not None:
-            raise
-        return None
+@functools.cache
+def _shape(config: str, lora: LoraSettings | None) -> ModelShape:
+    """Return ``shape_of``, once for all arms of a study that train one policy alike: building a model takes seconds."""
+    return shape_of(json.loads(config), lora)
 
 
 def _is_study(path: Path) -> bool:
@@ -226,7 +233,9 @@ def _study(path: Path, arms: str | None, changes: list[str]) -> dict[str, tuple[
     names = [name.strip() for name in arms.split(",")] if arms is not None else [arm.name for arm in study.arms]
     found = {}
     for arm in map(study.arm, names):
-        stated = [f"{key}={json.dumps(value)}" for key, value in {**study.settings, **arm.overrides}.items()]
+        # In this order, as the study puts them: an arm's section replaces keys that the study stated inside it.
+        both = [*study.settings.items(), *arm.overrides.items()]
+        stated = [f"{key}={json.dumps(value)}" for key, value in both]
         try:
             settings = load_recipe(study.base, [*stated, *changes])
         except InputError as error:

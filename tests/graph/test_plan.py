@@ -12,7 +12,7 @@ from support.made_run import make_run
 from support.served_model import QWEN3_4B
 
 from agents.spending import Request
-from graph.plan import RecipePlan
+from graph.plan import RecipePlan, _study
 from graph.recipe import load_recipe
 from graph.records import Evolution, StageSeconds
 from graph.report.forecast import NO_RATES, forecast
@@ -164,6 +164,25 @@ def test_a_study_has_a_row_for_each_arm_that_is_chosen() -> None:
     assert "5,120" in said
     done = run_here("graph.plan", "recipes/papers/t10-bfcl.yaml", "--arms", "none")
     assert (done.returncode, "choose from grpo, full, starter" in done.stderr) == (2, True)
+
+
+def test_an_arm_replaces_a_section_of_which_the_study_states_a_key(tmp_path: Path) -> None:
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "base: recipes/grpo-base.yaml\nsettings: {training.seal: {}, training.seal.weights: {dynamic: true}}\n"
+        "sets: {dev: [templated-dev], test: [templated-test]}\n"
+        "arms: [{name: grpo, description: none, overrides: {training.seal: null}}, {name: seal, description: some}]\n"
+    )
+    arms = _study(study, None, [])
+    assert arms["grpo"][0].training.seal is None
+    assert arms["seal"][0].training.seal is not None
+    assert arms["seal"][0].training.seal.weights.dynamic
+
+
+def test_a_policy_that_is_not_there_is_a_mistake_in_a_study_too(tmp_path: Path) -> None:
+    given = ("recipes/papers/t10-bfcl.yaml", "--set", f"policy.path={tmp_path / 'none'}")
+    done = run_here("graph.plan", *given)
+    assert (done.returncode, "none does not exist" in done.stderr) == (2, True)
 
 
 def _settings(advice: str) -> list[str]:
