@@ -17,7 +17,7 @@ from environments.base import InputError, ToolCall
 from graph.export.content import RunContent, checked_json
 from graph.report.lineage import Chain
 from memory.records import Task, Trajectory
-from training.rendering.tool_calls import call_id
+from training.rendering.tool_calls import call_message
 
 __all__ = ["COLUMNS", "TASKS", "TRAJECTORIES", "write_tables"]
 
@@ -200,7 +200,7 @@ def chat_messages(trajectory: Trajectory) -> list[ChatMessage]:
         for step in turn.steps:
             answer = step.observation.full_text
             if isinstance(step.action, ToolCall):
-                call = _call(place, step.action)
+                call = call_message(place, step.action.name, json.dumps(step.action.arguments, ensure_ascii=False))
                 messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
                 messages.append(
                     {"role": "tool", "name": step.action.name, "tool_call_id": call["id"], "content": answer}
@@ -212,8 +212,3 @@ def chat_messages(trajectory: Trajectory) -> list[ChatMessage]:
         if turn.ended:
             messages.append({"role": "assistant", "content": ""})
     return messages
-
-
-def _call(place: int, call: ToolCall) -> ChatMessage:
-    arguments = json.dumps(call.arguments, ensure_ascii=False)
-    return {"id": call_id(place), "type": "function", "function": {"name": call.name, "arguments": arguments}}

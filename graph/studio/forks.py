@@ -33,6 +33,7 @@ from graph.records import Fork
 from graph.state import NEWEST, BranchState, IterationState, RunContext
 from graph.studio.edits import check_edits, editable, make_edits
 from graph.studio.threads import name_thread
+from memory.jsonl import whole_folder
 from memory.processes import shared
 from memory.records import Draft, DraftVerification, FailureContext, Signal
 from memory.run import (
@@ -247,19 +248,13 @@ def _copy(
     Files that are not written any more become hard links where the disk has them, so that weights are stored once.
     """
     target = next(run for run in _numbered(base, fork.thread) if not run.root.exists())
-    partial = RunDirectory(base.root.with_name(f".{target.root.name}.partial"))
-    shutil.rmtree(partial.root, ignore_errors=True)  # of a process that was killed
-    try:
-        partial.root.mkdir()
+    with whole_folder(target.root) as folder:
+        partial = RunDirectory(folder)
         _fill(partial, source, fork.iteration, node)
         made = read_json(source.fork_path, Fork).edits if source != base else {}
         write_json(partial.fork_path, fork.model_copy(update={"edits": made}))
         if edits:
             make_edits(partial, fork.iteration, edits)
-        partial.root.rename(target.root)
-    except BaseException:
-        shutil.rmtree(partial.root, ignore_errors=True)
-        raise
     return target
 
 

@@ -13,7 +13,7 @@ import pytest
 from support.changed_tasks import held_out_tasks, human_wordings, shingles
 from support.chat_table import KEY, ROLES, reply, settings_of
 from support.faulty_server import FaultyServer, Schedule
-from support.made_run import ENVIRONMENT, make_run, rollouts, run_graph
+from support.made_run import ENVIRONMENT, make_round, make_run, run_graph
 from support.official_audit import audit
 
 from agents.spending import Request, read_requests
@@ -28,9 +28,8 @@ from graph.run.progress import Progress
 from graph.run.stages import Run
 from memory.failures import DeduplicationResult
 from memory.records import Draft, FailureContext, Interaction
-from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
+from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import load_tasks, tasks_at
-from training.grpo.record import RoundSeconds, round_record
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.usefixtures("preloaded")]
 
@@ -171,7 +170,7 @@ async def test_a_budget_ends_the_run_after_the_iteration_and_resume_with_more_go
         assert [one async for one in iterate(Run(run, shorter, progress, Interruption(), resumed=True))] == [summary]
     assert "roles.budget.calls is spent: a further iteration needs more of it" in capsys.readouterr().err
 
-    _make_round(run, 1)
+    make_round(run, 1, tasks_at(load_tasks(run), 0))
     more = command(run, "--json", "--set", "roles.budget.calls=400")
     assert more.returncode == 0, more.stderr
     first, second = (Summary.model_validate_json(one) for one in more.stdout.splitlines())
@@ -182,23 +181,6 @@ async def test_a_budget_ends_the_run_after_the_iteration_and_resume_with_more_go
     assert read_requests(run.spending_path)[: len(spent)] == spent
     assert {one.iteration for one in read_requests(run.spending_path)[len(spent) :]} == {1}
     assert len({fingerprint(task) for task in load_tasks(run)}) == len(load_tasks(run))
-
-
-def _make_round(run: RunDirectory, iteration: int) -> None:
-    """A later round of training, acted out by the script."""
-    tasks = list(tasks_at(load_tasks(run), 0))
-    made = rollouts(tasks, iteration)
-    write_jsonl(run.iteration(iteration) / "trajectories.jsonl", made)
-    record = round_record(
-        iteration=iteration,
-        policy="policy/none",
-        tasks=len(tasks),
-        trajectories=made,
-        metrics=[],
-        updates=1,
-        measured=RoundSeconds(),
-    )
-    write_json(run.iteration(iteration).round, record)
 
 
 def test_with_faults_in_a_fifth_of_the_requests_no_context_is_lost_and_no_task_doubled(

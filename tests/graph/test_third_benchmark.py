@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support import ROOT
-from support.commands import run_here
+from support.commands import SMALL_STARTER, run_here
 from support.preloaded import HERE
 from support.tiny_benchmark.benchmark import BENCHMARK
 
@@ -57,17 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "recipe.yaml").write_text(RECIPE)
     for module, *options in (
         ("graph.seed_tasks", "--recipe", "recipe.yaml", "--count", "40", "--seed", "9", "--output", "lessons.jsonl"),
-        (
-            "training.embedded.warm_start",
-            "--environment",
-            NAME,
-            "--tasks",
-            "lessons.jsonl",
-            "--steps",
-            "40",
-            "--out",
-            "starter",
-        ),
+        ("training.embedded.warm_start", "--environment", NAME, *SMALL_STARTER),
         ("graph.run_iteration", "--recipe", "recipe.yaml", "--run", "run", "--json"),
     ):
         done = command(folder, module, *options)

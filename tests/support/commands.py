@@ -14,6 +14,9 @@ from typer.testing import CliRunner
 
 from support import ROOT
 
+SMALL_STARTER = ("--tasks", "lessons.jsonl", "--steps", "40", "--out", "starter")
+"""Options of a warm start on the tasks of ``lessons.jsonl``: seconds of one core, a policy that hardly acts."""
+
 
 def run_process(
     module: str, *arguments: str, before: tuple[str, ...] = (), cwd: Path = ROOT, timeout: float = 120

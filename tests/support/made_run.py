@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -163,9 +164,10 @@ def make_run(root: Path, *overrides: str) -> RunDirectory:
     return run
 
 
-def make_round(run: RunDirectory, iteration: int) -> None:
-    """A round of training, which no policy was trained in, on the tasks whose first call can have a wrong value."""
-    tasks = [task for task in load_tasks(run) if task.reference[0][0].arguments]
+def make_round(run: RunDirectory, iteration: int, tasks: Sequence[Task] | None = None) -> None:
+    """A round of training, which no policy was trained in, by default on tasks whose first call has an argument."""
+    if tasks is None:
+        tasks = [task for task in load_tasks(run) if task.reference[0][0].arguments]
     made = rollouts(tasks, iteration)
     write_jsonl(run.iteration(iteration).trajectories, made)
     record = round_record(

@@ -11,11 +11,9 @@ from __future__ import annotations
 import hashlib
 import operator
 import random
-import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,7 +25,7 @@ from environments.base import Environment, InputError, Record, recorded
 from environments.benchmark import AnyBenchmark
 from environments.command import OneSentence, check_output, exit_statuses, writing
 from environments.registry import DEFAULT, benchmark_of, is_import_path, open_named
-from memory.jsonl import complaint, derive_seed
+from memory.jsonl import complaint, derive_seed, whole_folder
 from memory.records import Measured, Task
 from memory.run import write_json
 from training.embedded.compact import CompactRendering
@@ -280,7 +278,7 @@ def warm_start(
     with torch.inference_mode():
         held_out_loss = loss_of(model, held_out, pad).item()
     recent = losses[-50:]
-    with _whole(out) as partial, writing(out):
+    with whole_folder(out) as partial, writing(out):
         save_policy(partial, model, tokenizer, card)
         record = WarmStartRecord(
             settings=settings,
@@ -304,19 +302,6 @@ def _demonstrated(environment: Environment, task: Task, settings: WarmStartSetti
         return demonstrate(environment, task)
     rng = random.Random(derive_seed(settings.seed, "warm_start", "cues", task.id))
     return demonstrate_cued(environment, task, rng)
-
-
-@contextmanager
-def _whole(out: Path) -> Iterator[Path]:
-    """Give a folder to write into that is renamed to ``out`` when it is complete, and removed on failure."""
-    partial = out.with_name(f".{out.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
-    try:
-        yield partial
-        partial.rename(out)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
