@@ -101,7 +101,8 @@ class TaskSpec(Record):
 
     ``reference`` holds one sequence of calls for each user turn in ``turns``. ``setup`` calls run before the first
     user turn: they change the state and their observations are never shown. ``withheld`` maps a turn index to the
-    tools that become available only at that turn (BFCL's miss_func).
+    tools that become available only at that turn (BFCL's miss_func). In the first ``played`` turns the reference acts
+    in the agent's place: the agent reads them as its history and acts from the turn after them (ours).
     """
 
     environment: str
@@ -114,11 +115,14 @@ class TaskSpec(Record):
     reference: tuple[tuple[ToolCall, ...], ...]
     withheld: dict[int, tuple[str, ...]] = {}
     long_context: bool = False
+    played: int = Field(0, ge=0)
 
     @model_validator(mode="after")
     def _one_reference_a_turn(self) -> Self:
         if len(self.turns) != len(self.reference):
             raise ValueError(f"{len(self.turns)} turns but {len(self.reference)} reference turns: give one per turn")
+        if self.played and self.played >= len(self.turns):
+            raise ValueError(f"{self.played} of {len(self.turns)} turns are played: leave one to the agent")
         return self
 
 
