@@ -115,7 +115,7 @@ class TaskSpec(Record):
     reference: tuple[tuple[ToolCall, ...], ...]
     withheld: dict[int, tuple[str, ...]] = {}
     long_context: bool = False
-    played: int = Field(0, ge=0)
+    played: int = Field(0, ge=0, exclude_if=operator.not_)
 
     @model_validator(mode="after")
     def _one_reference_a_turn(self) -> Self:

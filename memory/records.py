@@ -46,7 +46,6 @@ class _RecordedTask(TaskSpec):
 
     withheld: dict[int, tuple[str, ...]] = Field({}, exclude_if=operator.not_)
     long_context: bool = Field(False, exclude_if=operator.not_)
-    played: int = Field(0, ge=0, exclude_if=operator.not_)
 
 
 class Task(_RecordedTask):
