@@ -144,7 +144,7 @@ def attempt(
 
 def task_outcome(item: Item, result: EpisodeResult) -> TaskOutcome:
     """Return the outcome record of one finished attempt."""
-    observations = [step.observation for turn in result.turns for step in turn.steps]
+    observations = [step.observation for turn in result.turns if not turn.played for step in turn.steps]
     stops = count_stops(result.turns)
     return outcome_of(item, observations, result.outcome, sum(result.mask), result.infrastructure_error, stops)
 

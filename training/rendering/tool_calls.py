@@ -211,6 +211,11 @@ def block_action(text: str) -> Action | None:
     return ToolCall(name=TOOL, arguments={_CODE: blocks[0]})
 
 
+def block_text(call: ToolCall) -> str:
+    """Return the block of Python that ``block_action`` reads as ``call``."""
+    return f"```python\n{call.arguments.get(_CODE, '')}\n```"
+
+
 def _blocks(text: str) -> Iterator[str]:
     """Yield the code of each block of Python."""
     lines = iter(text.split("\n"))
