@@ -42,6 +42,8 @@ _JSON_TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "st
 
 Schema = dict[str, Any]
 Message = dict[str, Any]
+Documentation = Schema | str
+"""A tool as a prompt documents it: as a function schema, or as one line."""
 
 DUMMY_TOOL: Schema = {
     "type": "function",
