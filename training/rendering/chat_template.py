@@ -24,6 +24,7 @@ from environments.base import Action, InputError, MalformedCall, Observation, To
 from environments.words import with_own_descriptions
 from training.rendering.base import EndTurn
 from training.rendering.options import RenderingOptions
+from training.rendering.python_lists import PythonicReader
 from training.rendering.template_process import TemplateFailure, TemplateProcess
 from training.rendering.tool_calls import (
     DUMMY_TOOL,
@@ -67,13 +68,13 @@ def choose_reader(rendering: ChatTemplateRendering) -> tuple[CallReader, bool]:
     said = call_of(_CALL.name, dict(_CALL.arguments))
     answer = {"role": "tool", "name": _CALL.name, "tool_call_id": call_id(0), "content": _SAID}
     head, message, stop = written(rendering, said, [answer])
-    for reader in (HermesReader(), response_template_reader(rendering.tokenizer)):
+    for reader in (HermesReader(), PythonicReader(), response_template_reader(rendering.tokenizer)):
         if reader is not None and reader.read(message, stop, head, [DUMMY_TOOL]) == (_CALL,):
             return reader, _takes_several(rendering)
     raise InputError(
         f"the chat template of {rendering.model} writes a tool call as {message!r}, which cannot be read back: choose "
-        "a model that writes <tool_call>{JSON}</tool_call> (Qwen2.5, Qwen3), or save a response_template with its "
-        "tokenizer"
+        "a model that writes <tool_call>{JSON}</tool_call> (Qwen2.5, Qwen3) or [name(parameter=value)], or save a "
+        "response_template with its tokenizer"
     )
 
 
