@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from environments.base import Record
-from environments.metrics import SUCCESS, Attempted, Metric, success
+from environments.metrics import SUCCESS, Attempted, Made, Metric, success
 from evaluation.call_shapes import FunctionScore, Shape, by_function, macro_mean, numbered, rarest_functions
 from evaluation.statistics import shared_interval, wilson_interval
 from memory.records import Measured, StopReason
@@ -26,12 +26,19 @@ Interval = tuple[float, float]
 GREEDY = "greedy, one attempt a task"
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class TaskOutcome(Record):
-    """One greedy attempt at one task.
+    """One attempt at one task.
 
     ``group`` is the evaluation set or file, ``cluster`` the group of tasks that share a start state or source path,
     ``strata`` the set's labels of the task, ``shape`` the functions that the reference calls, in order (empty where
-    unknown).
+    unknown). All that is said of calls, and of the reference's, is of the agent's own turns (``TaskSpec.played``).
+    ``calls_made`` and ``calls_wanted`` are the agent's calls, refused ones included, and the reference's, their
+    arguments hashed: no value of a held-out task can be read there. None, and not written, where they are unknown.
+    ``partial`` is ``Outcome.partial``.
     ``extra_calls`` counts calls beyond the reference's number on a success; both numbers are None where the
     reference's is unknown. ``failure`` is the official error type. ``stop_reasons`` counts the attempt's user turns by
     why they stopped; empty, and not written, for a baseline without a model, whose name is ``baseline`` (empty, and not
@@ -54,6 +61,9 @@ class TaskOutcome(Record):
     sampled_tokens: int = 0
     stop_reasons: dict[StopReason, int] = Field({}, exclude_if=operator.not_)
     infrastructure_error: str | None = None
+    calls_made: tuple[Made, ...] | None = Field(None, exclude_if=_is_none)
+    calls_wanted: tuple[Made, ...] | None = Field(None, exclude_if=_is_none)
+    partial: float | None = Field(None, ge=0.0, le=1.0, exclude_if=_is_none)
     baseline: str = Field("", exclude_if=operator.not_)
 
 
@@ -209,7 +219,16 @@ def attempted(members: Sequence[TaskOutcome]) -> list[Attempted]:
     """Return the attempts that could be evaluated, as metrics take them."""
     broken = {o.cluster for o in members if o.infrastructure_error is not None}
     return [
-        Attempted(id=o.task_id, group=o.cluster, success=o.success, group_evaluated=o.cluster not in broken)
+        Attempted(
+            id=o.task_id,
+            group=o.cluster,
+            success=o.success,
+            group_evaluated=o.cluster not in broken,
+            calls=o.calls_made,
+            malformed=o.malformed,
+            reference=o.calls_wanted,
+            partial=o.partial,
+        )
         for o in members
         if o.infrastructure_error is None
     ]
