@@ -110,7 +110,7 @@ first_function = of_calls(lambda made, wanted: (_names(made)[:1] == _names(wante
 abstention = each(lambda one: (not one.calls and not one.malformed, 1) if one.reference == () else (0, 0))
 """The share of attempts without a call, a malformed one included; of those where the reference has none."""
 
-CALL_METRICS: Mapping[str, Metric] = {
+CALL_METRICS: Mapping[str, Ratio] = {
     "call_f1": call_f1,
     "name_f1": name_f1,
     "first_function": first_function,
@@ -118,5 +118,5 @@ CALL_METRICS: Mapping[str, Metric] = {
 }
 """Metrics of the calls, for a benchmark whose agents call functions one by one as its references do."""
 
-OF_ANY_TASKS = frozenset({"checks_passed", *CALL_METRICS})
+OF_ANY_TASKS: Mapping[str, Ratio] = {**CALL_METRICS, "checks_passed": checks_passed}
 """The metrics that need no evaluation set: those of a benchmark that a file of tasks is scored by, too."""
