@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, T
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from environments.base import Environment, InputError, Record, TaskSpec
-from environments.metrics import Metric
+from environments.metrics import Metric, checks_passed
 
 if TYPE_CHECKING:
     from environments.verification.decontamination import HeldOut
@@ -155,7 +155,7 @@ class Benchmark(Generic[Section]):
     reports_partial: bool = True
     evaluation_sets: Mapping[str, bool] = {}
     several_sets: bool = True
-    metrics: Mapping[str, Metric] = {}
+    metrics: Mapping[str, Metric] = {"checks_passed": checks_passed}
     scripted_roles: str | None = None
     everyday_groups: frozenset[str] = frozenset()
     unpublishable: str | None = None

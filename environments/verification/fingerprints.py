@@ -41,6 +41,15 @@ def call_sequence(task: TaskSpec) -> tuple[str, ...]:
     return tuple(call.name for turn in task.reference for call in turn)
 
 
+def hashed_call(call: ToolCall) -> tuple[str, str]:
+    """Return the name, cut to 100 characters, and the hash (16 hex digits) of the arguments, in canonical form.
+
+    The length does not depend on the call, and no value of it can be read.
+    """
+    text = json.dumps(_canonical(call.arguments), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return call.name[:100], hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
+
+
 def _call(call: ToolCall) -> JsonValue:
     return [call.name, _canonical(call.arguments)]
 
