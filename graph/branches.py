@@ -18,9 +18,8 @@ from agents.spending import RepeatedFailure
 from environments.base import EnvironmentDefect, EnvironmentFault, InputError
 from environments.command import StorageError, storage_refusal
 from graph.assembly import RunServices
-from graph.digests import of_failure
 from graph.records import Failure
-from graph.report.digest import named_weakness
+from graph.report.digest import named_weakness, of_failure
 from graph.run.interruption import expect_dropped_branches
 from graph.state import BranchState, BranchUpdate, SeedState
 from memory.records import FailureContext, Signal
