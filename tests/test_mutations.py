@@ -23,7 +23,7 @@ OF = {
         "tests/environments/python_class/test_python_episode.py",
         VERIFICATION,
     ],
-    "memory.failures": ["tests/memory/test_failures.py"],
+    "memory.failures": ["tests/memory/test_failures.py", "tests/memory/test_embedding.py"],
 }
 """What decides, with the tests that hold it."""
 LEAST = 0.8
