@@ -20,8 +20,7 @@ from environments.metrics import Metric, checks_passed
 
 if TYPE_CHECKING:
     from environments.verification.decontamination import HeldOut
-    from environments.verification.fingerprints import PublishedSet
-    from environments.verification.held_out_records import HeldOutRecord
+    from environments.verification.fingerprints import HeldOutRecord, PublishedSet
 
 Section = TypeVar("Section", bound=BaseModel)
 

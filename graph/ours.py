@@ -83,7 +83,7 @@ def compositions(services: RunServices, context: FailureContext, drafts: Sequenc
     ``roles.exploration.compositions`` is their number, 0 by default.
     """
     exploration = services.settings.roles.exploration
-    if not exploration.compositions or context.iteration is None:
+    if context.iteration is None:
         return ()
     present = tasks_at(load_tasks(services.run), context.iteration)
     seed = derive_seed(services.settings.seed, context.iteration, "compose", context.id)

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from environments.base import Environment, ToolCall, ToolSpec
-from environments.exercised import functions_of, program_parameters
+from environments.verification.programs import functions_of, program_parameters
 from memory.records import Task, Trajectory
 from memory.run import RunDirectory, read_jsonl
 

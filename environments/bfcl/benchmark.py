@@ -28,8 +28,7 @@ from environments.bfcl.package import CATEGORIES, CLASSES, VERSION
 from environments.bfcl.templated.evaluation_sets import load_set, set_names
 from environments.metrics import CALL_METRICS
 from environments.verification.decontamination import HeldOut, held_out
-from environments.verification.fingerprints import PublishedSet, published_sets
-from environments.verification.held_out_records import HeldOutRecord, Recorder
+from environments.verification.fingerprints import HeldOutRecord, PublishedSet, Recorder, published_sets
 
 _SPLITS: dict[str, tuple[Split, ...]] = {
     "dev": ("dev",),
