@@ -104,7 +104,7 @@ def _convert(source: Path, folder: Path, template: str) -> None:
     tokenizer.chat_template = template
     stated = expanded.config.to_diff_dict()
     # A model that was read from GGUF refuses to be saved: its weights go into a fresh one of the same shape.
-    for key in ("quantization_config", "_name_or_path", "_model_name_or_path", "dtype", "transformers_version", "architectures"):
+    for key in ("quantization_config", "_model_name_or_path", "dtype", "transformers_version", "architectures"):
         stated.pop(key, None)
     model = LlamaForCausalLM(LlamaConfig(**stated | {"pad_token_id": tokenizer.pad_token_id}))
     missing, unexpected = model.load_state_dict(expanded.state_dict(), strict=False)
@@ -113,9 +113,8 @@ def _convert(source: Path, folder: Path, template: str) -> None:
     model.tie_weights()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    GenerationConfig(
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
-    ).save_pretrained(folder)
+    ends: dict[str, Any] = {key: getattr(tokenizer, key) for key in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    GenerationConfig(**ends).save_pretrained(folder)  # type: ignore[no-untyped-call]
 
 
 def weights_hash(file: Path) -> str:
