@@ -20,17 +20,25 @@ GRPO_ALONE = ROOT / "recipes" / "grpo-base.yaml"
 INITIAL_POLICY = "recipes/starter"
 """The default initial policy of a run, as records spell it: the same on every machine."""
 
+PACKAGED_MODEL = "smollm2-135m"
+"""The name of the language model that ``make model`` brings into the checkout."""
+
+PACKAGED_FOLDER = ROOT / ".models" / PACKAGED_MODEL
+
 _SHIPPED = "recipes"
 
 
 def shipped_policy(path: str) -> Path | None:
     """Return the folder of the checkout that ``path`` names, None for any other path.
 
+    ``smollm2-135m`` names the packaged model in every working directory, once ``make model`` has made it.
     ``recipes/starter`` names the shipped folder in every working directory, also where that holds a folder of the same
     name: a default must not change its meaning with the folder that a command is started in. ``./recipes/starter`` is
     the working directory's.
     """
     folder = Path(path)
+    if path == PACKAGED_MODEL:
+        return PACKAGED_FOLDER if (PACKAGED_FOLDER / "config.json").is_file() else None
     if path.startswith(".") or folder.parts[:1] != (_SHIPPED,):
         return None
     return ROOT / folder if (ROOT / folder / "config.json").is_file() else None
