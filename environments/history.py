@@ -38,3 +38,18 @@ def open_for_agent(episode: Episode, task: TaskSpec) -> tuple[tuple[PlayedTurn, 
 def agent_calls(task: TaskSpec) -> int:
     """Count the calls of the reference in the turns that the agent plays."""
     return sum(map(len, task.reference[task.played :]))
+
+
+def behind(task: TaskSpec, turn: int) -> TaskSpec:
+    """Return ``task`` cut after user turn ``turn``, from 0, with the reference in the agent's place before it.
+
+    Tools that become available only later stay withheld to the end. Raises IndexError for a turn that is not there.
+    """
+    if not 0 <= turn < len(task.turns):
+        raise IndexError(f"the task has {len(task.turns)} turns, no turn {turn}")
+    withheld: dict[int, tuple[str, ...]] = {}
+    for revealed, names in task.withheld.items():
+        at = min(revealed, turn + 1)
+        withheld[at] = (*withheld.get(at, ()), *names)
+    kept = {"turns": task.turns[: turn + 1], "reference": task.reference[: turn + 1]}
+    return task.model_copy(update=kept | {"withheld": withheld, "played": turn})

@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 from functools import cache
+from typing import Literal
 
 from pydantic import Field
 
@@ -47,6 +48,12 @@ class BFCLOptions(Options):
     classes: tuple[str, ...] = Field(
         ("GorillaFileSystem", "VehicleControlAPI"),
         description="official classes that exploration and templated tasks use (ours: two of eight)",
+    )
+    categories: tuple[Literal["base", "miss_func", "miss_param", "long_context"], ...] = Field(
+        CATEGORIES,
+        min_length=1,
+        description="categories of the official training tasks for tasks.initial: official; they repeat the same user "
+        "turns",
     )
     max_steps: int = Field(
         20, ge=1, le=10_000, description="actions in one user turn before it is cut off (official: 20)"
@@ -108,10 +115,11 @@ class BFCL(Benchmark[BFCLOptions]):
         return "environment.options.classes: no initial state of the training split has these classes: name others"
 
     def official_tasks(self, options: BFCLOptions) -> OfficialTasks:
-        """Return the tasks of the training split whose classes ``options`` names, of all four categories."""
+        """Return the tasks of the training split whose classes and categories ``options`` names."""
         from environments.bfcl.official import load_category
 
-        found = [one for category in CATEGORIES for one in load_category(category, ("train",))]
+        chosen = (category for category in CATEGORIES if category in options.categories)
+        found = [one for category in chosen for one in load_category(category, ("train",))]
         fitting = [one for one in found if set(options.classes).issuperset(one.spec.classes)]
         if not fitting:
             raise InputError(

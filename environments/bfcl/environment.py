@@ -137,7 +137,7 @@ class BFCLEnvironment:
             raise InputError("the task has no user turn: give one at least")
         _check_classes(task.classes)
         for turn in task.withheld:
-            if not 0 <= turn < len(task.turns):
+            if not 0 <= turn <= len(task.turns):
                 raise InputError(f"tools are withheld until turn {turn}, but the task has {len(task.turns)} turns")
         known = set(tool_names(task.classes))
         for name in (*task.tools, *(name for names in task.withheld.values() for name in names)):
