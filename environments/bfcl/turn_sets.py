@@ -2,8 +2,8 @@
 
 Each turn is a task of its own, cut after it, in which the reference plays the turns before it
 (``environments.history.behind``). ``human-SPLIT`` has the turns with a reference call, of all four categories. Their
-result is the official one, which checks the played turns, too. Every reference passes but that of long_context-38, two
-turns of human-test: its first turn takes 34 calls, and the official limit is 20. ``abstain-SPLIT`` has the turns of
+result is the official one, which checks the played turns, too. Every reference passes but that of the first turn of
+long_context-38, in human-test: it has 34 calls, and the official limit is 20. ``abstain-SPLIT`` has the turns of
 miss_func and miss_param whose reference is empty: the right answer is to make no call. The official checker does not
 check such turns, so that their success means nothing; the metric ``abstention`` does.
 

@@ -62,6 +62,21 @@ def test_no_call_is_the_right_answer_in_the_sets_of_abstention() -> None:
             assert bool(hidden) == (one.strata["category"] == "miss_func")
 
 
+def test_what_is_played_has_no_limit_of_steps() -> None:
+    one = next(one for one in BENCHMARK.open_evaluation_set("human-dev") if len(one.spec.reference[0]) > 1)
+    assert one.spec.played == 0
+    behind = next(
+        other
+        for other in BENCHMARK.open_evaluation_set("human-dev")
+        if other.cluster == one.cluster and other.spec.played == 1
+    )
+    world = BFCLEnvironment(max_steps=1)
+    assert not attempt(world, one.spec, one.spec.reference).success
+    with closing(world.open(behind.spec)) as episode:
+        given, _ = open_for_agent(episode, behind.spec)
+    assert not any(answer.failed for turn in given for _, answer in turn.steps)
+
+
 @pytest.mark.process
 @pytest.mark.parametrize(("name", "tasks"), [("human-test", 1764), ("abstain-test", 242)])
 def test_the_test_split_opens_with_a_line_in_a_log(name: str, tasks: int, tmp_path: Path) -> None:
