@@ -38,7 +38,7 @@ class TaskOutcome(Record):
     unknown). All that is said of calls, and of the reference's, is of the agent's own turns (``TaskSpec.played``).
     ``calls_made`` and ``calls_wanted`` are the agent's calls, refused ones included, and the reference's, their
     arguments hashed: no value of a held-out task can be read there. None, and not written, where they are unknown.
-    ``partial`` is ``Outcome.partial``.
+    ``partial`` is ``Outcome.partial``. ``sample`` is the attempt's number where a task is attempted several times.
     ``extra_calls`` counts calls beyond the reference's number on a success; both numbers are None where the
     reference's is unknown. ``failure`` is the official error type. ``stop_reasons`` counts the attempt's user turns by
     why they stopped; empty, and not written, for a baseline without a model, whose name is ``baseline`` (empty, and not
@@ -64,6 +64,7 @@ class TaskOutcome(Record):
     calls_made: tuple[Made, ...] | None = Field(None, exclude_if=_is_none)
     calls_wanted: tuple[Made, ...] | None = Field(None, exclude_if=_is_none)
     partial: float | None = Field(None, ge=0.0, le=1.0, exclude_if=_is_none)
+    sample: int = Field(0, ge=0, exclude_if=operator.not_)
     baseline: str = Field("", exclude_if=operator.not_)
 
 

@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 
 from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses
+from environments.metrics import mixed, pass_at
 from environments.terminal import say
 from evaluation.settings import ENDPOINT, LOOKUP, ScoringSettings, read_settings, sampling_on
 from memory.strict_yaml import options_given
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from evaluation.attempts import Attempts
     from evaluation.selection import Selected
 
+
+MOST_PASSES = 8
+"""The largest k of the pass@k that a report has, as groups of GRPO have 8 rollouts (ours)."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -104,7 +108,7 @@ def main(
     ] = None,
     **given: Any,  # noqa: ANN401 - the fields of ScoringSettings
 ) -> None:
-    """Score a model: official outcomes, greedy decoding, one attempt per task; by task, call shape and function.
+    """Score a model: official outcomes, by default greedy and one attempt per task; by task, call shape and function.
 
     With --model openai:NAME the model is one that an OpenAI-compatible endpoint serves. Its key is read from the
     environment variable that --key-variable names, else from that of its address (docs/models.md). Outcomes are added
@@ -155,7 +159,10 @@ def _evaluate(settings: ScoringSettings, to: Destination) -> None:
     made = _attempted(settings, selected, to)
     outcomes = made.outcomes
     groups = tuple(dict.fromkeys(item.group for item in selected.items))
-    scores = tuple(score(group, outcomes, selected.metrics) for group in groups)
+    metrics = dict(selected.metrics)
+    if settings.samples > 1:
+        metrics |= {f"pass@{(k := min(settings.samples, MOST_PASSES))}": pass_at(k), "mixed": mixed}
+    scores = tuple(score(group, outcomes, metrics) for group in groups)
     report = Report(
         environment=settings.environment,
         model=settings.model,
@@ -179,7 +186,7 @@ def _evaluate(settings: ScoringSettings, to: Destination) -> None:
     if to.as_json:
         print(report.model_dump_json())
     else:
-        print_report(report, score_strata(outcomes, selected.metrics))
+        print_report(report, score_strata(outcomes, metrics))
 
 
 def _attempted(settings: ScoringSettings, selected: Selected, to: Destination) -> Attempts:
@@ -194,7 +201,10 @@ def _attempted(settings: ScoringSettings, selected: Selected, to: Destination) -
 
     def report_progress(done: int, successes: int) -> None:
         if to.progress:
-            print(json.dumps({"evaluated": done, "of": len(selected.items), "successes": successes}), flush=True)
+            print(
+                json.dumps({"evaluated": done, "of": len(selected.items) * settings.samples, "successes": successes}),
+                flush=True,
+            )
 
     if settings.model == LOOKUP:
         driver, description = lookup(settings.train, selected.items)
@@ -205,7 +215,11 @@ def _attempted(settings: ScoringSettings, selected: Selected, to: Destination) -
 
         return evaluate_served(settings, selected, opened, to.output, to.resume, report_progress)
     outcomes, policy = evaluate(selected.items, opened, settings, budget, report_progress)
-    return Attempts(outcomes, policy.rendering.name, GREEDY)
+    decoding = GREEDY
+    if settings.temperature:
+        attempts = "one attempt" if settings.samples == 1 else f"{settings.samples} attempts"
+        decoding = f"temperature {settings.temperature:g}, {attempts} a task"
+    return Attempts(outcomes, policy.rendering.name, decoding)
 
 
 if __name__ == "__main__":

@@ -135,7 +135,7 @@ class EndpointSettings(Section):
         0.0,
         ge=0.0,
         le=100.0,
-        description="openai: sampling temperature (paper: 0); null, in a file of settings: the endpoint's own",
+        description="sampling temperature, 0 is greedy (paper: 0); null, in a file of settings: an endpoint's own",
     )
     concurrency: int = Field(
         16, ge=1, le=1024, description="openai: most requests in flight, one per open episode (ours)"
@@ -210,6 +210,13 @@ class ScoringSettings(AttemptSettings, EndpointSettings):
         "endpoint serves; or, with --train, lookup, a baseline without a model (the nearest training clause)",
     )
     train: Path | None = Field(None, description="with --model lookup: file of training tasks")
+    samples: int = Field(
+        1,
+        ge=1,
+        le=1024,
+        description="attempts at each task, of a local model with a --temperature: success is their mean, beside it "
+        "pass@k, k at most 8, and the share of tasks with both results",
+    )
     sampling: SamplingSettings = Field(IN_PROCESS, description="the engine, as section sampling of a recipe")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model runs")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="type of the weights")
@@ -254,13 +261,22 @@ class ScoringSettings(AttemptSettings, EndpointSettings):
     def check_model(self) -> None:
         """Raise InputError for options that the model would ignore."""
         local = ("device", "dtype", "threads", "thinking", "sampling")
-        given = self._given(*(local if self.served is not None else EndpointSettings.model_fields))
+        remote = (name for name in EndpointSettings.model_fields if name != "temperature")
+        given = self._given(*(local if self.served is not None else remote))
         if given:
             option = "--servers" if given[0] == "sampling" else f"--{given[0].replace('_', '-')}"
             why = "decides how a local model runs" if self.served is not None else f"is for --model {ENDPOINT}NAME"
             raise InputError(f"{option} {why}, {self.model} would ignore it: remove it")
         if self.train is not None and self._given("sampling"):
             raise InputError(f"--servers samples from a model, {self.model} has none: remove it")
+        if self.train is not None and self._given("samples", "temperature"):
+            raise InputError(f"--samples and --temperature sample from a model, {self.model} has none: remove them")
+        if self.samples > 1 and self.served is not None:
+            raise InputError("--samples samples from a local model, an endpoint's is attempted once: remove it")
+        if self.samples > 1 and not self.temperature:
+            raise InputError("--samples: greedy attempts at a task are all equal: give --temperature 1, or remove it")
+        if self.served is None and self.temperature is None:
+            raise InputError("temperature: null is an endpoint's own: give a local model a number")
 
 
 def read_settings(path: Path) -> dict[str, Any]:
