@@ -332,18 +332,18 @@ def metric_table(scores: Sequence[Score]) -> Table | None:
     if not names:
         return None
     caption = "below a metric, 95 %: for other start states and functions"
-    table = _table("metrics, each in its own unit", caption, ("group", *names))
+    table = _table("metrics, each in its own unit", caption, ("group", *names), fold=True)
     for row in scores:
         table.add_row(row.group, *(_with_interval(row.metrics.get(name), row.intervals.get(name)) for name in names))
     return table
 
 
-def _table(title: str, caption: str, columns: Sequence[str]) -> Table:
+def _table(title: str, caption: str, columns: Sequence[str], *, fold: bool = False) -> Table:
     from rich.table import Table
 
     table = Table(title=title, caption=caption)
     for column in columns:
-        table.add_column(column, justify="left" if column == "group" else "right", no_wrap=True)
+        table.add_column(column, justify="left" if column == "group" else "right", no_wrap=not fold, overflow="fold")
     return table
 
 
@@ -378,7 +378,7 @@ def _number(value: float | None) -> str:
 
 
 def _with_interval(value: float | None, interval: Interval | None) -> str:
-    ends = "" if interval is None else f"\n{_number(interval[0])}-{_number(interval[1])}"
+    ends = "" if interval is None else f"\n{round(interval[0], 2)}-{round(interval[1], 2)}"
     return _number(value) + ends
 
 
