@@ -144,10 +144,10 @@ def blamed_place(evidence: Evidence) -> tuple[int, int]:
     """
     turns = evidence.trajectory.turns
     if evidence.trajectory.success:
-        steps = [((t, s), step) for t, turn in enumerate(turns) for s, step in enumerate(turn.steps)]
+        steps = [*evidence.trajectory.own_steps()]
         last = evidence.signal.pattern[-1:]
         completing = [where for where, step in steps if any(call.name in last for call in step.observation.calls)]
-        return (completing or [where for where, _ in steps][-1:] or [(0, 0)])[0]
+        return (completing or [where for where, _ in steps][-1:] or [(evidence.trajectory.played, 0)])[0]
     turn = failed_turn(evidence)
     played = turns[turn].steps if turns else ()
     for place, step in enumerate(played):
@@ -158,10 +158,8 @@ def blamed_place(evidence: Evidence) -> tuple[int, int]:
 
 
 def tool_at(evidence: Evidence, where: tuple[int, int]) -> str:
-    """Return the tool of a step, or of the last call before it where the step has none; "" without a call of a tool."""
-    turn, index = where
-    turns = evidence.trajectory.turns[: turn + 1]
-    steps = [step for t, one in enumerate(turns) for step in one.steps[: index + 1 if t == turn else None]]
+    """Return the tool of a step, or of the agent's last call before it where the step has none; "" without a call."""
+    steps = [step for place, step in evidence.trajectory.own_steps() if place <= where]
     called = [step.action.name for step in steps if isinstance(step.action, ToolCall)]
     return next((name for name in reversed(called) if name in evidence.task.tools), "")
 

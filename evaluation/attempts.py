@@ -62,7 +62,7 @@ def evaluate(
     from training.rollout.policy import load_policy
 
     torch.set_num_threads(settings.threads)
-    policy = load_policy(settings.model, settings.device, settings.dtype, settings.thinking)
+    policy = load_policy(settings.model, settings.device, settings.dtype, settings)
     limits = limits_for(policy, settings, budget)
     sampler = open_sampler(
         settings.sampling,

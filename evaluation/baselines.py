@@ -25,6 +25,7 @@ from environments.base import (
     ToolCall,
     UserTurn,
 )
+from environments.history import open_for_agent
 from environments.task_text import CONNECTIVES
 from environments.terminal import say
 from environments.verification.fingerprints import fingerprint
@@ -128,7 +129,8 @@ def play(items: Sequence[Item], environment: Environment, driver: Lookup, max_ac
         steps: list[tuple[Action, Observation]] = []
         try:
             with closing(environment.open(item.task)) as episode:
-                turn: UserTurn | None = episode.start()
+                _, first = open_for_agent(episode, item.task)
+                turn: UserTurn | None = first
                 while turn is not None:
                     steps += [(call, episode.step(call)) for call in driver.act(turn)[:max_actions]]
                     turn = episode.end_turn()

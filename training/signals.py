@@ -201,7 +201,7 @@ def action_pattern(trajectory: Trajectory, settings: SignalSettings) -> Pattern:
         return tuple(call.name for call in trajectory.calls())
     if settings.pattern == "called":
         return tuple(sorted({call.name for call in trajectory.calls()}))
-    steps = (step for turn in trajectory.turns for step in turn.steps if not step.observation.failed)
+    steps = (step for _, step in trajectory.own_steps() if not step.observation.failed)
     return tuple(sorted({call.name for step in steps for call in step.observation.calls}))
 
 

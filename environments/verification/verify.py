@@ -39,13 +39,17 @@ __all__ = ["Refusal", "VerificationResult", "can_train", "reduce", "verify"]
 def solving_policy(environment: Environment, task: TaskSpec) -> str | None:
     """Return a phrase that names the first trivial policy that solves ``task``, None if none does.
 
-    The policies, each applied in every user turn: no call; each tool of the task alone, without arguments; each value
-    that a tool's only required parameter documents as trivial; all reads without arguments together, in the order of
-    ``task.tools``. A read is a tool that needs no argument, does not fail and does not change the state. Tools that
-    document a required argument all fail without it, so the first of them represents all.
+    The policies, each applied in every user turn of the agent's: no call; each tool of the task alone, without
+    arguments; each value that a tool's only required parameter documents as trivial; all reads without arguments
+    together, in the order of ``task.tools``. A read is a tool that needs no argument, does not fail and does not change
+    the state. Tools that document a required argument all fail without it, so the first of them represents all.
     """
-    turns = len(task.turns)
-    if succeeds(environment, task, ((),) * turns):
+
+    def solve(*calls: ToolCall) -> bool:
+        given = task.reference[: task.played]
+        return succeeds(environment, task, (*given, *(calls,) * (len(task.turns) - task.played)))
+
+    if solve():
         return "making no call"
     free: list[ToolCall] = []
     demanding: list[ToolCall] = []
@@ -56,13 +60,13 @@ def solving_policy(environment: Environment, task: TaskSpec) -> str | None:
         if len(required) == 1:
             given += [ToolCall(name=tool.name, arguments={required[0].name: value}) for value in required[0].trivial]
     for call in (*free, *demanding[:1]):
-        if succeeds(environment, task, ((call,),) * turns):
+        if solve(call):
             return f"calling {call.name} without arguments"
     for call in given:
-        if succeeds(environment, task, ((call,),) * turns):
+        if solve(call):
             return f"calling {call.name} with {', '.join(f'{n}={v!r:.80}' for n, v in call.arguments.items())}"
     reads = tuple(call for call in free if _reads(environment, task, call))
-    if len(reads) > 1 and succeeds(environment, task, (reads,) * turns):
+    if len(reads) > 1 and solve(*reads):
         return "calling all reads without arguments"
     return None
 
