@@ -372,6 +372,25 @@ def print_report(report: Report, strata: Sequence[Score]) -> None:
         console.print(f"note: {note}", highlight=False)
 
 
+def print_rows(reports: Sequence[Report]) -> None:
+    """Print several models' reports of the same tasks on stdout: a row for each in every table, and the notes."""
+    from rich.console import Console
+
+    console = Console()
+    several = len(reports[0].scores) > 1
+    rows = [
+        one.model_copy(update={"group": f"{report.model}, {one.group}" if several else report.model})
+        for report in reports
+        for one in report.scores
+    ]
+    what = reports[0].environment if several else f"{reports[0].scores[0].group} of {reports[0].environment}"
+    for table in (score_table(what, rows), metric_table(rows)):
+        if table is not None:
+            console.print(table)
+    for note in dict.fromkeys(note for report in reports for note in report.notes):
+        console.print(f"note: {note}", highlight=False)
+
+
 def _number(value: float | None) -> str:
     """Return a metric in its own unit, with three decimals at most."""
     return "" if value is None else str(round(value, 3))

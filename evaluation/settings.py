@@ -109,8 +109,9 @@ class EvaluationSettings(LimitSettings):
         return self.set if self.tasks is None else Path(self.tasks).name
 
 
-LOOKUP = "lookup"
-"""The model that is none: a baseline over training tasks (``evaluation.baselines``)."""
+LOOKUP, NEAREST_TURN, BM25_LOOKUP = "lookup", "nearest-turn", "bm25-lookup"
+CONTROLS = (LOOKUP, NEAREST_TURN, BM25_LOOKUP)
+"""The models that are none: baselines over training tasks (``evaluation.baselines``)."""
 
 ENDPOINT = "openai:"
 """The prefix of the name of a model that an OpenAI-compatible endpoint serves."""
@@ -208,9 +209,13 @@ class ScoringSettings(AttemptSettings, EndpointSettings, RenderingOptions):
     model: str = Field(
         INITIAL_POLICY,
         description="folder or hub id of a causal language model; openai:NAME, a model that an OpenAI-compatible "
-        "endpoint serves; or, with --train, lookup, a baseline without a model (the nearest training clause)",
+        "endpoint serves; or, with --train, a control without a model: lookup (the nearest training clause), "
+        "nearest-turn (the nearest training turn) or bm25-lookup (a function by its documentation)",
     )
-    train: Path | None = Field(None, description="with --model lookup: file of training tasks")
+    train: Path | None = Field(None, description="with a control: file of training tasks")
+    controls: bool = Field(
+        False, description="with --train: score every control, and after them the --model where one is given (ours)"
+    )
     samples: int = Field(
         1,
         ge=1,
@@ -228,6 +233,12 @@ class ScoringSettings(AttemptSettings, EndpointSettings, RenderingOptions):
         "to which this access is added, with date, commit, split, hash of its ids, and model",
     )
     trust_agent_code: bool = Field(False, description="run agents' code where the kernel cannot isolate it")
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of what is scored: the model; or every control, and the model where it was given."""
+        given = (self.model,) if not self.controls or "model" in self.model_fields_set else ()
+        return tuple(dict.fromkeys((*CONTROLS, *given))) if self.controls else given
 
     @property
     def served(self) -> str | None:
@@ -257,7 +268,15 @@ class ScoringSettings(AttemptSettings, EndpointSettings, RenderingOptions):
         return self.model_copy(update={"model": f"{ENDPOINT}{name}"})
 
     def check_model(self) -> None:
-        """Raise InputError for options that the model would ignore."""
+        """Raise InputError for options that the model would ignore, and for a control without its tasks."""
+        without = all(name in CONTROLS for name in self.models)
+        if (self.train is None) == (without or self.controls):
+            raise InputError(
+                f"--train FILE goes with --model {LOOKUP} (or {', '.join(CONTROLS[1:])}), or --controls: give both "
+                "or neither"
+            )
+        if self.controls and self.served is not None:
+            raise InputError("--controls are scored beside a local model: score the endpoint's in a command of its own")
         local = ("device", "dtype", "threads", "sampling", *RenderingOptions.model_fields)
         remote = (name for name in EndpointSettings.model_fields if name != "temperature")
         given = self._given(*(local if self.served is not None else remote))
@@ -265,10 +284,10 @@ class ScoringSettings(AttemptSettings, EndpointSettings, RenderingOptions):
             option = "--servers" if given[0] == "sampling" else f"--{given[0].replace('_', '-')}"
             why = "decides how a local model runs" if self.served is not None else f"is for --model {ENDPOINT}NAME"
             raise InputError(f"{option} {why}, {self.model} would ignore it: remove it")
-        if self.train is not None and self._given("sampling"):
-            raise InputError(f"--servers samples from a model, {self.model} has none: remove it")
-        if self.train is not None and self._given("samples", "temperature"):
-            raise InputError(f"--samples and --temperature sample from a model, {self.model} has none: remove them")
+        if without and self._given("sampling"):
+            raise InputError("--servers samples from a model, a control has none: remove it")
+        if without and self._given("samples", "temperature"):
+            raise InputError("--samples and --temperature sample from a model, a control has none: remove them")
         if self.samples > 1 and self.served is not None:
             raise InputError("--samples samples from a local model, an endpoint's is attempted once: remove it")
         if self.samples > 1 and not self.temperature:
