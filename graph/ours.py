@@ -22,10 +22,9 @@ from environments.registry import benchmark_of
 from graph.assembly import RunServices
 from graph.settings import check_starts
 from memory.jsonl import derive_seed, record_id
-from memory.mastery import success_in
 from memory.records import Draft, FailureContext, Task, Trajectory, Unsignalled
 from memory.run import IterationDirectory, read_jsonl
-from memory.tasks import load_tasks, tasks_at
+from memory.tasks import load_tasks, success_in, tasks_at
 
 
 def contexts_without_signals(
