@@ -81,12 +81,11 @@ def compositions(services: RunServices, context: FailureContext, drafts: Sequenc
 
     ``roles.exploration.compositions`` is their number, 0 by default.
     """
-    exploration = services.settings.roles.exploration
     if context.iteration is None:
         return ()
     present = tasks_at(load_tasks(services.run), context.iteration)
     seed = derive_seed(services.settings.seed, context.iteration, "compose", context.id)
-    return compose(drafts, present, exploration, services.environment, seed)
+    return compose(drafts, present, services.settings.roles.exploration, services.environment, seed)
 
 
 _TRIES = 16
