@@ -20,7 +20,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import cast
+from typing import TypeVar, cast
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -29,6 +29,8 @@ from transformers import PreTrainedModel
 from memory.records import Task
 from training.grpo.ranks import ALONE, Ranks
 from training.rollout.episodes import TokenRow
+
+Item = TypeVar("Item")
 
 BATCH = 16
 """Rows in one update at most (our choice)."""
@@ -156,7 +158,8 @@ def written_loss(
     before = torch.nn.functional.pad(written[:, 1:], (0, 1))
     with head.register_forward_pre_hook(lambda _, given: (given[0][before],)):
         logits = model(input_ids=padded, use_cache=False).logits
-    return torch.nn.functional.cross_entropy(logits.float() / temperature, padded[written], reduction="sum")
+    heated = logits.float() if temperature == 1.0 else logits.float() / temperature
+    return torch.nn.functional.cross_entropy(heated, padded[written], reduction="sum")
 
 
 def rate(number: int, updates: int) -> float:
@@ -187,7 +190,7 @@ def within(places: Sequence[int], lengths: Sequence[int], tokens: int) -> Iterat
         yield from within(part, lengths, tokens)
 
 
-def evenly(places: Sequence[int], most: int) -> list[list[int]]:
+def evenly(places: Sequence[Item], most: int) -> list[list[Item]]:
     """Return ``places`` cut into as few parts of up to ``most`` as can be; their sizes differ by 1 at most."""
     parts = -(-len(places) // most)
     ends = [len(places) * number // parts for number in range(parts + 1)] if parts else [0]
