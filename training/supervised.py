@@ -14,7 +14,6 @@ Import this module late: it needs torch.
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Iterator, Sequence
@@ -198,22 +197,9 @@ def evenly(places: Sequence[Item], most: int) -> list[list[Item]]:
 
 
 def without_parts(tasks: Sequence[Task]) -> list[Task]:
-    """Return the tasks without the parts of official ones that are among them whole: they would be learnt twice.
+    """Return the tasks without the single turns of official ones that are among them whole: they would be learnt twice.
 
-    A part begins at the start of the whole task, with equal words and calls, and teaches no turn that the whole one
-    does not teach.
+    A whole task teaches all of its turns in one row. It is the parent of its single turns.
     """
-    same_start: dict[str, list[Task]] = {}
-    for task in tasks:
-        if task.origin == "official":
-            start = json.dumps([task.environment, task.classes, task.initial_state, task.long_context], sort_keys=True)
-            same_start.setdefault(start, []).append(task)
-    parts = {id(one) for some in same_start.values() for one in some if any(_is_part(one, whole) for whole in some)}
-    return [task for task in tasks if id(task) not in parts]
-
-
-def _is_part(task: Task, whole: Task) -> bool:
-    turns = len(task.turns)
-    if whole.played > task.played or (turns - task.played) >= (len(whole.turns) - whole.played):
-        return False
-    return task.turns == whole.turns[:turns] and task.reference == whole.reference[:turns]
+    official = {task.id for task in tasks if task.origin == "official"}
+    return [task for task in tasks if task.origin != "official" or official.isdisjoint(task.parents)]

@@ -34,7 +34,7 @@ from environments.terminal import say
 from memory.jsonl import complaint, derive_seed, whole_folder
 from memory.records import Measured, Task
 from memory.run import read_jsonl, write_json
-from training.embedded.demonstrations import refuse_held_out
+from training.embedded.demonstrations import LEARNABLE, refuse_held_out
 from training.rollout.episodes import EpisodeLimits, TokenRow, play_references, token_row
 from training.rollout.policy import Policy, load_policy, save_policy
 from training.rollout.policy_path import check_policy_path
@@ -42,7 +42,6 @@ from training.settings import MOST_TOKENS
 
 RECORD = "warm_start.json"
 
-_LEARNABLE = frozenset({"seed", "evolved", "given", "official"})
 _REPORT_EVERY = 10.0  # seconds
 
 
@@ -155,11 +154,14 @@ def warm_start(
     policy = load_policy(model, settings.device)
     if policy.adapter:
         raise InputError(f"--model {model} is a LoRA adapter: save the merged model (peft's merge_and_unload)")
-    whole = {id(task) for task in without_parts(together)}
-    kept = [[task for task in some if id(task) in whole] for some in tasks]
-    report(f"playing the references of {sum(map(len, kept))} tasks")
+    report(f"playing the references of {len(together)} tasks")
     limit = min(settings.max_tokens, policy.positions or settings.max_tokens)
-    rows = [played(policy, environment, some, file, limit) for file, some in zip(files, kept, strict=True)]
+    fitting = [played(policy, environment, some, file, limit) for file, some in zip(files, tasks, strict=True)]
+    whole = {id(task) for task in without_parts([task for some in fitting for task, _ in some])}
+    rows = [[row for task, row in some if id(task) in whole] for some in fitting]
+    for file, some in zip(files, rows, strict=True):
+        if not some:
+            raise InputError(f"{file} has nothing but single turns of tasks that are learnt from whole: leave it out")
     drawn = draw([[row.length for row in some] for some in rows], passes, settings, files)
     torch.manual_seed(derive_seed(settings.seed, "warm_start", "dropout") % 2**32)
     losses = list(_learn(policy, rows, drawn, settings, report))
@@ -175,8 +177,8 @@ def warm_start(
                     file=file.name,
                     sha256=_sha256(file),
                     tasks=len(tasks[number]),
-                    parts=len(tasks[number]) - len(kept[number]),
-                    left_out=len(kept[number]) - len(rows[number]),
+                    parts=len(fitting[number]) - len(rows[number]),
+                    left_out=len(tasks[number]) - len(fitting[number]),
                     rows=sum(source == number for source, _ in drawn),
                     tokens=sum(rows[number][place].length for source, place in drawn if source == number),
                 )
@@ -204,25 +206,27 @@ def read_learnable(file: Path, environment: str) -> list[Task]:
         where = f"{file}, line {number}: task {task.id}"
         if task.split != "train":
             raise InputError(f"{where} is of the {task.split} split: give train only")
-        if task.origin not in _LEARNABLE:
+        if task.origin not in LEARNABLE:
             raise InputError(f"{where} is held out (its origin is {task.origin}): remove it")
         if task.environment != environment and not is_import_path(environment):
             raise InputError(f"{where} is of the environment {task.environment!r}: name it with --environment")
     return tasks
 
 
-def played(policy: Policy, environment: Environment, tasks: Sequence[Task], file: Path, limit: int) -> list[TokenRow]:
-    """Return the references that succeed within ``limit`` tokens, as the policy's tokens, in the order of the tasks.
+def played(
+    policy: Policy, environment: Environment, tasks: Sequence[Task], file: Path, limit: int
+) -> list[tuple[Task, TokenRow]]:
+    """Return the tasks whose references succeed within ``limit`` tokens, in their order, with these tokens.
 
     Raises InputError when none does.
     """
     limits = EpisodeLimits(max_new_tokens=limit, max_tokens=limit, max_actions=10_000)
     rows = []
-    for result in play_references(policy, environment, tasks, limits):
+    for task, result in zip(tasks, play_references(policy, environment, tasks, limits), strict=True):
         # One that is cut off in its last message may succeed, and would teach a turn that does not end.
         if result.outcome is not None and result.outcome.success and result.turns[-1].ended:
-            rows.append(token_row(result, filler=0))
-    if tasks and not rows:
+            rows.append((task, token_row(result, filler=0)))
+    if not rows:
         raise InputError(
             f"{file}: none of {len(tasks)} references succeeds within {limit} tokens: raise --max-tokens, or give a "
             "model with more positions"
@@ -245,8 +249,7 @@ def draw(
         if left is not None and left <= 0:
             raise InputError(f"--tokens {settings.tokens} are used before {files[number]}: raise it, or lower --passes")
         mine: list[int] = []
-        # A file whose tasks are all parts of another's has no row.
-        for _ in range(passes[number]) if number < len(passes) else count() if rows else ():
+        for _ in range(passes[number]) if number < len(passes) else count():
             for place in rng.sample(range(len(rows)), len(rows)):
                 if left is not None and left <= 0:
                     break

@@ -15,7 +15,6 @@ from support.made_policy import FILES, call, made_tasks, task
 from typer.testing import CliRunner
 
 from environments.base import InputError, ToolCall
-from environments.bfcl.official import load_category
 from environments.bfcl.templated.evaluation_sets import load_set
 from memory.records import Measured, Task
 from memory.run import read_json, write_jsonl
@@ -96,28 +95,28 @@ def test_no_pool_holds_a_row_twice_nor_rows_of_two_files_in_the_given_order() ->
     assert list(pools([], "given")) == []
 
 
-def official(index: int = 0) -> Task:
-    one = load_category("base", ("train",))[index]
-    return Task(id=one.id, origin="official", **dict(one.spec))
-
-
-def part(whole: Task, turn: int, **changes: object) -> Task:
-    """The single ``turn`` of an official task, behind the reference's earlier turns."""
-    until = {"turns": whole.turns[: turn + 1], "reference": whole.reference[: turn + 1], "played": turn}
-    return whole.model_copy(update={"id": f"{whole.id}-{turn}", **until, **changes})
+def turns_of(whole: Task) -> list[Task]:
+    """The single turns of a task, each with the earlier turns before it."""
+    until = [
+        {"turns": whole.turns[: n + 1], "reference": whole.reference[: n + 1], "played": n}
+        for n in range(len(whole.turns))
+    ]
+    return [
+        whole.model_copy(update={"id": f"{whole.id}-turn-{n + 1}", "parents": (whole.id,), **cut})
+        for n, cut in enumerate(until)
+    ]
 
 
 @pytest.mark.slow
 def test_single_turns_are_left_out_where_the_whole_task_is_learnt_from() -> None:
-    whole, other = official(0), official(1)
-    singles = [part(whole, turn) for turn in range(len(whole.turns))]
-    changed = part(whole, 1, turns=("Other words.", *whole.turns[1:2]))
-    mine = part(whole, 0, origin="evolved")
-    there = [*singles, part(other, 1), changed, mine]
-    assert len(singles) > 1
-    assert supervised.without_parts(there) == there
-    assert supervised.without_parts([*there, whole]) == [part(other, 1), changed, mine, whole]
-    assert supervised.without_parts([whole, whole]) == [whole, whole]
+    whole, other = (
+        task((call("pwd"),), (call("ls", a=True),), group=FILES, seed=seed).model_copy(update={"origin": "official"})
+        for seed in (1, 2)
+    )
+    evolved = made_tasks()[0].model_copy(update={"origin": "evolved", "parents": (whole.id,)})
+    rest = [*turns_of(other), evolved]
+    assert supervised.without_parts([*turns_of(whole), *rest]) == [*turns_of(whole), *rest]
+    assert supervised.without_parts([*turns_of(whole), *rest, whole]) == [*rest, whole]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +164,8 @@ def test_equal_starts_make_equal_policies_and_arms_cost_equal_tokens(model: Path
     from training.rollout.policy import load_policy
 
     short = [few_tools((call("pwd"),), seed) for seed in range(3)]
-    longer = [few_tools((call("pwd"),) * calls, seed=7) for calls in (2, 3)]
+    longer = [few_tools((call("pwd"),) * calls, seed=6 + calls) for calls in (2, 3)]
+    longer[0] = longer[0].model_copy(update={"origin": "official"})
     files = [tasks_file(tmp_path / "first.jsonl", short), tasks_file(tmp_path / "second.jsonl", longer)]
     policy = load_policy(str(model), "cpu")
     played = play_references(policy, _environment(), [*short, *longer], EpisodeLimits(max_tokens=30000))
@@ -198,6 +198,15 @@ def test_equal_starts_make_equal_policies_and_arms_cost_equal_tokens(model: Path
     again = load_policy(str(tmp_path / "bfloat16"), "cpu")
     assert again.rendering.stop_ids == policy.rendering.stop_ids
     assert str(again.model.dtype) == "torch.float32"
+    write_jsonl(files[0], [*turns_of(longer[0]), longer[0]])
+    parts = start("parts", tokens=None)
+    assert [(file.rows, file.parts, file.left_out) for file in parts.files] == [(1, 1, 0), (2, 0, 0)]
+    write_jsonl(files[0], turns_of(longer[0]))
+    with pytest.raises(
+        InputError, match=r"first\.jsonl has nothing but single turns of tasks that are learnt from whole"
+    ):
+        start("nothing")
+    write_jsonl(files[0], short)
     fewer = start("fewer", max_tokens=sizes[3], tokens=None)
     assert [(file.rows, file.left_out) for file in fewer.files] == [(3, 0), (1, 1)]
     with pytest.raises(InputError, match=r"second\.jsonl: none of 2 references succeeds within"):
