@@ -159,8 +159,8 @@ def warm_start(
     fitting = [played(policy, environment, some, file, limit) for file, some in zip(files, tasks, strict=True)]
     whole = {id(task) for task in without_parts([task for some in fitting for task, _ in some])}
     rows = [[row for task, row in some if id(task) in whole] for some in fitting]
-    for file, some in zip(files, rows, strict=True):
-        if not some:
+    for file, left in zip(files, rows, strict=True):
+        if not left:
             raise InputError(f"{file} has nothing but single turns of tasks that are learnt from whole: leave it out")
     drawn = draw([[row.length for row in some] for some in rows], passes, settings, files)
     torch.manual_seed(derive_seed(settings.seed, "warm_start", "dropout") % 2**32)
