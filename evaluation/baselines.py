@@ -15,6 +15,7 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from environments.base import (
+    Action,
     Environment,
     EnvironmentFault,
     InputError,
@@ -24,6 +25,7 @@ from environments.base import (
     ToolCall,
     UserTurn,
 )
+from environments.history import open_for_agent
 from environments.task_text import CONNECTIVES
 from environments.terminal import say
 from environments.verification.fingerprints import fingerprint
@@ -124,24 +126,25 @@ def play(items: Sequence[Item], environment: Environment, driver: Lookup, max_ac
     """
     outcomes = []
     for item in items:
-        observations: list[Observation] = []
+        steps: list[tuple[Action, Observation]] = []
         try:
             with closing(environment.open(item.task)) as episode:
-                turn: UserTurn | None = episode.start()
+                _, first = open_for_agent(episode, item.task)
+                turn: UserTurn | None = first
                 while turn is not None:
-                    observations += [episode.step(call) for call in driver.act(turn)[:max_actions]]
+                    steps += [(call, episode.step(call)) for call in driver.act(turn)[:max_actions]]
                     turn = episode.end_turn()
-                outcomes.append(_outcome(item, observations, episode.outcome(), None))
+                outcomes.append(_outcome(item, steps, episode.outcome(), None))
         except EnvironmentFault as fault:
-            outcomes.append(_outcome(item, observations, None, f"{type(fault).__name__}: {fault}"))
+            outcomes.append(_outcome(item, steps, None, f"{type(fault).__name__}: {fault}"))
     say(f"evaluated {len(outcomes)} of {len(items)}")
     return tuple(outcomes)
 
 
 def _outcome(
-    item: Item, observations: Sequence[Observation], outcome: Outcome | None, fault: str | None
+    item: Item, steps: Sequence[tuple[Action, Observation]], outcome: Outcome | None, fault: str | None
 ) -> TaskOutcome:
-    return outcome_of(item, observations, outcome, 0, fault).model_copy(update={"baseline": LOOKUP})
+    return outcome_of(item, steps, outcome, 0, fault).model_copy(update={"baseline": LOOKUP})
 
 
 def _likeness(clause: Clause, known: Clause) -> tuple[float, ...]:

@@ -23,6 +23,7 @@ from environments.command import OneSentence, check_output, exit_statuses
 from environments.terminal import say
 from evaluation.settings import ENDPOINT, LOOKUP, ScoringSettings, read_settings, sampling_on
 from memory.strict_yaml import options_given
+from training.rendering.options import RenderingOptions
 
 if TYPE_CHECKING:
     from evaluation.attempts import Attempts
@@ -59,14 +60,24 @@ def _option(name: str, field: FieldInfo) -> inspect.Parameter:
     kind: Any = list[str] if field.annotation == tuple[str, ...] else field.annotation
     # Typer makes --x and --no-x of a truth value whose flag is not spelt out: wanted where null is a third value.
     three_valued = bool in get_args(kind)
+    shown: dict[str, Any] = {"parser": _tools_shown, "metavar": "all|K"} if name == "tools_shown" else {}
     option = typer.Option(
         f"{flag}/--no-{flag[2:]}" if three_valued else flag,
         help=field.description,
         show_default=str(field.default) if field.default not in (None, (), False) else False,
         **dict(_bounds(field)),
+        **shown,
     )
+    kind = str | None if name == "tools_shown" else kind  # typer has no type for a word or a number
     hint = kind if NoneType in get_args(kind) else kind | None
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[hint, option])
+
+
+def _tools_shown(text: str) -> str | int:
+    try:
+        return RenderingOptions.checked_count(int(text) if text.isdecimal() else text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _bounds(field: FieldInfo) -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from environments.base import InputError
 from environments.benchmark import AnyBenchmark
-from environments.metrics import Metric
+from environments.metrics import OF_ANY_TASKS, Metric
 from environments.registry import belonging, named_benchmark, named_options
 from evaluation.outcomes import TaskOutcome
 from evaluation.sets import Item, held_out, open_set, open_tasks
@@ -45,7 +45,8 @@ def select(settings: ScoringSettings) -> Selected:
     if settings.access_log is not None and not any(held_out(name, benchmark) for name in settings.evaluation_set):
         raise InputError("--access-log is for held-out evaluation sets, and none is named: leave it out")
     items = _items(settings, benchmark)
-    metrics = {} if settings.tasks is not None else benchmark.metrics
+    of_set = settings.tasks is None
+    metrics = {name: metric for name, metric in benchmark.metrics.items() if of_set or name in OF_ANY_TASKS}
     return Selected(items, partial(_open, settings, benchmark), metrics, benchmark)
 
 

@@ -22,6 +22,7 @@ from environments.registry import DEFAULT, benchmark_of
 from environments.sections import GIVEN, Section, requires
 from memory.jsonl import complaint
 from memory.strict_yaml import read_yaml
+from training.rendering.options import RenderingOptions
 from training.rollout.settings import IN_PROCESS, SamplingSettings
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ def sampling_on(servers: Sequence[str]) -> SamplingSettings:
         raise InputError(f"--servers: {complaint(error).replace('Value error, ', '')}") from None
 
 
-class ScoringSettings(AttemptSettings, EndpointSettings):
+class ScoringSettings(AttemptSettings, EndpointSettings, RenderingOptions):
     """Settings of one call of ``evaluation.run``, each an option of the command: which tasks, which model, how."""
 
     environment: str = Field(DEFAULT, description="a benchmark, or module:callable of your own environment")
@@ -218,9 +219,6 @@ class ScoringSettings(AttemptSettings, EndpointSettings):
         None,
         description="test access log, for held-out sets: of evaluation.study, where it alone opens them; else the log "
         "to which this access is added, with date, commit, split, hash of its ids, and model",
-    )
-    thinking: bool | None = Field(
-        None, description="enable_thinking of the chat template; null: as trained, else the template's default"
     )
     trust_agent_code: bool = Field(False, description="run agents' code where the kernel cannot isolate it")
 
@@ -253,7 +251,7 @@ class ScoringSettings(AttemptSettings, EndpointSettings):
 
     def check_model(self) -> None:
         """Raise InputError for options that the model would ignore."""
-        local = ("device", "dtype", "threads", "thinking", "sampling")
+        local = ("device", "dtype", "threads", "sampling", *RenderingOptions.model_fields)
         given = self._given(*(local if self.served is not None else EndpointSettings.model_fields))
         if given:
             option = "--servers" if given[0] == "sampling" else f"--{given[0].replace('_', '-')}"

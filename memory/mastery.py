@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from environments.base import Environment, ToolCall, ToolSpec
-from environments.exercised import functions_of, program_parameters
+from environments.verification.programs import functions_of, program_parameters
 from memory.records import Task, Trajectory
 from memory.run import RunDirectory, read_jsonl
 
@@ -25,7 +25,7 @@ _FADING = 0.5
 def success_by_function(
     rounds: Sequence[Iterable[Trajectory]], tasks: Mapping[str, Task], tools: Iterable[ToolSpec]
 ) -> dict[str, float]:
-    """Return the estimated share of each function's calls that the policy makes, in (0, 1).
+    """Return the estimated share of each function's calls that the policy makes in its own turns, in (0, 1).
 
     It is (made + 1) / (asked + 2), where ``rounds``, the oldest first, count half as much as the round after them; a
     function that was never asked for is not in it. ``tasks`` has the tasks of the trajectories by id.
@@ -39,7 +39,8 @@ def success_by_function(
         for one in trajectories:
             if one.infrastructure_error is not None:
                 continue
-            for turn, calls in enumerate(tasks[one.task_id].reference):
+            task = tasks[one.task_id]
+            for turn, calls in enumerate(task.reference[task.played :], start=task.played):
                 left = _succeeded(one, turn)
                 for call in calls:
                     hit = one.success or call in left

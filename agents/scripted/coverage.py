@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from agents.scripted.reflector import with_neighbours
 from environments.base import Environment, StartState, TaskSpec, ToolSpec
-from environments.exercised import Exercised, Pair
+from environments.verification.programs import Exercised, Pair
 from memory.jsonl import derive_seed, record_id
 from memory.mastery import UNKNOWN
 from memory.records import FailureContext, Unsignalled

@@ -19,9 +19,8 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from agents.evidence import executed, failed_turn, failure_context, what_happened
+from agents.evidence import about, executed, failed_turn, failure_context, remedies, step_at, what_happened
 from agents.roles import RoleRefused
-from agents.words import about, remedies
 from environments.base import Environment, MalformedCall, ToolCall, ToolSpec
 from memory.jsonl import derive_seed
 from memory.records import Cause, Evidence, FailureContext, SignalKind, Step
@@ -234,7 +233,7 @@ class RuleReflector:
             explore=_worth_reaching(evidence, found, tools),
             summary=_summary(evidence),
             instability_pattern=_instability(evidence),
-            focus_pattern=dict.fromkeys((found.tool, *found.asked, *evidence.signal.pattern)),
+            focus_pattern=_focus(evidence, found),
             exploration_objectives=_objectives(evidence, found),
             do_not_repeat=_refused_in_vain(evidence, found),
         )
@@ -243,18 +242,17 @@ class RuleReflector:
 def _unstable(evidence: Evidence) -> FirstError:
     """Diagnose a success that is rare or not repeatable: the pattern's last tool, else the last call."""
     wanted = evidence.signal.pattern[-1:] or tuple(call.name for call in evidence.task.reference[-1][-1:])
-    for t, turn in enumerate(evidence.trajectory.turns):
-        for s, step in enumerate(turn.steps):
-            if any(call.name in wanted for call in step.observation.calls):
-                return FirstError(Cause.UNSTABLE, (t, s), wanted[0])
-    return FirstError(Cause.UNSTABLE, (0, 0), wanted[0] if wanted else "")
+    for where, step in evidence.trajectory.own_steps():
+        if any(call.name in wanted for call in step.observation.calls):
+            return FirstError(Cause.UNSTABLE, where, wanted[0])
+    return FirstError(Cause.UNSTABLE, (evidence.trajectory.played, 0), wanted[0] if wanted else "")
 
 
 def _summary(evidence: Evidence) -> str:
     """Return which tools the attempt called, and how it ended."""
     trajectory = evidence.trajectory
     called = ", ".join(dict.fromkeys(call.name for call in trajectory.calls())) or "no tool"
-    turns = len(trajectory.turns)
+    turns = len(trajectory.turns) - trajectory.played
     failure = trajectory.outcome.failure if trajectory.outcome is not None else None
     ended = "succeeded" if trajectory.success else f"failed{f': {failure}' if failure else ''}"
     return f"The attempt called {called} in {turns} user turn{'' if turns == 1 else 's'}, and {ended}."
@@ -284,6 +282,40 @@ def _instability(evidence: Evidence) -> str:
     return " ".join(texts)
 
 
+def _focus(evidence: Evidence, found: FirstError) -> list[str]:
+    """Return the tools to practise, then the sequences: of the cause, of the signal. Names alone, no values.
+
+    The pair of a cause is the confused tools of a wrong call, a missing call and the one made in its place, a remedy
+    and the call that needs it. A task that was solved before, or was left early, gives the path of the turn's
+    reference; two rollouts with different results give the tools of the calls that only one of them made.
+    """
+    sequences: list[str] = []
+    step = step_at(evidence.trajectory, found.where)
+    made = _tool_of(step) if step is not None else ""
+    if found.asked:
+        sequences.append(f"{found.asked[0]}, then {found.tool}")
+    elif made and made != found.tool and made in evidence.task.tools:
+        if found.cause is Cause.WRONG_CALL:
+            sequences.append(f"{found.tool}, not {made}")
+        if found.cause is Cause.MISSING_CALL:
+            sequences.append(f"{found.tool}, then {made}")
+    path = [call.name for turn in evidence.task.reference[found.where[0] :][:1] for call in turn]
+    if len(path) > 1 and (found.cause is Cause.STOPPED_EARLY or evidence.signal.kind is SignalKind.FORGETTING):
+        sequences.append(", then ".join(path))
+    if evidence.counterpart is not None:
+        ours, theirs = (
+            {executed(call): call.name for call in one.calls()} for one in (evidence.trajectory, evidence.counterpart)
+        )
+        differing = dict.fromkeys(
+            name for text, name in [*theirs.items(), *ours.items()] if text not in ours or text not in theirs
+        )
+        if len(differing) > 1:
+            sequences.append(" and ".join(differing))
+    if len(evidence.signal.pattern) > 1:
+        sequences.append(", then ".join(evidence.signal.pattern))
+    return [*dict.fromkeys((found.tool, *found.asked, *evidence.signal.pattern)), *sequences]
+
+
 _OBJECTIVES = {
     Cause.MALFORMED: "Reach a successful call of {tool}.",
     Cause.UNMET_PRECONDITION: "Find out which calls {tool} needs before it.",
@@ -311,7 +343,7 @@ def _refused_in_vain(evidence: Evidence, found: FirstError) -> list[str]:
 
     The tool whose precondition was not met is left out: the same call is right after it.
     """
-    steps = [step for turn in evidence.trajectory.turns for step in turn.steps]
+    steps = [step for _, step in evidence.trajectory.own_steps()]
     worked = {call.name for step in steps if not step.observation.failed for call in step.observation.calls}
     if found.cause is Cause.UNMET_PRECONDITION:
         worked.add(found.tool)
@@ -326,12 +358,11 @@ def _worth_reaching(evidence: Evidence, found: FirstError, tools: Sequence[ToolS
     """Return tools to explore, most promising first. Some neighbours are drawn at random, by the signal's id."""
     succeeded = {
         call.name
-        for turn in evidence.trajectory.turns
-        for step in turn.steps
+        for _, step in evidence.trajectory.own_steps()
         for call in step.observation.calls
         if not step.observation.failed
     }
-    wanted = [call.name for turn in evidence.task.reference for call in turn]
+    wanted = [call.name for turn in evidence.task.reference[evidence.task.played :] for call in turn]
     missed = (name for name in wanted if name not in succeeded)
     named = [found.tool, *found.asked, *missed, *evidence.signal.pattern]
     known = {tool.name: tool for tool in tools}

@@ -26,9 +26,9 @@ from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import Split, load_category
 from environments.bfcl.package import CATEGORIES, CLASSES, VERSION
 from environments.bfcl.templated.evaluation_sets import load_set, set_names
+from environments.metrics import CALL_METRICS
 from environments.verification.decontamination import HeldOut, held_out
-from environments.verification.fingerprints import PublishedSet, published_sets
-from environments.verification.held_out_records import HeldOutRecord, Recorder
+from environments.verification.fingerprints import HeldOutRecord, PublishedSet, Recorder, published_sets
 
 _SPLITS: dict[str, tuple[Split, ...]] = {
     "dev": ("dev",),
@@ -66,6 +66,7 @@ class BFCL(Benchmark[BFCLOptions]):
     name = "bfcl"
     options_type = BFCLOptions
     reports_partial = False
+    metrics = CALL_METRICS
     licence = ContentLicence(
         spdx="apache-2.0",
         notice=f"Start states, tools and their documentation are those of bfcl-eval {VERSION} (Berkeley Function "

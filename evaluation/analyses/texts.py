@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from environments.base import TaskSpec
-from memory.embedding import DIMENSION, hashed_ngrams
+from memory.failures import DIMENSION, hashed_ngrams
 
 Vectors: TypeAlias = NDArray[np.float64]
 """One vector of length 1 per row."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from environments.base import EnvironmentFault, InputError, UserTurn
+from environments.base import EnvironmentFault, InputError, ToolCall, UserTurn
+from environments.bfcl.benchmark import BENCHMARK
 from environments.example import depot
+from environments.registry import open_named
 from evaluation.baselines import Clause, Lookup, clauses, known_clauses, lookup, play
 from evaluation.outcomes import score
 from evaluation.run import app
@@ -79,8 +81,6 @@ def test_who_knows_the_tasks_solves_them_and_a_note_says_so(tmp_path) -> None:
     path = tmp_path / "train.jsonl"
     write_jsonl(path, [item.task for item in items])
     driver, notes = lookup(path, items)
-    from environments.registry import open_named
-
     outcomes = play(items, open_named("bfcl"), driver, 20)
     assert score("templated-dev", outcomes).success == 1.0
     assert [one.calls for one in outcomes] == [1] * 6
@@ -117,3 +117,30 @@ def test_an_attempt_that_the_environment_fails_is_no_failure_of_the_baseline() -
     (item,) = open_set("templated-dev", 1)
     (found,) = play([item], Broken(), Lookup([]), 20)
     assert (found.success, found.infrastructure_error) == (False, "EnvironmentFault: the worker died")
+
+
+class ByHand:
+    """Makes the reference's calls but for the first one of each attempt, which is of a tool that there is not."""
+
+    def __init__(self, items) -> None:
+        tasks = [item.task for item in items]
+        self._calls = {text: calls for one in tasks for text, calls in zip(one.turns, one.reference, strict=True)}
+
+    def act(self, turn: UserTurn) -> tuple[ToolCall, ...]:
+        calls = self._calls[turn.text]
+        return calls if turn.index else (ToolCall(name="no_such_tool"), *calls[1:])
+
+
+def test_the_calls_of_human_tasks_are_scored_against_their_references() -> None:
+    items = open_set("base@dev", 3)
+    outcomes = play(items, open_named("bfcl"), ByHand(items), 20)
+    found = score("base@dev", outcomes, BENCHMARK.metrics)
+    wanted = sum(item.reference_calls for item in items)
+    assert found.metrics == {
+        "success": 0.0,
+        "call_f1": pytest.approx(1 - len(items) / wanted),
+        "name_f1": pytest.approx(1 - len(items) / wanted),
+        "first_function": 0.0,
+    }
+    assert outcomes[0].calls == outcomes[0].reference_calls - 1, "a call that was refused did not run"
+    assert [name for name, _ in outcomes[0].calls_wanted] == list(outcomes[0].shape)

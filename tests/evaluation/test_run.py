@@ -5,12 +5,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.commands import run_here
 
 from environments.base import InputError
 from environments.bfcl.benchmark import BENCHMARK
+from environments.metrics import CALL_METRICS, success
 from environments.registry import open_named
-from evaluation.outcomes import TaskOutcome, score, score_strata
+from evaluation.outcomes import TaskOutcome, paired_change, score, score_strata
 from evaluation.sets import open_set
 from evaluation.settings import EvaluationSettings, check_evaluation
 from evaluation.test_access import SplitAccess
@@ -211,3 +214,41 @@ def test_success_is_told_by_function_and_by_call_shape() -> None:
     assert found.macro_interval[0] <= found.macro <= found.macro_interval[1]
     unknown = score("g", [outcome("a", success=True), outcome("b")])
     assert (unknown.macro, unknown.macro_interval, unknown.shapes, unknown.functions) == (None, None, 0, {})
+
+
+CALL = st.tuples(st.sampled_from(["lock", "start"]), st.sampled_from("ab"))
+TRIED = st.lists(
+    st.tuples(st.booleans(), st.lists(CALL, max_size=3), st.lists(CALL, max_size=3)), min_size=2, max_size=9
+)
+
+
+def with_calls(tried: list) -> list[TaskOutcome]:
+    fields = [{"success": solved, "calls_made": made, "calls_wanted": wanted} for solved, made, wanted in tried]
+    return [outcome(str(n), shape=tuple(f for f, _ in one["calls_wanted"]), **one) for n, one in enumerate(fields)]
+
+
+@given(TRIED)
+def test_every_metric_has_an_interval_around_it(tried: list) -> None:
+    outcomes = with_calls(tried)
+    found = score("g", outcomes, {**CALL_METRICS, "again": success})
+    assert found.intervals.get("again") == found.shared_interval, "one method for all"
+    for name, (low, high) in found.intervals.items():
+        assert 0.0 <= low <= found.metrics[name] + 1e-9
+        assert found.metrics[name] - 1e-9 <= high <= 1.0
+        change = paired_change(outcomes, outcomes, ({**CALL_METRICS, "again": success})[name])
+        assert change.before == change.after
+        assert change.interval == (0.0, 0.0), "nothing differs, task by task"
+    assert (outcomes[0].calls_wanted == ()) <= ("abstention" in found.metrics)
+
+
+def test_the_interval_of_a_metric_is_of_the_tasks_that_count_in_it() -> None:
+    tried = [(False, [("a", "1")], []), (False, [], []), (True, [], []), (True, [("f", "1")], [("f", "1")])]
+    few, many = (with_calls(tried[:3] + tried[3:] * more) for more in (1, 9))
+    assert score("g", few, CALL_METRICS).metrics["abstention"] == pytest.approx(2 / 3)
+    ends = [score("g", one, CALL_METRICS).intervals["abstention"] for one in (few, many)]
+    assert ends[0] == ends[1]
+    better = with_calls([(False, [], []), *tried[1:]])
+    change = paired_change(few, better, CALL_METRICS["abstention"])
+    assert (change.before, change.after) == (pytest.approx(2 / 3), 1.0)
+    assert change.interval[0] < 1 / 3 < change.interval[1]
+    assert paired_change(few[3:], better[3:], CALL_METRICS["abstention"]) is None, "no task counts in it"

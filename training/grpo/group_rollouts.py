@@ -16,6 +16,7 @@ import torch
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from environments.base import Environment
+from environments.history import agent_calls
 from memory.jsonl import derive_seed, record_id
 from memory.records import Measured, Task, Trajectory
 from training.grpo.ranks import ALONE, Ranks, places_of
@@ -226,7 +227,7 @@ class GroupRollouts:
 
     def _trajectory(self, result: EpisodeResult, step: int, sample: int, seconds: float) -> Trajectory:
         task = result.task
-        actions = sum(len(turn.steps) for turn in result.turns)
+        actions = sum(len(turn.steps) for turn in result.turns if not turn.played)
         sampled = sum(result.mask)
         return Trajectory(
             id=record_id("traj", task.id, step, sample, self.plan.run_seed),
@@ -238,7 +239,7 @@ class GroupRollouts:
             outcome=result.outcome,
             reward=None
             if result.outcome is None
-            else reward(result.outcome, actions, sum(map(len, task.reference)), self.settings),
+            else reward(result.outcome, actions, agent_calls(task), self.settings),
             infrastructure_error=result.infrastructure_error,
             sampled_tokens=sampled,
             measured=Measured(
@@ -264,10 +265,16 @@ def step_seed(run_seed: int, update: int) -> int:
 
 
 def _check_any_scored(step: int, trajectories: Sequence[Trajectory]) -> None:
-    """Raise RoundFailure when the environment failed every rollout."""
+    """Raise RoundFailure when the environment failed every rollout, or no other one had room for a message."""
     causes = [one.infrastructure_error for one in trajectories if one.infrastructure_error is not None]
     if len(causes) == len(trajectories):
         raise RoundFailure(f"the environment failed all {len(causes)} rollouts of step {step}: {causes[0]}")
+    if not any(one.sampled_tokens for one in trajectories):
+        # A step without a sampled token has no loss: its tokens are what the loss is divided by.
+        raise RoundFailure(
+            f"no rollout of step {step} has room for a message: the turns before the agent's fill training.max_tokens: "
+            "raise it"
+        )
 
 
 def outcome_reward(*, reward: list[float | None], **_: object) -> list[float | None]:

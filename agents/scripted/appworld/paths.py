@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from agents.cuts import call_of
+from agents.live import call_of
 from agents.scripted.appworld import session
 from agents.scripted.appworld.sightings import AnswerValue, sightings
 from environments.base import ToolCall

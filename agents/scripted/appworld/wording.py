@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from agents.cuts import call_of
+from agents.live import call_of
 from agents.scripted.appworld import session
 from agents.scripted.appworld.paths import Path
 from agents.scripted.appworld.sightings import AnswerValue, Scalar, records
