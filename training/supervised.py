@@ -14,13 +14,12 @@ Import this module late: it needs torch.
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import cast
+from typing import TypeVar, cast
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -29,6 +28,8 @@ from transformers import PreTrainedModel
 from memory.records import Task
 from training.grpo.ranks import ALONE, Ranks
 from training.rollout.episodes import TokenRow
+
+Item = TypeVar("Item")
 
 BATCH = 16
 """Rows in one update at most (our choice)."""
@@ -156,7 +157,8 @@ def written_loss(
     before = torch.nn.functional.pad(written[:, 1:], (0, 1))
     with head.register_forward_pre_hook(lambda _, given: (given[0][before],)):
         logits = model(input_ids=padded, use_cache=False).logits
-    return torch.nn.functional.cross_entropy(logits.float() / temperature, padded[written], reduction="sum")
+    heated = logits.float() if temperature == 1.0 else logits.float() / temperature
+    return torch.nn.functional.cross_entropy(heated, padded[written], reduction="sum")
 
 
 def rate(number: int, updates: int) -> float:
@@ -187,7 +189,7 @@ def within(places: Sequence[int], lengths: Sequence[int], tokens: int) -> Iterat
         yield from within(part, lengths, tokens)
 
 
-def evenly(places: Sequence[int], most: int) -> list[list[int]]:
+def evenly(places: Sequence[Item], most: int) -> list[list[Item]]:
     """Return ``places`` cut into as few parts of up to ``most`` as can be; their sizes differ by 1 at most."""
     parts = -(-len(places) // most)
     ends = [len(places) * number // parts for number in range(parts + 1)] if parts else [0]
@@ -195,22 +197,9 @@ def evenly(places: Sequence[int], most: int) -> list[list[int]]:
 
 
 def without_parts(tasks: Sequence[Task]) -> list[Task]:
-    """Return the tasks without the parts of official ones that are among them whole: they would be learnt twice.
+    """Return the tasks without the single turns of official ones that are among them whole: they would be learnt twice.
 
-    A part begins at the start of the whole task, with equal words and calls, and teaches no turn that the whole one
-    does not teach.
+    A whole task teaches all of its turns in one row. It is the parent of its single turns.
     """
-    same_start: dict[str, list[Task]] = {}
-    for task in tasks:
-        if task.origin == "official":
-            start = json.dumps([task.environment, task.classes, task.initial_state, task.long_context], sort_keys=True)
-            same_start.setdefault(start, []).append(task)
-    parts = {id(one) for some in same_start.values() for one in some if any(_is_part(one, whole) for whole in some)}
-    return [task for task in tasks if id(task) not in parts]
-
-
-def _is_part(task: Task, whole: Task) -> bool:
-    turns = len(task.turns)
-    if whole.played > task.played or (turns - task.played) >= (len(whole.turns) - whole.played):
-        return False
-    return task.turns == whole.turns[:turns] and task.reference == whole.reference[:turns]
+    official = {task.id for task in tasks if task.origin == "official"}
+    return [task for task in tasks if task.origin != "official" or official.isdisjoint(task.parents)]

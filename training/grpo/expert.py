@@ -1,10 +1,10 @@
 """The expert step: supervised updates on the references of new tasks before a round's GRPO (ours).
 
-Every task that joins the set has a reference that the environment verified. A step of GRPO takes little from a task
-that the policy never solves, because its rewards are all equal; its reference says what to do. With ``training.expert``
-a round begins with supervised updates on the references of the tasks that joined since the round before (the first
-round: D_0), in ``passes`` passes; a share ``replay`` of what is learnt from is drawn from older tasks. GRPO follows
-from there.
+Every task that joins the set has a reference that the environment verified, or is the benchmark's own training task. A
+step of GRPO takes little from a task that the policy never solves, because its rewards are all equal; its reference
+says what to do. With ``training.expert`` a round begins with supervised updates on the references of the tasks that
+joined since the round before (the first round: D_0), in ``passes`` passes; a share ``replay`` of what is learnt from is
+drawn from older tasks. GRPO follows from there.
 
 Each pass is cut into pools of about POOL batches, drawn at random; a pool is sorted by length and cut into batches,
 whose order is drawn (``draws``; ``training.supervised``, which makes the updates). Older references join a pool before
@@ -12,8 +12,8 @@ it is sorted, so that ``replay`` is its share in a pool and not in each batch.
 
 With ``reword`` a reference has its own words in the first pass alone: in each further one, and where it is replayed,
 its user turns are written anew (``Benchmark.render``), so that passes differ in words and a reference is not learnt by
-heart. A user's tasks keep theirs. Each wording is played as a rollout, too; one that fails is replaced by the task's
-own.
+heart. A user's tasks and a benchmark's own keep theirs. Each wording is played as a rollout, too; one that fails is
+replaced by the task's own.
 
 Logits are divided by ``training.temperature``, as everywhere in a round. AdamW begins afresh in each expert step, so
 that nothing of it has to outlive the round. GRPO's own optimizer, its schedule and its count of steps are not touched.
@@ -46,15 +46,16 @@ from environments.base import InputError
 from environments.registry import benchmark_of
 from memory.jsonl import derive_seed
 from memory.records import Measured, Task
+from training.embedded.demonstrations import LEARNABLE
 from training.grpo.group_rollouts import GroupRollouts
 from training.grpo.ranks import Ranks
 from training.grpo.record import ExpertRecord, RoundFailure
 from training.rollout.episodes import TokenRow, play_references, token_row
 from training.settings import ExpertSettings
-from training.supervised import BATCH, POOL, Diverged, Learning, batches, evenly, learn
+from training.supervised import BATCH, POOL, Diverged, Learning, batches, evenly, learn, without_parts
 
-LEARNABLE = frozenset({"seed", "evolved", "given"})
-"""Origins of tasks whose references are verified and may be learnt from; held-out and official tasks' may not."""
+_IN_OWN_WORDS = frozenset({"given", "official"})
+"""Origins of tasks whose words are a person's: they are not worded anew."""
 
 
 def expert_step(
@@ -98,12 +99,13 @@ def learnt_from(
 ) -> tuple[list[Task], list[Task]]:
     """Return the tasks whose references are new to the round, and those that were there before (none without replay).
 
-    ``since`` is the t of the set that the round before trained on, None for the first round. Only references that are
-    verified and may be learnt from (``LEARNABLE``) are among them. Without ``evolved`` GRPO never draws an
-    evolved task (``TaskSettings.uses_evolved``), and none is learnt from here: a static D_0 stays one.
+    ``since`` is the t of the set that the round before trained on, None for the first round. Only references that may
+    be learnt from (``LEARNABLE``) are among them, and no part of an official task that is there whole
+    (``without_parts``). Without ``evolved`` GRPO never draws an evolved task (``TaskSettings.uses_evolved``), and none
+    is learnt from here: a static D_0 stays one.
     """
     origins = LEARNABLE if evolved else LEARNABLE - {"evolved"}
-    usable = [task for task in tasks if task.origin in origins]
+    usable = without_parts([task for task in tasks if task.origin in origins and task.split == "train"])
     if since is None:
         return usable, []
     new = [task for task in usable if task.admitted_at is not None and task.admitted_at >= since]
@@ -170,7 +172,7 @@ class _References:
         """Return the reference, which succeeds, in words that ``words`` draws; None, or no ``reword``: its own."""
         own = self.row(task)
         assert own is not None
-        if not self.reword or words is None or task.origin == "given":
+        if not self.reword or words is None or task.origin in _IN_OWN_WORDS:
             return own
         environment, rng = self.rollouts.played_in, random.Random(derive_seed(words, task.id))
         try:

@@ -47,6 +47,7 @@ def a_set() -> list[Task]:
     return [
         beyond("seed"),
         beyond("official", origin="official"),
+        beyond("held-out", origin="panel", split="dev"),
         beyond("first", origin="evolved", admitted_at=0),
         beyond("second", origin="evolved", admitted_at=1),
     ]
@@ -55,24 +56,33 @@ def a_set() -> list[Task]:
 @pytest.mark.parametrize(
     ("since", "replay", "new", "old"),
     [
-        (None, True, ["seed", "first", "second"], []),
+        (None, True, ["seed", "official", "first", "second"], []),
         (0, False, ["first", "second"], []),
-        (0, True, ["first", "second"], ["seed"]),
-        (1, True, ["second"], ["seed", "first"]),
-        (2, True, [], ["seed", "first", "second"]),
+        (0, True, ["first", "second"], ["seed", "official"]),
+        (1, True, ["second"], ["seed", "official", "first"]),
+        (2, True, [], ["seed", "official", "first", "second"]),
     ],
 )
-def test_what_is_new_is_learnt_from_and_what_is_official_never(since, replay, new, old) -> None:
+def test_what_is_new_is_learnt_from_and_what_is_held_out_never(since, replay, new, old) -> None:
     for share in (None, 0.5):
         evolved = TaskSettings(evolved_share=share).uses_evolved
         found = expert.learnt_from(a_set(), since, replay=replay, evolved=evolved)
         assert [[task.id for task in tasks] for tasks in found] == [new, old]
 
 
+def test_a_single_turn_is_learnt_from_where_its_task_is_not_there_whole() -> None:
+    (calls,) = beyond().reference
+    longer = {"turns": (*beyond().turns, "Once more."), "reference": (calls, calls)}
+    whole, turn = beyond("whole", origin="official", **longer), beyond("turn", origin="official", parents=("whole",))
+    for tasks, learnt in (([turn, beyond()], [turn, beyond()]), ([turn, whole, beyond()], [whole, beyond()])):
+        assert expert.learnt_from(tasks, None, replay=False, evolved=True) == (learnt, [])
+
+
 def test_what_grpo_never_draws_is_not_learnt_from() -> None:
     evolved = TaskSettings(evolved_share=0.0).uses_evolved
     found = [expert.learnt_from(a_set(), since, replay=True, evolved=evolved) for since in (None, 0)]
-    assert [[[task.id for task in tasks] for tasks in pair] for pair in found] == [[["seed"], []], [[], ["seed"]]]
+    official = ["seed", "official"]
+    assert [[[task.id for task in tasks] for tasks in pair] for pair in found] == [[official, []], [[], official]]
 
 
 @given(
@@ -136,6 +146,7 @@ def test_old_references_are_played_when_they_are_drawn_and_left_out_when_they_fa
 def test_a_reference_is_worded_anew_but_in_its_first_pass(starter) -> None:
     rollouts = in_a_round(starter)
     own, old = [*small_tasks(), beyond("plain", origin="given")], [beyond("old")]
+    own[0] = own[0].model_copy(update={"origin": "official"})
     settings = ExpertSettings(passes=3, replay=0.5, reword=True)
     passes = expert.played(rollouts, own, old, settings, seed=0, batch=2 * len(own)).updates
     assert passes == expert.played(rollouts, own, old, settings, seed=0, batch=2 * len(own)).updates
@@ -146,9 +157,10 @@ def test_a_reference_is_worded_anew_but_in_its_first_pass(starter) -> None:
 
     (first,) = expert.played(rollouts, own, [], ExpertSettings(passes=1), seed=0, batch=8).updates
     assert set(texts(first)) <= set(texts(passes[0])), "the first pass has the tasks' own words"
-    (given_text,) = texts(expert.played(rollouts, [own[-1]], [], ExpertSettings(passes=1), seed=0, batch=8).updates[0])
+    kept = [own[0], own[-1]]
+    (kept_texts,) = map(texts, expert.played(rollouts, kept, [], ExpertSettings(passes=1), seed=0, batch=8).updates)
     for number, rows in enumerate(passes):
-        assert given_text in texts(rows), "a user's task keeps its words"
+        assert set(kept_texts) <= set(texts(rows)), "a user's task and an official one keep their words"
         assert len(rows) == len(own) + 1
         new = set(texts(rows)) - set(texts(first))
         assert len(new) > (number > 0) * len(small_tasks()) / 2
@@ -213,7 +225,7 @@ def test_grpo_alone_never_solves_it_and_behind_an_expert_step_it_does(rounds: Si
     record = rounds.whole.record
     assert record.success > 0.3
     learnt = record.expert
-    assert (learnt.references, learnt.left_out, learnt.updates) == (2, 0, PASSES)
+    assert (learnt.references, learnt.left_out, learnt.updates) == (3, 0, PASSES)
     assert learnt.last_loss < 0.7 * learnt.first_loss
     assert learnt.tokens > 0
     assert learnt.tokens % PASSES == 0
