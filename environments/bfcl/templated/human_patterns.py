@@ -5,13 +5,14 @@ for calls of the same functions in the same order that give the same parameters.
 
 - a value is a slot where the text has it exactly once, as a word, a number, a date or a list of items; equal values of
   several calls share a slot. A value that the text does not have must be documented (then the pattern is for that value
-  alone) or be an identifier (then the pattern is for a turn that follows one in which the identifier is the only one of
-  its kind, and its text refers to the thing: "the flight reservation I just made");
+  alone) or be an identifier or a file's name (then the pattern is for what follows a part or turn in which it is the
+  only one of its kind, and its text refers to the thing: "the flight reservation I just made");
 - a sentence that has a name, a number or a quoted text of its own is left out where it has no slot and the turn has one
   call; else there is no pattern;
 - a pattern has a sentence that asks for something. Where each sentence that asks is about the next call, each is a
   pattern, too;
-- calls that a precondition forces are not in the text (``environments.task_text``);
+- calls that a precondition forces are not in the text (``environments.task_text``), nor are those without a value in it
+  that a later call of the turn fails without;
 - words of order at the beginning ("After that,") are taken off.
 
 Users have a style: terse (a short command), indirect (a question or a wish) or chatty (several sentences). Only
@@ -34,6 +35,7 @@ from environments.base import ToolCall
 from environments.bfcl.docs import all_tools
 from environments.bfcl.official import load_category
 from environments.bfcl.templated import wordings
+from environments.task_text import caused_errors
 from environments.verification.grounding import NUMBER, documented, leaves, number_of
 
 Style = Literal["terse", "indirect", "chatty"]
@@ -141,8 +143,12 @@ def patterns() -> Mapping[tuple[str, ...], tuple[HumanPattern, ...]]:
     for task in load_category("base", ("train",)):
         flags = wordings.forced_calls(environment, task.spec)
         names = _state_names(task.spec.initial_state)
-        for text, calls, forced in zip(task.spec.turns, task.spec.reference, flags, strict=True):
-            said = [call for call, unsaid in zip(calls, forced, strict=True) if not unsaid]
+        for t, (text, calls) in enumerate(zip(task.spec.turns, task.spec.reference, strict=True)):
+            said = [
+                call
+                for k, call in enumerate(calls)
+                if not (flags[t][k] or (_is_unsaid(call, text) and caused_errors(environment, task.spec, t, k)))
+            ]
             for pattern in _read(text, said, task.id, names) if said else ():
                 found[pattern.names].setdefault(pattern.text, pattern)
     return {names: tuple(alike.values()) for names, alike in found.items()}
@@ -199,6 +205,11 @@ def _read(text: str, calls: Sequence[ToolCall], source: str, names: frozenset[st
             yield _pattern(one, calls, (k,), slots, fixed, (), source)
 
 
+def _is_unsaid(call: ToolCall, text: str) -> bool:
+    """Return whether a call has arguments, and the text has none of their values."""
+    return bool(call.arguments) and not any(_spans(value, text) for value in call.arguments.values())
+
+
 def _marked(
     text: str, calls: Sequence[ToolCall]
 ) -> tuple[str, list[Slot], list[tuple[Place, JsonValue]], list[Place]] | None:
@@ -216,7 +227,7 @@ def _marked(
             found[spans[0]].append(place)
         elif not spans and parameter is not None and all(documented(one, tool, parameter) for one in leaves(value)):
             fixed.append((place, value))
-        elif not spans and place[1].endswith(("_id", "_token")):
+        elif not spans and (place[1].endswith(("_id", "_token")) or thing(place[1]) == "file"):
             unsaid.append(place)
         else:
             return None

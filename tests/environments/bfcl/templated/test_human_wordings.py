@@ -61,7 +61,7 @@ def test_a_pattern_has_no_value_of_its_own() -> None:
 
 
 def test_many_functions_have_patterns_in_several_styles() -> None:
-    assert len(EVERY) >= 80
+    assert len(EVERY) >= 90
     assert len({name for pattern in EVERY for name in pattern.names}) >= 40
     assert all(Counter(pattern.style for pattern in EVERY)[style] >= 7 for style in STYLES)
     assert {"After that", "Finally", "Also"} <= set(order_words())
@@ -106,6 +106,12 @@ def test_an_identifier_that_the_turn_before_returned_can_be_left_unsaid() -> Non
     assert all("12446" in text for text in alone), "no turn before it"
     two = [one.turns[1] for one in written(task("base-101", [order, order], [details]))]
     assert all("12446" in text for text in two), "two orders: which one is meant is unknown"
+
+
+def test_a_call_without_words_that_the_others_need_is_not_in_a_pattern() -> None:
+    """The human turn says nothing of the directory that its reference changes to."""
+    (pattern,) = [one for one in EVERY if one.source == "base-1" and one.names == ("grep",)]
+    assert pattern.text == "Investigate within {file_name} for the occurrence of the keyword {pattern}."
 
 
 def test_a_value_of_the_turn_before_may_be_referred_to() -> None:
