@@ -59,6 +59,12 @@ class BFCLOptions(Options):
     max_steps: int = Field(
         20, ge=1, le=10_000, description="actions in one user turn before it is cut off (official: 20)"
     )
+    wordings: Literal["table", "human"] = Field(
+        "table",
+        description="how the user turns of synthesised tasks are written; table: in phrases of a table; human: in "
+        "patterns of the 45 human training tasks, in several users' styles, with references to the turn before, and "
+        "in phrases of the table where no pattern fits (both ours)",
+    )
 
 
 class BFCL(Benchmark[BFCLOptions]):
@@ -91,11 +97,15 @@ class BFCL(Benchmark[BFCLOptions]):
         **TURN_SETS,
     }
 
+    def __init__(self, *, human: bool = False) -> None:
+        self._human = human
+
     def open(self, options: BFCLOptions) -> Environment:
         """Open the environment. Raises InputError when bfcl-eval is not installed or a class is unknown."""
-        from environments.bfcl.environment import BFCLEnvironment
-
-        return BFCLEnvironment(options.classes, options.max_steps)
+        environment = BFCLEnvironment(options.classes, options.max_steps)
+        if options.wordings == "human":
+            environment.benchmark = _HUMAN
+        return environment
 
     def adapt(
         self,
@@ -135,9 +145,11 @@ class BFCL(Benchmark[BFCLOptions]):
 
     def render(self, environment: Environment, task: TaskSpec, rng: random.Random) -> TaskSpec:
         """Return ``task`` in the wordings of training. Raises InputError for a call without a wording."""
-        from environments.bfcl.templated.wordings import render_task
+        from environments.bfcl.templated import human_wordings, wordings
 
-        return render_task(environment, task, "train", rng)
+        if self._human:
+            return human_wordings.render_task(environment, task, rng)
+        return wordings.render_task(environment, task, "train", rng)
 
     def join(self, first: TaskSpec, second: TaskSpec) -> TaskSpec:
         """Return ``first`` with the classes that only ``second`` has, in their initial states.
@@ -276,6 +288,7 @@ def _calls(task: TaskSpec) -> int:
 
 
 BENCHMARK = BFCL()
+_HUMAN = BFCL(human=True)
 
 
 def _make_record() -> HeldOutRecord:
