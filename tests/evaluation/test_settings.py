@@ -106,3 +106,10 @@ def test_the_help_shows_first_what_is_scored_on_what_and_where() -> None:
     assert shown[:4] == ["environment", "evaluation_set", "tasks", "model"]
     assert shown.index("device") < shown.index("limit") < shown.index("output")
     assert set(shown) >= {*ScoringSettings.model_fields} - {"options", "sampling"}, "no option is lost"
+
+
+def test_an_evaluation_of_a_run_renders_as_its_training_does() -> None:
+    chosen = ["policy.thinking=false", "policy.documentation=lines", "policy.tools_shown=5"]
+    settings = load_recipe(QUICKSTART, chosen)
+    assert scoring_settings(settings).given_options == settings.policy.given_options
+    assert scoring_settings(settings).given_options == {"thinking": False, "documentation": "lines", "tools_shown": 5}
