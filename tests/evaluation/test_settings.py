@@ -134,3 +134,10 @@ def test_samples_are_of_a_local_model_with_a_temperature(given: dict, says: str)
         return
     with pytest.raises(InputError, match=says):
         settings.check_model()
+
+
+def test_an_evaluation_of_a_run_renders_as_its_training_does() -> None:
+    chosen = ["policy.thinking=false", "policy.documentation=lines", "policy.tools_shown=5"]
+    settings = load_recipe(QUICKSTART, chosen)
+    assert scoring_settings(settings).given_options == settings.policy.given_options
+    assert scoring_settings(settings).given_options == {"thinking": False, "documentation": "lines", "tools_shown": 5}

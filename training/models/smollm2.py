@@ -32,7 +32,6 @@ WEIGHTS_SHA256 = "405f7ff92111b1c8f8297e7280c608267e00ce504c20bca75b84ae7a858cf4
 """Of the tensors by ``weights_hash``."""
 
 TEMPLATE = Path(__file__).with_name("smollm2.jinja")
-_TEMPLATE_NAME = "chat_template.jinja"
 
 _ORIGIN = """SmolLM2-135M-Instruct (HuggingFaceTB), under the Apache License 2.0 (LICENSE beside this file).
 
@@ -52,8 +51,7 @@ def make_model(folder: Path) -> None:
     """
     template = TEMPLATE.read_text(encoding="utf-8")
     if folder.is_dir():
-        if (folder / _TEMPLATE_NAME).read_text(encoding="utf-8") != template:
-            write_atomically(folder / _TEMPLATE_NAME, [template.encode()])
+        write_atomically(folder / "chat_template.jinja", [template.encode()])
         return
     source, licence = _packaged()
     folder.parent.mkdir(exist_ok=True)

@@ -369,7 +369,8 @@ def test_an_untrained_arm_scores_another_policy_and_an_endpoint_s(tmp_path):
 
 
 def of_lamps(folder, more=""):
-    sets = f"sets: {{dev: [dev], test: [test]}}\nsettings: {{environment: {{name: '{LAMPS}'}}, policy.thinking: false}}"
+    chosen = f"environment: {{name: '{LAMPS}'}}, policy.thinking: false, policy.tools_shown: 4"
+    sets = f"sets: {{dev: [dev], test: [test]}}\nsettings: {{{chosen}}}"
     return made_study(folder, RECIPE.replace("sets: {dev: [templated-dev], test: [templated-test]}", sets + more))
 
 
@@ -403,7 +404,8 @@ def test_one_command_scores_the_sets_that_one_environment_serves(tmp_path, place
         found = schedule._scoring(twice.settings_of(twice.recipe.arm("grpo"), 100, None))
         assert [one.evaluation_set for one in found] == expected
         for one in found:
-            assert (one.max_new_tokens, one.limit, one.thinking, one.environment) == (70, 3, False, LAMPS)
+            assert (one.max_new_tokens, one.limit, one.thinking, one.tools_shown) == (70, 3, False, 4)
+            assert one.environment == LAMPS
             assert one.access_log == (place.access_log if mode == "test" else None)
 
 

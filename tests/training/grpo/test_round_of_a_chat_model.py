@@ -11,7 +11,8 @@ from support.chat_models import save_model
 from support.late import Late
 from support.small_policy import small_settings, small_tasks
 
-from environments.base import MalformedCall
+from environments.base import MalformedCall, UserTurn
+from environments.bfcl.docs import all_tools
 from memory.records import Trajectory
 from memory.run import RunDirectory, read_jsonl
 from memory.tasks import admit
@@ -25,6 +26,7 @@ os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 torch = Late("torch")
 
 LORA = {"rank": 4}
+SPOKEN = {"thinking": False, "documentation": "lines", "tools_shown": 1}
 
 
 def rounds(folder: Path, template: str, count: int, policy: dict[str, object], **training: object) -> SimpleNamespace:
@@ -45,8 +47,8 @@ def rounds(folder: Path, template: str, count: int, policy: dict[str, object], *
 
 @pytest.fixture(scope="module")
 def adapted(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """Two rounds of Qwen3 with an adapter, without thinking, in micro-batches."""
-    policy = {"lora": LORA, "thinking": False}
+    """Two rounds of Qwen3 with an adapter, without thinking, in micro-batches, one of two functions shown as a line."""
+    policy = {"lora": LORA, **SPOKEN}
     folder = tmp_path_factory.mktemp("qwen3")
     return rounds(folder, "qwen3", 2, policy, micro_batch=2, gradient_checkpointing=True)
 
@@ -72,16 +74,22 @@ def test_what_a_random_model_says_is_malformed_or_a_message(adapted: SimpleNames
 
 
 def test_a_checkpoint_speaks_as_it_was_trained(adapted: SimpleNamespace) -> None:
-    """Its template, its stop ids and its thinking are those of the rounds."""
+    """Its template, its stop ids and the options of its prompts are those of the rounds."""
     loaded = load_policy(str(adapted.run.root / adapted.records[-1].policy), "cpu")
-    trained = load_policy(str(adapted.starter), "cpu", options=RenderingOptions(thinking=False))
+    trained = load_policy(str(adapted.starter), "cpu", options=RenderingOptions.model_validate(SPOKEN))
     assert loaded.adapter
     assert loaded.card is not None
-    assert loaded.card.thinking is False
+    assert loaded.card.given_options == SPOKEN
     assert loaded.rendering.begin().stop_ids == trained.rendering.begin().stop_ids
     assert len(loaded.rendering.begin().stop_ids) == 2
-    assert loaded.rendering.prompt("hello", []) == trained.rendering.prompt("hello", [])
-    assert loaded.rendering.prompt("hello", [])[1].endswith("<think>\n\n</think>\n\n")
+    tools = [all_tools()[name] for name in ("pwd", "find")]
+    turn = UserTurn(index=0, text="find it", tools=("pwd", "find"))
+    prompts = [one.rendering.begin().first(turn, tools) for one in (loaded, trained)]
+    assert prompts[0] == prompts[1]
+    shown = loaded.tokenizer.decode(prompts[0])
+    assert shown.endswith("<think>\n\n</think>\n\n")
+    assert "find(" in shown
+    assert "pwd(" not in shown
 
 
 @pytest.mark.parametrize("template", ["qwen2_5", "llama3_1"])
