@@ -137,6 +137,13 @@ class ExplorationSettings(Section):
         description="further drafts of a context, each of one of its drafts and a task of the set, one after the other "
         "in one user turn or, with the share two_turns, in two (ours)",
     )
+    guidance: Literal["tools", "context"] = Field(
+        "tools",
+        description="what of a context guides the scripted explorer and abstractor; tools: its tool, those worth "
+        "reaching, its facts; context: also its kind of signal (CoEvolve, figure 10), its cause and its focus "
+        "pattern, by rules (ours)",
+        json_schema_extra=requires({"explorer.kind": "scripted"}),
+    )
     unguided: Literal["uniform_calls", "same_rules"] = Field(
         "uniform_calls",
         description="scripted unguided exploration, of D_0 and of the unguided baseline; uniform_calls: tools and "
@@ -147,7 +154,7 @@ class ExplorationSettings(Section):
 
     def of_general_rules(self) -> str | None:
         """Return the first option that is stated and that only the general scripted roles follow, None without one."""
-        return next(iter(self._given("two_turns", "compositions", "unguided")), None)
+        return next(iter(self._given("two_turns", "compositions", "guidance", "unguided")), None)
 
     @model_validator(mode="after")
     def _some_length_is_allowed(self) -> Self:

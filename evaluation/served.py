@@ -120,7 +120,7 @@ class _Attempt:
     seen: ReplyCounts
     messages: list[Message] = field(default_factory=list)
     stops: list[StopReason] = field(default_factory=list)
-    observations: list[Observation] = field(default_factory=list)
+    steps: list[tuple[Action, Observation]] = field(default_factory=list)
     replies: int = 0
     called: int = 0
     used: int = 0
@@ -140,7 +140,7 @@ class _Attempt:
             if self.stops:
                 self.stops[-1] = StopReason.FAULT
         stops = {reason: self.stops.count(reason) for reason in StopReason if reason in self.stops}
-        return outcome_of(self.item, self.observations, outcome, self.sampled, fault, stops)
+        return outcome_of(self.item, self.steps, outcome, self.sampled, fault, stops)
 
     async def _converse(self, episode: Episode) -> None:
         """Go through the user turns until the last one has ended or a limit is reached."""
@@ -207,7 +207,7 @@ class _Attempt:
                     return StopReason.ACTIONS
                 steps += 1
                 answers.append(await asyncio.to_thread(episode.step, action))
-                self.observations.append(answers[-1])
+                self.steps.append((action, answers[-1]))
             self._answer(reply.text, read, answers)
 
     def _count(self, reply: ChatReply, room: int) -> None:

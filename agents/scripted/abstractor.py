@@ -14,9 +14,9 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from agents.cuts import Cut, around, call_of, partition, successful_runs
-from agents.live import context_task
+from agents.live import Cut, around, call_of, context_task, partition, successful_runs
 from agents.roles import RoleRefused, own_roles
+from agents.scripted.guidance import PLAIN, Guidance, read_context
 from agents.settings import ExplorationSettings
 from environments.base import Environment, InputError, TaskSpec, ToolCall
 from environments.registry import benchmark_of
@@ -26,6 +26,7 @@ from memory.records import Draft, FailureContext, Interaction
 
 _AGAIN = 0.7
 _SAME_SEQUENCE = 2.0
+_HELD = 1.5  # lengths that a cut with a sequence of the focus pattern may be off
 
 
 class TemplateAbstractor:
@@ -86,9 +87,12 @@ class TemplateAbstractor:
     ) -> Iterator[tuple[Cut, str]]:
         """Cuts to try, each with the tool it must keep ("" for none); ``chosen`` counts the drafts made so far."""
         runs = successful_runs(interactions)
-        wanted = list(dict.fromkeys((context.tool, *context.explore) if context.tool else context.explore))
+        guidance = read_context(context, 0) if self._settings.guidance == "context" else PLAIN
+        own = (context.tool,) if context.tool else ()
+        focus = (name for sequence in guidance.sequences for name in sequence)
+        wanted = list(dict.fromkeys((*own, *focus, *context.explore)))
         if wanted:
-            yield from self._wanted_cuts(context, environment, runs, wanted, rng, chosen)
+            yield from self._wanted_cuts(context, environment, runs, wanted, rng, chosen, guidance)
             return
         settings, long_first = self._settings, self._settings.order == "long_first"
         longest, shortest = settings.max_reference_calls, settings.min_reference_calls
@@ -108,6 +112,7 @@ class TemplateAbstractor:
         wanted: Sequence[str],
         rng: random.Random,
         chosen: Counter[tuple[str, ...]],
+        guidance: Guidance,
     ) -> Iterator[tuple[Cut, str]]:
         """Cuts around calls of wanted tools, one at a time: what comes next depends on what was chosen."""
         rank = {name: float(k) for k, name in enumerate(wanted)}
@@ -117,7 +122,7 @@ class TemplateAbstractor:
         order = {place: rng.random() for place in open_places}
         tried: Counter[str] = Counter()
         lengths = range(self._settings.min_reference_calls, self._settings.max_reference_calls + 1)
-        if self._settings.order == "long_first":
+        if guidance.long or self._settings.order == "long_first":
             lengths = lengths[::-1]
         while open_places:
             place = min(
@@ -135,7 +140,13 @@ class TemplateAbstractor:
                 continue
             before = sum(chosen.values())
             length = lengths[before % len(lengths)]
-            cuts.sort(key=lambda cut: abs(len(cut.reference) - length) + _SAME_SEQUENCE * chosen[cut.names()])
+            cuts.sort(
+                key=lambda cut: (
+                    abs(len(cut.reference) - length)
+                    + _SAME_SEQUENCE * chosen[cut.names()]
+                    - _HELD * guidance.holds(cut.names())
+                )
+            )
             yield cuts.pop(0), name
             open_places[place] = cuts
             if sum(chosen.values()) > before:

@@ -15,15 +15,15 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
+from agents.evidence import about, head_word, name_words, overlap, parameter_words
 from agents.scripted import documented, needs
 from agents.scripted.documented import constants, date_format, mentioned, number_range, numbers, values_in
+from agents.scripted.guidance import PLAIN, Guidance
 from agents.scripted.knowledge import Experience
-from agents.scripted.values import MAX_TEXT, Scalar, Sighting, Sightings
-from agents.words import about, head_word, name_words, overlap, parameter_words
+from agents.scripted.values import MAX_TEXT, Scalar, Sighting, Sightings, invented_name, invented_text
 from environments.base import Parameter, ToolCall, ToolSpec
 from environments.words import words
 
-_OPTIONAL = 0.3
 _CONVERSIONS = 8
 _LARGEST = 1e6
 _PLAIN_NUMBERS: tuple[Scalar, ...] = (1, 2, 3, 10, 50.0)
@@ -43,18 +43,19 @@ class ArgumentDraws:
 
     It defines how a list, a documented value, a number and an optional parameter are drawn, so that the explorers
     differ only in their aims and in what they saw. A subclass decides which seen values are offered, which documented
-    value is preferred, and how a text is chosen.
+    value is preferred, and how a text is chosen. ``optional`` is the probability of an optional parameter.
     """
 
-    def __init__(self, rng: random.Random, tools: Sequence[ToolSpec] = ()) -> None:
+    def __init__(self, rng: random.Random, tools: Sequence[ToolSpec] = (), optional: float = PLAIN.optional) -> None:
         self._rng = rng
         self._tools = tools
+        self._optional = optional
 
     def draw(self, tool: ToolSpec) -> ToolCall:
-        """Draw a call of ``tool``: required parameters always, each optional one with probability 0.3."""
+        """Draw a call of ``tool``: required parameters always, each optional one by its probability."""
         arguments: dict[str, JsonValue] = {}
         for parameter in tool.parameters:
-            if parameter.required or self._rng.random() < _OPTIONAL:
+            if parameter.required or self._rng.random() < self._optional:
                 arguments[parameter.name] = self._value(tool, parameter, arguments)
         return ToolCall(name=tool.name, arguments=arguments)
 
@@ -209,31 +210,6 @@ def drawn(type_name: str, values: Sequence[Scalar], rng: random.Random) -> JsonV
     return plain.get(type_name, "x")
 
 
-_WORD = re.compile(r"[A-Za-z]{4,12}")
-_ENDING = re.compile(r"^.+(\.[A-Za-z0-9]{1,5})$")
-_PLAIN_WORDS = ("summary", "draft", "archive", "final", "copy", "record", "backup", "review")
-
-
-def invented_name(sightings: Sightings, like: str, rng: random.Random) -> str:
-    """Invent a name of one or two seen words, with the ending (".txt") of ``like``."""
-    pool = _words(sightings)
-    parts = [rng.choice(pool).lower() for _ in range(rng.choice((1, 1, 2)))]
-    ending = _ENDING.match(like)
-    return "_".join(dict.fromkeys(parts)) + (ending.group(1) if ending else "")
-
-
-def invented_text(sightings: Sightings, rng: random.Random) -> str:
-    """Invent a text of one to five seen words."""
-    pool = _words(sightings)
-    return " ".join(rng.choice(pool) for _ in range(rng.randint(1, 5)))
-
-
-def _words(sightings: Sightings) -> list[str]:
-    texts = (sighting.value for sighting in sightings if isinstance(sighting.value, str))
-    found = dict.fromkeys(word for text in texts for word in _WORD.findall(text))
-    return [*found, *_PLAIN_WORDS]
-
-
 _CANDIDATES = 3
 _ALL = re.compile(r"\b(all|each|every)\b", re.IGNORECASE)
 _PROSE = frozenset(words("content message text list title body"))
@@ -244,10 +220,16 @@ class GuidedArguments(ArgumentDraws):
     """Draws values that fit what was seen: visible ones first, later ones near the earlier ones, also new texts."""
 
     def __init__(
-        self, sightings: Sightings, experience: Experience, rng: random.Random, tools: Sequence[ToolSpec] = ()
+        self,
+        sightings: Sightings,
+        experience: Experience,
+        rng: random.Random,
+        tools: Sequence[ToolSpec] = (),
+        guidance: Guidance = PLAIN,
     ) -> None:
-        super().__init__(rng, tools)
+        super().__init__(rng, tools, guidance.optional)
         self.sightings = sightings
+        self._each = guidance.wear
         self._experience = experience
         self._fits: dict[tuple[str, str, frozenset[str]], float] = {}
 
@@ -378,7 +360,7 @@ class GuidedArguments(ArgumentDraws):
         """Return the penalty of a value that was given already, or refused."""
         seen = self._experience
         given = seen.used(tool.name, parameter.name, value) + seen.refused(tool.name, parameter.name, value)
-        return 0.7 * given + 2.0 * seen.wrong(tool.name, parameter.name, value)
+        return self._each * given + 2.0 * seen.wrong(tool.name, parameter.name, value)
 
     def _nearness(self, sighting: Sighting, kinds: frozenset[str]) -> float:
         """Score nearness: names in the current place for a parameter of names; just observed values for any."""

@@ -20,15 +20,15 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import ClassVar
 
-from agents.evidence import error_message
+from agents.evidence import about, error_message, name_words, overlap, parameter_words, remedies
 from agents.live import LiveRun, live_run
 from agents.roles import own_roles
 from agents.scripted.arguments import GuidedArguments, UniformArguments
+from agents.scripted.guidance import read_context
 from agents.scripted.knowledge import Knowledge
 from agents.scripted.needs import listed_values, makers, sign_in_tools, sources_of_values
 from agents.scripted.values import Scalar, Sightings
 from agents.settings import ExplorationSettings
-from agents.words import about, name_words, overlap, parameter_words, remedies
 from environments.base import Environment, Observation, ObservationStatus, ToolCall, ToolSpec
 from environments.benchmark import KnownValue
 from environments.registry import benchmark_of
@@ -54,11 +54,13 @@ class GuidedRound:
         self._steps = steps
         self._sightings = knowledge.sightings()
         self._tools = tuple(knowledge.tools.values())
-        self._arguments = GuidedArguments(self._sightings, knowledge.experience, knowledge.rng, self._tools)
+        guided = knowledge.guidance
+        self._arguments = GuidedArguments(self._sightings, knowledge.experience, knowledge.rng, self._tools, guided)
         self._done: list[ToolCall] = []
         self._last = ""  # the tool that succeeded last
         self._looked: set[str] = set()
         self._only_looked = True
+        self._aimed: set[str] = set()
 
     def play(self) -> None:
         """Aim at one tool after another until the steps are used up; first at a wanted one that was not reached."""
@@ -73,8 +75,13 @@ class GuidedRound:
 
     def _reach(self, tool: ToolSpec) -> None:
         """Make one successful call of a tool: meet its known needs, go where its values are, overcome errors."""
-        self._meet_needs(tool)
-        self._approach(tool)
+        guidance = self._known.guidance
+        if not guidance.bold or tool.name in self._aimed:
+            self._meet_needs(tool)
+            self._approach(tool)
+        self._aimed.add(tool.name)
+        if guidance.looks and tool.name in guidance.turn:
+            self._look(tool)
         if self._may_act():
             self._attempt(partial(self._new_call, tool), 0)
 
@@ -262,7 +269,10 @@ class _ScriptedExplorer(ABC):
 
 
 class GuidedExplorer(_ScriptedExplorer):
-    """Explorer guided by the context: its tool, the tools worth reaching, its facts."""
+    """Explorer guided by the context: its tool, the tools worth reaching, its facts.
+
+    With ``exploration.guidance: context`` also by its kind, cause and focus pattern (``agents.scripted.guidance``).
+    """
 
     _guided = True
 
@@ -274,10 +284,16 @@ class GuidedExplorer(_ScriptedExplorer):
         for number in range(self._settings.rounds):
             if self._settings.independent and number > 0:
                 knowledge = Knowledge(context, environment, values, random.Random(derive_seed(seed, "round", number)))
+            if self._settings.guidance == "context":
+                knowledge.follow(read_context(context, number))
             with live_run(environment, context, number, self._settings.steps) as run:
                 GuidedRound(run, knowledge, self._settings.steps).play()
                 interactions += run.interactions
         return tuple(interactions)
+
+
+_UNREAD = {"kind": None, "cause": None, "focus_pattern": (), "do_not_repeat": ()}
+"""The fields of ``agents.scripted.guidance`` in a context that guides nobody."""
 
 
 class UnguidedExplorer(_ScriptedExplorer):
@@ -294,7 +310,7 @@ class UnguidedExplorer(_ScriptedExplorer):
         if self._settings.unguided == "uniform_calls":
             return self._uniform_calls(context, environment, seed)
         # Aims are drawn from the tools alone: of the context only the start state is left.
-        bare = context.model_copy(update={"tool": "", "explore": (), "facts": {}})
+        bare = context.model_copy(update={"tool": "", "explore": (), "facts": (), **_UNREAD})
         return GuidedExplorer(self._settings)._explore(bare, environment, seed)
 
     def _uniform_calls(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from agents.evidence import executed
+from agents.scripted.guidance import PLAIN, Guidance
 from agents.scripted.values import Sightings
 from environments.base import Environment, Observation, ObservationStatus, ToolCall
 from environments.benchmark import KnownValue
 from memory.records import FailureContext
 
-_ELSEWHERE = 0.05
+_AVOIDED = 99  # as if a call had been made so often
 
 
 class Aims:
@@ -34,23 +36,46 @@ class Aims:
         self._rank = {name: rank for rank, name in enumerate(dict.fromkeys(wanted))}
         self._patience = patience
         self._rng = rng
+        self._guidance = PLAIN
+        self._due: list[str] = []
+        self._turn = 0
+
+    def follow(self, guidance: Guidance) -> None:
+        """Aim by ``guidance`` from here on; its path comes first."""
+        self._guidance = guidance
+        self._due = [name for name in guidance.path if name in self._names]
+        self._turn = 0
 
     def next(self) -> str:
-        """Return the first wanted tool that was not reached yet or tried too often, else any by weight."""
+        """Return the next tool of the guidance's path, else the first wanted tool that was not reached yet or tried
+        too often, else any."""
+        if self._due:
+            return self._due.pop(0)
         for name in self._rank:
             if name in self._names and not self.succeeded[name] and self.aimed[name] < self._patience:
                 return name
         return self.any()
 
     def any(self) -> str:
-        """Draw a tool by weight."""
-        return self._rng.choices(self._names, [self._weight(name) for name in self._names])[0]
+        """Return the next tool of the guidance's path, else one of those that it takes in turn, else one by weight."""
+        if self._due:
+            return self._due.pop(0)
+        turn = self._guidance.turn
+        if not turn or self._rng.random() >= self._guidance.share:
+            return self._drawn(self._names)
+        self._turn += 1
+        return turn[(self._turn - 1) % len(turn)] or self._drawn(
+            [name for name in self._names if name not in turn] or self._names
+        )
+
+    def _drawn(self, names: Sequence[str]) -> str:
+        return self._rng.choices(names, [self._weight(name) for name in names])[0]
 
     def _weight(self, tool: str) -> float:
         """Return the weight of a tool: larger if it is high on the list of wanted ones and not yet reached or tried."""
         rank = self._rank.get(tool)
-        base = _ELSEWHERE if rank is None else 1.0 / (1 + 0.5 * rank)
-        return base / (1 + self.succeeded[tool] + 0.5 * self.aimed[tool])
+        base = self._guidance.elsewhere if rank is None else 1.0 / (1 + 0.5 * rank)
+        return self._guidance.weight(tool) * base / (1 + self.succeeded[tool] + 0.5 * self.aimed[tool])
 
 
 @dataclass
@@ -109,8 +134,14 @@ class Knowledge:
         self.aims = Aims(sorted(self.tools), wanted, _PATIENCE, rng)
         self.needs: dict[str, tuple[ToolCall, ...]] = {}
         self.in_view: dict[str, tuple[ToolCall, Observation]] = {}
+        self.guidance = PLAIN
         self._context = context
         self._given = given
+
+    def follow(self, guidance: Guidance) -> None:
+        """Let ``guidance`` guide the next round."""
+        self.guidance = guidance
+        self.aims.follow(guidance)
 
     def sightings(self) -> Sightings:
         """Return what is visible at the start of a round: state, training values, facts, and earlier looks."""
@@ -132,8 +163,15 @@ class Knowledge:
         self.aims.succeeded[call.name] += succeeded
 
     def newest(self, calls: Sequence[ToolCall]) -> ToolCall:
-        """Return the call that was made least often in this context, failures counted double; the first of equals."""
-        return min(calls, key=lambda call: self._made[_key(call)] + 2 * self._failed[_key(call)])
+        """Return the call that was made least often in this context, failures counted double; the first of equals.
+
+        Those that the guidance avoids come last.
+        """
+        return min(calls, key=self._times)
+
+    def _times(self, call: ToolCall) -> int:
+        avoided = bool(self.guidance.avoided) and executed(call) in self.guidance.avoided
+        return self._made[_key(call)] + 2 * self._failed[_key(call)] + _AVOIDED * avoided
 
 
 def _key(call: ToolCall) -> str:

@@ -19,9 +19,8 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from agents.evidence import executed, failed_turn, failure_context, what_happened
+from agents.evidence import about, executed, failed_turn, failure_context, remedies, step_at, what_happened
 from agents.roles import RoleRefused
-from agents.words import about, remedies
 from environments.base import Environment, MalformedCall, ToolCall, ToolSpec
 from memory.jsonl import derive_seed
 from memory.records import Cause, Evidence, FailureContext, SignalKind, Step
@@ -234,7 +233,7 @@ class RuleReflector:
             explore=_worth_reaching(evidence, found, tools),
             summary=_summary(evidence),
             instability_pattern=_instability(evidence),
-            focus_pattern=dict.fromkeys((found.tool, *found.asked, *evidence.signal.pattern)),
+            focus_pattern=_focus(evidence, found),
             exploration_objectives=_objectives(evidence, found),
             do_not_repeat=_refused_in_vain(evidence, found),
         )
@@ -281,6 +280,40 @@ def _instability(evidence: Evidence) -> str:
         if solved == failed:
             texts.append("Success and failure called the same tools: arguments, order or number separate them.")
     return " ".join(texts)
+
+
+def _focus(evidence: Evidence, found: FirstError) -> list[str]:
+    """Return the tools to practise, then the sequences: of the cause, of the signal. Names alone, no values.
+
+    The pair of a cause is the confused tools of a wrong call, a missing call and the one made in its place, a remedy
+    and the call that needs it. A task that was solved before, or was left early, gives the path of the turn's
+    reference; two rollouts with different results give the tools of the calls that only one of them made.
+    """
+    sequences: list[str] = []
+    step = step_at(evidence.trajectory, found.where)
+    made = _tool_of(step) if step is not None else ""
+    if found.asked:
+        sequences.append(f"{found.asked[0]}, then {found.tool}")
+    elif made and made != found.tool and made in evidence.task.tools:
+        if found.cause is Cause.WRONG_CALL:
+            sequences.append(f"{found.tool}, not {made}")
+        if found.cause is Cause.MISSING_CALL:
+            sequences.append(f"{found.tool}, then {made}")
+    path = [call.name for turn in evidence.task.reference[found.where[0] :][:1] for call in turn]
+    if len(path) > 1 and (found.cause is Cause.STOPPED_EARLY or evidence.signal.kind is SignalKind.FORGETTING):
+        sequences.append(", then ".join(path))
+    if evidence.counterpart is not None:
+        ours, theirs = (
+            {executed(call): call.name for call in one.calls()} for one in (evidence.trajectory, evidence.counterpart)
+        )
+        differing = dict.fromkeys(
+            name for text, name in [*theirs.items(), *ours.items()] if text not in ours or text not in theirs
+        )
+        if len(differing) > 1:
+            sequences.append(" and ".join(differing))
+    if len(evidence.signal.pattern) > 1:
+        sequences.append(", then ".join(evidence.signal.pattern))
+    return [*dict.fromkeys((found.tool, *found.asked, *evidence.signal.pattern)), *sequences]
 
 
 _OBJECTIVES = {

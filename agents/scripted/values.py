@@ -9,6 +9,7 @@ value ("None", as Python writes null).
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,9 @@ _MAX_LEAVES = 200
 _MAX_PIECES = 24
 _MAX_NEAR = 12
 _WORD = re.compile(r"[A-Za-z]{3,}")
+_LONG_WORD = re.compile(r"[A-Za-z]{4,12}")
+_ENDING = re.compile(r"^.+(\.[A-Za-z0-9]{1,5})$")
+_PLAIN_LONG_WORDS = ("summary", "draft", "archive", "final", "copy", "record", "backup", "review")
 _MISSING = frozenset(("none", "null"))
 _STATE = "state"
 PARENT = ".."
@@ -234,3 +238,23 @@ def _leaves(node: JsonValue, key: str) -> list[tuple[str, Scalar]]:
 
 def _scalars(node: JsonValue) -> list[Scalar]:
     return [value for _, value in _leaves(node, "")]
+
+
+def invented_name(sightings: Sightings, like: str, rng: random.Random) -> str:
+    """Invent a name of one or two seen words, with the ending (".txt") of ``like``."""
+    pool = _seen_words(sightings)
+    parts = [rng.choice(pool).lower() for _ in range(rng.choice((1, 1, 2)))]
+    ending = _ENDING.match(like)
+    return "_".join(dict.fromkeys(parts)) + (ending.group(1) if ending else "")
+
+
+def invented_text(sightings: Sightings, rng: random.Random) -> str:
+    """Invent a text of one to five seen words."""
+    pool = _seen_words(sightings)
+    return " ".join(rng.choice(pool) for _ in range(rng.randint(1, 5)))
+
+
+def _seen_words(sightings: Sightings) -> list[str]:
+    texts = (sighting.value for sighting in sightings if isinstance(sighting.value, str))
+    found = dict.fromkeys(word for text in texts for word in _LONG_WORD.findall(text))
+    return [*found, *_PLAIN_LONG_WORDS]

@@ -28,9 +28,9 @@ from environments.bfcl.official import Split, load_category
 from environments.bfcl.package import CATEGORIES, CLASSES, VERSION
 from environments.bfcl.templated.evaluation_sets import load_set, set_names
 from environments.bfcl.turn_sets import TURN_SETS, turn_ids, turn_tasks
+from environments.metrics import CALL_METRICS
 from environments.verification.decontamination import HeldOut, held_out
-from environments.verification.fingerprints import PublishedSet, published_sets
-from environments.verification.held_out_records import HeldOutRecord, Recorder
+from environments.verification.fingerprints import HeldOutRecord, PublishedSet, Recorder, published_sets
 
 _SPLITS: dict[str, tuple[Split, ...]] = {
     "dev": ("dev",),
@@ -59,6 +59,12 @@ class BFCLOptions(Options):
     max_steps: int = Field(
         20, ge=1, le=10_000, description="actions in one user turn before it is cut off (official: 20)"
     )
+    wordings: Literal["table", "human"] = Field(
+        "table",
+        description="how the user turns of synthesised tasks are written; table: in phrases of a table; human: in "
+        "patterns of the 45 human training tasks, in several users' styles, with references to the turn before, and "
+        "in phrases of the table where no pattern fits (both ours)",
+    )
 
 
 class BFCL(Benchmark[BFCLOptions]):
@@ -75,6 +81,7 @@ class BFCL(Benchmark[BFCLOptions]):
     name = "bfcl"
     options_type = BFCLOptions
     reports_partial = False
+    metrics = CALL_METRICS
     licence = ContentLicence(
         spdx="apache-2.0",
         notice=f"Start states, tools and their documentation are those of bfcl-eval {VERSION} (Berkeley Function "
@@ -90,11 +97,15 @@ class BFCL(Benchmark[BFCLOptions]):
         **TURN_SETS,
     }
 
+    def __init__(self, *, human: bool = False) -> None:
+        self._human = human
+
     def open(self, options: BFCLOptions) -> Environment:
         """Open the environment. Raises InputError when bfcl-eval is not installed or a class is unknown."""
-        from environments.bfcl.environment import BFCLEnvironment
-
-        return BFCLEnvironment(options.classes, options.max_steps)
+        environment = BFCLEnvironment(options.classes, options.max_steps)
+        if options.wordings == "human":
+            environment.benchmark = _HUMAN
+        return environment
 
     def adapt(
         self,
@@ -134,9 +145,11 @@ class BFCL(Benchmark[BFCLOptions]):
 
     def render(self, environment: Environment, task: TaskSpec, rng: random.Random) -> TaskSpec:
         """Return ``task`` in the wordings of training. Raises InputError for a call without a wording."""
-        from environments.bfcl.templated.wordings import render_task
+        from environments.bfcl.templated import human_wordings, wordings
 
-        return render_task(environment, task, "train", rng)
+        if self._human:
+            return human_wordings.render_task(environment, task, rng)
+        return wordings.render_task(environment, task, "train", rng)
 
     def join(self, first: TaskSpec, second: TaskSpec) -> TaskSpec:
         """Return ``first`` with the classes that only ``second`` has, in their initial states.
@@ -275,6 +288,7 @@ def _calls(task: TaskSpec) -> int:
 
 
 BENCHMARK = BFCL()
+_HUMAN = BFCL(human=True)
 
 
 def _make_record() -> HeldOutRecord:

@@ -23,6 +23,7 @@ from environments.base import (
     Turns,
     UserTurn,
 )
+from environments.benchmark import AnyBenchmark
 from environments.bfcl import package
 from environments.bfcl.checker import ExpectedTurn, check_turn, official_outcome, reference_turns
 from environments.bfcl.docs import all_tools, tool_names
@@ -123,6 +124,7 @@ class BFCLEnvironment:
     """
 
     name: str = NAME
+    benchmark: AnyBenchmark  # set for a variant of the benchmark (``environments.registry.benchmark_of``)
 
     def __init__(self, classes: Sequence[str] = package.CLASSES, max_steps: int = 20) -> None:
         package.require()

@@ -30,13 +30,16 @@ from pydantic import JsonValue
 
 from environments.base import Environment, InputError, Record, TaskSpec
 from environments.verification.canonical import Canonical, part_digest, state_words
-from environments.verification.fingerprints import fingerprint, held_out_fingerprints, read_fixed, sets_folder
-from environments.verification.held_out_records import (
+from environments.verification.fingerprints import (
     HeldOutRecord,
     HeldOutStart,
     HeldOutTask,
     call_words,
+    fingerprint,
+    held_out_fingerprints,
+    read_fixed,
     said,
+    sets_folder,
     shape_of,
     text_words,
     turn_digest,

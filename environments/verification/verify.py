@@ -23,15 +23,21 @@ from environments.base import (
     recorded,
 )
 from environments.settings import VerificationSettings
-from environments.verification.arguments import argument_problem
 from environments.verification.asking import unasked_call, unmet_request
 from environments.verification.canonical import canonical
 from environments.verification.decontamination import HeldOut, Nearest
 from environments.verification.fingerprints import fingerprint
-from environments.verification.grounding import ungrounded
+from environments.verification.grounding import foreign_text, ungrounded
 from environments.verification.minimality import reduce, superfluous
-from environments.verification.replay import Replay, attempt, is_informative, replay, setup_as_turns, succeeds
-from environments.verification.turn_text import foreign_text
+from environments.verification.replay import (
+    Replay,
+    argument_problem,
+    attempt,
+    is_informative,
+    replay,
+    setup_as_turns,
+    succeeds,
+)
 
 __all__ = ["Refusal", "VerificationResult", "can_train", "reduce", "verify"]
 
@@ -89,7 +95,7 @@ class Refusal(StrEnum):
     draft do not have. ``bad_arguments``: an unknown, missing or ill-typed argument, or a value outside the documented
     choices. ``sealed``: it is a task of a held-out set, also with another record (``verification.decontamination``).
     ``duplicate``: its fingerprint is known. ``foreign_text``: a user turn has markup or invisible characters, or
-    repeats the environment's words (``verification.turn_text``). ``cannot_open``: the environment does not accept its
+    repeats the environment's words (``verification.grounding``). ``cannot_open``: the environment does not accept its
     initial state.
     ``error_result``: a call of the setup or the reference fails. ``unstable_state``: the state it leads to cannot be
     compared (it contains itself). ``nondeterministic``: fresh replays differ. ``no_effect``: a turn changes nothing and

@@ -24,7 +24,6 @@ from environments.history import behind
 from environments.registry import benchmark_of, parse_options
 from environments.verification.fingerprints import fingerprint
 from environments.verification.verify import Refusal, can_train, verify
-from graph.admission import admitted_task, refuse_repeated
 from graph.assembly import RunServices
 from graph.branches import refuse_mistake
 from graph.iteration import seed_graph
@@ -40,7 +39,7 @@ from memory.run import (
     read_jsonl,
     write_json,
 )
-from memory.tasks import read_given
+from memory.tasks import admitted_task, read_given, refuse_repeated
 
 NAMED = 20  # held-out tasks that an error names
 LINES_AT_ONCE = 25  # lines verified between two returns to the event loop

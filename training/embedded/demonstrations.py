@@ -39,6 +39,9 @@ from training.rendering.base import EndTurn
 from training.seal.interface import GUIDELINES, InterfaceState, learning_interface
 from training.seal.settings import InterfaceSettings
 
+LEARNABLE = frozenset({"seed", "evolved", "given", "official"})
+"""Origins of tasks whose references may be learnt from: verified ones, and a benchmark's own of its training split."""
+
 GUIDED = 0.5
 """Share of demonstrations with guidelines."""
 

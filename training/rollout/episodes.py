@@ -7,7 +7,7 @@ task's reference, written in the policy's own format: its ids take the path of s
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import Field
 
@@ -87,6 +87,38 @@ class EpisodeResult(Record):
         return sum(self.mask)
 
 
+@dataclass(frozen=True)
+class TokenRow:
+    """One episode as the trainer takes it: ids after the prompt, their log-probabilities (nats) and their mask.
+
+    ``mask`` is 1 on the ids that the policy writes.
+    """
+
+    prompt_ids: list[int]
+    completion_ids: list[int]
+    logprobs: list[float]
+    mask: list[int]
+
+    @property
+    def length(self) -> int:
+        """Return the number of ids, prompt included."""
+        return len(self.prompt_ids) + len(self.completion_ids)
+
+    def cut_to(self, most: int | None) -> TokenRow:
+        """Return the row with the first ``most`` ids after the prompt alone; None: the whole row.
+
+        Ids that are left out would change no loss of the others: a causal model does not see them.
+        """
+        if most is None or len(self.completion_ids) <= most:
+            return self
+        return replace(
+            self,
+            completion_ids=self.completion_ids[:most],
+            logprobs=self.logprobs[:most],
+            mask=self.mask[:most],
+        )
+
+
 def run_episodes(
     policy: Policy,
     sampler: Sampler,
@@ -138,6 +170,20 @@ def play_references(
             rollout.close()
         results.append(rollout.result())
     return tuple(results)
+
+
+def token_row(result: EpisodeResult, filler: int) -> TokenRow:
+    """Return the tokens of one result; after an infrastructure error all of them are masked."""
+    prompt_ids = list(result.prompt_ids)
+    if not result.completion_ids:
+        # TRL needs at least one token per row.
+        return TokenRow(prompt_ids, [filler], [0.0], [0])
+    failed = result.infrastructure_error is not None
+    # The reward None keeps the rollout out of the baseline and gives it no advantage; the mask keeps the KL term off
+    # it.
+    mask = [0] * len(result.mask) if failed else list(result.mask)
+    ids, logprobs = list(result.completion_ids), list(result.logprobs)
+    return TokenRow(prompt_ids, ids, logprobs, mask)
 
 
 def refused_whole(actions: Sequence[Action], offered: Collection[str]) -> Sequence[Action]:

@@ -162,6 +162,25 @@ async def test_no_value_of_the_reference_is_written(attempt, environment) -> Non
     assert "Secret Lane" not in json.dumps(context.model_dump(mode="json"))
 
 
+@pytest.mark.parametrize(
+    ("case", "kind", "sequence"),
+    [
+        ("another tool", SignalKind.RARE, "setHeadlights, not displayCarStatus"),
+        ("one left out in the middle", SignalKind.RARE, "setHeadlights, then fillFuelTank"),
+        ("engine without the brake", SignalKind.RARE, "pressBrakePedal, then startEngine"),
+        ("stopped after the first", SignalKind.RARE, "setHeadlights, then fillFuelTank"),
+        ("another value that works", SignalKind.RARE, None),
+        ("file that is not there", SignalKind.FORGETTING, "cd, then cat"),
+    ],
+)
+async def test_the_focus_names_the_tools_that_belong_together(
+    attempt, environment, case: str, kind: SignalKind, sequence: str | None
+) -> None:
+    reference, actions, _ = CASES[case]
+    context = await RuleReflector().reflect(attempt([reference], [actions], kind=kind), environment)
+    assert [item for item in context.focus_pattern if ", " in item] == ([sequence] if sequence else [])
+
+
 async def test_an_infrastructure_error_is_not_read(attempt, environment) -> None:
     evidence = attempt([[LOCK]], [[]])
     broken = evidence.trajectory.model_copy(update={"outcome": None, "reward": None, "infrastructure_error": "gone"})
@@ -177,7 +196,7 @@ def test_the_rules_fill_the_structure_of_a_reflection(attempt, environment) -> N
     context = RuleReflector().reflect_now(evidence, environment)
     assert context.summary.startswith("The attempt called cd, cat in 1 user turn, and failed")
     assert context.instability_pattern == "3 of 8 attempts of one step succeeded. Only the success called ls."
-    assert context.focus_pattern == ("cat",)
+    assert context.focus_pattern == ("cat", "ls and cat and cd"), "the contrast: calls that only one of the two made"
     assert context.exploration_objectives == (
         "Call cat with other arguments, and see which it accepts.",
         "Find out what separates the attempts that succeed from those that fail.",
