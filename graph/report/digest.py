@@ -108,8 +108,8 @@ def calls_words(calls: Iterable[ToolCall], width: int = WIDTH) -> str:
 
 
 def task_words(task: Task | Draft, width: int = WIDTH) -> str:
-    """Return what the user says, turns joined by a slash."""
-    return one_line(" / ".join(task.turns), width)
+    """Return what the user says in the agent's turns, joined by a slash."""
+    return one_line(" / ".join(task.turns[task.played :]), width)
 
 
 def signal_words(signal: Signal, task: Task | None = None, width: int = WIDTH) -> str:
@@ -127,7 +127,7 @@ def signal_words(signal: Signal, task: Task | None = None, width: int = WIDTH) -
         seen = "" if signal.count is None else f" (seen {signal.count} times)"
         words += f", the calls {' '.join(signal.pattern)}{seen}"
     if task is not None:
-        words += f": {' / '.join(task.turns)}"
+        words += f": {' / '.join(task.turns[task.played :])}"
     return one_line(words, width)
 
 

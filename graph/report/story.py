@@ -120,7 +120,7 @@ def chain_steps(history: History, chain: Chain, this: Task | None = None) -> Ite
 def task_steps(history: History, task: Task) -> Iterator[Chapter]:
     """Yield what a task says, the success of its rollouts by iteration, and the weaknesses that were found at it."""
     chain = history.chain_of(task.id)
-    said = tuple(_spoken_rows(task.turns, task.reference))
+    said = tuple(_spoken_rows(task.turns, task.reference, task.played))
     yield Chapter("what it asks", "", came_words(task), said)
     rows = [*_group_rows(history, task.id)]
     if chain is not None:
@@ -235,7 +235,7 @@ def _rollout_step(history: History, chain: Chain, rollout: Rollout) -> Chapter:
     rows = [Row("task", rollout.task_id, to=("task", rollout.task_id) if chain.weak is not None else None)]
     if chain.weak is not None:
         rows.append(Row("", task_words(chain.weak, LONG)))
-        rows.append(Row("reference", calls_words(joined(*chain.weak.reference), LONG), code=True))
+        rows.append(Row("reference", calls_words(joined(*chain.weak.reference[chain.weak.played :]), LONG), code=True))
     number, position = chain.context.where
     mistake = mistake_of(history, chain)
     expected = [] if mistake is None else [Row("expected", written(mistake.expected), "good", code=True)]
@@ -336,11 +336,12 @@ def _draft_rows(one: Drafted, this: Task | None) -> Iterator[Row]:
         yield Row("", f"{words}: {one.task.id}", "quiet", to=("task", one.task.id))
 
 
-def _spoken_rows(turns: Sequence[str], reference: Iterable[Sequence[ToolCall]]) -> Iterator[Row]:
-    """Yield what the user says, and the calls that answer it, turn by turn."""
+def _spoken_rows(turns: Sequence[str], reference: Iterable[Sequence[ToolCall]], played: int = 0) -> Iterator[Row]:
+    """Yield what the user says, and the calls that answer it, turn by turn; the first ``played`` are given."""
     for number, (turn, calls) in enumerate(zip(turns, reference, strict=True), start=1):
         yield Row("user" if len(turns) == 1 else f"user {number}", turn)
-        yield Row("reference", "\n".join(map(written, calls)) or "no call", code=True)
+        label = "given" if number <= played else "reference"
+        yield Row(label, "\n".join(map(written, calls)) or "no call", code=True)
 
 
 def _group_rows(history: History, task_id: str) -> Iterator[Row]:

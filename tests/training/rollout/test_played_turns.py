@@ -12,6 +12,7 @@ from support.made_policy import FILES, call, environment, task, trained_policy
 from support.scripted_sampler import ScriptedSampler
 
 from agents.chat.tool_calling import ChatReply, WrittenCall
+from agents.chat.transcript import trajectory_text
 from environments.base import EnvironmentFault
 from environments.bfcl.environment import BFCLEnvironment
 from environments.history import agent_calls
@@ -20,6 +21,7 @@ from evaluation.baselines import Lookup
 from evaluation.baselines import play as play_baseline
 from evaluation.served import attempt_served
 from evaluation.sets import Item, open_set
+from graph.report.digest import one_line, task_words
 from memory.records import StopReason, Task, Trajectory, count_stops
 from training.rendering.base import EndTurn
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, EpisodeResult, play_references, run_episodes
@@ -33,6 +35,9 @@ group_rollouts = Late("training.grpo.group_rollouts")
 WIDE = EpisodeLimits(max_new_tokens=200, max_tokens=30000)
 FIRST = (call("mkdir", dir_name="box"), call("cd", folder="box"))
 LAST = (call("touch", file_name="a.txt"),)
+
+
+_GIVEN = " (given"
 
 
 def whole(*last: Any) -> Task:
@@ -120,6 +125,14 @@ def test_what_is_counted_is_the_agents(policy: Policy) -> None:
     found = diagnose(rollout)
     assert found is not None
     assert (found.turns, found.first) == ((TurnLabel.PASS,), 2)
+    told = trajectory_text(rollout).split("\n")
+    assert [line.partition(":")[0] for line in told if line.startswith("Turn")] == [
+        f"Turn 1{_GIVEN}",
+        f"Turn 2{_GIVEN}",
+        "Turn 3, user",
+    ]
+    assert told.count("  the agent ended the turn") == 1
+    assert task_words(made) == one_line(made.turns[-1])
 
 
 @pytest.mark.parametrize("last", [LAST, ()], ids=["a call is wanted", "no call is wanted"])
