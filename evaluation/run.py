@@ -1,4 +1,4 @@
-"""`python -m evaluation.run`: greedy success of a model on an evaluation set or a file of tasks.
+"""`python -m evaluation.run`: scores of a model or of controls on an evaluation set or a file of tasks.
 
 The command has one option per field of ``ScoringSettings``. A run and a study start it with ``--settings FILE``; an
 option that is given too replaces what the file states.

@@ -105,3 +105,18 @@ def test_a_task_that_occurs_twice_is_refused() -> None:
 def test_no_common_task_is_refused() -> None:
     with pytest.raises(InputError, match="no task was evaluated in both files"):
         agreement("base", attempts([True]), attempts([True], evaluated=False))
+
+
+def test_other_metrics_are_compared_where_both_files_have_them() -> None:
+    left, right = attempts([True, False, True, False]), attempts([True] * 4)
+    assert agreement("base", left, right).metrics == {}
+    call, other = ("f", "a"), ("f", "b")
+    first = [one.model_copy(update={"calls_made": (other,), "calls_wanted": (call,)}) for one in left]
+    second = [one.model_copy(update={"calls_made": (call,), "calls_wanted": (call,)}) for one in right]
+    found = agreement("base", first, second).metrics
+    assert {name: (one.first, one.second, one.interval) for name, one in found.items()} == {
+        "call_f1": (0.0, 1.0, (1.0, 1.0)),
+        "name_f1": (1.0, 1.0, (0.0, 0.0)),
+        "first_function": (1.0, 1.0, (0.0, 0.0)),
+    }
+    assert agreement("base", left, second).metrics == {}

@@ -16,6 +16,7 @@ from support.made_results import RECIPE, figures, made_study, result
 
 from environments.base import InputError
 from environments.drawing import ticks
+from environments.metrics import CALL_METRICS
 from environments.registry import named_benchmark
 from evaluation.sets import open_set
 from evaluation.study.comparisons import cell, difference
@@ -387,6 +388,37 @@ def test_sets_of_a_benchmark_are_scored_by_its_own_metrics(tmp_path, place):
     assert found.extra_calls is None
     assert (found.by_seed, found.infrastructure_errors) == ({"100": 0.75, "101": 2 / 3}, 1)
     assert "| whole_houses |" in write_report(study, "dev", place)
+
+
+def test_metrics_of_calls_have_intervals_and_paired_differences(tmp_path):
+    study, sets = made_study(tmp_path), "templated-dev"
+    wanted = (("f", "a"),)
+
+    def arm(name: str, right: int) -> dict:
+        results = {}
+        for seed in (100, 101):
+            made = result(study, name, seed, [False] * 6)
+            outcomes = [
+                one.model_copy(update={"calls_made": wanted if n < right else (("f", "b"),), "calls_wanted": wanted})
+                for n, one in enumerate(made.outcomes)
+            ]
+            results[seed] = made.model_copy(update={"outcomes": tuple(outcomes)})
+        return results
+
+    found = cell(arm("full", 3), sets, CALL_METRICS)
+    assert {name: one.mean for name, one in found.metrics.items()} == {
+        "call_f1": 0.5,
+        "name_f1": 1.0,
+        "first_function": 1.0,
+    }
+    low, high = found.metrics["call_f1"].interval
+    assert low < 0.5 < high
+    change = difference(arm("full", 3), arm("grpo", 1), sets, CALL_METRICS).metrics["call_f1"]
+    assert (change.mean, change.by_seed) == (
+        pytest.approx(1 / 3),
+        {"100": pytest.approx(1 / 3), "101": pytest.approx(1 / 3)},
+    )
+    assert change.interval[0] < 1 / 3 < change.interval[1]
 
 
 @pytest.mark.process
