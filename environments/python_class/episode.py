@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from environments.base import (
@@ -13,6 +13,7 @@ from environments.base import (
     ObservationStatus,
     Outcome,
     TaskSpec,
+    ToolCall,
     TurnOutcome,
     Turns,
     UserTurn,
@@ -37,11 +38,16 @@ class _Played(NamedTuple):
 
 
 class _Wanted(NamedTuple):
-    """The reference's final state of a turn, its informative results, and whether one of its calls fails."""
+    """The reference's final state of a turn, its informative results, and whether one of its calls fails.
+
+    ``idle`` is the state, and ``given`` are the results, that an agent without actions has then.
+    """
 
     state: str
     informative: frozenset[str]
     error: bool
+    idle: str
+    given: frozenset[str]
 
 
 class PythonEpisode:
@@ -49,7 +55,8 @@ class PythonEpisode:
 
     The rule (BFCL's, our choice for own environments): after every user turn that the reference acts in, the state is
     the reference's, and the agent has received every result that the reference received in that turn, in any order and
-    among other answers. Every turn has to be reached. Methods that are called out of order raise RuntimeError.
+    among other answers. Every turn has to be reached. ``Outcome.partial`` counts the checks of state and response that
+    an agent without actions fails. Methods that are called out of order raise RuntimeError.
     """
 
     def __init__(self, task: TaskSpec, make: Callable[[], ClassWorld]) -> None:
@@ -89,8 +96,14 @@ class PythonEpisode:
 
     def outcome(self) -> Outcome:
         """Return the outcome so far; a turn that was not reached is compared with the current state."""
-        turns = [self._checked(turn, played) for turn, played in enumerate(self._turns.played())]
-        return outcome_of_turns(turns, self._turns.reached, _FAILURES)
+        if self._wanted is None:
+            self._wanted = self._reference()
+        turns = [
+            self._checked(*pair) for pair in zip(self._turns.played(), self._wanted, self._task.reference, strict=True)
+        ]
+        earned = [passed for pair in zip(turns, self._wanted, strict=True) for passed in _earned(*pair)]
+        partial = sum(earned) / len(earned) if earned else 0.0
+        return outcome_of_turns(turns, self._turns.reached, _FAILURES, partial)
 
     def close(self) -> None:
         """Drop the world. Idempotent."""
@@ -99,14 +112,11 @@ class PythonEpisode:
     def _measured(self, turn: int, calls: int, malformed: int) -> _Played:
         return _Played(calls, malformed, self.state(), frozenset(self._received))
 
-    def _checked(self, turn: int, played: _Played) -> TurnOutcome:
-        if self._wanted is None:
-            self._wanted = self._reference()
-        wanted, calls = self._wanted[turn], len(self._task.reference[turn])
+    def _checked(self, played: _Played, wanted: _Wanted, calls: Sequence[ToolCall]) -> TurnOutcome:
         return TurnOutcome(
             calls=played.calls,
             malformed=played.malformed,
-            reference_calls=calls,
+            reference_calls=len(calls),
             reference_error=wanted.error,
             state=played.state == wanted.state if calls else None,
             response=wanted.informative <= played.received if calls else None,
@@ -116,14 +126,26 @@ class PythonEpisode:
         world = self._make()
         for call in self._task.setup:
             world.run(call)
+        idle, given = world.state(), frozenset[str]()
         turns = []
-        for calls in self._task.reference:
+        for turn, calls in enumerate(self._task.reference):
             observations = [world.run(call) for call in calls]
             informative = frozenset(observation.text for observation in observations if is_informative(observation))
-            turns.append(_Wanted(world.state(), informative, any(observation.failed for observation in observations)))
+            error = any(observation.failed for observation in observations)
+            if turn < self._task.played:
+                idle, given = world.state(), given.union(one.text for one in observations if not one.failed)
+            turns.append(_Wanted(world.state(), informative, error, idle, given))
         return tuple(turns)
 
     def _live(self) -> ClassWorld:
         if self._world is None:
             raise RuntimeError("the episode is closed: open another one")
         return self._world
+
+
+def _earned(turn: TurnOutcome, wanted: _Wanted) -> Iterator[bool]:
+    """Yield, for each check of the turn that an agent without actions fails, whether it passes."""
+    if turn.state is not None and wanted.state != wanted.idle:
+        yield turn.state
+    if turn.response is not None and not wanted.informative <= wanted.given:
+        yield turn.response

@@ -227,6 +227,23 @@ def test_each_turn_is_evaluated_by_state_and_answers(played, failure, turn):
     assert (outcome.success, outcome.failure, outcome.failed_turn) == (failure is None, failure, turn)
 
 
+@pytest.mark.parametrize(
+    ("given", "made", "partial"),
+    [
+        (0, ((), ()), 0.0),
+        (0, ((PUT,), (LOOK,)), 1.0),
+        (0, ((PUT,), ()), 2 / 3),
+        (0, ((), (PUT, LOOK)), 2 / 3),
+        (0, ((LOOK,), (LOOK,)), 0.0),
+        (1, ((PUT,), ()), 0.0),
+        (1, ((PUT,), (LOOK,)), 1.0),
+    ],
+)
+def test_partial_counts_the_checks_that_doing_nothing_fails(given, made, partial):
+    """Of two states and an answer; after a turn that the reference plays, of the answer alone."""
+    assert attempt(ENVIRONMENT, WORK.model_copy(update={"played": given}), made).partial == pytest.approx(partial)
+
+
 def test_a_turn_that_was_not_reached_fails():
     episode = ENVIRONMENT.open(task((PUT,), (call("hide"),)))
     episode.start()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from environments.base import InputError, Outcome, ToolCall, TurnOutcome
 from environments.example import depot
+from environments.python_class.episode import PythonEpisode
 from environments.settings import EnvironmentSettings
 from evaluation.settings import EvaluationSettings
 from graph.settings import RunSettings
@@ -97,14 +98,23 @@ def parcel_task() -> Task:
     return Task(id="t", origin="given", **start.model_dump(exclude={"id"}), turns=("go",), reference=((call,),))
 
 
-def test_an_environment_without_shares_is_told_before_the_first_rollout() -> None:
+def no_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the shares of checks from the outcomes of own classes."""
+    whole = PythonEpisode.outcome
+    monkeypatch.setattr(PythonEpisode, "outcome", lambda self: whole(self).model_copy(update={"partial": None}))
+
+
+def test_an_environment_without_shares_is_told_before_the_first_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
     environment, task = depot(starts=1), parcel_task()
+    check_reward(environment, task, TrainingSettings(reward="checks"))
+    no_shares(monkeypatch)
     check_reward(environment, task, TrainingSettings())
     with pytest.raises(InputError, match=r"training\.reward is checks"):
         check_reward(environment, task, TrainingSettings(reward="checks"))
 
 
-def test_a_round_says_so_before_it_loads_the_policy(tmp_path: Path) -> None:
+def test_a_round_says_so_before_it_loads_the_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_shares(monkeypatch)
     (tmp_path / "empty").mkdir()
     settings = RunSettings(
         environment=EnvironmentSettings(name="environments.example:depot"),
