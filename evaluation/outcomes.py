@@ -38,7 +38,7 @@ class TaskOutcome(Record):
     unknown). All that is said of calls, and of the reference's, is of the agent's own turns (``TaskSpec.played``).
     ``calls_made`` and ``calls_wanted`` are the agent's calls, refused ones included, and the reference's, their
     arguments hashed: no value of a held-out task can be read there. None, and not written, where they are unknown.
-    ``partial`` is ``Outcome.partial``.
+    ``partial`` is ``Outcome.partial``. ``sample`` is the attempt's number where a task is attempted several times.
     ``extra_calls`` counts calls beyond the reference's number on a success; both numbers are None where the
     reference's is unknown. ``failure`` is the official error type. ``stop_reasons`` counts the attempt's user turns by
     why they stopped; empty, and not written, for a baseline without a model, whose name is ``baseline`` (empty, and not
@@ -64,6 +64,7 @@ class TaskOutcome(Record):
     calls_made: tuple[Made, ...] | None = Field(None, exclude_if=_is_none)
     calls_wanted: tuple[Made, ...] | None = Field(None, exclude_if=_is_none)
     partial: float | None = Field(None, ge=0.0, le=1.0, exclude_if=_is_none)
+    sample: int = Field(0, ge=0, exclude_if=operator.not_)
     baseline: str = Field("", exclude_if=operator.not_)
 
 
@@ -331,18 +332,18 @@ def metric_table(scores: Sequence[Score]) -> Table | None:
     if not names:
         return None
     caption = "below a metric, 95 %: for other start states and functions"
-    table = _table("metrics, each in its own unit", caption, ("group", *names))
+    table = _table("metrics, each in its own unit", caption, ("group", *names), fold=True)
     for row in scores:
         table.add_row(row.group, *(_with_interval(row.metrics.get(name), row.intervals.get(name)) for name in names))
     return table
 
 
-def _table(title: str, caption: str, columns: Sequence[str]) -> Table:
+def _table(title: str, caption: str, columns: Sequence[str], *, fold: bool = False) -> Table:
     from rich.table import Table
 
     table = Table(title=title, caption=caption)
     for column in columns:
-        table.add_column(column, justify="left" if column == "group" else "right", no_wrap=True)
+        table.add_column(column, justify="left" if column == "group" else "right", no_wrap=not fold, overflow="fold")
     return table
 
 
@@ -371,13 +372,32 @@ def print_report(report: Report, strata: Sequence[Score]) -> None:
         console.print(f"note: {note}", highlight=False)
 
 
+def print_rows(reports: Sequence[Report]) -> None:
+    """Print several models' reports of the same tasks on stdout: a row for each in every table, and the notes."""
+    from rich.console import Console
+
+    console = Console()
+    several = len(reports[0].scores) > 1
+    rows = [
+        one.model_copy(update={"group": f"{report.model}, {one.group}" if several else report.model})
+        for report in reports
+        for one in report.scores
+    ]
+    what = reports[0].environment if several else f"{reports[0].scores[0].group} of {reports[0].environment}"
+    for table in (score_table(what, rows), metric_table(rows)):
+        if table is not None:
+            console.print(table)
+    for note in dict.fromkeys(note for report in reports for note in report.notes):
+        console.print(f"note: {note}", highlight=False)
+
+
 def _number(value: float | None) -> str:
     """Return a metric in its own unit, with three decimals at most."""
     return "" if value is None else str(round(value, 3))
 
 
 def _with_interval(value: float | None, interval: Interval | None) -> str:
-    ends = "" if interval is None else f"\n{_number(interval[0])}-{_number(interval[1])}"
+    ends = "" if interval is None else f"\n{round(interval[0], 2)}-{round(interval[1], 2)}"
     return _number(value) + ends
 
 

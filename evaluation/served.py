@@ -35,7 +35,7 @@ from environments.base import (
     ToolSpec,
     UserTurn,
 )
-from environments.history import PlayedTurn, open_for_agent
+from environments.history import GivenTurn, open_for_agent
 from evaluation.attempts import outcome_of
 from evaluation.outcomes import TaskOutcome
 from memory.records import StopReason
@@ -163,7 +163,7 @@ class _Attempt:
             self.messages.append({"role": "system", "content": encodable(turn.preface)})
         self.messages.append({"role": "user", "content": encodable(turn.full_text)})
 
-    def _give(self, played: PlayedTurn, offered: Offered) -> None:
+    def _give(self, played: GivenTurn, offered: Offered) -> None:
         """Append a turn that the reference played, each call a message of its own, as the model would have called."""
         self._ask(played.opened)
         plain = {name: shown for shown, name in offered.names.items()}

@@ -22,10 +22,9 @@ from environments.registry import benchmark_of
 from graph.assembly import RunServices
 from graph.settings import check_starts
 from memory.jsonl import derive_seed, record_id
-from memory.mastery import success_in
 from memory.records import Draft, FailureContext, Task, Trajectory, Unsignalled
 from memory.run import IterationDirectory, read_jsonl
-from memory.tasks import load_tasks, tasks_at
+from memory.tasks import load_tasks, success_in, tasks_at
 
 
 def contexts_without_signals(
@@ -82,12 +81,11 @@ def compositions(services: RunServices, context: FailureContext, drafts: Sequenc
 
     ``roles.exploration.compositions`` is their number, 0 by default.
     """
-    exploration = services.settings.roles.exploration
     if context.iteration is None:
         return ()
     present = tasks_at(load_tasks(services.run), context.iteration)
     seed = derive_seed(services.settings.seed, context.iteration, "compose", context.id)
-    return compose(drafts, present, exploration, services.environment, seed)
+    return compose(drafts, present, services.settings.roles.exploration, services.environment, seed)
 
 
 _TRIES = 16

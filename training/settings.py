@@ -44,8 +44,8 @@ class PolicySettings(RenderingOptions):
 
     path: str = Field(
         INITIAL_POLICY,
-        description="folder or hub id of a causal language model; recipes/starter, recipes/starter-seal and "
-        "recipes/starter-world are the project's own from any working directory",
+        description="folder or hub id of a causal language model; recipes/starter, recipes/starter-seal, "
+        "recipes/starter-world and, after make model, smollm2-135m are here from any working directory",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto",

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from environments.base import Record
@@ -264,7 +264,9 @@ def choose(signals: Iterable[Signal], settings: SignalSettings, seed: int) -> Ch
         best.setdefault((signal.kind, signal.task_id), signal)
     candidates = {kind: [s for s in ordered if best.get((kind, s.task_id)) is s] for kind in SignalKind}
     repeated = {kind: sum(s.kind is kind for s in ordered) - len(of_kind) for kind, of_kind in candidates.items()}
-    share = _places(_shares(settings.kinds), {kind: len(of_kind) for kind, of_kind in candidates.items()}, limit)
+    total = sum(SHARES[kind] for kind in settings.kinds)
+    shares = {kind: SHARES[kind] / total for kind in SignalKind if kind in settings.kinds}
+    share = _places(shares, {kind: len(of_kind) for kind, of_kind in candidates.items()}, limit)
     chosen = [
         signal
         for kind, of_kind in candidates.items()
@@ -275,12 +277,6 @@ def choose(signals: Iterable[Signal], settings: SignalSettings, seed: int) -> Ch
         repeated=repeated,
         left_out={kind: len(of_kind) - share[kind] for kind, of_kind in candidates.items()},
     )
-
-
-def _shares(kinds: Collection[SignalKind]) -> Mapping[SignalKind, float]:
-    """Return the share of each of ``kinds``, which sum to 1."""
-    total = sum(SHARES[kind] for kind in kinds)
-    return {kind: SHARES[kind] / total for kind in SignalKind if kind in kinds}
 
 
 def _preference(signal: Signal, seed: int) -> tuple[bool, int, int]:

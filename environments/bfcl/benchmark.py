@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 from functools import cache
+from typing import Literal
 
 from pydantic import Field
 
@@ -26,6 +27,7 @@ from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import Split, load_category
 from environments.bfcl.package import CATEGORIES, CLASSES, VERSION
 from environments.bfcl.templated.evaluation_sets import load_set, set_names
+from environments.bfcl.turn_sets import TURN_SETS, turn_ids, turn_tasks
 from environments.metrics import CALL_METRICS
 from environments.verification.decontamination import HeldOut, held_out
 from environments.verification.fingerprints import HeldOutRecord, PublishedSet, Recorder, published_sets
@@ -48,19 +50,32 @@ class BFCLOptions(Options):
         ("GorillaFileSystem", "VehicleControlAPI"),
         description="official classes that exploration and templated tasks use (ours: two of eight)",
     )
+    categories: tuple[Literal["base", "miss_func", "miss_param", "long_context"], ...] = Field(
+        ("base", "miss_func", "miss_param", "long_context"),
+        min_length=1,
+        description="categories of the official training tasks for tasks.initial: official; they repeat the same user "
+        "turns",
+    )
     max_steps: int = Field(
         20, ge=1, le=10_000, description="actions in one user turn before it is cut off (official: 20)"
+    )
+    wordings: Literal["table", "human"] = Field(
+        "table",
+        description="how the user turns of synthesised tasks are written; table: in phrases of a table; human: in "
+        "patterns of the 45 human training tasks, in several users' styles, with references to the turn before, and "
+        "in phrases of the table where no pattern fits (both ours)",
     )
 
 
 class BFCL(Benchmark[BFCLOptions]):
     """Berkeley Function Calling Leaderboard, multi-turn categories, with the package's own simulators and checkers.
 
-    The evaluation sets are of two kinds. Templated ones are slices of human paths in our words, of two classes; those
+    The evaluation sets are of three kinds. Templated ones are slices of human paths in our words, of two classes; those
     of the world are of all eight, with tasks that exploration found beside the slices. Those of the split test open
     for a committed study alone (``templated.evaluation_sets``). ``CATEGORY@SPLIT`` are the official tasks, "all" for
-    every category or split; those with test tasks open for a command that names a test access log. The split
-    "seal-test" is the 100 indices of the split test that a test after SEAL's protocol uses.
+    every category or split; the split "seal-test" is the 100 indices of the split test that a test after SEAL's
+    protocol uses. ``turn_sets`` explains those of single user turns that people wrote. Official tasks and turns of the
+    split test open for a command that names a test access log.
     """
 
     name = "bfcl"
@@ -79,13 +94,18 @@ class BFCL(Benchmark[BFCLOptions]):
             for split, parts in _SPLITS.items()
             for category in (*CATEGORIES, "all")
         },
+        **TURN_SETS,
     }
+
+    def __init__(self, *, human: bool = False) -> None:
+        self._human = human
 
     def open(self, options: BFCLOptions) -> Environment:
         """Open the environment. Raises InputError when bfcl-eval is not installed or a class is unknown."""
-        from environments.bfcl.environment import BFCLEnvironment
-
-        return BFCLEnvironment(options.classes, options.max_steps)
+        environment = BFCLEnvironment(options.classes, options.max_steps)
+        if options.wordings == "human":
+            environment.benchmark = _HUMAN
+        return environment
 
     def adapt(
         self,
@@ -109,10 +129,11 @@ class BFCL(Benchmark[BFCLOptions]):
         return "environment.options.classes: no initial state of the training split has these classes: name others"
 
     def official_tasks(self, options: BFCLOptions) -> OfficialTasks:
-        """Return the tasks of the training split whose classes ``options`` names, of all four categories."""
+        """Return the tasks of the training split whose classes and categories ``options`` names."""
         from environments.bfcl.official import load_category
 
-        found = [one for category in CATEGORIES for one in load_category(category, ("train",))]
+        chosen = (category for category in CATEGORIES if category in options.categories)
+        found = [one for category in chosen for one in load_category(category, ("train",))]
         fitting = [one for one in found if set(options.classes).issuperset(one.spec.classes)]
         if not fitting:
             raise InputError(
@@ -124,9 +145,11 @@ class BFCL(Benchmark[BFCLOptions]):
 
     def render(self, environment: Environment, task: TaskSpec, rng: random.Random) -> TaskSpec:
         """Return ``task`` in the wordings of training. Raises InputError for a call without a wording."""
-        from environments.bfcl.templated.wordings import render_task
+        from environments.bfcl.templated import human_wordings, wordings
 
-        return render_task(environment, task, "train", rng)
+        if self._human:
+            return human_wordings.render_task(environment, task, rng)
+        return wordings.render_task(environment, task, "train", rng)
 
     def join(self, first: TaskSpec, second: TaskSpec) -> TaskSpec:
         """Return ``first`` with the classes that only ``second`` has, in their initial states.
@@ -165,8 +188,8 @@ class BFCL(Benchmark[BFCLOptions]):
 
     def evaluation_set(self, name: str) -> EvaluationSet:
         """Describe an evaluation set by its file, without rebuilding its tasks; an official one by the tasks' ids."""
-        if _AT in name:
-            ids = _official_ids(name)
+        if _is_official(name):
+            ids = turn_ids(name) if name in TURN_SETS else _official_ids(name)
             digest = hashlib.sha256("\n".join((VERSION, *ids)).encode()).hexdigest()
             return EvaluationSet(name=name, held_out=self.evaluation_sets[name], sha256=digest, tasks=len(ids))
         from environments.bfcl.templated.evaluation_sets import set_file
@@ -179,8 +202,8 @@ class BFCL(Benchmark[BFCLOptions]):
 
         Official ones are in the order of their indices, so that the first ones of "all" are of every category.
         """
-        if _AT in name:
-            return _official(name, limit)
+        if _is_official(name):
+            return turn_tasks(name, limit) if name in TURN_SETS else _official(name, limit)
         from environments.bfcl.templated.evaluation_sets import load_set
 
         return tuple(
@@ -197,7 +220,12 @@ class BFCL(Benchmark[BFCLOptions]):
 
     def access_to(self, name: str) -> TestAccess:
         """Return "ledger" for official tasks, which are public, and "study" for the templated ones."""
-        return "ledger" if _AT in name else "study"
+        return "ledger" if _is_official(name) else "study"
+
+
+def _is_official(name: str) -> bool:
+    """Return whether an evaluation set is of official tasks, or of their turns."""
+    return _AT in name or name in TURN_SETS
 
 
 def _parts(name: str) -> tuple[tuple[str, ...], str]:
@@ -260,6 +288,7 @@ def _calls(task: TaskSpec) -> int:
 
 
 BENCHMARK = BFCL()
+_HUMAN = BFCL(human=True)
 
 
 def _make_record() -> HeldOutRecord:

@@ -103,8 +103,9 @@ class HeldOut(Collection[str]):
 
         ``form`` is its canonical form.
         """
-        if fingerprint(task) in self.fingerprints:
-            return f"A held-out set has this task (fingerprint {fingerprint(task)[:16]})."
+        for one in (task, task.model_copy(update={"played": 0})):
+            if fingerprint(one) in self.fingerprints:
+                return f"A held-out set has this task (fingerprint {fingerprint(one)[:16]})."
         if form.split not in (None, TRAINING):
             return f"Its start state is of the {form.split} split."
         return next((why for one in self._compared if (why := one.match(task, form)) is not None), None)

@@ -39,12 +39,14 @@ from environments.verification.replay import bare_task
 def fingerprint(task: TaskSpec) -> str:
     """Return the SHA-256 (64 hex digits) of the canonical JSON of initial state, setup and reference with values.
 
-    Key order does not matter, and neither does the way a whole number is written (30 and 30.0 are one value).
+    Key order does not matter, and neither does the way a whole number is written (30 and 30.0 are one value). A task
+    whose first turns are played is another one than the whole task: the number of these turns counts, too.
     """
     content: JsonValue = [
         _canonical(task.initial_state),
         [_call(call) for call in task.setup],
         [[_call(call) for call in turn] for turn in task.reference],
+        *([task.played] if task.played else []),
     ]
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()

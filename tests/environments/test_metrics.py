@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations
+from statistics import fmean
 
 import pytest
 from hypothesis import given
@@ -17,7 +19,9 @@ from environments.metrics import (
     call_f1,
     checks_passed,
     first_function,
+    mixed,
     name_f1,
+    pass_at,
 )
 from environments.verification.fingerprints import hashed_call
 
@@ -87,3 +91,14 @@ def test_values_are_compared_as_canonical_json(arguments: dict, other: dict, equ
     one, two = (hashed_call(ToolCall(name="f" * 10**6, arguments=given)) for given in (arguments, other))
     assert (one == two) == equal
     assert sum(map(len, one)) <= 120
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=1, max_size=6), min_size=1, max_size=3), st.integers(1, 4))
+def test_pass_at_k_is_the_share_of_draws_with_a_success(tasks: list[list[bool]], k: int) -> None:
+    attempts = [Attempted(str(n), None, one) for n, samples in enumerate(tasks) for one in samples]
+    draws = [[any(draw) for draw in combinations(samples, k)] for samples in tasks if len(samples) >= k]
+    expected = fmean(map(fmean, draws)) if draws else NAN
+    assert pass_at(k)(attempts) == pytest.approx(expected, nan_ok=True)
+    assert pass_at(k)(attempts[::-1]) == pytest.approx(expected, nan_ok=True), "in any order"
+    several = [len(set(samples)) == 2 for samples in tasks if len(samples) > 1]
+    assert mixed(attempts) == pytest.approx(fmean(several) if several else NAN, nan_ok=True)

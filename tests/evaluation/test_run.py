@@ -11,11 +11,12 @@ from support.commands import run_here
 
 from environments.base import InputError
 from environments.bfcl.benchmark import BENCHMARK
-from environments.metrics import CALL_METRICS, success
+from environments.metrics import CALL_METRICS, mixed, pass_at, success
 from environments.registry import open_named
+from evaluation.attempts import evaluate
 from evaluation.outcomes import TaskOutcome, paired_change, score, score_strata
 from evaluation.sets import open_set
-from evaluation.settings import EvaluationSettings, check_evaluation
+from evaluation.settings import EvaluationSettings, ScoringSettings, check_evaluation
 from evaluation.test_access import SplitAccess
 from memory.run import read_jsonl, write_jsonl
 
@@ -252,3 +253,27 @@ def test_the_interval_of_a_metric_is_of_the_tasks_that_count_in_it() -> None:
     assert (change.before, change.after) == (pytest.approx(2 / 3), 1.0)
     assert change.interval[0] < 1 / 3 < change.interval[1]
     assert paired_change(few[3:], better[3:], CALL_METRICS["abstention"]) is None, "no task counts in it"
+
+
+def test_samples_of_a_task_are_one_task_of_the_score() -> None:
+    tasks = {"a": (1, 1), "b": (1, 0), "c": (0, 0), "d": (0, 0)}
+    outcomes = [outcome(t, success=bool(s), sample=n, shape=(t,)) for t, of in tasks.items() for n, s in enumerate(of)]
+    found = score("g", outcomes, {"pass@2": pass_at(2), "mixed": mixed})
+    assert (found.n, found.successes) == (8, 3)
+    assert found.metrics == {"success": 3 / 8, "pass@2": 0.5, "mixed": 0.25}
+    alone = score("g", [one for one in outcomes if one.sample == 0])
+    repeated = score(
+        "g", [one.model_copy(update={"sample": n}) for one in outcomes if not one.sample for n in range(9)]
+    )
+    assert repeated.widest == pytest.approx(alone.widest), "the same attempt nine times is no more certain"
+    assert repeated.interval == pytest.approx(alone.interval)
+
+
+def test_samples_differ_and_are_equal_again() -> None:
+    """With a real policy and the real simulators."""
+    items = open_set("templated-dev", 2)
+    settings = ScoringSettings(model=STARTER, samples=2, temperature=3.0, max_episode_steps=2)
+    once, again = (evaluate(items, open_named("bfcl"), settings, BENCHMARK.limits)[0] for _ in range(2))
+    assert once == again
+    assert [(one.task_id, one.sample) for one in once] == [(item.task.id, n) for item in items for n in range(2)]
+    assert len({one.model_copy(update={"sample": 0}).model_dump_json() for one in once}) > len(items), "samples differ"

@@ -24,7 +24,7 @@ from environments.base import (
     ToolCall,
     UserTurn,
 )
-from environments.history import PlayedTurn, open_for_agent
+from environments.history import GivenTurn, open_for_agent
 from memory.records import Step, StopReason, Task, TrajectoryTurn
 from training.embedded.demonstrations import in_order
 from training.rendering.base import Dialogue, EndTurn
@@ -280,7 +280,7 @@ class _Rollout(EpisodeDriver):
 
     def _open(self) -> TokenPrompt | None:
         """Open the episode, play the turns that the reference plays, and render the first prompt."""
-        played: tuple[PlayedTurn, ...] = ()
+        played: tuple[GivenTurn, ...] = ()
         try:
             self._episode = self._environment.open(self._task)
             played, turn = open_for_agent(self._episode, self._task)
@@ -304,7 +304,7 @@ class _Rollout(EpisodeDriver):
         self._without_room()
         return None
 
-    def _give(self, played: PlayedTurn, following: UserTurn) -> None:
+    def _give(self, played: GivenTurn, following: UserTurn) -> None:
         """Append a turn that the reference played, and the user turn after it, to the prompt."""
         steps = [Step(action=call, observation=observation) for call, observation in played.steps]
         self._turns.append(_Turn(played.opened, steps, ended=True, stop_reason=StopReason.PLAYED))

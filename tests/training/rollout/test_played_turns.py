@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +13,13 @@ from support.scripted_sampler import ScriptedSampler
 
 from agents.chat.tool_calling import ChatReply, WrittenCall
 from environments.base import EnvironmentFault
+from environments.bfcl.environment import BFCLEnvironment
 from environments.history import agent_calls
 from evaluation.attempts import task_outcome
 from evaluation.baselines import Lookup
 from evaluation.baselines import play as play_baseline
 from evaluation.served import attempt_served
-from evaluation.sets import Item
+from evaluation.sets import Item, open_set
 from memory.records import StopReason, Task, Trajectory, count_stops
 from training.rendering.base import EndTurn
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, EpisodeResult, play_references, run_episodes
@@ -77,6 +79,18 @@ def test_the_history_is_the_prompt_and_the_ids_are_those_of_the_whole_task(polic
     assert own.outcome.success
     assert count_stops(own.turns) == {StopReason.END_OF_TURN: 1}
     assert agent_calls(behind(made)) == len(LAST)
+
+
+@pytest.mark.long
+def test_every_human_turns_reference_is_written_and_passes(tmp_path: Path) -> None:
+    chat = load_policy(str(save_model(tmp_path, "qwen2_5")), "cpu")
+    tasks = [item.task for item in open_set("human-dev")]
+    wide = EpisodeLimits(max_new_tokens=2000, max_tokens=100_000)
+    results = play_references(chat, BFCLEnvironment(), tasks, wide)
+    assert [one.task.id for one in results if one.outcome is None or not one.outcome.success] == []
+    for one in results:
+        assert {turn.stop_reason for turn in one.turns[:-1]} <= {StopReason.PLAYED}
+        assert sum(one.mask) > 0
 
 
 def test_limits_count_the_agents_own_messages_and_its_result_is_official_over_all_turns(policy: Policy) -> None:

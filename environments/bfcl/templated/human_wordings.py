@@ -1,0 +1,215 @@
+"""Write user turns in the words of people (``templated.human_patterns``), each task in one user's style.
+
+Calls without a pattern have the words of the table (``templated.wordings``) behind a beginning that people use ("Could
+you"). Words of order that people use join the parts of a turn of several calls. A value that the part or the turn
+before named may be "the same file" where it is the only one of its kind there (ours), and an identifier that the turn
+before returned is left unsaid where a pattern does so. What a turn says or leaves unsaid is grounded in the texts and
+answers before it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from pydantic import JsonValue
+
+from environments.base import Environment, InputError, ToolCall
+from environments.bfcl.docs import all_tools
+from environments.bfcl.templated import wordings
+from environments.bfcl.templated.human_patterns import (
+    STYLES,
+    HumanPattern,
+    Style,
+    asking_words,
+    order_words,
+    patterns,
+    thing,
+    values_of,
+)
+from environments.task_text import Spec
+from environments.verification.grounding import Seen, documented, leaves
+from environments.verification.replay import replay
+
+_AGAIN = 0.6  # probability that a value of the turn before is referred to, where it can be
+_WHOLE = 0.7  # probability that calls which one pattern can ask for are not asked for one by one
+_JOINED = 0.5  # probability that two successive calls without a pattern share a sentence
+_QUESTIONS = ("Can", "Could", "Would", "May")
+_OBJECT = (
+    r"(?:\bthe (?:one )?)?(?:\b(?:item|file|ticket|order|directory|stock|tweet|reservation|booking|trip) )?(?<!\w)"
+)
+_BARE = re.compile(r"[\w.#@/-]+")
+
+# The thing that a parameter names, for "the same file".
+_THINGS = {
+    "file_name": "file",
+    "dir_name": "directory",
+    "folder": "directory",
+    "symbol": "stock",
+    "stock": "stock",
+    "order_id": "order",
+    "ticket_id": "ticket",
+    "booking_id": "booking",
+    "tweet_id": "tweet",
+    "message_id": "message",
+}
+_NAMING = re.compile(
+    r"(?:\b(?:file|document|stock|order|ticket|booking|directory|folder|id|number|name|named|called|titled|as|new|under)"
+    r"[\s(]*)$",
+    re.IGNORECASE,
+)
+
+
+def render_task(environment: Environment, spec: Spec, rng: random.Random) -> Spec:
+    """Return ``spec`` with its user turns written in one style, drawn with ``rng``; equal arguments give equal text.
+
+    Raises InputError like ``templated.wordings.render_task``.
+    """
+    style = rng.choice(STYLES)
+    flags = wordings.forced_calls(environment, spec)
+    turns: list[str] = []
+    before = _Before()
+    observed = replay(environment, spec).turns if len(spec.reference) > 1 else ()
+    for t, (calls, forced) in enumerate(zip(spec.reference, flags, strict=True)):
+        said = [call for call, unsaid in zip(calls, forced, strict=True) if not unsaid]
+        if not said:
+            raise InputError(f"turn {t + 1} of the task has no call to say: give every turn of its reference a call")
+        turns.append(_written(said, style, before, rng))
+        if observed:
+            before = before.after(turns[-1], calls, [one.text for one in observed[t].observations])
+    return spec.model_copy(update={"turns": tuple(turns)})
+
+
+class _Before:
+    """The texts before a part of a turn, and the values of the part or turn before by the thing that they identify."""
+
+    def __init__(self, texts: Sequence[str] = (), named: Mapping[str, set[str]] | None = None) -> None:
+        self._texts = tuple(texts)
+        self._named = named or {}
+        self.seen = Seen(self._texts)
+
+    def after(self, text: str, calls: Sequence[ToolCall], answers: Sequence[str] = ()) -> _Before:
+        """Return what is before the next part or turn: the text, its calls and their answers are added."""
+        named: defaultdict[str, set[str]] = defaultdict(set)
+        for k, call in enumerate(calls):
+            for name, value in (*call.arguments.items(), *_identifiers(call, answers[k] if answers else "")):
+                named[_kind(name)].add(str(value))
+        return _Before((*self._texts, text, *answers), named)
+
+    def only(self, parameter: str, value: JsonValue) -> bool:
+        """Return whether the value was seen, and the part or turn before has no other of the parameter's kind."""
+        return self._named.get(_kind(parameter)) == {str(value)} and self.seen.has(value)
+
+    def may_refer(self, parameter: str, value: JsonValue, rng: random.Random) -> str | None:
+        """Return a reference to the value, such as "that file", where there may be one and ``rng`` wants it."""
+        if parameter not in _THINGS or not self.only(parameter, value) or rng.random() >= _AGAIN:
+            return None
+        return f"{rng.choice(('the same', 'that'))} {_THINGS[parameter]}"
+
+
+def _written(calls: Sequence[ToolCall], style: Style, before: _Before, rng: random.Random) -> str:
+    """Write a turn: in parts, each of a pattern or of successive calls that have none."""
+    text = ""
+    place = 0
+    while place < len(calls):
+        lengths = [n for n in range(len(calls) - place, 0, -1) if _options(calls[place : place + n], before)]
+        length = lengths[0] if lengths and rng.random() < _WHOLE else lengths[-1] if lengths else 1
+        part = _pattern_text(calls[place : place + length], style, before, rng) if lengths else None
+        if part is None:
+            length = 2 if length == 1 and _patternless(calls[place : place + 2]) and rng.random() < _JOINED else 1
+            part = _from_table(calls[place : place + length], style, before, rng)
+        place += length
+        before = before.after(part, calls[place - length : place])
+        text += f" {_in_order(part, last=place == len(calls), rng=rng)}" if text else part
+    return text
+
+
+def _in_order(part: str, *, last: bool, rng: random.Random) -> str:
+    """Return a further part behind a word of order; "Finally" is for the last one."""
+    words = [one for one in order_words() if last or not one.startswith("Final")]
+    keeps = part.startswith(("I ", "I'"))
+    return f"{rng.choice(words)}, {part if keeps else part[0].lower() + part[1:]}"
+
+
+def _patternless(calls: Sequence[ToolCall]) -> bool:
+    return len(calls) == 2 and not any(patterns().get((call.name,)) for call in calls)
+
+
+def _options(calls: Sequence[ToolCall], before: _Before) -> list[HumanPattern]:
+    values = values_of(calls)
+    known = patterns().get(tuple(call.name for call in calls), ())
+    return [
+        one for one in known if one.fits(calls) and all(before.only(name, values[k, name]) for k, name in one.unsaid)
+    ]
+
+
+def _pattern_text(calls: Sequence[ToolCall], style: Style, before: _Before, rng: random.Random) -> str | None:
+    """Fill a pattern, of the style where there is one; None where the text would not hold the calls' values."""
+    options = _options(calls, before)
+    pattern = rng.choice([one for one in options if one.style == style] or options)
+    values = values_of(calls)
+    text = pattern.parts[0]
+    for slot, part in zip(pattern.slots, pattern.parts[1:], strict=True):
+        name, value = slot.places[0][1], values[slot.places[0]]
+        reference = None if _NAMING.search(text) else before.may_refer(name, value, rng)
+        text += f"{reference or _said(value, slot.quoted)}{part}"
+    seen = Seen((text,))
+    for (k, name), value in values.items():
+        tool = all_tools()[calls[k].name]
+        parameter = tool.parameter(name)
+        for leaf in leaves(value):
+            known = parameter is not None and documented(leaf, tool, parameter)
+            if not (known or seen.has(leaf) or before.seen.has(leaf)):
+                return None
+    return text[0].upper() + text[1:]
+
+
+def _identifiers(call: ToolCall, answer: str) -> Iterator[tuple[str, JsonValue]]:
+    """Yield the identifiers at the top of a call's answer, by parameter: an "id" is that of the call's last word."""
+    try:
+        fields = json.loads(answer)
+    except ValueError:
+        return
+    for key, value in fields.items() if isinstance(fields, dict) else ():
+        if key == "id" or key.endswith(("_id", "_token")):
+            yield (f"{call.name.rpartition('_')[2]}_id" if key == "id" else key), value
+
+
+def _kind(parameter: str) -> str:
+    return _THINGS.get(parameter) or thing(parameter)
+
+
+def _said(value: JsonValue, quoted: bool) -> str:
+    """Write a value as people do: numbers bare, texts in quotes where the turn had them or a reader needs them."""
+    if isinstance(value, list):
+        items = [_said(item, quoted) for item in value]
+        return " and ".join(filter(None, (", ".join(items[:-1]), *items[-1:])))
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    text = str(value)
+    if not quoted and _BARE.fullmatch(text) and isinstance(value, str | int | float):
+        return text
+    return f'"{text}"' if "'" in text else f"'{text}'"
+
+
+def _from_table(calls: Sequence[ToolCall], style: Style, before: _Before, rng: random.Random) -> str:
+    """Write calls in the words of the table, with references, and texts in single quotes where they have none."""
+    clauses = []
+    for call in calls:
+        clause = wordings.clause(call, "train", rng)
+        for name, value in call.arguments.items():
+            said = json.dumps(value, ensure_ascii=False)
+            reference = before.may_refer(name, value, rng) if clause.count(said) == 1 else None
+            found = re.search(rf"{_OBJECT}{re.escape(said)}(?!\w)", clause) if reference else None
+            if found:
+                clause = f"{clause[: found.start()]}{reference}{clause[found.end() :]}"
+        clauses.append(clause if "\\" in clause or "'" in clause else clause.replace('"', "'"))
+        before = before.after(clause, [call])
+    text = rng.choice((" and ", " and then ", ", then ")).join(clauses)
+    if style == "terse":
+        return f"{text[0].upper()}{text[1:]}."
+    opening = rng.choice(asking_words())
+    return f"{opening} {text}{'?' if opening.startswith(_QUESTIONS) else '.'}"
