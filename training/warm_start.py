@@ -35,6 +35,7 @@ from memory.jsonl import complaint, derive_seed, whole_folder
 from memory.records import Measured, Task
 from memory.run import read_jsonl, write_json
 from training.embedded.demonstrations import LEARNABLE, refuse_held_out
+from training.rendering.options import RenderingOptions
 from training.rollout.episodes import EpisodeLimits, TokenRow, play_references, token_row
 from training.rollout.policy import Policy, load_policy, save_policy
 from training.rollout.policy_path import check_policy_path
@@ -45,8 +46,8 @@ RECORD = "warm_start.json"
 _REPORT_EVERY = 10.0  # seconds
 
 
-class StartSettings(Record):
-    """What a supervised start does.
+class StartSettings(RenderingOptions, Record):
+    """What a supervised start does, and how its model's chat template renders: both go on with the policy.
 
     ``passes`` over each file: one number for all or one per file, with ``tokens`` one per file but the last.
     ``tokens`` go through the model, prompts included, up to the end of a row. ``max_tokens`` of one episode, and never
@@ -151,7 +152,7 @@ def warm_start(
         from training.supervised import without_parts
 
     torch.set_num_threads(settings.threads)
-    policy = load_policy(model, settings.device)
+    policy = load_policy(model, settings.device, options=settings)
     if policy.adapter:
         raise InputError(f"--model {model} is a LoRA adapter: save the merged model (peft's merge_and_unload)")
     report(f"playing the references of {len(together)} tasks")
@@ -317,6 +318,10 @@ def _learn(
         raise InputError(f"the loss became {loss}: lower --learning-rate ({settings.learning_rate:g})") from None
 
 
+def _help(option: str) -> str | None:
+    return RenderingOptions.model_fields[option].description
+
+
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -344,6 +349,11 @@ def main(
     ] = 4096,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
     threads: Annotated[int, typer.Option(help="CPU threads of torch; results differ between numbers of them")] = 1,
+    documentation: Annotated[str | None, typer.Option(help=_help("documentation"), metavar="schemas|lines")] = None,
+    tools_shown: Annotated[str | None, typer.Option(help=_help("tools_shown"), metavar="all|K")] = None,
+    thinking: Annotated[
+        bool | None, typer.Option("--thinking/--no-thinking", help=_help("thinking"), show_default=False)
+    ] = None,
     trust_agent_code: Annotated[
         bool, typer.Option("--trust-agent-code", help="run references that are code where it cannot be walled in")
     ] = False,
@@ -351,8 +361,9 @@ def main(
     """Teach a policy the references of verified or official training tasks, and write it as a policy."""
     with exit_statuses():
         given = {name: one for name, one in context.params.items() if name in StartSettings.model_fields}
+        shown = int(tools_shown) if tools_shown is not None and tools_shown.isdecimal() else tools_shown
         try:
-            settings = StartSettings(**given | {"passes": tuple(passes or (1,))})
+            settings = StartSettings(**given | {"passes": tuple(passes or (1,)), "tools_shown": shown})
         except ValidationError as error:
             raise InputError(f"--{complaint(error).replace('_', '-', 1)}") from None
         record = warm_start(model, tasks, out, settings, environment, trust_agent_code=trust_agent_code)

@@ -161,7 +161,7 @@ def written(record: StartRecord) -> StartRecord:
 @pytest.mark.slow
 def test_equal_starts_make_equal_policies_and_arms_cost_equal_tokens(model: Path, tmp_path: Path) -> None:
     from training.rollout.episodes import EpisodeLimits, play_references
-    from training.rollout.policy import load_policy
+    from training.rollout.policy import PolicyCard, load_policy
 
     short = [few_tools((call("pwd"),), seed) for seed in range(3)]
     longer = [few_tools((call("pwd"),) * calls, seed=6 + calls) for calls in (2, 3)]
@@ -193,9 +193,11 @@ def test_equal_starts_make_equal_policies_and_arms_cost_equal_tokens(model: Path
     mixed = start("mixed", order="mixed")
     assert (mixed.tokens, mixed.written_tokens, mixed.files) == (one.tokens, one.written_tokens, one.files)
     assert mixed.weights_sha256 != one.weights_sha256
-    lower = start("bfloat16", dtype="bfloat16")
+    lower = start("bfloat16", dtype="bfloat16", documentation="lines", tools_shown=1)
     assert lower.weights_sha256 != one.weights_sha256
+    assert sum(file.rows for file in lower.files) > sum(file.rows for file in one.files)
     again = load_policy(str(tmp_path / "bfloat16"), "cpu")
+    assert again.card == PolicyCard(rendering="chat_template", documentation="lines", tools_shown=1)
     assert again.rendering.stop_ids == policy.rendering.stop_ids
     assert str(again.model.dtype) == "torch.float32"
     write_jsonl(files[0], [*turns_of(longer[0]), longer[0]])
