@@ -38,8 +38,9 @@ _AGAIN = 0.6  # probability that a value of the turn before is referred to, wher
 _WHOLE = 0.7  # probability that calls which one pattern can ask for are not asked for one by one
 _JOINED = 0.5  # probability that two successive calls without a pattern share a sentence
 _QUESTIONS = ("Can", "Could", "Would", "May")
-_OBJECT = (
-    r"(?:\bthe (?:one )?)?(?:\b(?:item|file|ticket|order|directory|stock|tweet|reservation|booking|trip) )?(?<!\w)"
+_OBJECT = (  # what the table has before a name: "the item", "the now empty"
+    r"(?:\bthe (?:(?!(?:of|to|in|on|by|for|from|with)\b)\w+ ){0,2})?"
+    r"(?:\b(?:item|file|ticket|order|directory|stock|tweet|reservation|booking|trip) )?(?<!\w)"
 )
 _BARE = re.compile(r"[\w.#@/-]+")
 
