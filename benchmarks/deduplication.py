@@ -23,8 +23,7 @@ from typing import Any
 
 from benchmarks.measurement import Measurement, Pair, of_pairs
 from environments.bfcl.docs import all_tools
-from memory.embedding import hashed_ngrams
-from memory.failures import FailureMemory, embedded_text
+from memory.failures import FailureMemory, embedded_text, hashed_ngrams
 from memory.records import Cause, FailureContext
 from memory.settings import RECUR_AFTER, MemorySettings
 

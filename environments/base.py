@@ -101,8 +101,9 @@ class TaskSpec(Record):
 
     ``reference`` holds one sequence of calls for each user turn in ``turns``. ``setup`` calls run before the first
     user turn: they change the state and their observations are never shown. ``withheld`` maps a turn index to the
-    tools that become available only at that turn (BFCL's miss_func). In the first ``played`` turns the reference acts
-    in the agent's place: the agent reads them as its history and acts from the turn after them (ours).
+    tools that become available only at that turn (BFCL's miss_func; there the number of turns means never). In the
+    first ``played`` turns the reference acts in the agent's place: the agent reads them as its history and acts from
+    the turn after them (ours).
     """
 
     environment: str

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, T
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from environments.base import Environment, InputError, Record, TaskSpec
-from environments.metrics import Metric
+from environments.metrics import Metric, checks_passed
 
 if TYPE_CHECKING:
     from environments.verification.decontamination import HeldOut
-    from environments.verification.fingerprints import PublishedSet
-    from environments.verification.held_out_records import HeldOutRecord
+    from environments.verification.fingerprints import HeldOutRecord, PublishedSet
 
 Section = TypeVar("Section", bound=BaseModel)
 
@@ -155,7 +154,7 @@ class Benchmark(Generic[Section]):
     reports_partial: bool = True
     evaluation_sets: Mapping[str, bool] = {}
     several_sets: bool = True
-    metrics: Mapping[str, Metric] = {}
+    metrics: Mapping[str, Metric] = {"checks_passed": checks_passed}
     scripted_roles: str | None = None
     everyday_groups: frozenset[str] = frozenset()
     unpublishable: str | None = None

@@ -34,7 +34,7 @@ from typing import Any, get_type_hints
 
 from environments.base import Environment, InputError
 from environments.benchmark import AnyBenchmark, Benchmark
-from environments.import_path import append_working_directory, places
+from environments.checkout import append_working_directory, places
 from environments.verification.programs import syntax_tree
 
 __all__ = ["ENTRY_POINTS", "find", "look", "where"]

@@ -82,6 +82,8 @@ def packaged(name: str) -> AnyBenchmark | None:
     if name not in packaged_names():
         return None
     found: AnyBenchmark = importlib.import_module(f"environments.{name}.benchmark").BENCHMARK
+    if found.name != name:  # an opened environment is found by its name
+        raise InputError(f"environments/{name}/benchmark.py: BENCHMARK calls itself {found.name!r}: name it {name!r}")
     return found
 
 

@@ -58,6 +58,11 @@ def with_own_descriptions(tools: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
     )
 
 
+def first_sentence(text: str) -> str:
+    """Return the first sentence of ``text``, with its full stop."""
+    return _sentences(text.strip())[0].strip()
+
+
 def _shared_sentences(texts: Collection[str]) -> int:
     """Return how many sentences all of the different ``texts`` begin with; none for a single text."""
     parallel = zip(*map(_sentences, texts), strict=False)

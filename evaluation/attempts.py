@@ -1,4 +1,4 @@
-"""Attempts each item once with greedy decoding and records the outcome."""
+"""Attempts each item, by default once with greedy decoding, and records the outcomes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from environments.base import InputError, Observation, Outcome
+from environments.base import Action, InputError, Observation, Outcome, ToolCall
 from environments.benchmark import Limits
 from environments.terminal import say
-from environments.verification.fingerprints import call_sequence
+from environments.verification.fingerprints import hashed_call
 from evaluation.outcomes import TaskOutcome
+from memory.jsonl import derive_seed
 from memory.records import Measured, StopReason, count_stops
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from training.rollout.episodes import EpisodeLimits, EpisodeResult
     from training.rollout.policy import Policy
     from training.rollout.sampling import Sampler
+
+
+MOST_CALLS = 1000
+"""The calls of an attempt that its record holds, its first ones (ours)."""
 
 
 class Attempts(NamedTuple):
@@ -40,9 +45,10 @@ def evaluate(
     budget: Limits,
     report: Callable[[int, int], None] = lambda done, successes: None,
 ) -> tuple[tuple[TaskOutcome, ...], Policy]:
-    """Load the model and attempt every item; ``report`` gets the counts of attempts and successes after each.
+    """Load the model and attempt every item, as often as ``settings`` says.
 
-    ``budget`` has the limits that ``settings`` leaves open. Raises InputError for an unknown model, an empty selection
+    ``report`` gets the counts of attempts and successes after each. ``budget`` has the limits that ``settings`` leaves
+    open. Raises InputError for an unknown model, an empty selection
     and tasks of another environment, EngineFailure for servers that fail.
     """
     from training.rollout.policy_path import check_policy_path
@@ -56,7 +62,7 @@ def evaluate(
     from training.rollout.policy import load_policy
 
     torch.set_num_threads(settings.threads)
-    policy = load_policy(settings.model, settings.device, settings.dtype, settings.thinking)
+    policy = load_policy(settings.model, settings.device, settings.dtype, settings)
     limits = limits_for(policy, settings, budget)
     sampler = open_sampler(
         settings.sampling,
@@ -68,7 +74,8 @@ def evaluate(
     )
     with closing(sampler):
         sampler.load_weights(0)
-        return attempt(items, policy, sampler, environment, limits, limits.batch, report), policy
+        sampling = settings.samples, settings.temperature or 0.0
+        return attempt(items, policy, sampler, environment, limits, limits.batch, report, *sampling), policy
 
 
 def check_items(items: Sequence[Item], environment: Environment) -> None:
@@ -117,10 +124,13 @@ def attempt(
     limits: EpisodeLimits,
     batch: int,
     report: Callable[[int, int], None] = lambda done, successes: None,
+    samples: int = 1,
+    temperature: float = 0.0,
 ) -> tuple[TaskOutcome, ...]:
-    """Attempt every item once, greedily, ``batch`` episodes at a time, in the given order.
+    """Attempt every item ``samples`` times, ``batch`` episodes at a time, in the given order; temperature 0 is greedy.
 
-    ``report`` gets the counts of attempts and successes after each.
+    The seed of an attempt is drawn from its task's id and its number. ``report`` gets the counts of
+    attempts and successes after each.
     """
     from environments.base import recorded
     from training.rollout.episodes import EpisodeRequest, run_episodes
@@ -133,49 +143,70 @@ def attempt(
         over.append(success)
         report(len(over), sum(over))
 
-    for begin in range(0, len(items), batch):
-        chunk = items[begin : begin + batch]
-        requests = [EpisodeRequest(task=item.task, seed=0) for item in chunk]
-        results = run_episodes(policy, sampler, environment, requests, limits, temperature=0.0, over=count)
-        outcomes += [task_outcome(item, result) for item, result in zip(chunk, results, strict=True)]
-        say(f"evaluated {len(outcomes)} of {len(items)}")
+    attempts = [(item, sample) for item in items for sample in range(samples)]
+    for begin in range(0, len(attempts), batch):
+        chunk = attempts[begin : begin + batch]
+        requests = [
+            EpisodeRequest(task=item.task, seed=derive_seed("evaluation", item.task.id, sample) if temperature else 0)
+            for item, sample in chunk
+        ]
+        results = run_episodes(policy, sampler, environment, requests, limits, temperature=temperature, over=count)
+        outcomes += [
+            task_outcome(item, result).model_copy(update={"sample": sample})
+            for (item, sample), result in zip(chunk, results, strict=True)
+        ]
+        say(f"evaluated {len(outcomes)} of {len(attempts)}")
     return tuple(outcomes)
 
 
 def task_outcome(item: Item, result: EpisodeResult) -> TaskOutcome:
     """Return the outcome record of one finished attempt."""
-    observations = [step.observation for turn in result.turns for step in turn.steps]
-    stops = count_stops(result.turns)
-    return outcome_of(item, observations, result.outcome, sum(result.mask), result.infrastructure_error, stops)
+    own = result.turns[item.task.played :]
+    steps = [(step.action, step.observation) for turn in own for step in turn.steps]
+    stops = count_stops(own)
+    return outcome_of(item, steps, result.outcome, sum(result.mask), result.infrastructure_error, stops)
 
 
 def outcome_of(
     item: Item,
-    observations: Sequence[Observation],
+    steps: Sequence[tuple[Action, Observation]],
     outcome: Outcome | None,
     sampled_tokens: int,
     fault: str | None,
     stop_reasons: Mapping[StopReason, int] | None = None,
 ) -> TaskOutcome:
-    """Return the record of an attempt with these observations; ``outcome`` is None where it could not be evaluated."""
-    calls = sum(len(observation.calls) for observation in observations)
+    """Return the record of an attempt in which the agent took ``steps`` in its own turns.
+
+    ``outcome`` is None where it could not be evaluated.
+    """
+    calls = sum(len(observation.calls) for _, observation in steps)
     success = outcome is not None and outcome.success
     wanted = item.reference_calls
+    made = [call for action, observation in steps for call in observation.calls or _refused(action)]
+    reference = [call for turn in item.task.reference[item.task.played :] for call in turn]
     return TaskOutcome(
         task_id=item.task.id,
         group=item.group,
         cluster=item.cluster,
         split=item.task.split,
         strata=item.strata,
-        shape=call_sequence(item.task),
+        shape=tuple(call.name for call in reference),
         success=success,
         failure=outcome.failure if outcome else None,
         failed_turn=outcome.failed_turn if outcome else None,
         calls=calls,
         reference_calls=wanted,
-        malformed=sum(observation.status == "malformed" for observation in observations),
+        malformed=sum(observation.status == "malformed" for _, observation in steps),
         extra_calls=None if wanted is None else max(0, calls - wanted) if success else 0,
         sampled_tokens=sampled_tokens,
         stop_reasons=dict(stop_reasons or {}),
         infrastructure_error=fault,
+        calls_made=tuple(map(hashed_call, made[:MOST_CALLS])),
+        calls_wanted=tuple(map(hashed_call, reference)) if reference or wanted == 0 else None,
+        partial=outcome.partial if outcome else None,
     )
+
+
+def _refused(action: Action) -> tuple[ToolCall, ...]:
+    """Return the call that an environment answered without running it, for an unknown tool's name."""
+    return (action,) if isinstance(action, ToolCall) else ()

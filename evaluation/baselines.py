@@ -1,36 +1,41 @@
-"""A baseline without a model, which uses the training tasks alone.
+"""Controls: baselines without a model, which use the training tasks alone.
 
 A trained policy has learnt something only where it does better. ``lookup`` answers each clause of the user's text with
-the call of the training clause that shares most words.
+the call of the training clause that shares most words. ``nearest-turn`` answers the whole text with all calls of the
+training turn that does. ``bm25-lookup`` chooses a function for each clause by its documentation, and takes the
+arguments from training.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from pydantic import JsonValue
 
 from environments.base import (
+    Action,
     Environment,
     EnvironmentFault,
     InputError,
     Observation,
-    Outcome,
     TaskSpec,
     ToolCall,
+    ToolSpec,
     UserTurn,
 )
+from environments.history import open_for_agent
 from environments.task_text import CONNECTIVES
 from environments.terminal import say
 from environments.verification.fingerprints import fingerprint
 from evaluation.attempts import outcome_of
 from evaluation.outcomes import TaskOutcome
 from evaluation.sets import Item
-from evaluation.settings import LOOKUP
+from evaluation.settings import BM25_LOOKUP, LOOKUP, NEAREST_TURN
 from memory.jsonl import read_jsonl
 from memory.records import Task
 
@@ -57,6 +62,14 @@ class Known(NamedTuple):
     calls: tuple[ToolCall, ...]
 
 
+class Control(Protocol):
+    """Makes the calls of a user turn from its text and its tools' names."""
+
+    def act(self, turn: UserTurn) -> tuple[ToolCall, ...]:
+        """Return the calls, all of them before the environment answers one."""
+        ...
+
+
 class Lookup:
     """Makes the calls of the nearest training clause, with the values of the clause at hand in place of its own."""
 
@@ -72,6 +85,76 @@ class Lookup:
             nearest = max(fitting, key=lambda known: _likeness(clause, known.clause))
             made += [_with_values(call, nearest.clause.values, clause.values) for call in nearest.calls]
         return tuple(made)
+
+
+class NearestTurn:
+    """Makes all calls of the training turn whose text is nearest, with the values of the turn at hand."""
+
+    def __init__(self, tasks: Sequence[TaskSpec]) -> None:
+        known = (Known(whole(text), calls) for text, calls in turns(tasks))
+        self._known = tuple({repr(one): one for one in known}.values())
+
+    def act(self, turn: UserTurn) -> tuple[ToolCall, ...]:
+        """Return the calls of the nearest turn of those with offered tools only; it may have none."""
+        offered, asked = frozenset(turn.tools), whole(turn.text)
+        fitting = [known for known in self._known if all(call.name in offered for call in known.calls)]
+        if not fitting:
+            return ()
+        nearest = max(fitting, key=lambda known: _likeness(asked, known.clause))
+        return tuple(_with_values(call, nearest.clause.values, asked.values) for call in nearest.calls)
+
+
+class RankedFunction:
+    """Calls for each clause of a text the function that BM25 ranks highest, as the nearest training call of it does.
+
+    A function without a training call gets the clause's values, by the types of the parameters that it requires.
+    """
+
+    def __init__(self, tasks: Sequence[TaskSpec], environment: Environment) -> None:
+        self._tools = environment.tools
+        self._known: defaultdict[str, list[tuple[Clause, ToolCall]]] = defaultdict(list)
+        for text, calls in turns(tasks):
+            parts = clauses(text)
+            aligned = parts if len(parts) == len(calls) else [whole(text)] * len(calls)
+            for clause, call in zip(aligned, calls, strict=True):
+                self._known[call.name].append((clause, call))
+
+    def act(self, turn: UserTurn) -> tuple[ToolCall, ...]:
+        """Return one call for each clause of the text."""
+        from training.rendering.tool_documentation import highest_ranked
+
+        offered = self._tools(turn.tools)
+        made = []
+        for clause in clauses(turn.text) if offered else ():
+            (name,) = highest_ranked(" ".join(sorted(clause.words)), offered, 1)
+            made.append(self._call(clause, next(tool for tool in offered if tool.name == name)))
+        return tuple(made)
+
+    def _call(self, clause: Clause, tool: ToolSpec) -> ToolCall:
+        if tool.name in self._known:
+            known, call = max(self._known[tool.name], key=lambda pair: _likeness(clause, pair[0]))
+            return _with_values(call, known.values, clause.values)
+        left, arguments = list(clause.values), {}
+        for parameter in (one for one in tool.parameters if one.required):
+            for place, text in enumerate(left):
+                number = _number(text)
+                if (number is not None) == (parameter.type in ("integer", "float")):
+                    arguments[parameter.name] = text if number is None else number
+                    del left[place]
+                    break
+        return ToolCall(name=tool.name, arguments=arguments)
+
+
+def turns(tasks: Sequence[TaskSpec]) -> Iterator[tuple[str, tuple[ToolCall, ...]]]:
+    """Yield the user turns of the tasks with their reference calls."""
+    for task in tasks:
+        yield from zip(task.turns, task.reference, strict=True)
+
+
+def whole(text: str) -> Clause:
+    """Return a whole text as one clause."""
+    values = tuple(quoted or number for quoted, number in _VALUE.findall(text))
+    return Clause(frozenset(_WORD.findall(_VALUE.sub(" ", text).lower())), values)
 
 
 def clauses(text: str) -> tuple[Clause, ...]:
@@ -97,51 +180,52 @@ def known_clauses(task: TaskSpec) -> Iterator[Known]:
             yield Known(parts[0], calls)
 
 
-def lookup(train: Path | None, items: Sequence[Item]) -> tuple[Lookup, tuple[str, ...]]:
-    """Return the lookup over the tasks of the file ``train``, and notes for the report.
+def control(
+    name: str, train: Path | None, items: Sequence[Item], environment: Environment
+) -> tuple[Control, tuple[str, ...]]:
+    """Return the control of that name over the tasks of the file ``train``, and notes for the report.
 
     Raises InputError for a file that cannot be read, is empty, or holds tasks of another environment than ``items``.
     """
     if train is None or not items:
         raise InputError("nothing to evaluate: the selection holds no task, or --train names no file")
     tasks = read_jsonl(train, Task)
-    environment = items[0].task.environment
-    strange = [task for task in tasks if task.environment != environment]
+    strange = [task for task in tasks if task.environment != items[0].task.environment]
     if strange or not tasks:
         what = f"task {strange[0].id} is of {strange[0].environment}" if strange else "it holds no task"
-        raise InputError(f"--train {train}: {what}: name a file of training tasks of {environment}")
-    notes = [f"{LOOKUP}: no model, {len(tasks)} training tasks of {train}"]
+        raise InputError(f"--train {train}: {what}: name a file of training tasks of {items[0].task.environment}")
+    notes = [f"{name}: no model, {len(tasks)} training tasks of {train}"]
     known = {fingerprint(task) for task in tasks}
     if equal := sum(fingerprint(item.task) in known for item in items):
         notes.append(f"{equal} of the {len(items)} tasks are among the training tasks")
-    return Lookup(tasks), tuple(notes)
+    if name == BM25_LOOKUP:
+        return RankedFunction(tasks, environment), tuple(notes)
+    return NearestTurn(tasks) if name == NEAREST_TURN else Lookup(tasks), tuple(notes)
 
 
-def play(items: Sequence[Item], environment: Environment, driver: Lookup, max_actions: int) -> tuple[TaskOutcome, ...]:
+def play(
+    items: Sequence[Item], environment: Environment, driver: Control, max_actions: int, name: str = LOOKUP
+) -> tuple[TaskOutcome, ...]:
     """Attempt every item once on the environment, at most ``max_actions`` calls per user turn, in the given order.
 
+    ``name`` is the control's in the outcomes.
     Raises InputError for a task that the environment cannot open.
     """
     outcomes = []
     for item in items:
-        observations: list[Observation] = []
+        steps: list[tuple[Action, Observation]] = []
         try:
             with closing(environment.open(item.task)) as episode:
-                turn: UserTurn | None = episode.start()
+                _, first = open_for_agent(episode, item.task)
+                turn: UserTurn | None = first
                 while turn is not None:
-                    observations += [episode.step(call) for call in driver.act(turn)[:max_actions]]
+                    steps += [(call, episode.step(call)) for call in driver.act(turn)[:max_actions]]
                     turn = episode.end_turn()
-                outcomes.append(_outcome(item, observations, episode.outcome(), None))
+                outcomes.append(outcome_of(item, steps, episode.outcome(), 0, None))
         except EnvironmentFault as fault:
-            outcomes.append(_outcome(item, observations, None, f"{type(fault).__name__}: {fault}"))
+            outcomes.append(outcome_of(item, steps, None, 0, f"{type(fault).__name__}: {fault}"))
     say(f"evaluated {len(outcomes)} of {len(items)}")
-    return tuple(outcomes)
-
-
-def _outcome(
-    item: Item, observations: Sequence[Observation], outcome: Outcome | None, fault: str | None
-) -> TaskOutcome:
-    return outcome_of(item, observations, outcome, 0, fault).model_copy(update={"baseline": LOOKUP})
+    return tuple(one.model_copy(update={"baseline": name}) for one in outcomes)
 
 
 def _likeness(clause: Clause, known: Clause) -> tuple[float, ...]:

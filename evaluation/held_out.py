@@ -24,8 +24,7 @@ def main(
 ) -> None:
     """Record the held-out sets of a benchmark by content. Takes some minutes; equal data give equal files."""
     from environments.verification.decontamination import RECORD_FILE
-    from environments.verification.fingerprints import sets_folder
-    from environments.verification.held_out_records import write_record
+    from environments.verification.fingerprints import sets_folder, write_record
 
     with exit_statuses():
         benchmark = named_benchmark(environment)

@@ -14,9 +14,9 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from environments.base import Record
-from environments.metrics import SUCCESS, Attempted, Metric, success
+from environments.metrics import SUCCESS, Attempted, Made, Metric, Ratio, success
 from evaluation.call_shapes import FunctionScore, Shape, by_function, macro_mean, numbered, rarest_functions
-from evaluation.statistics import shared_interval, wilson_interval
+from evaluation.statistics import Counts, shared_interval, wilson_interval
 from memory.records import Measured, StopReason
 
 if TYPE_CHECKING:
@@ -26,12 +26,19 @@ Interval = tuple[float, float]
 GREEDY = "greedy, one attempt a task"
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class TaskOutcome(Record):
-    """One greedy attempt at one task.
+    """One attempt at one task.
 
     ``group`` is the evaluation set or file, ``cluster`` the group of tasks that share a start state or source path,
     ``strata`` the set's labels of the task, ``shape`` the functions that the reference calls, in order (empty where
-    unknown).
+    unknown). All that is said of calls, and of the reference's, is of the agent's own turns (``TaskSpec.played``).
+    ``calls_made`` and ``calls_wanted`` are the agent's calls, refused ones included, and the reference's, their
+    arguments hashed: no value of a held-out task can be read there. None, and not written, where they are unknown.
+    ``partial`` is ``Outcome.partial``. ``sample`` is the attempt's number where a task is attempted several times.
     ``extra_calls`` counts calls beyond the reference's number on a success; both numbers are None where the
     reference's is unknown. ``failure`` is the official error type. ``stop_reasons`` counts the attempt's user turns by
     why they stopped; empty, and not written, for a baseline without a model, whose name is ``baseline`` (empty, and not
@@ -54,6 +61,10 @@ class TaskOutcome(Record):
     sampled_tokens: int = 0
     stop_reasons: dict[StopReason, int] = Field({}, exclude_if=operator.not_)
     infrastructure_error: str | None = None
+    calls_made: tuple[Made, ...] | None = Field(None, exclude_if=_is_none)
+    calls_wanted: tuple[Made, ...] | None = Field(None, exclude_if=_is_none)
+    partial: float | None = Field(None, ge=0.0, le=1.0, exclude_if=_is_none)
+    sample: int = Field(0, ge=0, exclude_if=operator.not_)
     baseline: str = Field("", exclude_if=operator.not_)
 
 
@@ -61,7 +72,8 @@ class Score(Record):
     """The metrics of a group of tasks, and 95 % intervals of its success rate, in [0, 1].
 
     ``metrics`` always holds ``success``, the share of the ``n`` evaluated attempts that succeeded; and the benchmark's
-    own metrics in its units, where they are defined for the attempts.
+    own metrics in its units, where they are defined for the attempts. ``intervals`` are those of the latter, by the
+    method of ``shared_interval`` (``metric_interval``); it has none for a metric that is a plain function.
     ``interval`` is Wilson's, as if tasks were independent; ``shared_interval`` covers other start states and functions,
     and is at least as wide at each end (None for a single task). ``macro`` is the mean over the ``shapes`` call shapes,
     with an interval that covers the same; ``functions`` has the score of each function that references call.
@@ -71,6 +83,7 @@ class Score(Record):
     n: int
     successes: int
     metrics: dict[str, float]
+    intervals: dict[str, Interval] = Field({}, exclude_if=operator.not_)
     interval: Interval
     clusters: int
     infrastructure_errors: int
@@ -118,7 +131,7 @@ class ScoreChange(Record):
 
 
 class PairedChange(NamedTuple):
-    """Success of two evaluations on the tasks that both evaluated, and the 95 % interval of the difference."""
+    """A metric of two evaluations over the tasks that both evaluated, and the 95 % interval of the difference."""
 
     tasks: int
     before: float
@@ -133,23 +146,64 @@ class PairedChange(NamedTuple):
         return f"{points} (95 %: {100 * self.interval[0]:+.1f} to {100 * self.interval[1]:+.1f})"
 
 
-def paired_change(before: Sequence[TaskOutcome], after: Sequence[TaskOutcome]) -> PairedChange | None:
-    """Return how success changed from one evaluation to another, paired by task; None without a common task.
+def paired_change(
+    before: Sequence[TaskOutcome], after: Sequence[TaskOutcome], metric: Ratio = success
+) -> PairedChange | None:
+    """Return how a metric changed from one evaluation to another, over the tasks that both evaluated.
 
-    The interval is for other start states and functions (``statistics.shared_interval``); None for a single task.
+    None without such a task, and where the metric is not defined for one of the two. The interval is
+    ``metric_interval``'s.
     """
-    former = {one.task_id: one for one in before if one.infrastructure_error is None}
-    pairs = [(former[o.task_id], o) for o in after if o.infrastructure_error is None and o.task_id in former]
-    if not pairs:
+    both = {one.task_id for one in evaluated(before)} & {one.task_id for one in evaluated(after)}
+    sides = [[one for one in side if one.task_id in both] for side in (before, after)]
+    values = [metric(attempted(side)) for side in sides]
+    if any(math.isnan(value) for value in values):
         return None
-    counts = [np.array([[int(pair[place].success) for pair in pairs]]) for place in (0, 1)]
-    ones = np.ones_like(counts[0])
-    interval = None
-    if len(pairs) > 1:
-        clusters = numbered([one.cluster for _, one in pairs])
-        functions = numbered(rarest_functions([one.shape for _, one in pairs]))
-        interval = shared_interval(counts[1], ones, clusters, functions, (counts[0], ones))
-    return PairedChange(len(pairs), float(counts[0].mean()), float(counts[1].mean()), interval)
+    return PairedChange(len(both), values[0], values[1], metric_interval(metric, sides[1:], sides[:1]))
+
+
+def metric_interval(
+    metric: Ratio,
+    attempts: Sequence[Sequence[TaskOutcome]],
+    minus: Sequence[Sequence[TaskOutcome]] | None = None,
+    *,
+    by_shape: bool = False,
+) -> Interval | None:
+    """Return the 95 % interval of a metric, in its unit, for other start states and functions, and for other seeds.
+
+    ``attempts`` are by seed. With ``minus``, an arm's attempts at the same tasks for the same seeds, it is that of the
+    paired difference; ``by_shape``, that of the mean over call shapes. Samples of a task are summed first: they are one
+    task, not several. ``statistics.shared_interval`` is the method, each task with what it adds to the metric's two
+    sums. None for a single task, and where the metric is not defined for a seed.
+    """
+    tasks = {one.task_id: one for outcomes in attempts for one in evaluated(outcomes)}
+    sides = [_sums(metric, side, list(tasks)) for side in (attempts, minus) if side is not None]
+    counting = np.stack([whole for _, whole in sides]).sum(axis=(0, 1)) > 0
+    sides = [(parts[:, counting], whole[:, counting]) for parts, whole in sides]
+    if counting.sum() < 2 or any((whole.sum(axis=1) == 0).any() for _, whole in sides):
+        return None
+    members = [one for one, counts in zip(tasks.values(), counting, strict=True) if counts]
+    shapes = [one.shape for one in members]
+    interval = shared_interval(
+        *sides[0],
+        numbered([one.cluster for one in members]),
+        numbered(rarest_functions(shapes)),
+        sides[1] if minus is not None else None,
+        shapes=numbered(shapes) if by_shape else None,
+    )
+    return interval and (metric.unit(interval[0]), metric.unit(interval[1]))
+
+
+def _sums(metric: Ratio, attempts: Sequence[Sequence[TaskOutcome]], names: Sequence[str]) -> tuple[Counts, Counts]:
+    """Sum what the attempts add to the metric's quotient, by seed and task."""
+    columns = {name: column for column, name in enumerate(names)}
+    parts, whole = np.zeros((2, len(attempts), len(names)))
+    for row, outcomes in enumerate(attempts):
+        tried = attempted(outcomes)
+        for one, (part, counted) in zip(tried, metric.shares(tried), strict=True):
+            parts[row, columns[one.id]] += part
+            whole[row, columns[one.id]] += counted
+    return parts, whole
 
 
 class Report(Record):
@@ -184,56 +238,61 @@ def score(group: str, outcomes: Sequence[TaskOutcome], metrics: Mapping[str, Met
     Attempts with an infrastructure error count in no metric; a metric that is not defined (nan) is left out.
     """
     members = [o for o in outcomes if o.group == group]
-    evaluated = [o for o in members if o.infrastructure_error is None]
-    successes = sum(o.success for o in evaluated)
-    attempts = [(o.shape, o.success) for o in evaluated]
-    wilson = wilson_interval(successes, len(evaluated))
-    shared, macro = _intervals(evaluated)
+    tried = evaluated(members)
+    tasks, successes = len({o.task_id for o in tried}), sum(o.success for o in tried)
+    attempts = [(o.shape, o.success) for o in tried]
+    others = _metrics(members, metrics or {})
+    known = any(o.shape for o in tried)
     return Score(
         group=group,
-        n=len(evaluated),
+        n=len(tried),
         successes=successes,
-        metrics=_metrics(members, metrics or {}),
-        interval=wilson,
-        clusters=len({o.cluster for o in evaluated}),
-        infrastructure_errors=len(members) - len(evaluated),
-        shared_interval=shared,
+        metrics={SUCCESS: successes / len(tried) if tried else 0.0}
+        | {name: value for name, (value, _) in others.items()},
+        intervals={name: interval for name, (_, interval) in others.items() if interval is not None},
+        interval=wilson_interval(successes * tasks / len(tried) if tried else 0, tasks),
+        clusters=len({o.cluster for o in tried}),
+        infrastructure_errors=len(members) - len(tried),
+        shared_interval=metric_interval(success, [members]),
         macro=macro_mean(attempts),
-        macro_interval=macro,
-        shapes=len({o.shape for o in evaluated if o.shape}),
+        macro_interval=metric_interval(success, [members], by_shape=True) if known else None,
+        shapes=len({o.shape for o in tried if o.shape}),
         functions=by_function(attempts),
     )
+
+
+def evaluated(outcomes: Sequence[TaskOutcome]) -> list[TaskOutcome]:
+    """Return the attempts that no infrastructure error ended."""
+    return [one for one in outcomes if one.infrastructure_error is None]
 
 
 def attempted(members: Sequence[TaskOutcome]) -> list[Attempted]:
     """Return the attempts that could be evaluated, as metrics take them."""
     broken = {o.cluster for o in members if o.infrastructure_error is not None}
     return [
-        Attempted(id=o.task_id, group=o.cluster, success=o.success, group_evaluated=o.cluster not in broken)
-        for o in members
-        if o.infrastructure_error is None
+        Attempted(
+            id=o.task_id,
+            group=o.cluster,
+            success=o.success,
+            group_evaluated=o.cluster not in broken,
+            calls=o.calls_made,
+            malformed=o.malformed,
+            reference=o.calls_wanted,
+            partial=o.partial,
+        )
+        for o in evaluated(members)
     ]
 
 
-def _metrics(members: Sequence[TaskOutcome], metrics: Mapping[str, Metric]) -> dict[str, float]:
+def _metrics(members: Sequence[TaskOutcome], metrics: Mapping[str, Metric]) -> dict[str, tuple[float, Interval | None]]:
+    """Return the metrics that are defined, each with its interval where it is a quotient."""
     attempts = attempted(members)
-    if not attempts:
-        return {SUCCESS: 0.0}
-    found = {name: metric(attempts) for name, metric in ({SUCCESS: success} | dict(metrics)).items()}
-    return {name: value for name, value in found.items() if not math.isnan(value)}
-
-
-def _intervals(evaluated: Sequence[TaskOutcome]) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
-    """Return intervals of the means over tasks and over call shapes, for other start states and functions."""
-    if len(evaluated) < 2:
-        return None, None
-    successes = np.array([[int(o.success) for o in evaluated]])
-    clusters = numbered([o.cluster for o in evaluated])
-    functions = numbered(rarest_functions([o.shape for o in evaluated]))
-    shapes = numbered([o.shape for o in evaluated])
-    counts = successes, np.ones_like(successes), clusters, functions
-    known = any(o.shape for o in evaluated)
-    return shared_interval(*counts), shared_interval(*counts, shapes=shapes) if known else None
+    values = {name: metric(attempts) if attempts else math.nan for name, metric in metrics.items()}
+    return {
+        name: (value, metric_interval(metric, [members]) if isinstance(metric := metrics[name], Ratio) else None)
+        for name, value in values.items()
+        if not math.isnan(value)
+    }
 
 
 def score_strata(outcomes: Sequence[TaskOutcome], metrics: Mapping[str, Metric] | None = None) -> tuple[Score, ...]:
@@ -257,30 +316,47 @@ FUNCTIONS = 40  # printed of a group at most; --json has all
 
 
 def score_table(title: str, scores: Sequence[Score], mean: float | None = None) -> Table:
-    """Return the table of ``scores``: one row per score, one column per metric, ``mean`` of success as the last row."""
-    from rich.table import Table
-
-    others = list(dict.fromkeys(name for one in scores for name in one.metrics if name != SUCCESS))
-    table = Table(title=title, caption=CAPTION)
-    for column in ("group", "n", SUCCESS, "95 %", "by shape", "95 %", *others):
-        table.add_column(column, justify="left" if column == "group" else "right", no_wrap=True)
+    """Return the table of success: one row per score, ``mean`` as the last row."""
+    table = _table(title, CAPTION, ("group", "n", SUCCESS, "95 %", "by shape", "95 %"))
     for row in scores:
         macro = ("" if row.macro is None else f"{row.macro:.1%}", _interval(row.macro_interval))
-        own = [_number(row.metrics.get(name)) for name in others]
-        table.add_row(row.group, str(row.n), f"{row.success:.1%}", _interval(row.widest), *macro, *own)
+        table.add_row(row.group, str(row.n), f"{row.success:.1%}", _interval(row.widest), *macro)
     if mean is not None:
-        table.add_row("mean of groups", "", f"{mean:.1%}", *([""] * (3 + len(others))))
+        table.add_row("mean of groups", "", f"{mean:.1%}", "", "", "")
+    return table
+
+
+def metric_table(scores: Sequence[Score]) -> Table | None:
+    """Return the table of the other metrics, one column per metric, its interval below it; None without one."""
+    names = list(dict.fromkeys(name for one in scores for name in one.metrics if name != SUCCESS))
+    if not names:
+        return None
+    caption = "below a metric, 95 %: for other start states and functions"
+    table = _table("metrics, each in its own unit", caption, ("group", *names), fold=True)
+    for row in scores:
+        table.add_row(row.group, *(_with_interval(row.metrics.get(name), row.intervals.get(name)) for name in names))
+    return table
+
+
+def _table(title: str, caption: str, columns: Sequence[str], *, fold: bool = False) -> Table:
+    from rich.table import Table
+
+    table = Table(title=title, caption=caption)
+    for column in columns:
+        table.add_column(column, justify="left" if column == "group" else "right", no_wrap=not fold, overflow="fold")
     return table
 
 
 def print_report(report: Report, strata: Sequence[Score]) -> None:
-    """Print the report on stdout: the table of scores, success by function of each group, and the notes."""
+    """Print the report on stdout: the tables of scores, success by function of each group, and the notes."""
     from rich.console import Console
 
     console = Console()
     title = f"{report.model} on {report.environment} ({report.decoding})"
     mean = report.mean if len(report.scores) > 1 else None
     console.print(score_table(title, (*report.scores, *strata), mean))
+    if (others := metric_table((*report.scores, *strata))) is not None:
+        console.print(others)
     for one in report.scores:
         shown = ", ".join(
             f"{name} {found.successes}/{found.n}" for name, found in list(one.functions.items())[:FUNCTIONS]
@@ -296,9 +372,33 @@ def print_report(report: Report, strata: Sequence[Score]) -> None:
         console.print(f"note: {note}", highlight=False)
 
 
+def print_rows(reports: Sequence[Report]) -> None:
+    """Print several models' reports of the same tasks on stdout: a row for each in every table, and the notes."""
+    from rich.console import Console
+
+    console = Console()
+    several = len(reports[0].scores) > 1
+    rows = [
+        one.model_copy(update={"group": f"{report.model}, {one.group}" if several else report.model})
+        for report in reports
+        for one in report.scores
+    ]
+    what = reports[0].environment if several else f"{reports[0].scores[0].group} of {reports[0].environment}"
+    for table in (score_table(what, rows), metric_table(rows)):
+        if table is not None:
+            console.print(table)
+    for note in dict.fromkeys(note for report in reports for note in report.notes):
+        console.print(f"note: {note}", highlight=False)
+
+
 def _number(value: float | None) -> str:
     """Return a metric in its own unit, with three decimals at most."""
     return "" if value is None else str(round(value, 3))
+
+
+def _with_interval(value: float | None, interval: Interval | None) -> str:
+    ends = "" if interval is None else f"\n{round(interval[0], 2)}-{round(interval[1], 2)}"
+    return _number(value) + ends
 
 
 def _interval(interval: Interval | None) -> str:

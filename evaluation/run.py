@@ -10,7 +10,7 @@ import functools
 import inspect
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
@@ -20,14 +20,20 @@ from pydantic.fields import FieldInfo
 
 from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses
+from environments.metrics import Metric, mixed, pass_at
 from environments.terminal import say
-from evaluation.settings import ENDPOINT, LOOKUP, ScoringSettings, read_settings, sampling_on
+from evaluation.settings import CONTROLS, ENDPOINT, ScoringSettings, read_settings, sampling_on
 from memory.strict_yaml import options_given
+from training.rendering.options import RenderingOptions
 
 if TYPE_CHECKING:
     from evaluation.attempts import Attempts
+    from evaluation.outcomes import Report, TaskOutcome
     from evaluation.selection import Selected
 
+
+MOST_PASSES = 8
+"""The largest k of the pass@k that a report has, as groups of GRPO have 8 rollouts (ours)."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -59,14 +65,24 @@ def _option(name: str, field: FieldInfo) -> inspect.Parameter:
     kind: Any = list[str] if field.annotation == tuple[str, ...] else field.annotation
     # Typer makes --x and --no-x of a truth value whose flag is not spelt out: wanted where null is a third value.
     three_valued = bool in get_args(kind)
+    shown: dict[str, Any] = {"parser": _tools_shown, "metavar": "all|K"} if name == "tools_shown" else {}
     option = typer.Option(
         f"{flag}/--no-{flag[2:]}" if three_valued else flag,
         help=field.description,
         show_default=str(field.default) if field.default not in (None, (), False) else False,
         **dict(_bounds(field)),
+        **shown,
     )
+    kind = str | None if name == "tools_shown" else kind  # typer has no type for a word or a number
     hint = kind if NoneType in get_args(kind) else kind | None
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[hint, option])
+
+
+def _tools_shown(text: str) -> str | int:
+    try:
+        return RenderingOptions.checked_count(int(text) if text.isdecimal() else text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _bounds(field: FieldInfo) -> Iterator[tuple[str, Any]]:
@@ -84,7 +100,9 @@ def main(
         Path | None, typer.Option(help="YAML or JSON file of these options, - written as _; options replace its values")
     ] = None,
     output: Annotated[Path | None, typer.Option(help="outcomes file, JSON lines, one object per task")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print one JSON object on stdout, with --controls one per line")
+    ] = False,
     progress: Annotated[
         bool, typer.Option("--progress", help="print one line of JSON on stdout after each task")
     ] = False,
@@ -104,7 +122,7 @@ def main(
     ] = None,
     **given: Any,  # noqa: ANN401 - the fields of ScoringSettings
 ) -> None:
-    """Score a model: official outcomes, greedy decoding, one attempt per task; by task, call shape and function.
+    """Score a model: official outcomes, by default greedy and one attempt per task; by task, call shape and function.
 
     With --model openai:NAME the model is one that an OpenAI-compatible endpoint serves. Its key is read from the
     environment variable that --key-variable names, else from that of its address (docs/models.md). Outcomes are added
@@ -145,29 +163,19 @@ class Destination(NamedTuple):
 
 
 def _evaluate(settings: ScoringSettings, to: Destination) -> None:
-    from evaluation.outcomes import Report, print_report, score, score_strata, total_stops
-    from evaluation.selection import notes_for, select, written
+    from evaluation.outcomes import print_report, print_rows, score_strata
+    from evaluation.selection import select, written
 
-    started = time.perf_counter()
-    if (settings.train is None) == (settings.model == LOOKUP):
-        raise InputError(f"--train FILE goes with --model {LOOKUP}: give both or neither")
     selected = select(settings)
-    made = _attempted(settings, selected, to)
-    outcomes = made.outcomes
-    groups = tuple(dict.fromkeys(item.group for item in selected.items))
-    scores = tuple(score(group, outcomes, selected.metrics) for group in groups)
-    report = Report(
-        environment=settings.environment,
-        model=settings.model,
-        rendering=made.rendering,
-        decoding=made.decoding,
-        notes=(*made.notes, *notes_for(made.rendering, settings, selected.benchmark, outcomes)),
-        scores=scores,
-        mean=sum(one.success for one in scores) / len(scores),
-        seconds=time.perf_counter() - started,
-        stop_reasons=total_stops(outcomes),
-        spent=made.spent,
-    )
+    metrics = dict(selected.metrics)
+    if settings.samples > 1:
+        metrics |= {f"pass@{(k := min(settings.samples, MOST_PASSES))}": pass_at(k), "mixed": mixed}
+    reports: list[Report] = []
+    outcomes: list[TaskOutcome] = []
+    for model in settings.models:
+        report, attempts = _scored(settings.model_copy(update={"model": model}), selected, metrics, to)
+        reports.append(report)
+        outcomes += attempts
     for one in outcomes:
         if one.infrastructure_error is not None:
             say(f"{one.task_id} could not be evaluated: {one.infrastructure_error}")
@@ -177,15 +185,44 @@ def _evaluate(settings: ScoringSettings, to: Destination) -> None:
         to.output.parent.mkdir(parents=True, exist_ok=True)
         write_jsonl(to.output, written(outcomes, selected.benchmark))
     if to.as_json:
-        print(report.model_dump_json())
+        for report in reports:
+            print(report.model_dump_json())
+    elif settings.controls:
+        print_rows(reports)
     else:
-        print_report(report, score_strata(outcomes, selected.metrics))
+        print_report(reports[0], score_strata(outcomes, metrics))
+
+
+def _scored(
+    settings: ScoringSettings, selected: Selected, metrics: Mapping[str, Metric], to: Destination
+) -> tuple[Report, Sequence[TaskOutcome]]:
+    """Attempt what was selected with the model of the settings; return the report and the outcomes."""
+    from evaluation.outcomes import Report, score, total_stops
+    from evaluation.selection import notes_for
+
+    started = time.perf_counter()
+    made = _attempted(settings, selected, to)
+    groups = tuple(dict.fromkeys(item.group for item in selected.items))
+    scores = tuple(score(group, made.outcomes, metrics) for group in groups)
+    report = Report(
+        environment=settings.environment,
+        model=settings.model,
+        rendering=made.rendering,
+        decoding=made.decoding,
+        notes=(*made.notes, *notes_for(made.rendering, settings, selected.benchmark, made.outcomes)),
+        scores=scores,
+        mean=sum(one.success for one in scores) / len(scores),
+        seconds=time.perf_counter() - started,
+        stop_reasons=total_stops(made.outcomes),
+        spent=made.spent,
+    )
+    return report, made.outcomes
 
 
 def _attempted(settings: ScoringSettings, selected: Selected, to: Destination) -> Attempts:
     """Attempt what was selected with the model, baseline or endpoint that the settings name."""
     from evaluation.attempts import Attempts, evaluate
-    from evaluation.baselines import NO_MODEL, lookup, play
+    from evaluation.baselines import NO_MODEL, control, play
     from evaluation.outcomes import GREEDY
 
     budget = selected.benchmark.limits
@@ -194,18 +231,25 @@ def _attempted(settings: ScoringSettings, selected: Selected, to: Destination) -
 
     def report_progress(done: int, successes: int) -> None:
         if to.progress:
-            print(json.dumps({"evaluated": done, "of": len(selected.items), "successes": successes}), flush=True)
+            print(
+                json.dumps({"evaluated": done, "of": len(selected.items) * settings.samples, "successes": successes}),
+                flush=True,
+            )
 
-    if settings.model == LOOKUP:
-        driver, description = lookup(settings.train, selected.items)
-        outcomes = play(selected.items, opened, driver, max_actions)
+    if settings.model in CONTROLS:
+        driver, description = control(settings.model, settings.train, selected.items, opened)
+        outcomes = play(selected.items, opened, driver, max_actions, settings.model)
         return Attempts(outcomes, NO_MODEL, "one attempt a task, no model", description)
     if settings.served is not None:
         from evaluation.endpoint import evaluate_served
 
         return evaluate_served(settings, selected, opened, to.output, to.resume, report_progress)
     outcomes, policy = evaluate(selected.items, opened, settings, budget, report_progress)
-    return Attempts(outcomes, policy.rendering.name, GREEDY)
+    decoding = GREEDY
+    if settings.temperature:
+        attempts = "one attempt" if settings.samples == 1 else f"{settings.samples} attempts"
+        decoding = f"temperature {settings.temperature:g}, {attempts} a task"
+    return Attempts(outcomes, policy.rendering.name, decoding)
 
 
 if __name__ == "__main__":

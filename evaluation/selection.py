@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from environments.base import InputError
 from environments.benchmark import AnyBenchmark
-from environments.metrics import Metric
+from environments.metrics import OF_ANY_TASKS, Metric
 from environments.registry import belonging, named_benchmark, named_options
 from evaluation.outcomes import TaskOutcome
 from evaluation.sets import Item, held_out, open_set, open_tasks
-from evaluation.settings import LOOKUP
+from evaluation.settings import CONTROLS
 
 if TYPE_CHECKING:
     from environments.base import Environment
@@ -45,7 +45,8 @@ def select(settings: ScoringSettings) -> Selected:
     if settings.access_log is not None and not any(held_out(name, benchmark) for name in settings.evaluation_set):
         raise InputError("--access-log is for held-out evaluation sets, and none is named: leave it out")
     items = _items(settings, benchmark)
-    metrics = {} if settings.tasks is not None else benchmark.metrics
+    of_set = settings.tasks is None
+    metrics = {name: metric for name, metric in benchmark.metrics.items() if of_set or name in OF_ANY_TASKS}
     return Selected(items, partial(_open, settings, benchmark), metrics, benchmark)
 
 
@@ -82,22 +83,25 @@ def written(outcomes: Sequence[TaskOutcome], benchmark: AnyBenchmark) -> tuple[T
 def _items(settings: ScoringSettings, benchmark: AnyBenchmark) -> tuple[Item, ...]:
     if settings.tasks is not None:
         return open_tasks(settings.tasks, settings.limit)
-    if any(held_out(name, benchmark) for name in settings.evaluation_set) and settings.model != LOOKUP:
-        _check_model(settings)  # before the access is logged
+    if any(held_out(name, benchmark) for name in settings.evaluation_set):
+        _check_models(settings)  # before the access is logged
+    models = ", ".join(settings.models)
     return tuple(
         item
         for name in dict.fromkeys(settings.evaluation_set)
-        for item in open_set(name, settings.limit, settings.access_log, model=settings.model, benchmark=benchmark)
+        for item in open_set(name, settings.limit, settings.access_log, model=models, benchmark=benchmark)
     )
 
 
-def _check_model(settings: ScoringSettings) -> None:
+def _check_models(settings: ScoringSettings) -> None:
     if settings.served is not None:
         settings.endpoint()
         return
     from training.rollout.policy_path import check_policy_path
 
-    check_policy_path(settings.model)
+    for model in settings.models:
+        if model not in CONTROLS:
+            check_policy_path(model)
 
 
 def _open(settings: ScoringSettings, benchmark: AnyBenchmark, actions: int) -> Environment:

@@ -13,6 +13,7 @@ that gives no answer is one: the attempt is masked, and a resumed evaluation tri
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -34,12 +35,21 @@ from environments.base import (
     ToolSpec,
     UserTurn,
 )
+from environments.history import GivenTurn, open_for_agent
 from evaluation.attempts import outcome_of
 from evaluation.outcomes import TaskOutcome
 from memory.records import StopReason
 from training.rendering.base import EndTurn
 from training.rendering.strict_json import read_json
-from training.rendering.tool_calls import HermesReader, block_action, call_message, call_of, takes_blocks, tool_schema
+from training.rendering.tool_calls import (
+    HermesReader,
+    block_action,
+    block_text,
+    call_message,
+    call_of,
+    takes_blocks,
+    tool_schema,
+)
 
 if TYPE_CHECKING:
     from evaluation.sets import Item
@@ -110,7 +120,7 @@ class _Attempt:
     seen: ReplyCounts
     messages: list[Message] = field(default_factory=list)
     stops: list[StopReason] = field(default_factory=list)
-    observations: list[Observation] = field(default_factory=list)
+    steps: list[tuple[Action, Observation]] = field(default_factory=list)
     replies: int = 0
     called: int = 0
     used: int = 0
@@ -130,21 +140,41 @@ class _Attempt:
             if self.stops:
                 self.stops[-1] = StopReason.FAULT
         stops = {reason: self.stops.count(reason) for reason in StopReason if reason in self.stops}
-        return outcome_of(self.item, self.observations, outcome, self.sampled, fault, stops)
+        return outcome_of(self.item, self.steps, outcome, self.sampled, fault, stops)
 
     async def _converse(self, episode: Episode) -> None:
         """Go through the user turns until the last one has ended or a limit is reached."""
-        turn: UserTurn | None = await asyncio.to_thread(episode.start)
+        played, first = await asyncio.to_thread(open_for_agent, episode, self.item.task)
+        for one in played:
+            self._give(one, Offered(await asyncio.to_thread(self.environment.tools, one.opened.tools)))
+        turn: UserTurn | None = first
         while turn is not None:
             tools = await asyncio.to_thread(self.environment.tools, turn.tools)
-            if turn.preface:
-                self.messages.append({"role": "system", "content": encodable(turn.preface)})
-            self.messages.append({"role": "user", "content": encodable(turn.full_text)})
+            self._ask(turn)
             self.stops.append(StopReason.FAULT)  # until it stops otherwise
             self.stops[-1] = await self._turn(episode, Offered(tools))
             if self.stops[-1] is not StopReason.END_OF_TURN:
                 return
             turn = await asyncio.to_thread(episode.end_turn)
+
+    def _ask(self, turn: UserTurn) -> None:
+        """Append what the user says, behind the environment's introduction."""
+        if turn.preface:
+            self.messages.append({"role": "system", "content": encodable(turn.preface)})
+        self.messages.append({"role": "user", "content": encodable(turn.full_text)})
+
+    def _give(self, played: GivenTurn, offered: Offered) -> None:
+        """Append a turn that the reference played, each call a message of its own, as the model would have called."""
+        self._ask(played.opened)
+        plain = {name: shown for shown, name in offered.names.items()}
+        for call, answer in played.steps:
+            if offered.schemas:
+                arguments = json.dumps(call.arguments, ensure_ascii=False)
+                written = WrittenCall("", plain.get(call.name, call.name), arguments)
+                self._answer("", _Read((call,), (written,)), [answer])
+            else:
+                self._answer(block_text(call), _Read((call,), None), [answer])
+        self.messages.append({"role": "assistant", "content": _DONE})
 
     async def _turn(self, episode: Episode, offered: Offered) -> StopReason:
         """Act until the model ends the turn or a limit is reached; return which."""
@@ -177,8 +207,8 @@ class _Attempt:
                     return StopReason.ACTIONS
                 steps += 1
                 answers.append(await asyncio.to_thread(episode.step, action))
-                self.observations.append(answers[-1])
-            self._answer(reply, read, answers)
+                self.steps.append((action, answers[-1]))
+            self._answer(reply.text, read, answers)
 
     def _count(self, reply: ChatReply, room: int) -> None:
         self.replies += 1
@@ -190,9 +220,9 @@ class _Attempt:
             self.used = sum(reply.tokens)
             self.sampled += reply.tokens[1]
 
-    def _answer(self, reply: ChatReply, read: _Read, answers: Sequence[Observation]) -> None:
+    def _answer(self, said: str, read: _Read, answers: Sequence[Observation]) -> None:
         """Append the model's message and what the environment answered."""
-        text = encodable(shortened(reply.text, LONGEST_SHOWN) if len(reply.text) > LONGEST_REPLY else reply.text)
+        text = encodable(shortened(said, LONGEST_SHOWN) if len(said) > LONGEST_REPLY else said)
         if read.calls is None:
             observed = "\n".join(answer.full_text for answer in answers)
             self.messages.append({"role": "assistant", "content": text or _DONE})

@@ -13,6 +13,7 @@ from pathlib import Path
 from environments.base import InputError, Record, TaskSpec
 from environments.benchmark import AnyBenchmark, EvaluationTask
 from environments.command import check_output
+from environments.history import agent_calls
 from environments.registry import DEFAULT, find_benchmark
 from evaluation.test_access import check_opened, is_of_study, log_split_access
 from memory.jsonl import read_jsonl
@@ -109,7 +110,7 @@ def open_tasks(path: Path, limit: int | None = None) -> tuple[Item, ...]:
             task=task,
             group=path.name,
             cluster=first.setdefault(json.dumps(task.initial_state, sort_keys=True), task.id),
-            reference_calls=calls_of(task),
+            reference_calls=agent_calls(task),
             strata={"origin": task.origin},
         )
         for task in tasks

@@ -22,6 +22,7 @@ from environments.registry import DEFAULT, benchmark_of
 from environments.sections import GIVEN, Section, requires
 from memory.jsonl import complaint
 from memory.strict_yaml import read_yaml
+from training.rendering.options import RenderingOptions
 from training.rollout.settings import IN_PROCESS, SamplingSettings
 
 if TYPE_CHECKING:
@@ -108,8 +109,9 @@ class EvaluationSettings(LimitSettings):
         return self.set if self.tasks is None else Path(self.tasks).name
 
 
-LOOKUP = "lookup"
-"""The model that is none: a baseline over training tasks (``evaluation.baselines``)."""
+LOOKUP, NEAREST_TURN, BM25_LOOKUP = "lookup", "nearest-turn", "bm25-lookup"
+CONTROLS = (LOOKUP, NEAREST_TURN, BM25_LOOKUP)
+"""The models that are none: baselines over training tasks (``evaluation.baselines``)."""
 
 ENDPOINT = "openai:"
 """The prefix of the name of a model that an OpenAI-compatible endpoint serves."""
@@ -135,7 +137,7 @@ class EndpointSettings(Section):
         0.0,
         ge=0.0,
         le=100.0,
-        description="openai: sampling temperature (paper: 0); null, in a file of settings: the endpoint's own",
+        description="sampling temperature, 0 is greedy (paper: 0); null, in a file of settings: an endpoint's own",
     )
     concurrency: int = Field(
         16, ge=1, le=1024, description="openai: most requests in flight, one per open episode (ours)"
@@ -191,7 +193,7 @@ def sampling_on(servers: Sequence[str]) -> SamplingSettings:
         raise InputError(f"--servers: {complaint(error).replace('Value error, ', '')}") from None
 
 
-class ScoringSettings(AttemptSettings, EndpointSettings):
+class ScoringSettings(AttemptSettings, EndpointSettings, RenderingOptions):
     """Settings of one call of ``evaluation.run``, each an option of the command: which tasks, which model, how."""
 
     environment: str = Field(DEFAULT, description="a benchmark, or module:callable of your own environment")
@@ -207,9 +209,20 @@ class ScoringSettings(AttemptSettings, EndpointSettings):
     model: str = Field(
         INITIAL_POLICY,
         description="folder or hub id of a causal language model; openai:NAME, a model that an OpenAI-compatible "
-        "endpoint serves; or, with --train, lookup, a baseline without a model (the nearest training clause)",
+        "endpoint serves; or, with --train, a control without a model: lookup (the nearest training clause), "
+        "nearest-turn (the nearest training turn) or bm25-lookup (a function by its documentation)",
     )
-    train: Path | None = Field(None, description="with --model lookup: file of training tasks")
+    train: Path | None = Field(None, description="with a control: file of training tasks")
+    controls: bool = Field(
+        False, description="with --train: score every control, and after them the --model where one is given (ours)"
+    )
+    samples: int = Field(
+        1,
+        ge=1,
+        le=1024,
+        description="attempts at each task, of a local model with a --temperature: success is their mean, beside it "
+        "pass@k, k at most 8, and the share of tasks with both results",
+    )
     sampling: SamplingSettings = Field(IN_PROCESS, description="the engine, as section sampling of a recipe")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model runs")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="type of the weights")
@@ -219,10 +232,13 @@ class ScoringSettings(AttemptSettings, EndpointSettings):
         description="test access log, for held-out sets: of evaluation.study, where it alone opens them; else the log "
         "to which this access is added, with date, commit, split, hash of its ids, and model",
     )
-    thinking: bool | None = Field(
-        None, description="enable_thinking of the chat template; null: as trained, else the template's default"
-    )
     trust_agent_code: bool = Field(False, description="run agents' code where the kernel cannot isolate it")
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of what is scored: the model; or every control, and the model where it was given."""
+        given = (self.model,) if not self.controls or "model" in self.model_fields_set else ()
+        return tuple(dict.fromkeys((*CONTROLS, *given))) if self.controls else given
 
     @property
     def served(self) -> str | None:
@@ -252,15 +268,32 @@ class ScoringSettings(AttemptSettings, EndpointSettings):
         return self.model_copy(update={"model": f"{ENDPOINT}{name}"})
 
     def check_model(self) -> None:
-        """Raise InputError for options that the model would ignore."""
-        local = ("device", "dtype", "threads", "thinking", "sampling")
-        given = self._given(*(local if self.served is not None else EndpointSettings.model_fields))
+        """Raise InputError for options that the model would ignore, and for a control without its tasks."""
+        without = all(name in CONTROLS for name in self.models)
+        if (self.train is None) == (without or self.controls):
+            raise InputError(
+                f"--train FILE goes with --model {LOOKUP} (or {', '.join(CONTROLS[1:])}), or --controls: give both "
+                "or neither"
+            )
+        if self.controls and self.served is not None:
+            raise InputError("--controls are scored beside a local model: score the endpoint's in a command of its own")
+        local = ("device", "dtype", "threads", "sampling", *RenderingOptions.model_fields)
+        remote = (name for name in EndpointSettings.model_fields if name != "temperature")
+        given = self._given(*(local if self.served is not None else remote))
         if given:
             option = "--servers" if given[0] == "sampling" else f"--{given[0].replace('_', '-')}"
             why = "decides how a local model runs" if self.served is not None else f"is for --model {ENDPOINT}NAME"
             raise InputError(f"{option} {why}, {self.model} would ignore it: remove it")
-        if self.train is not None and self._given("sampling"):
-            raise InputError(f"--servers samples from a model, {self.model} has none: remove it")
+        if without and self._given("sampling"):
+            raise InputError("--servers samples from a model, a control has none: remove it")
+        if without and self._given("samples", "temperature"):
+            raise InputError("--samples and --temperature sample from a model, a control has none: remove them")
+        if self.samples > 1 and self.served is not None:
+            raise InputError("--samples samples from a local model, an endpoint's is attempted once: remove it")
+        if self.samples > 1 and not self.temperature:
+            raise InputError("--samples: greedy attempts at a task are all equal: give --temperature 1, or remove it")
+        if self.served is None and self.temperature is None:
+            raise InputError("temperature: null is an endpoint's own: give a local model a number")
 
 
 def read_settings(path: Path) -> dict[str, Any]:

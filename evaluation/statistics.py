@@ -9,14 +9,14 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Counts: TypeAlias = NDArray[np.int64]
-"""Successes or attempts by seed (rows) and task (columns)."""
+Counts: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
+"""Successes or attempts by seed (rows) and task (columns); or the two sums of another share of the attempts."""
 
 _ROUNDING = 1e-9  # a whole number of clusters may be a rounding error below it
 _DECIMALS = 12  # a difference of two rates that are equal may be a rounding error away from zero
 
 
-def wilson_interval(successes: int, n: int, z: float = 1.959964) -> tuple[float, float]:
+def wilson_interval(successes: float, n: int, z: float = 1.959964) -> tuple[float, float]:
     """Return the Wilson score interval of a success rate, both ends in [0, 1]; (0, 1) when nothing was tried.
 
     It treats tasks as independent; slices of one BFCL path are not, so it is a lower bound on the uncertainty.

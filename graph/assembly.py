@@ -13,8 +13,7 @@ from agents.spending import Breaker, Ledger
 from environments.base import Environment
 from environments.registry import benchmark_of, open_environment
 from environments.verification.decontamination import HeldOut
-from environments.verification.fingerprints import fingerprint
-from environments.verification.held_out_records import record_of
+from environments.verification.fingerprints import fingerprint, record_of
 from graph.recipe import load_recipe
 from graph.settings import RunSettings
 from memory.records import FailureContext, Task, Unsignalled

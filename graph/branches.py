@@ -18,11 +18,10 @@ from agents.spending import RepeatedFailure
 from environments.base import EnvironmentDefect, EnvironmentFault, InputError
 from environments.command import StorageError, storage_refusal
 from graph.assembly import RunServices
-from graph.digests import of_failure
 from graph.records import Failure
-from graph.report.digest import named_weakness
+from graph.report.digest import named_weakness, of_failure
 from graph.run.interruption import expect_dropped_branches
-from graph.state import BranchState, BranchUpdate, SeedState
+from graph.state import BranchState, BranchUpdate, IterationState, SeedState
 from memory.records import FailureContext, Signal
 from memory.run import (
     SEED_STAGE,
@@ -31,6 +30,7 @@ from memory.run import (
     RunDirectory,
     StageDirectory,
     iteration_of,
+    iteration_stage,
     read_existing,
     read_json,
     write_json,
@@ -38,6 +38,24 @@ from memory.run import (
 from memory.tasks import load_tasks
 
 DEADLINE = "deadline"
+
+
+async def dispatch(state: IterationState, runtime: Runtime[RunServices]) -> Command[Literal["branch", "update"]]:
+    """Send each new weakness into a branch of its own, named by it; the branches work at the same time.
+
+    In a copy of the run, which Studio makes, these are the ones without a verification result: branches that failed or
+    whose records were edited. Without a branch the iteration goes straight to ``update``.
+
+    A node, not a router: LangGraph calls a router while it edits a state, without a runtime.
+    """
+    services = runtime.context
+    return Command(goto=await asyncio.to_thread(_sends, services, state) or "update")
+
+
+def _sends(services: RunServices, state: IterationState) -> list[Send]:
+    folder = services.run.iteration(state.iteration)
+    chosen = [one for one in state.new if not (services.copy and folder.branch(one).verdicts.exists())]
+    return sends(services, iteration_stage(state.iteration), chosen, keep=services.copy != "")
 
 
 async def send_seeds(state: SeedState, runtime: Runtime[RunServices]) -> list[Send]:

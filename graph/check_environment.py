@@ -85,8 +85,7 @@ def explored_tasks(environment: Environment) -> tuple[TaskSpec, ...]:
     Raises InputError where none are found.
     """
     from agents.assembly import UNGUIDED_EXPLORATION, unguided_context
-    from agents.cuts import call_of, partition, successful_runs
-    from agents.live import context_task
+    from agents.live import call_of, context_task, partition, successful_runs
     from agents.scripted.explorer import UnguidedExplorer
     from environments.base import InputError
 

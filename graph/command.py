@@ -41,7 +41,7 @@ class Lazy(TyperCommand):
 def main() -> None:
     """Run the subcommand that the arguments name, as the whole work of this process.
 
-    The working directory is not on the import path (``environments.import_path``).
+    The working directory is not on the import path (``environments.checkout``).
     """
     from memory.processes import run_to_end
 

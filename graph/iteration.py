@@ -10,10 +10,9 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import RetryPolicy
 
 from graph.assembly import RunServices
-from graph.branches import fail_to_update, may_pass, record_failure, send_seeds, stopping
+from graph.branches import dispatch, fail_to_update, may_pass, record_failure, send_seeds, stopping
 from graph.nodes.abstract import abstract
 from graph.nodes.deduplicate import deduplicate
-from graph.nodes.dispatch import dispatch
 from graph.nodes.explore import explore
 from graph.nodes.extract import extract
 from graph.nodes.reflect import reflect

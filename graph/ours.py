@@ -22,10 +22,9 @@ from environments.registry import benchmark_of
 from graph.assembly import RunServices
 from graph.settings import check_starts
 from memory.jsonl import derive_seed, record_id
-from memory.mastery import success_in
 from memory.records import Draft, FailureContext, Task, Trajectory, Unsignalled
 from memory.run import IterationDirectory, read_jsonl
-from memory.tasks import load_tasks, tasks_at
+from memory.tasks import load_tasks, success_in, tasks_at
 
 
 def contexts_without_signals(
@@ -82,12 +81,11 @@ def compositions(services: RunServices, context: FailureContext, drafts: Sequenc
 
     ``roles.exploration.compositions`` is their number, 0 by default.
     """
-    exploration = services.settings.roles.exploration
-    if not exploration.compositions or context.iteration is None:
+    if context.iteration is None:
         return ()
     present = tasks_at(load_tasks(services.run), context.iteration)
     seed = derive_seed(services.settings.seed, context.iteration, "compose", context.id)
-    return compose(drafts, present, exploration, services.environment, seed)
+    return compose(drafts, present, services.settings.roles.exploration, services.environment, seed)
 
 
 _TRIES = 16
@@ -196,18 +194,15 @@ def random_contexts(
 
 
 def _calls(trajectories: Iterable[Trajectory], tasks: Mapping[str, Task]) -> dict[str, Sequence[_Drawn]]:
-    """Collect every call that ran, by task; tasks whose rollouts called nothing are left out."""
+    """Collect every call of the agent that ran, by task; tasks whose rollouts called nothing are left out."""
     made: defaultdict[str, list[_Drawn]] = defaultdict(list)
     for one in sorted(trajectories, key=lambda trajectory: (trajectory.step, trajectory.sample, trajectory.id)):
         if one.infrastructure_error is not None:
             continue
-        for t, turn in enumerate(one.turns):
-            for s, step in enumerate(turn.steps):
-                made[one.task_id] += [
-                    _Drawn(one, (t, s), call)
-                    for call in step.observation.calls
-                    if call.name in tasks[one.task_id].tools
-                ]
+        for where, step in one.own_steps():
+            made[one.task_id] += [
+                _Drawn(one, where, call) for call in step.observation.calls if call.name in tasks[one.task_id].tools
+            ]
     return {task_id: calls for task_id, calls in made.items() if calls}
 
 

@@ -14,6 +14,7 @@ import typer
 
 from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses
+from environments.history import agent_calls
 from environments.terminal import say
 from graph.run.interruption import Interrupted, Interruption, exit_on_signals
 
@@ -38,7 +39,8 @@ def main(
     """Make tasks that aim at no weakness: D_0, and the file for the warm start of an initial policy.
 
     A run made with --run goes on with python -m graph.run_iteration --resume. With --set tasks.initial=FILE the tasks
-    of that file are verified instead, and refused ones are named by line. Equal options make equal files. The chat
+    of that file are verified instead, and refused ones are named by line; with tasks.initial=official they are the
+    benchmark's own. Equal options make equal files. The chat
     roles' costs are kept in the run, or in FILE.spending.jsonl, and count against the budgets of the next attempt.
 
     Exit status: 0, 2 for a user's mistake, 130 on SIGINT, 143 on SIGTERM, 1 when a role or the environment only failed.
@@ -57,7 +59,7 @@ def main(
         except Interrupted as stop:
             say(f"stopped by {stop.received.name}")
             raise typer.Exit(stop.status) from None
-    lengths = Counter(sum(map(len, task.reference)) for task in tasks)
+    lengths = Counter(agent_calls(task) for task in tasks)
     lengths_text = ", ".join(f"{lengths[length]} of {length} calls" for length in sorted(lengths))
     print(f"{len(tasks)} tasks ({lengths_text}) in {output or (run and RunDirectory(run).tasks_path)}")
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation
 
-from graph.digests import Digest, ended, joined
+from graph.report.digest import Digest, ended, joined
 
 Ids = SkipValidation[tuple[str, ...]]
 NEWEST = -1

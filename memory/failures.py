@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
@@ -26,18 +28,19 @@ from numpy.typing import NDArray
 from environments.base import Record
 from environments.command import storage_refusal
 from environments.terminal import say
-from memory.embedding import DIMENSION, hashed_ngrams
 from memory.records import DraftVerification, FailureContext
 from memory.run import RunDirectory, read_jsonl
 from memory.settings import RECUR_AFTER, MemorySettings
 
 __all__ = [
+    "DIMENSION",
     "DeduplicationResult",
     "Explored",
     "FailureMemory",
     "embedded_text",
     "explored_before",
     "explored_in",
+    "hashed_ngrams",
     "use_memory",
 ]
 
@@ -82,13 +85,12 @@ class FailureMemory:
     """
 
     def __init__(self, folder: Path, settings: MemorySettings) -> None:
-        from memory.chroma import InternalError, PersistentClient, Settings
-
+        chroma = _chroma()
         self._folder = folder
         self._settings = settings
         if not _is_sound(folder / _DATABASE):
-            raise InternalError(f"{_DATABASE} is damaged")
-        self._client = PersistentClient(folder, settings=Settings(anonymized_telemetry=False))
+            raise chroma.errors.InternalError(f"{_DATABASE} is damaged")
+        self._client = chroma.PersistentClient(folder, settings=chroma.config.Settings(anonymized_telemetry=False))
         self._open_collection()
 
     def close(self) -> None:
@@ -210,11 +212,9 @@ def use_memory(folder: Path, settings: MemorySettings, use: Callable[[FailureMem
     A damaged index is deleted, with a warning, and ``use`` is called with an empty one: it has to check whether the
     memory ``agrees`` with the records. Raises like ``FailureMemory`` otherwise.
     """
-    from memory.chroma import ChromaError
-
     try:
         return _used(folder, settings, use)
-    except ChromaError as error:
+    except _chroma().errors.ChromaError as error:
         if storage_refusal(error):
             raise
         say(f"warning: {folder} cannot be read ({' '.join(str(error).split())}): it is rebuilt from the records")
@@ -225,6 +225,28 @@ def use_memory(folder: Path, settings: MemorySettings, use: Callable[[FailureMem
 def _used(folder: Path, settings: MemorySettings, use: Callable[[FailureMemory], Made]) -> Made:
     with closing(FailureMemory(folder, settings)) as memory:
         return use(memory)
+
+
+@lru_cache(maxsize=1)
+def _chroma() -> Any:  # noqa: ANN401 - its import takes a second, so that it has no name before the first use
+    """Import Chroma so that nothing in the working directory configures it.
+
+    Chroma reads ``.env`` of the working directory when it is imported and whenever its settings are made. A value there
+    can name a module, which Chroma imports and calls (``CHROMA_PRODUCT_TELEMETRY_IMPL``), or end in a traceback.
+    """
+    from pydantic_settings import BaseSettings
+
+    def without_file(_: type, settings_cls: type, *sources: Any, **named: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        return tuple(source for name, source in named.items() if name != "dotenv_settings")
+
+    sources = BaseSettings.__dict__["settings_customise_sources"]
+    BaseSettings.settings_customise_sources = classmethod(without_file)  # type: ignore[assignment]
+    try:
+        import chromadb
+    finally:
+        BaseSettings.settings_customise_sources = sources  # type: ignore[method-assign]
+    chromadb.config.Settings.model_config["env_file"] = None
+    return chromadb
 
 
 def _is_sound(database: Path) -> bool:
@@ -269,3 +291,33 @@ def explored_before(run: RunDirectory, iteration: int, since: int) -> Explored:
     parts = [explored_in(run, number) for number in range(max(0, since), iteration)]
     admitted = {context_id: count for part in parts for context_id, count in part.admitted.items()}
     return Explored(tuple(context for part in parts for context in part.contexts), admitted)
+
+
+DIMENSION = 1024
+"""Length of a vector (ours)."""
+
+
+def hashed_ngrams(texts: Sequence[str]) -> NDArray[np.float32]:
+    """Count character 3- to 5-grams, hashed with a sign into ``DIMENSION`` buckets, L2-normalised (our choice).
+
+    Returns one row per text, also for the empty text. Case and runs of white space are ignored. A text's vector is the
+    same in every process and on every machine.
+    """
+    rows = np.zeros((len(texts), DIMENSION), dtype=np.float64)
+    for row, text in zip(rows, texts, strict=True):
+        for gram, count in Counter(_ngrams(text)).items():
+            # CRC-32 and not hash(), which differs between processes.
+            digest = zlib.crc32(gram.encode())
+            row[digest % DIMENSION] += count if digest & 0x80000000 else -count
+        if not row.any():
+            # Only in very short texts can grams of one bucket and opposite signs cancel out.
+            row[zlib.crc32(text.encode()) % DIMENSION] = 1.0
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows.astype(np.float32)
+
+
+def _ngrams(text: str) -> list[str]:
+    # The two marks make beginnings and ends count, and give a gram even to the empty text.
+    marked = "\x02" + " ".join(text.casefold().split()) + "\x03"
+    grams = [marked[start : start + n] for n in (3, 4, 5) for start in range(len(marked) - n + 1)]
+    return grams or [marked]

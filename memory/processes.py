@@ -27,7 +27,7 @@ import psutil  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
 
 from environments.base import InputError, Record
-from environments.import_path import child_variables
+from environments.checkout import child_variables
 from memory.jsonl import read_json, write_json
 
 __all__ = [

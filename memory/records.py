@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Literal
 
@@ -84,7 +84,7 @@ class Step(Record):
 
 
 class StopReason(StrEnum):
-    """Why a user turn of a rollout stopped. All but the first end the episode too."""
+    """Why a user turn of a rollout stopped. All but the first and the last end the episode too."""
 
     END_OF_TURN = "end_of_turn"
     """The agent ended it."""
@@ -98,6 +98,8 @@ class StopReason(StrEnum):
     """The episode has as many messages as it may have."""
     FAULT = "fault"
     """The environment failed, in this turn or while it evaluated the episode (``Trajectory.infrastructure_error``)."""
+    PLAYED = "played"
+    """The reference acted in the agent's place, and ended it (``TaskSpec.played``)."""
 
 
 class TrajectoryTurn(Record):
@@ -118,6 +120,11 @@ class TrajectoryTurn(Record):
     def full_text(self) -> str:
         """The guidelines and the message, as transcripts show them."""
         return guided_text(self.guidelines, self.text)
+
+    @property
+    def played(self) -> bool:
+        """Whether the reference acted here: its steps are given to the agent, and are not the agent's own."""
+        return self.stop_reason is StopReason.PLAYED
 
 
 class Trajectory(Record):
@@ -145,14 +152,25 @@ class Trajectory(Record):
         """Return whether the official rule was met; False for an infrastructure error: callers must filter it first."""
         return self.outcome is not None and self.outcome.success
 
+    @property
+    def played(self) -> int:
+        """How many turns the reference played, all of them before the agent's."""
+        return sum(turn.played for turn in self.turns)
+
+    def own_steps(self) -> Iterator[tuple[tuple[int, int], Step]]:
+        """Yield the agent's steps in order, each behind its (turn, step)."""
+        for t, turn in enumerate(self.turns):
+            if not turn.played:
+                yield from (((t, s), step) for s, step in enumerate(turn.steps))
+
     def calls(self) -> tuple[ToolCall, ...]:
-        """Return every tool call that ran, in order."""
-        return tuple(call for turn in self.turns for step in turn.steps for call in step.observation.calls)
+        """Return every tool call of the agent that ran, in order."""
+        return tuple(call for _, step in self.own_steps() for call in step.observation.calls)
 
 
 def count_stops(turns: Iterable[TrajectoryTurn]) -> dict[StopReason, int]:
-    """Count turns by why they stopped, in the order of StopReason; reasons without a turn are left out."""
-    counts = Counter(turn.stop_reason for turn in turns)
+    """Count the agent's turns by why they stopped, in the order of StopReason; reasons without one are left out."""
+    counts = Counter(turn.stop_reason for turn in turns if not turn.played)
     return {reason: counts[reason] for reason in StopReason if counts[reason]}
 
 

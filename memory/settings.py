@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -38,6 +38,12 @@ class TaskSettings(Section):
         None,
         description="source of D_0 in place of unguided exploration: a JSONL file of tasks, or official, the "
         "benchmark's own tasks of the training split; null: unguided exploration",
+    )
+    official: Literal["tasks", "turns", "both"] = Field(
+        "tasks",
+        description="what D_0 of official tasks holds: whole tasks; each user turn with a reference call as a task of "
+        "its own, in which the reference plays the turns before it; or both (ours)",
+        json_schema_extra=requires({"initial": OFFICIAL}),
     )
     initial_count: int = Field(
         100, ge=1, le=1_000_000, description="tasks of D_0 (paper: 100)", json_schema_extra=requires({"initial": None})

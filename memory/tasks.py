@@ -1,19 +1,43 @@
-"""The evolving task set: membership in D_t, and admission."""
+"""The evolving task set: membership in D_t, drafts that become tasks, their admission, and success by function.
+
+A task of three calls fails as a whole where one of them is wrong, so its score does not say which function the policy
+lacks. ``success_by_function`` (ours) counts each call of a reference by itself: it was made when the rollout made an
+equal call in the same user turn and that call did not fail. A rollout that succeeds has made all of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 from pydantic import ValidationError
 
-from environments.base import InputError, TaskSpec
+from environments.base import Environment, InputError, TaskSpec, ToolCall, ToolSpec
+from environments.verification.fingerprints import fingerprint
+from environments.verification.programs import functions_of, program_parameters
+from environments.verification.verify import Refusal
 from memory.jsonl import complaint, dump_line, parse_json, read_jsonl, read_lines, record_id, write_atomically
-from memory.records import Task
+from memory.records import Draft, DraftVerification, FailureContext, Task, Trajectory
 from memory.run import RunDirectory
+from memory.settings import TaskSettings
 
-__all__ = ["admit", "load_tasks", "read_given", "tasks_at"]
+__all__ = [
+    "admit",
+    "admitted_task",
+    "load_tasks",
+    "quota_of",
+    "read_given",
+    "refuse_repeated",
+    "success_by_function",
+    "success_in",
+    "tasks_at",
+    "tools_of",
+    "within_quota",
+]
 
 
 def load_tasks(run: RunDirectory) -> tuple[Task, ...]:
@@ -103,3 +127,122 @@ def _given_task(line: bytes) -> Task | str:
         return Task.model_validate(values | {"origin": "given", "admitted_at": None})
     except ValidationError as error:
         return complaint(error)
+
+
+def refuse_repeated(
+    drafts: Sequence[Draft], verifications: Sequence[DraftVerification], known: Iterable[str] = ()
+) -> list[DraftVerification]:
+    """Return the results, refusing every accepted draft that equals an earlier accepted one or is ``known``.
+
+    ``verifications[i]`` is the result of ``drafts[i]``. Branches verify concurrently: each knows the tasks that existed
+    before, but not its siblings' drafts. ``known`` are fingerprints.
+    """
+    seen = dict.fromkeys(known, "")
+    resolved = []
+    for draft, verification in zip(drafts, verifications, strict=True):
+        if verification.accepted:
+            first = seen.setdefault(fingerprint(draft), draft.id)
+            if first != draft.id:
+                detail = f"Draft {first} is the same task." if first else "This task exists already."
+                change = {"accepted": False, "reason": Refusal.DUPLICATE, "detail": detail}
+                resolved.append(verification.model_copy(update=change))
+                continue
+        resolved.append(verification)
+    return resolved
+
+
+def quota_of(settings: TaskSettings, iteration: int) -> int | None:
+    """Return how many tasks ``iteration`` admits, None without a quota."""
+    return None if settings.admissions is None else settings.admissions[iteration]
+
+
+def within_quota(verifications: Sequence[DraftVerification], quota: int, seed: int) -> list[DraftVerification]:
+    """Return the results, refusing accepted drafts beyond ``quota``; ``seed`` draws those that stay.
+
+    The draw does not depend on the order of ``verifications``.
+    """
+    accepted = sorted(verification.draft_id for verification in verifications if verification.accepted)
+    kept = set(random.Random(seed).sample(accepted, min(quota, len(accepted))))
+    detail = f"{len(accepted)} drafts were accepted, this iteration admits {quota}."
+    change = {"accepted": False, "reason": Refusal.OVER_QUOTA, "detail": detail}
+    return [
+        verification
+        if not verification.accepted or verification.draft_id in kept
+        else verification.model_copy(update=change)
+        for verification in verifications
+    ]
+
+
+def admitted_task(
+    draft: Draft, context: FailureContext, origin: Literal["seed", "evolved"], iteration: int | None
+) -> Task:
+    """Return the task that an accepted draft becomes.
+
+    Its parents are draft, context, signal, trajectory and task; the last three only where the context comes from a
+    signal.
+    """
+    lineage = (draft.id, context.id, context.signal_id, context.trajectory_id, context.task_id)
+    return Task(
+        **{name: getattr(draft, name) for name in TaskSpec.model_fields},
+        id=record_id("task", draft.id),
+        origin=origin,
+        parents=tuple(parent for parent in lineage if parent),
+        admitted_at=iteration,
+    )
+
+
+UNKNOWN = 0.5
+"""Success that is assumed of a function that no rollout was asked for."""
+
+_FADING = 0.5
+"""Weight of a round against the round after it: the policy changes."""
+
+
+def success_by_function(
+    rounds: Sequence[Iterable[Trajectory]], tasks: Mapping[str, Task], tools: Iterable[ToolSpec]
+) -> dict[str, float]:
+    """Return the estimated share of each function's calls that the policy makes in its own turns, in (0, 1).
+
+    It is (made + 1) / (asked + 2), where ``rounds``, the oldest first, count half as much as the round after them; a
+    function that was never asked for is not in it. ``tasks`` has the tasks of the trajectories by id.
+    Trajectories with an infrastructure error are left out. In programs the functions that are called count.
+    """
+    programs = program_parameters(tools)
+    made: defaultdict[str, float] = defaultdict(float)
+    asked: defaultdict[str, float] = defaultdict(float)
+    for age, trajectories in enumerate(reversed(rounds)):
+        weight = _FADING**age
+        for one in trajectories:
+            if one.infrastructure_error is not None:
+                continue
+            task = tasks[one.task_id]
+            for turn, calls in enumerate(task.reference[task.played :], start=task.played):
+                left = _succeeded(one, turn)
+                for call in calls:
+                    hit = one.success or call in left
+                    if call in left:
+                        left.remove(call)
+                    for name in functions_of(call, programs.get(call.name)):
+                        asked[name] += weight
+                        made[name] += weight * hit
+    return {name: (made[name] + 1) / (count + 2) for name, count in asked.items()}
+
+
+def success_in(
+    run: RunDirectory, rounds: Iterable[int], tasks: Iterable[Task], environment: Environment
+) -> dict[str, float]:
+    """Return ``success_by_function`` of these rounds of a run, ascending; ``tasks`` holds those that they played."""
+    known = {task.id: task for task in tasks}
+    played = [read_jsonl(run.iteration(number).trajectories, Trajectory) for number in rounds]
+    return success_by_function(played, known, tools_of(known.values(), environment))
+
+
+def tools_of(tasks: Iterable[Task], environment: Environment) -> Sequence[ToolSpec]:
+    """Return the documentation of every tool that one of ``tasks`` offers."""
+    return environment.tools(sorted({name for task in tasks for name in task.tools}))
+
+
+def _succeeded(trajectory: Trajectory, turn: int) -> list[ToolCall]:
+    """Return the calls of a user turn that did not fail; none for a turn that was not reached."""
+    steps = trajectory.turns[turn].steps if turn < len(trajectory.turns) else ()
+    return [call for step in steps if not step.observation.failed for call in step.observation.calls]

@@ -106,3 +106,12 @@ def test_what_no_resolver_can_satisfy_is_no_extra() -> None:
     assert vllm | APART >= apart
     assert not apart & (extras | REQUIRED)
     assert not APART & (extras | REQUIRED)
+
+
+def test_nothing_follows_the_lines_that_run_a_module_as_a_program() -> None:
+    """What is defined below them is missing when the module runs, and there when a test imports it."""
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            before = ast.parse(path.read_text()).body[:-1]
+            early = [node for node in before if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)]
+            assert not early, f"{path.relative_to(ROOT)}: statements follow line {early[0].lineno}"

@@ -150,8 +150,7 @@ from agents.spending import Ledger
 from environments.base import Outcome
 from memory.records import SignalKind, Trajectory
 from training.signal_settings import SignalSettings
-from training.choice import choose
-from training.signals import extract
+from training.signals import choose, extract
 from types import SimpleNamespace
 
 from agents.chat.reflector import _signal_text
@@ -198,7 +197,7 @@ def test_the_changes_for_a_signal_a_role_and_an_option(tmp_path: Path) -> None:
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "reader.py").write_text(FILES["reader.py"])
     changes = [text for language, text in BLOCKS if language == "diff"]
-    assert len(changes) == 8
+    assert len(changes) == 7
     for change in changes:
         path = tmp_path / change.split()[1].removeprefix("a/")
         path.write_text(changed(path.read_text(), change))

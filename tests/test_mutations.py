@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.long, pytest.mark.process]
 
 VERIFICATION = "tests/environments/verification"
 OF = {
-    "training.signals": ["tests/training/test_signals.py"],
+    "training.signals": ["tests/training/test_signals.py", "tests/training/test_choice.py"],
     "training.grpo.advantages": ["tests/training/grpo/test_loss.py"],
     "training.grpo.loss": ["tests/training/grpo/test_loss.py"],
     "environments.verification.verify": [VERIFICATION],
@@ -23,7 +23,7 @@ OF = {
         "tests/environments/python_class/test_python_episode.py",
         VERIFICATION,
     ],
-    "memory.failures": ["tests/memory/test_failures.py"],
+    "memory.failures": ["tests/memory/test_failures.py", "tests/memory/test_embedding.py"],
 }
 """What decides, with the tests that hold it."""
 LEAST = 0.8

@@ -64,10 +64,7 @@ def check_policy(
     _check_config(policy.path, folder / "config.json", limits)
     card = PolicyDirectory(folder).card
     if card.is_file() and read_json(card, PolicyCard).rendering == "compact" and training.seal is None:
-        if policy.thinking is not None:
-            raise InputError(
-                f"policy.thinking: {policy.path} has no chat template, its rendering is compact: leave it null"
-            )
+        policy.check_compact(policy.path)
         if not (folder / "tokenizer.json").is_file():
             raise InputError(f"policy.path: {policy.path} holds no tokenizer.json: name the folder of a model")
         return
@@ -142,7 +139,7 @@ def _check_rendering(policy: PolicySettings, training: TrainingSettings, engine:
             raise
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"policy.path: {policy.path} is not a model that can be loaded: {reason}") from None
-    _, _, rendering = load_rendering(policy.path, policy.thinking)
+    _, _, rendering = load_rendering(policy.path, policy)
     interface = training.seal.interface if training.seal is not None else None
     if isinstance(rendering, CompactRendering) and interface is not None:
         rendering.check_interface(interface)

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from environments.checkout import INITIAL_POLICY
 from environments.sections import Above, Section, requires
+from training.rendering.options import RenderingOptions
 from training.seal.settings import SealSettings
 
 MOST_TOKENS = 1_048_576
@@ -38,13 +39,13 @@ class LoraSettings(Section):
         return self
 
 
-class PolicySettings(Section):
+class PolicySettings(RenderingOptions):
     """The model that is trained."""
 
     path: str = Field(
         INITIAL_POLICY,
-        description="folder or hub id of a causal language model; recipes/starter, recipes/starter-seal and "
-        "recipes/starter-world are the project's own from any working directory",
+        description="folder or hub id of a causal language model; recipes/starter, recipes/starter-seal, "
+        "recipes/starter-world and, after make model, smollm2-135m are here from any working directory",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto",
@@ -53,9 +54,6 @@ class PolicySettings(Section):
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32",
         description="type of matrix products; trained weights stay float32, LoRA's frozen base is stored in it",
-    )
-    thinking: bool | None = Field(
-        None, description="enable_thinking of the model's chat template; null leaves it at the template's default"
     )
     lora: LoraSettings | None = Field(None, description="train a LoRA adapter; null trains all weights")
 

@@ -3,6 +3,9 @@
 The definitions are those of CoEvolve (arXiv 2604.15840), section 3.1: a signal marks a trajectory, and a trajectory
 carries every kind that fires. Choices that the paper leaves open are marked "ours".
 
+Every marked trajectory is reflected on (section 3.2): ``contexts_per_iteration: null``. A limit, with one context per
+task and kind, and everything about how ``choose`` shares it out, are ours.
+
 A trajectory's score is 1.0 when the official rule was met, else 0.0 (the paper's reward; ours also has a length cost,
 which is not a weakness). Trajectories with an infrastructure error are left out. No result depends on the order in
 which trajectories or signals are given.
@@ -10,16 +13,17 @@ which trajectories or signals are given.
 
 from __future__ import annotations
 
+import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from environments.base import Record
-from memory.jsonl import record_id
+from memory.jsonl import derive_seed, record_id
 from memory.records import Signal, SignalKind, Trajectory
 from training.signal_settings import SignalSettings
 
-__all__ = ["Extraction", "GroupScore", "PatternCount", "action_pattern", "extract"]
+__all__ = ["Choice", "Extraction", "GroupScore", "PatternCount", "action_pattern", "choose", "extract"]
 
 Pattern = tuple[str, ...]
 
@@ -201,7 +205,7 @@ def action_pattern(trajectory: Trajectory, settings: SignalSettings) -> Pattern:
         return tuple(call.name for call in trajectory.calls())
     if settings.pattern == "called":
         return tuple(sorted({call.name for call in trajectory.calls()}))
-    steps = (step for turn in trajectory.turns for step in turn.steps if not step.observation.failed)
+    steps = (step for _, step in trajectory.own_steps() if not step.observation.failed)
     return tuple(sorted({call.name for step in steps for call in step.observation.calls}))
 
 
@@ -223,3 +227,71 @@ def _rarely_done(
             count = counts[pattern] if pattern else 0
             if settings.rare_min_trajectories <= count and 0 < 100 * count < settings.rare_percent * total:
                 yield _signal(SignalKind.RARE, iteration, group, trajectory)(pattern=pattern, count=count)
+
+
+SHARES = {SignalKind.FORGETTING: 0.3, SignalKind.BOUNDARY: 0.5, SignalKind.RARE: 0.2}
+"""The share of the contexts of each kind, scaled to sum to 1 where not all kinds are followed (ours)."""
+
+
+class Choice(Record):
+    """The signals that are reflected on, sorted by id, and counts of the others by kind.
+
+    ``repeated``: further signals of a task and kind that has one already. ``left_out``: beyond the limit. Signals of a
+    kind that the settings do not list are in none of them.
+    """
+
+    chosen: tuple[Signal, ...]
+    repeated: dict[SignalKind, int]
+    left_out: dict[SignalKind, int]
+
+
+def choose(signals: Iterable[Signal], settings: SignalSettings, seed: int) -> Choice:
+    """Choose the signals to reflect on, among those of the kinds that the settings list.
+
+    Without a limit, all of them: each marked trajectory gets a context of its own for every kind that it carries.
+
+    With a limit (ours), one per (task, kind), at most ``contexts_per_iteration``, a share per kind. Of a task's signals
+    of one kind, failed evidence goes before successful evidence and a rarer pattern before a more frequent one;
+    ``seed`` draws among the rest, and among tasks. The part of its share that a kind cannot use goes to the others.
+    """
+    ordered = sorted((signal for signal in signals if signal.kind in settings.kinds), key=lambda signal: signal.id)
+    limit = settings.contexts_per_iteration
+    if limit is None:
+        nothing = dict.fromkeys(SignalKind, 0)
+        return Choice(chosen=tuple(ordered), repeated=nothing, left_out=nothing)
+    best: dict[tuple[SignalKind, str], Signal] = {}
+    for signal in sorted(ordered, key=lambda signal: _preference(signal, seed)):
+        best.setdefault((signal.kind, signal.task_id), signal)
+    candidates = {kind: [s for s in ordered if best.get((kind, s.task_id)) is s] for kind in SignalKind}
+    repeated = {kind: sum(s.kind is kind for s in ordered) - len(of_kind) for kind, of_kind in candidates.items()}
+    total = sum(SHARES[kind] for kind in settings.kinds)
+    shares = {kind: SHARES[kind] / total for kind in SignalKind if kind in settings.kinds}
+    share = _places(shares, {kind: len(of_kind) for kind, of_kind in candidates.items()}, limit)
+    chosen = [
+        signal
+        for kind, of_kind in candidates.items()
+        for signal in random.Random(derive_seed(seed, kind)).sample(of_kind, share[kind])
+    ]
+    return Choice(
+        chosen=tuple(sorted(chosen, key=lambda signal: signal.id)),
+        repeated=repeated,
+        left_out={kind: len(of_kind) - share[kind] for kind, of_kind in candidates.items()},
+    )
+
+
+def _preference(signal: Signal, seed: int) -> tuple[bool, int, int]:
+    return signal.successful_evidence, signal.count or 0, derive_seed(seed, signal.id)
+
+
+def _places(
+    shares: Mapping[SignalKind, float], available: Mapping[SignalKind, int], budget: int
+) -> dict[SignalKind, int]:
+    """Split the budget, one by one, to the kind that is furthest below its share and still has candidates."""
+    taken = dict.fromkeys(available, 0)
+    for _ in range(budget):
+        open_kinds = [kind for kind in available if shares.get(kind, 0.0) > 0 and taken[kind] < available[kind]]
+        if not open_kinds:
+            break
+        kind = max(open_kinds, key=lambda kind: shares[kind] * budget - taken[kind])
+        taken[kind] += 1
+    return taken

@@ -25,9 +25,8 @@ from pydantic.json_schema import SkipJsonSchema
 from agents.chat.replies import NextAction, WrittenReply, labelled, listed_calls
 from agents.chat.structured import StructuredModel
 from agents.chat.transcript import context_text, interactions_text, preface_text, prompt, tools_text
-from agents.cuts import call_of, dependent, setup_for, successful_runs
 from agents.evidence import executed
-from agents.live import context_task, preface_of
+from agents.live import call_of, context_task, dependent, preface_of, setup_for, successful_runs
 from agents.settings import ExplorationSettings
 from environments.base import Environment, ObservationStatus, ToolCall, ToolSpec
 from environments.registry import benchmark_of

@@ -19,12 +19,12 @@ from agents.evidence import (
     MOST_ITEMS,
     blamed_place,
     failure_context,
+    remedies,
     step_at,
     tool_at,
     what_happened,
 )
 from agents.roles import RoleRefused
-from agents.words import remedies
 from environments.base import Environment, MalformedCall, ToolSpec
 from memory.records import Cause, Evidence, FailureContext, SignalKind
 
@@ -155,6 +155,8 @@ def _problem(reply: Reflection, evidence: Evidence) -> str | None:
     turns = evidence.trajectory.turns
     if not 1 <= reply.turn <= max(1, len(turns)):
         return f"turn {reply.turn} is not in the attempt, which has {len(turns)}"
+    if turns and turns[reply.turn - 1].played:
+        return f"turn {reply.turn} was played before the agent began"
     steps = len(turns[reply.turn - 1].steps) if turns else 0
     if not 1 <= reply.action <= steps + 1:
         return f"action {reply.action} is not in turn {reply.turn}, which has {steps}"

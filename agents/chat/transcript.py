@@ -85,11 +85,13 @@ def trajectory_text(trajectory: Trajectory) -> str:
     """Write user turns, actions and observations, numbered from 1 like ``where`` in the reply."""
     lines = []
     for t, turn in enumerate(trajectory.turns, start=1):
-        lines.append(f"Turn {t}, user: {data('user', turn.full_text)}")
+        given = " (given: played before the agent began, and right)" if turn.played else ""
+        lines.append(f"Turn {t}{given}, user: {data('user', turn.full_text)}")
         for s, step in enumerate(turn.steps, start=1):
             lines.append(f"  {t}.{s} action: {action_text(step.action)}")
             lines.append(f"  {t}.{s} answer: {_answer(step.observation)}")
-        lines.append("  the agent ended the turn" if turn.ended else "  the turn was cut off by a limit")
+        if not turn.played:
+            lines.append("  the agent ended the turn" if turn.ended else "  the turn was cut off by a limit")
     return "\n".join(lines)
 
 

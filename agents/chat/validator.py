@@ -31,6 +31,7 @@ from agents.chat.transcript import (
 from agents.roles import RoleRefused
 from agents.spending import BudgetReached
 from environments.base import Action, Environment, Episode, Observation, Outcome, ToolCall, ToolSpec, UserTurn
+from environments.history import open_for_agent
 from environments.verification.programs import program_tool
 from memory.records import AgentValidation, Draft
 
@@ -165,9 +166,12 @@ class _Run:
             return await asyncio.to_thread(episode.outcome)
 
     async def _converse(self, episode: Episode) -> None:
-        """Go through the user turns until the last one has ended or no action is left."""
-        first = await asyncio.to_thread(episode.start)
-        self.preface = preface_text(first.preface)
+        """Go through the agent's user turns until the last one has ended or no action is left."""
+        played, first = await asyncio.to_thread(open_for_agent, episode, self._draft)
+        self.preface = preface_text((played[0].opened if played else first).preface)
+        for one in played:
+            tools = acting_tools(await asyncio.to_thread(self._environment.tools, one.opened.tools))
+            self._said += [f"User: {data('user', one.opened.full_text)}", attempt_text(one.steps, program_tool(tools))]
         turn: UserTurn | None = first
         while turn is not None:
             await self._turn(episode, turn)

@@ -14,8 +14,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from agents.cuts import Cut, around, call_of, partition, successful_runs
-from agents.live import context_task
+from agents.live import Cut, around, call_of, context_task, partition, successful_runs
 from agents.roles import RoleRefused, own_roles
 from agents.scripted.guidance import PLAIN, Guidance, read_context
 from agents.settings import ExplorationSettings

@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
+from agents.evidence import about, head_word, name_words, overlap, parameter_words
 from agents.scripted import documented, needs
 from agents.scripted.documented import constants, date_format, mentioned, number_range, numbers, values_in
 from agents.scripted.guidance import PLAIN, Guidance
 from agents.scripted.knowledge import Experience
 from agents.scripted.values import MAX_TEXT, Scalar, Sighting, Sightings, invented_name, invented_text
-from agents.words import about, head_word, name_words, overlap, parameter_words
 from environments.base import Parameter, ToolCall, ToolSpec
 from environments.words import words
 

@@ -18,10 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from agents.scripted.reflector import with_neighbours
 from environments.base import Environment, StartState, TaskSpec, ToolSpec
-from environments.exercised import Exercised, Pair
+from environments.verification.programs import Exercised, Pair
 from memory.jsonl import derive_seed, record_id
-from memory.mastery import UNKNOWN
 from memory.records import FailureContext, Unsignalled
+from memory.tasks import UNKNOWN
 
 Names = tuple[str, ...]
 
@@ -48,7 +48,7 @@ def coverage_contexts(
     does not come up again and again. First come the tools with the number 0, then in turn the tool and the pair with
     the smallest number. Of equals, ``seed`` draws. ``tasks`` are D_t. No order of the arguments matters.
 
-    ``success`` is the policy's share of success by function (``memory.mastery``). With it, the tool with the greatest
+    ``success`` is the policy's share of success by function (``memory.tasks``). With it, the tool with the greatest
     need comes first, and its neighbours to explore are those with the greatest need (``_Turns.need``).
     """
     starts = environment.starts()

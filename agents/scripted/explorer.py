@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import ClassVar
 
-from agents.evidence import error_message
+from agents.evidence import about, error_message, name_words, overlap, parameter_words, remedies
 from agents.live import LiveRun, live_run
 from agents.roles import own_roles
 from agents.scripted.arguments import GuidedArguments, UniformArguments
@@ -29,7 +29,6 @@ from agents.scripted.knowledge import Knowledge
 from agents.scripted.needs import listed_values, makers, sign_in_tools, sources_of_values
 from agents.scripted.values import Scalar, Sightings
 from agents.settings import ExplorationSettings
-from agents.words import about, name_words, overlap, parameter_words, remedies
 from environments.base import Environment, Observation, ObservationStatus, ToolCall, ToolSpec
 from environments.benchmark import KnownValue
 from environments.registry import benchmark_of

@@ -16,8 +16,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from agents.evidence import error_message
-from agents.words import about, name_words, overlap
+from agents.evidence import about, error_message, name_words, overlap
 from environments.base import ToolCall, ToolSpec
 from environments.words import words
 

@@ -19,9 +19,8 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from agents.evidence import executed, failed_turn, failure_context, step_at, what_happened
+from agents.evidence import about, executed, failed_turn, failure_context, remedies, step_at, what_happened
 from agents.roles import RoleRefused
-from agents.words import about, remedies
 from environments.base import Environment, MalformedCall, ToolCall, ToolSpec
 from memory.jsonl import derive_seed
 from memory.records import Cause, Evidence, FailureContext, SignalKind, Step
@@ -243,18 +242,17 @@ class RuleReflector:
 def _unstable(evidence: Evidence) -> FirstError:
     """Diagnose a success that is rare or not repeatable: the pattern's last tool, else the last call."""
     wanted = evidence.signal.pattern[-1:] or tuple(call.name for call in evidence.task.reference[-1][-1:])
-    for t, turn in enumerate(evidence.trajectory.turns):
-        for s, step in enumerate(turn.steps):
-            if any(call.name in wanted for call in step.observation.calls):
-                return FirstError(Cause.UNSTABLE, (t, s), wanted[0])
-    return FirstError(Cause.UNSTABLE, (0, 0), wanted[0] if wanted else "")
+    for where, step in evidence.trajectory.own_steps():
+        if any(call.name in wanted for call in step.observation.calls):
+            return FirstError(Cause.UNSTABLE, where, wanted[0])
+    return FirstError(Cause.UNSTABLE, (evidence.trajectory.played, 0), wanted[0] if wanted else "")
 
 
 def _summary(evidence: Evidence) -> str:
     """Return which tools the attempt called, and how it ended."""
     trajectory = evidence.trajectory
     called = ", ".join(dict.fromkeys(call.name for call in trajectory.calls())) or "no tool"
-    turns = len(trajectory.turns)
+    turns = len(trajectory.turns) - trajectory.played
     failure = trajectory.outcome.failure if trajectory.outcome is not None else None
     ended = "succeeded" if trajectory.success else f"failed{f': {failure}' if failure else ''}"
     return f"The attempt called {called} in {turns} user turn{'' if turns == 1 else 's'}, and {ended}."
@@ -345,7 +343,7 @@ def _refused_in_vain(evidence: Evidence, found: FirstError) -> list[str]:
 
     The tool whose precondition was not met is left out: the same call is right after it.
     """
-    steps = [step for turn in evidence.trajectory.turns for step in turn.steps]
+    steps = [step for _, step in evidence.trajectory.own_steps()]
     worked = {call.name for step in steps if not step.observation.failed for call in step.observation.calls}
     if found.cause is Cause.UNMET_PRECONDITION:
         worked.add(found.tool)
@@ -360,12 +358,11 @@ def _worth_reaching(evidence: Evidence, found: FirstError, tools: Sequence[ToolS
     """Return tools to explore, most promising first. Some neighbours are drawn at random, by the signal's id."""
     succeeded = {
         call.name
-        for turn in evidence.trajectory.turns
-        for step in turn.steps
+        for _, step in evidence.trajectory.own_steps()
         for call in step.observation.calls
         if not step.observation.failed
     }
-    wanted = [call.name for turn in evidence.task.reference for call in turn]
+    wanted = [call.name for turn in evidence.task.reference[evidence.task.played :] for call in turn]
     missed = (name for name in wanted if name not in succeeded)
     named = [found.tool, *found.asked, *missed, *evidence.signal.pattern]
     known = {tool.name: tool for tool in tools}

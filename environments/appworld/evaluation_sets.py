@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -22,37 +20,41 @@ from environments.appworld.official_tasks import as_task
 from environments.appworld.worlds import PYTHON
 from environments.base import InputError, Record
 from environments.benchmark import EvaluationTask
-from environments.metrics import Attempted, Metric
+from environments.metrics import Attempted, Metric, Ratio, Share, checks_passed, success
 
 
-def task_goal_completion(attempts: Sequence[Attempted]) -> float:
-    """Return TGC: the percentage of the tasks that were solved, to one decimal as the package's evaluator gives it.
-
-    nan without an attempt.
-    """
-    return _percentage([one.success for one in attempts])
-
-
-def scenario_goal_completion(attempts: Sequence[Attempted]) -> float:
-    """Return SGC: the percentage of the scenarios of which every attempted variant was solved, to one decimal.
-
-    The group of an attempt is its scenario. A scenario counts when no infrastructure error ended one of its variants
-    (ours: the package has a result for every task). nan where no scenario counts.
-    """
-    scenarios: dict[str | None, list[bool]] = defaultdict(list)
-    for one in attempts:
-        if one.group_evaluated:
-            scenarios[one.group].append(one.success)
-    return _percentage([all(variants) for variants in scenarios.values()])
-
-
-METRICS: Mapping[str, Metric] = {"tgc": task_goal_completion, "sgc": scenario_goal_completion}
-"""The benchmark's own metrics of its evaluation sets, in percent."""
-
-
-def _percentage(successes: Sequence[bool]) -> float:
+def _percentage(share: float) -> float:
     """Return the percentage rounded twice, as the package does: the share to four decimals, the percentage to one."""
-    return round(100 * round(sum(successes) / len(successes), 4), 1) if successes else math.nan
+    return round(100 * round(share, 4), 1)
+
+
+def _scenarios(attempts: Sequence[Attempted]) -> list[Share]:
+    """Count each scenario once, at its first attempt."""
+    solved: dict[str | None, bool] = {}
+    for one in attempts:
+        solved[one.group] = solved.get(one.group, True) and one.success
+    return [(solved.pop(one.group), 1) if one.group_evaluated and one.group in solved else (0, 0) for one in attempts]
+
+
+task_goal_completion = Ratio(success.shares, _percentage)
+"""TGC: the percentage of the tasks that were solved, to one decimal as the package's evaluator gives it.
+
+nan without an attempt.
+"""
+
+scenario_goal_completion = Ratio(_scenarios, _percentage)
+"""SGC: the percentage of the scenarios of which every attempted variant was solved, to one decimal.
+
+The group of an attempt is its scenario. A scenario counts when no infrastructure error ended one of its variants
+(ours: the package has a result for every task). nan where no scenario counts.
+"""
+
+METRICS: Mapping[str, Metric] = {
+    "tgc": task_goal_completion,
+    "sgc": scenario_goal_completion,
+    "checks_passed": checks_passed,
+}
+"""The benchmark's own metrics of its evaluation sets, in percent, and the share of checks passed, in [0, 1]."""
 
 
 SETS = ("dev", "test_normal", "test_challenge")

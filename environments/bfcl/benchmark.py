@@ -27,9 +27,10 @@ from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import Split, load_category
 from environments.bfcl.package import CATEGORIES, CLASSES, VERSION
 from environments.bfcl.templated.evaluation_sets import load_set, set_names
+from environments.bfcl.turn_sets import TURN_SETS, turn_ids, turn_tasks
+from environments.metrics import CALL_METRICS
 from environments.verification.decontamination import HeldOut, held_out
-from environments.verification.fingerprints import PublishedSet, published_sets
-from environments.verification.held_out_records import HeldOutRecord, Recorder
+from environments.verification.fingerprints import HeldOutRecord, PublishedSet, Recorder, published_sets
 
 _SPLITS: dict[str, tuple[Split, ...]] = {
     "dev": ("dev",),
@@ -49,6 +50,12 @@ class BFCLOptions(Options):
         ("GorillaFileSystem", "VehicleControlAPI"),
         description="official classes that exploration and templated tasks use (ours: two of eight)",
     )
+    categories: tuple[Literal["base", "miss_func", "miss_param", "long_context"], ...] = Field(
+        ("base", "miss_func", "miss_param", "long_context"),
+        min_length=1,
+        description="categories of the official training tasks for tasks.initial: official; they repeat the same user "
+        "turns",
+    )
     max_steps: int = Field(
         20, ge=1, le=10_000, description="actions in one user turn before it is cut off (official: 20)"
     )
@@ -63,16 +70,18 @@ class BFCLOptions(Options):
 class BFCL(Benchmark[BFCLOptions]):
     """Berkeley Function Calling Leaderboard, multi-turn categories, with the package's own simulators and checkers.
 
-    The evaluation sets are of two kinds. Templated ones are slices of human paths in our words, of two classes; those
+    The evaluation sets are of three kinds. Templated ones are slices of human paths in our words, of two classes; those
     of the world are of all eight, with tasks that exploration found beside the slices. Those of the split test open
     for a committed study alone (``templated.evaluation_sets``). ``CATEGORY@SPLIT`` are the official tasks, "all" for
-    every category or split; those with test tasks open for a command that names a test access log. The split
-    "seal-test" is the 100 indices of the split test that a test after SEAL's protocol uses.
+    every category or split; the split "seal-test" is the 100 indices of the split test that a test after SEAL's
+    protocol uses. ``turn_sets`` explains those of single user turns that people wrote. Official tasks and turns of the
+    split test open for a command that names a test access log.
     """
 
     name = "bfcl"
     options_type = BFCLOptions
     reports_partial = False
+    metrics = CALL_METRICS
     licence = ContentLicence(
         spdx="apache-2.0",
         notice=f"Start states, tools and their documentation are those of bfcl-eval {VERSION} (Berkeley Function "
@@ -85,6 +94,7 @@ class BFCL(Benchmark[BFCLOptions]):
             for split, parts in _SPLITS.items()
             for category in (*CATEGORIES, "all")
         },
+        **TURN_SETS,
     }
 
     def __init__(self, *, human: bool = False) -> None:
@@ -119,10 +129,11 @@ class BFCL(Benchmark[BFCLOptions]):
         return "environment.options.classes: no initial state of the training split has these classes: name others"
 
     def official_tasks(self, options: BFCLOptions) -> OfficialTasks:
-        """Return the tasks of the training split whose classes ``options`` names, of all four categories."""
+        """Return the tasks of the training split whose classes and categories ``options`` names."""
         from environments.bfcl.official import load_category
 
-        found = [one for category in CATEGORIES for one in load_category(category, ("train",))]
+        chosen = (category for category in CATEGORIES if category in options.categories)
+        found = [one for category in chosen for one in load_category(category, ("train",))]
         fitting = [one for one in found if set(options.classes).issuperset(one.spec.classes)]
         if not fitting:
             raise InputError(
@@ -177,8 +188,8 @@ class BFCL(Benchmark[BFCLOptions]):
 
     def evaluation_set(self, name: str) -> EvaluationSet:
         """Describe an evaluation set by its file, without rebuilding its tasks; an official one by the tasks' ids."""
-        if _AT in name:
-            ids = _official_ids(name)
+        if _is_official(name):
+            ids = turn_ids(name) if name in TURN_SETS else _official_ids(name)
             digest = hashlib.sha256("\n".join((VERSION, *ids)).encode()).hexdigest()
             return EvaluationSet(name=name, held_out=self.evaluation_sets[name], sha256=digest, tasks=len(ids))
         from environments.bfcl.templated.evaluation_sets import set_file
@@ -191,8 +202,8 @@ class BFCL(Benchmark[BFCLOptions]):
 
         Official ones are in the order of their indices, so that the first ones of "all" are of every category.
         """
-        if _AT in name:
-            return _official(name, limit)
+        if _is_official(name):
+            return turn_tasks(name, limit) if name in TURN_SETS else _official(name, limit)
         from environments.bfcl.templated.evaluation_sets import load_set
 
         return tuple(
@@ -209,7 +220,12 @@ class BFCL(Benchmark[BFCLOptions]):
 
     def access_to(self, name: str) -> TestAccess:
         """Return "ledger" for official tasks, which are public, and "study" for the templated ones."""
-        return "ledger" if _AT in name else "study"
+        return "ledger" if _is_official(name) else "study"
+
+
+def _is_official(name: str) -> bool:
+    """Return whether an evaluation set is of official tasks, or of their turns."""
+    return _AT in name or name in TURN_SETS
 
 
 def _parts(name: str) -> tuple[tuple[str, ...], str]:

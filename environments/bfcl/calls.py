@@ -8,7 +8,6 @@ exponents in text where mpmath would read a number (it expands "1e999999999" dig
 
 from __future__ import annotations
 
-import ast
 import math
 import re
 from collections.abc import Iterator
@@ -17,21 +16,16 @@ from pydantic import JsonValue
 
 from environments.base import MalformedCall, ToolCall
 from environments.bfcl.docs import all_tools, positional_names
-from environments.verification.programs import syntax_tree
+from environments.python_calls import MAX_DEPTH, call_of, expression
 
 MAX_CHARACTERS = 20_000
 MAX_VALUES = 2_000
-MAX_DEPTH = 20
 MAX_INTEGER = 10**30
 MAX_PRECISION = 1_000
 MAX_POWER_BITS = 100_000
 
 _EXPONENT = re.compile(r"[\d.]e[+-]?\d", re.IGNORECASE)
 _PRECISIONS = {"logarithm": "precision", "square_root": "precision", "round_number": "decimal_places"}
-
-
-class _NotACall(Exception):
-    """The reason why a text is not a call."""
 
 
 def parse_call(text: str) -> ToolCall | MalformedCall:
@@ -44,68 +38,16 @@ def parse_call(text: str) -> ToolCall | MalformedCall:
     if len(text) > MAX_CHARACTERS:
         return MalformedCall(text=text[:MAX_CHARACTERS], reason=f"longer than {MAX_CHARACTERS} characters")
     try:
-        return _read_call(text)
-    except _NotACall as error:
+        name, arguments = call_of(expression(text), _positional_names)
+    except ValueError as error:
         return MalformedCall(text=text, reason=str(error))
+    call = ToolCall(name=name, arguments=arguments)
+    reason = beyond_caps(call)
+    return call if reason is None else MalformedCall(text=text, reason=reason)
 
 
-def _read_call(text: str) -> ToolCall:
-    try:
-        tree = syntax_tree(text.strip(), mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise _NotACall(f"not a Python expression: {error}") from None
-    node = tree.body if isinstance(tree, ast.Expression) else tree
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-        raise _NotACall("not one plain call of a function by its name")
-    arguments: dict[str, JsonValue] = {}
-    for name, value in (*_positional(node), *_named(node)):
-        if name in arguments:
-            raise _NotACall(f"argument {name!r} is given twice")
-        arguments[name] = _literal(name, value)
-    call = ToolCall(name=node.func.id, arguments=arguments)
-    if (reason := beyond_caps(call)) is not None:
-        raise _NotACall(reason)
-    return call
-
-
-def _positional(node: ast.Call) -> Iterator[tuple[str, ast.expr]]:
-    assert isinstance(node.func, ast.Name)
-    if not node.args:
-        return
-    tool = node.func.id
-    if tool not in all_tools():
-        raise _NotACall(f"{tool!r} is not documented, so its positional arguments have no names")
-    names = positional_names(tool)
-    if len(node.args) > len(names):
-        raise _NotACall(f"{tool} takes at most {len(names)} arguments, not {len(node.args)}")
-    yield from zip(names, node.args, strict=False)
-
-
-def _named(node: ast.Call) -> Iterator[tuple[str, ast.expr]]:
-    for keyword in node.keywords:
-        if keyword.arg is None:
-            raise _NotACall("`**` is not allowed")
-        yield keyword.arg, keyword.value
-
-
-def _literal(name: str, node: ast.expr) -> JsonValue:
-    try:
-        value: object = ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        raise _NotACall(f"argument {name!r} is not a literal") from None
-    return _json_value(name, value, 0)
-
-
-def _json_value(name: str, value: object, depth: int) -> JsonValue:
-    if depth > MAX_DEPTH:
-        raise _NotACall(f"argument {name!r} is nested more than {MAX_DEPTH} levels deep")
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, list):
-        return [_json_value(name, item, depth + 1) for item in value]
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: _json_value(name, item, depth + 1) for key, item in value.items()}
-    raise _NotACall(f"argument {name!r} is not a JSON value")
+def _positional_names(tool: str) -> tuple[str, ...] | None:
+    return positional_names(tool) if tool in all_tools() else None
 
 
 def beyond_caps(call: ToolCall) -> str | None:

@@ -36,7 +36,8 @@ class BFCLEpisode:
 
     Officially the 21st step of a turn ends the episode, which fails it unless it was the last turn (that one is
     checked by the calls that ran). Here a step past ``max_steps`` is answered and not run, with the same consequence.
-    Methods that are called out of order raise RuntimeError.
+    In the turns that the reference plays there is no such limit. Methods that are called out of order raise
+    RuntimeError.
 
     A withheld tool is not among the tools shown before its turn. A call of it still runs, as officially (a reference of
     miss_func has one); a tool that the task does not have at all is answered as not defined.
@@ -61,7 +62,7 @@ class BFCLEpisode:
     def step(self, action: Action) -> Observation:
         """Execute one action in the current turn; a malformed one is answered and counted."""
         self._turns.expect_open()
-        if self._turns.steps >= self._max_steps:
+        if self._turns.steps >= self._max_steps and self._turns.index >= self._task.played:
             if self._turns.index < len(self._task.turns) - 1:
                 self._terminated = self._turns.index
             return _error(f"the limit of {self._max_steps} steps in this turn is reached, nothing was run")
@@ -139,7 +140,7 @@ class BFCLEnvironment:
             raise InputError("the task has no user turn: give one at least")
         _check_classes(task.classes)
         for turn in task.withheld:
-            if not 0 <= turn < len(task.turns):
+            if not 0 <= turn <= len(task.turns):
                 raise InputError(f"tools are withheld until turn {turn}, but the task has {len(task.turns)} turns")
         known = set(tool_names(task.classes))
         for name in (*task.tools, *(name for names in task.withheld.values() for name in names)):

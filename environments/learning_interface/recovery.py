@@ -16,7 +16,7 @@ from enum import StrEnum
 from pydantic import JsonValue
 
 from environments.base import Action, Cue, MalformedCall, Observation, ObservationStatus, Parameter, ToolCall, ToolSpec
-from environments.verification.arguments import argument_problem
+from environments.verification.replay import argument_problem
 
 NAMES = 20
 """Most tools that one hint names (our choice): the first ones, or those with the most similar names."""

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from environments.base import EnvironmentDefect, InputError, Observation, ObservationStatus, ToolCall, ToolSpec
 from environments.python_class.time_limit import OutOfTime, time_limit
-from environments.verification.arguments import argument_problem
+from environments.verification.replay import argument_problem
 
 MAX_CHARACTERS = 20_000
 """Characters of a call's arguments as JSON, at most (our choice)."""

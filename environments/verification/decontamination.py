@@ -30,13 +30,16 @@ from pydantic import JsonValue
 
 from environments.base import Environment, InputError, Record, TaskSpec
 from environments.verification.canonical import Canonical, part_digest, state_words
-from environments.verification.fingerprints import fingerprint, held_out_fingerprints, read_fixed, sets_folder
-from environments.verification.held_out_records import (
+from environments.verification.fingerprints import (
     HeldOutRecord,
     HeldOutStart,
     HeldOutTask,
     call_words,
+    fingerprint,
+    held_out_fingerprints,
+    read_fixed,
     said,
+    sets_folder,
     shape_of,
     text_words,
     turn_digest,
@@ -100,8 +103,9 @@ class HeldOut(Collection[str]):
 
         ``form`` is its canonical form.
         """
-        if fingerprint(task) in self.fingerprints:
-            return f"A held-out set has this task (fingerprint {fingerprint(task)[:16]})."
+        for one in (task, task.model_copy(update={"played": 0})):
+            if fingerprint(one) in self.fingerprints:
+                return f"A held-out set has this task (fingerprint {fingerprint(one)[:16]})."
         if form.split not in (None, TRAINING):
             return f"Its start state is of the {form.split} split."
         return next((why for one in self._compared if (why := one.match(task, form)) is not None), None)

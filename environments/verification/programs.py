@@ -15,6 +15,8 @@ letter or digit in it and every number counts, in any position, except
 
 Of an f-string each piece counts without the signs and spaces at its ends, so that separators do not count; of a
 date's format and of a regular expression's pattern each word counts by itself.
+
+``Exercised`` counts the functions that the references of tasks call, in programs or as calls.
 """
 
 from __future__ import annotations
@@ -22,11 +24,13 @@ from __future__ import annotations
 import ast
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import combinations
 from typing import NamedTuple
 
-from environments.base import ToolSpec
+from environments.base import TaskSpec, ToolCall, ToolSpec
 
 _PICKING = frozenset({"get", "pop"})
 _CUTTING = frozenset({"split", "rsplit", "strip", "lstrip", "rstrip", "removeprefix", "removesuffix"})
@@ -300,3 +304,43 @@ class Reach:
 
 def _calls(statement: ast.AST) -> Iterator[ast.Call]:
     return (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+
+
+Pair = tuple[str, str]
+
+
+class Exercised:
+    """The number of tasks that call each function, and each function somewhere after another one.
+
+    Args:
+        tasks: the tasks.
+        tools: documentation of the tools that they may call. In programs for one of them the functions that are called
+            count in place of the tool.
+    """
+
+    def __init__(self, tasks: Iterable[TaskSpec], tools: Iterable[ToolSpec]) -> None:
+        self.functions: Counter[str] = Counter()
+        self.pairs: Counter[Pair] = Counter()
+        programs = program_parameters(tools)
+        for task in tasks:
+            names = [
+                name for turn in task.reference for call in turn for name in functions_of(call, programs.get(call.name))
+            ]
+            self.functions.update(set(names))
+            self.pairs.update({pair for pair in combinations(names, 2) if pair[0] != pair[1]})
+
+
+def program_parameters(tools: Iterable[ToolSpec]) -> dict[str, str]:
+    """Return the parameter that holds a program, by the name of its tool."""
+    return {tool.name: tool.program.name for tool in tools if tool.program is not None}
+
+
+def functions_of(call: ToolCall, parameter: str | None) -> Sequence[str]:
+    """Return the functions that a call calls; ``parameter`` holds its program, None where the call is not a program."""
+    code = call.arguments.get(parameter) if parameter is not None else None
+    if not isinstance(code, str):
+        return (call.name,)
+    try:
+        return called(code)
+    except ValueError:  # it is not Python, and calls nothing
+        return ()

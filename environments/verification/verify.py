@@ -23,15 +23,21 @@ from environments.base import (
     recorded,
 )
 from environments.settings import VerificationSettings
-from environments.verification.arguments import argument_problem
 from environments.verification.asking import unasked_call, unmet_request
 from environments.verification.canonical import canonical
 from environments.verification.decontamination import HeldOut, Nearest
 from environments.verification.fingerprints import fingerprint
-from environments.verification.grounding import ungrounded
+from environments.verification.grounding import foreign_text, ungrounded
 from environments.verification.minimality import reduce, superfluous
-from environments.verification.replay import Replay, attempt, is_informative, replay, setup_as_turns, succeeds
-from environments.verification.turn_text import foreign_text
+from environments.verification.replay import (
+    Replay,
+    argument_problem,
+    attempt,
+    is_informative,
+    replay,
+    setup_as_turns,
+    succeeds,
+)
 
 __all__ = ["Refusal", "VerificationResult", "can_train", "reduce", "verify"]
 
@@ -39,13 +45,17 @@ __all__ = ["Refusal", "VerificationResult", "can_train", "reduce", "verify"]
 def solving_policy(environment: Environment, task: TaskSpec) -> str | None:
     """Return a phrase that names the first trivial policy that solves ``task``, None if none does.
 
-    The policies, each applied in every user turn: no call; each tool of the task alone, without arguments; each value
-    that a tool's only required parameter documents as trivial; all reads without arguments together, in the order of
-    ``task.tools``. A read is a tool that needs no argument, does not fail and does not change the state. Tools that
-    document a required argument all fail without it, so the first of them represents all.
+    The policies, each applied in every user turn of the agent's: no call; each tool of the task alone, without
+    arguments; each value that a tool's only required parameter documents as trivial; all reads without arguments
+    together, in the order of ``task.tools``. A read is a tool that needs no argument, does not fail and does not change
+    the state. Tools that document a required argument all fail without it, so the first of them represents all.
     """
-    turns = len(task.turns)
-    if succeeds(environment, task, ((),) * turns):
+
+    def solve(*calls: ToolCall) -> bool:
+        given = task.reference[: task.played]
+        return succeeds(environment, task, (*given, *(calls,) * (len(task.turns) - task.played)))
+
+    if solve():
         return "making no call"
     free: list[ToolCall] = []
     demanding: list[ToolCall] = []
@@ -56,13 +66,13 @@ def solving_policy(environment: Environment, task: TaskSpec) -> str | None:
         if len(required) == 1:
             given += [ToolCall(name=tool.name, arguments={required[0].name: value}) for value in required[0].trivial]
     for call in (*free, *demanding[:1]):
-        if succeeds(environment, task, ((call,),) * turns):
+        if solve(call):
             return f"calling {call.name} without arguments"
     for call in given:
-        if succeeds(environment, task, ((call,),) * turns):
+        if solve(call):
             return f"calling {call.name} with {', '.join(f'{n}={v!r:.80}' for n, v in call.arguments.items())}"
     reads = tuple(call for call in free if _reads(environment, task, call))
-    if len(reads) > 1 and succeeds(environment, task, (reads,) * turns):
+    if len(reads) > 1 and solve(*reads):
         return "calling all reads without arguments"
     return None
 
@@ -85,7 +95,7 @@ class Refusal(StrEnum):
     draft do not have. ``bad_arguments``: an unknown, missing or ill-typed argument, or a value outside the documented
     choices. ``sealed``: it is a task of a held-out set, also with another record (``verification.decontamination``).
     ``duplicate``: its fingerprint is known. ``foreign_text``: a user turn has markup or invisible characters, or
-    repeats the environment's words (``verification.turn_text``). ``cannot_open``: the environment does not accept its
+    repeats the environment's words (``verification.grounding``). ``cannot_open``: the environment does not accept its
     initial state.
     ``error_result``: a call of the setup or the reference fails. ``unstable_state``: the state it leads to cannot be
     compared (it contains itself). ``nondeterministic``: fresh replays differ. ``no_effect``: a turn changes nothing and

@@ -130,7 +130,7 @@ def diversity(
     """CoEvolve, table 15: SR@k of the tasks that each evolution admitted, and ED_rel from the target tasks if named."""
     with exit_statuses():
         from evaluation.analyses.diversity import diversity_notes, diversity_report, diversity_table
-        from evaluation.analyses.texts import text_of
+        from evaluation.analyses.similarity import text_of
 
         admitted: dict[int, list[str]] = {}
         for task in _read_tasks(run):
@@ -152,7 +152,7 @@ def lengths(
 ) -> None:
     """CoEvolve, figures 6 and 7: user turns and calls of synthetic tasks by origin, and of original ones if named."""
     with exit_statuses():
-        from evaluation.analyses.lengths import lengths_table, task_lengths
+        from evaluation.analyses.diversity import lengths_table, task_lengths
         from evaluation.sets import calls_of
 
         found = []
@@ -238,8 +238,7 @@ def _nearest(
     made: Sequence[Task], evaluation_set: str | None, environment: str, access_log: Path | None
 ) -> tuple[tuple[NearestTarget, ...], int]:
     """Return the nearest target of each task, and the number of targets."""
-    from evaluation.analyses.similarity import nearest_targets
-    from evaluation.analyses.texts import embed, text_of
+    from evaluation.analyses.similarity import embed, nearest_targets, text_of
 
     if evaluation_set is None:
         raise InputError("--evaluation-set is missing: name the evaluation set or the file of tasks to compare with")

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from math import comb
 from typing import Literal
 
+from pydantic import Field
+
 from environments.base import InputError, Record
+from environments.metrics import OF_ANY_TASKS
 from evaluation.outcomes import Interval, TaskOutcome, paired_change
 
 CellName = Literal["both", "only_first", "only_second", "neither"]
 CELLS: tuple[CellName, ...] = ("both", "only_first", "only_second", "neither")
+
+
+class MetricPair(Record):
+    """A metric of two evaluations, and the 95 % interval of the second less the first (``outcomes.paired_change``)."""
+
+    first: float
+    second: float
+    interval: Interval | None
 
 
 class Agreement(Record):
@@ -20,7 +32,7 @@ class Agreement(Record):
     the second less that of the first, with the interval of ``outcomes.paired_change``. ``mcnemar``: two-sided exact p
     of the tasks that only one solved; it takes tasks for independent, so that it errs on the small side where they
     share a start state. ``unpaired``: tasks of one file alone. ``unjudged``: pairs of which an infrastructure error
-    ended an attempt.
+    ended an attempt. ``metrics``: other metrics of the calls and checks, where both files have them.
     """
 
     group: str
@@ -33,6 +45,7 @@ class Agreement(Record):
     mcnemar: float
     unpaired: int
     unjudged: int
+    metrics: dict[str, MetricPair] = Field({}, exclude_if=operator.not_)
 
 
 def agreement(group: str, first: Sequence[TaskOutcome], second: Sequence[TaskOutcome]) -> Agreement:
@@ -56,6 +69,11 @@ def agreement(group: str, first: Sequence[TaskOutcome], second: Sequence[TaskOut
         mcnemar=mcnemar(counts[1], counts[2]),
         unpaired=len(left) + len(right) - 2 * len(names),
         unjudged=len(names) - change.tasks,
+        metrics={
+            name: MetricPair(first=found.before, second=found.after, interval=found.interval)
+            for name, metric in OF_ANY_TASKS.items()
+            if (found := paired_change(first, second, metric)) is not None
+        },
     )
 
 
@@ -100,10 +118,19 @@ def agreement_table(found: Sequence[Agreement]) -> tuple[tuple[str, ...], list[t
     rows.append(("first", *(f"{one.first:.2%}" for one in found)))
     rows.append(("second", *(f"{one.second:.2%}" for one in found)))
     rows.append(("second - first", *(f"{100 * one.difference:+.2f}{_ends(one.interval)}" for one in found)))
+    for metric in dict.fromkeys(name for one in found for name in one.metrics):
+        pairs = [one.metrics.get(metric) for one in found]
+        rows.append((metric, *("" if pair is None else f"{pair.first:.3f}, {pair.second:.3f}" for pair in pairs)))
+        rows.append((f"{metric}, second - first", *("" if pair is None else _difference(pair) for pair in pairs)))
     rows.append(("McNemar", *(f"p = {one.mcnemar:.3g}" for one in found)))
     rows.append(("pairs", *(str(one.pairs) for one in found)))
     rows.append(("left out", *(f"{one.unpaired} unpaired, {one.unjudged} not evaluated" for one in found)))
     return ("", *(one.group for one in found)), rows
+
+
+def _difference(pair: MetricPair) -> str:
+    ends = "" if pair.interval is None else f"  95 %: {pair.interval[0]:.3f} to {pair.interval[1]:.3f}"
+    return f"{pair.second - pair.first:+.3f}{ends}"
 
 
 def _ends(interval: Interval | None) -> str:

@@ -11,8 +11,7 @@ from environments.registry import benchmark_of, open_environment, open_named, pa
 from environments.settings import EnvironmentSettings
 from environments.verification.canonical import canonical
 from environments.verification.decontamination import HeldOut, Nearest
-from environments.verification.fingerprints import fingerprint
-from environments.verification.held_out_records import record_of
+from environments.verification.fingerprints import fingerprint, record_of
 from memory.jsonl import read_jsonl
 from memory.records import Task
 from memory.run import RunDirectory

@@ -8,14 +8,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
-import numpy as np
 from pydantic import Field
 
 from environments.base import Record
-from environments.metrics import Metric
-from evaluation.call_shapes import Shape, macro_mean, numbered, rarest_functions
-from evaluation.outcomes import TaskOutcome, attempted
-from evaluation.statistics import Counts, shared_interval, t_interval
+from environments.metrics import Metric, Ratio, success
+from evaluation.call_shapes import Shape, macro_mean
+from evaluation.outcomes import TaskOutcome, attempted, evaluated, metric_interval
+from evaluation.statistics import t_interval
 from evaluation.study.records import ArmResult
 
 Interval = tuple[float, float]
@@ -74,8 +73,8 @@ def _macros(attempts: Attempts) -> dict[int, float]:
 
 def _by_length(attempts: Iterable[tuple[Shape, bool]], seeds: int) -> dict[str, Rate]:
     found: defaultdict[int, list[bool]] = defaultdict(list)
-    for shape, success in attempts:
-        found[len(shape)].append(success)
+    for shape, solved in attempts:
+        found[len(shape)].append(solved)
     return {str(n): Rate(tasks=round(len(found[n]) / seeds), mean=fmean(found[n])) for n in sorted(found)}
 
 
@@ -91,12 +90,24 @@ def _percent(rate: Rate | None) -> str:
     return "" if rate is None else f"{100 * rate.mean:.0f}"
 
 
+class MetricBySeed(Record):
+    """One of a benchmark's own metrics or a paired difference, in its unit, over the seeds for which it is defined.
+
+    ``interval`` covers what that of a ``Comparison`` does.
+    """
+
+    mean: float
+    by_seed: dict[str, float]
+    interval: Interval | None = Field(None, exclude_if=operator.not_)
+
+
 class Comparison(Record):
     """A mean over ``seeds`` seeds, each printed in ``by_seed``, and its 95 % intervals, None for a single seed.
 
     ``interval`` covers other seeds, start states and functions (``statistics.shared_interval``), without functions
     where ``functions_known`` is False because the tasks' call shapes are not known. ``t_interval`` is Student's t over
-    seeds, for these tasks. ``breakdown``: by call shape and length, where call shapes are known.
+    seeds, for these tasks. ``breakdown``: by call shape and length, where call shapes are known. ``metrics`` are the
+    benchmark's own by name.
     """
 
     mean: float
@@ -106,13 +117,7 @@ class Comparison(Record):
     by_seed: dict[str, float]
     seeds: int
     breakdown: Breakdown | None = Field(None, exclude_if=operator.not_)
-
-
-class MetricBySeed(Record):
-    """One of a benchmark's own metrics, in its unit, over the seeds for which it is defined."""
-
-    mean: float
-    by_seed: dict[str, float]
+    metrics: dict[str, MetricBySeed] = Field({}, exclude_if=operator.not_)
 
 
 class Cell(Comparison):
@@ -120,8 +125,7 @@ class Cell(Comparison):
 
     ``tasks`` and ``clusters`` are the set's; attempts with an infrastructure error are not evaluated. ``extra_calls``:
     mean calls beyond the reference's number of a solved task, None when none was solved or the number is unknown.
-    ``metrics`` are the benchmark's own by name. ``differences`` are paired differences to other arms: the baseline, and
-    those of the recipe's ``compare``.
+    ``differences`` are paired differences to other arms: the baseline, and those of the recipe's ``compare``.
     """
 
     tasks: int
@@ -129,7 +133,6 @@ class Cell(Comparison):
     infrastructure_errors: int
     extra_calls: float | None
     differences: dict[str, Comparison] = {}
-    metrics: dict[str, MetricBySeed] = Field({}, exclude_if=operator.not_)
 
 
 def cell(
@@ -142,19 +145,19 @@ def cell(
     ``metrics`` are those of the set's benchmark.
     """
     attempts = {seed: _of_set(result, set_name) for seed, result in sorted(results.items())}
-    attempts = {seed: outcomes for seed, outcomes in attempts.items() if any(_evaluated(one) for one in outcomes)}
+    attempts = {seed: outcomes for seed, outcomes in attempts.items() if evaluated(outcomes)}
     if not attempts:
         return None
     everything = [one for outcomes in attempts.values() for one in outcomes]
-    solved = [one for one in everything if one.success and _evaluated(one)]
-    evaluated = {seed: [one for one in outcomes if _evaluated(one)] for seed, outcomes in attempts.items()}
+    solved = [one for one in evaluated(everything) if one.success]
+    tried = {seed: evaluated(outcomes) for seed, outcomes in attempts.items()}
     extra = [max(0, one.calls - one.reference_calls) for one in solved if one.reference_calls is not None]
     return Cell(
-        **_summary(evaluated, None),
+        **_summary(tried, None),
         metrics=_metrics(attempts, metrics or {}),
         tasks=len({one.task_id for one in everything}),
         clusters=len({one.cluster for one in everything}),
-        infrastructure_errors=sum(not _evaluated(one) for one in everything),
+        infrastructure_errors=len(everything) - len(evaluated(everything)),
         extra_calls=fmean(extra) if extra else None,
     )
 
@@ -163,22 +166,38 @@ def difference(
     arm: Mapping[int, ArmResult],
     other: Mapping[int, ArmResult],
     set_name: str,
+    metrics: Mapping[str, Metric] | None = None,
 ) -> Comparison | None:
     """Return ``arm`` minus ``other`` by seed, over tasks that both were evaluated on; None without a seed of both."""
     pair = _paired(arm, other, set_name)
-    return None if pair is None else Comparison(**_summary(*pair))
+    if pair is None:
+        return None
+    return Comparison(**_summary(*pair), metrics=_metrics(pair[0], metrics or {}, pair[1]))
 
 
-def _metrics(attempts: Attempts, metrics: Mapping[str, Metric]) -> dict[str, MetricBySeed]:
-    """Return the metrics over the attempts that were evaluated; one that is defined for no seed is left out."""
-    found: dict[str, dict[str, float]] = {name: {} for name in metrics}
-    for seed, outcomes in attempts.items():
-        tried = attempted(outcomes)
-        for name, metric in metrics.items():
-            value = metric(tried)
+def _metrics(
+    attempts: Attempts, metrics: Mapping[str, Metric], minus: Attempts | None = None
+) -> dict[str, MetricBySeed]:
+    """Return the metrics over the attempts that were evaluated, or their paired differences to those of ``minus``.
+
+    One that is not defined for any seed is left out.
+    """
+    found = {}
+    for name, metric in metrics.items():
+        by_seed = {}
+        for seed, outcomes in attempts.items():
+            value = _value(metric, outcomes) - (_value(metric, minus[seed]) if minus else 0.0)
             if not math.isnan(value):
-                found[name][str(seed)] = value
-    return {name: MetricBySeed(mean=fmean(by.values()), by_seed=by) for name, by in found.items() if by}
+                by_seed[str(seed)] = value
+        if by_seed:
+            interval = _interval(attempts, minus, metric) if isinstance(metric, Ratio) else None
+            found[name] = MetricBySeed(mean=fmean(by_seed.values()), by_seed=by_seed, interval=interval)
+    return found
+
+
+def _value(metric: Metric, outcomes: Sequence[TaskOutcome]) -> float:
+    tried = attempted(outcomes)
+    return metric(tried) if tried else math.nan
 
 
 def _paired(
@@ -188,7 +207,7 @@ def _paired(
     right: dict[int, list[TaskOutcome]] = {}
     for seed in sorted(set(arm) & set(other)):
         ours, theirs = _of_set(arm[seed], set_name), _of_set(other[seed], set_name)
-        both = {one.task_id for one in ours if _evaluated(one)} & {one.task_id for one in theirs if _evaluated(one)}
+        both = {one.task_id for one in evaluated(ours)} & {one.task_id for one in evaluated(theirs)}
         if both:
             left[seed] = [one for one in ours if one.task_id in both]
             right[seed] = [one for one in theirs if one.task_id in both]
@@ -206,45 +225,22 @@ def _summary(attempts: Attempts, minus: Attempts | None) -> dict[str, object]:
         "t_interval": t_interval(values),
         "by_seed": {str(seed): value for seed, value in by_seed.items()},
         "seeds": len(values),
-        "breakdown": broken_down(attempts, minus, _interval(attempts, minus, of_shapes=True)) if known else None,
+        "breakdown": broken_down(attempts, minus, _interval(attempts, minus, by_shape=True)) if known else None,
     }
 
 
-def _interval(attempts: Attempts, minus: Attempts | None, *, of_shapes: bool = False) -> Interval | None:
-    """Return the interval of the mean over tasks, or over call shapes; None for a single seed."""
+def _interval(
+    attempts: Attempts, minus: Attempts | None, metric: Ratio = success, *, by_shape: bool = False
+) -> Interval | None:
+    """Return the interval of a metric over tasks, or of success over call shapes; None for a single seed."""
     if len(attempts) < 2:
         return None
-    tasks = {one.task_id: one for outcomes in attempts.values() for one in outcomes}
-    names = sorted(tasks)
-    sides = [_counts(side, names) for side in (attempts, minus) if side is not None]
-    shapes = [tasks[name].shape for name in names]
-    return shared_interval(
-        *sides[0],
-        numbered([tasks[name].cluster for name in names]),
-        numbered(rarest_functions(shapes)),
-        sides[1] if minus is not None else None,
-        shapes=numbered(shapes) if of_shapes else None,
-    )
-
-
-def _counts(attempts: Attempts, names: Sequence[str]) -> tuple[Counts, Counts]:
-    """Count successes and attempts by seed and task."""
-    columns = {name: column for column, name in enumerate(names)}
-    successes = np.zeros((len(attempts), len(names)), dtype=np.int64)
-    tasks = np.zeros_like(successes)
-    for row, outcomes in enumerate(attempts.values()):
-        for one in outcomes:
-            tasks[row, columns[one.task_id]] += 1
-            successes[row, columns[one.task_id]] += one.success
-    return successes, tasks
+    others = None if minus is None else [minus[seed] for seed in attempts]
+    return metric_interval(metric, list(attempts.values()), others, by_shape=by_shape)
 
 
 def _of_set(result: ArmResult, set_name: str) -> list[TaskOutcome]:
     return [one for one in result.outcomes if one.group == set_name]
-
-
-def _evaluated(outcome: TaskOutcome) -> bool:
-    return outcome.infrastructure_error is None
 
 
 def _rate(outcomes: Sequence[TaskOutcome]) -> float:

@@ -21,6 +21,7 @@ from evaluation.settings import ENDPOINT, LOOKUP, AttemptSettings
 from evaluation.study.hypotheses import MOST, Hypothesis, check_hypotheses
 from memory.jsonl import complaint
 from memory.strict_yaml import read_recipe
+from training.rendering.options import RenderingOptions
 
 BASELINE = "grpo"
 """The arm that all others are compared with."""
@@ -316,7 +317,7 @@ def environment_options(settings: Tree) -> dict[str, JsonValue]:
 def _how_scored(settings: Tree) -> Tree:
     """Return what a recipe states of how a policy is scored, beside the policy itself."""
     policy = settings.get("policy") or {}
-    return {key: policy[key] for key in ("thinking", "dtype") if policy.get(key) is not None}
+    return {key: policy[key] for key in (*RenderingOptions.model_fields, "dtype") if policy.get(key) is not None}
 
 
 def _policy(settings: Tree) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from evaluation.study.comparisons import Cell, Comparison, Interval, length_table
+from evaluation.study.comparisons import Cell, Comparison, Interval, MetricBySeed, length_table
 from evaluation.study.figures import ArmFacts
 from evaluation.study.hypotheses import Findings, hypothesis_table, points, rule
 from evaluation.study.plan import Place
@@ -64,7 +64,7 @@ def _success(summary: StudySummary, set_name: str) -> list[str]:
         found = cells.get(set_name)
         if found is None:
             continue
-        own = [f"{found.metrics[one].mean:.1f}" if one in found.metrics else "" for one in metrics]
+        own = [_metric(found.metrics.get(one)) for one in metrics]
         versus = found.differences.get(BASELINE)
         own += _macro(found) + _macro(versus) if broken else []
         rows.append(
@@ -100,6 +100,14 @@ def _success(summary: StudySummary, set_name: str) -> list[str]:
             macro = f" by shape {' ('.join(_macro(one))});" if one.breakdown else ""
             lines += [f"{name} minus {other}: {sentence}{macro} {_by_seed(one)})", ""]
     return lines
+
+
+def _metric(one: MetricBySeed | None) -> str:
+    """Return a metric in its own unit and, where it is known, its interval."""
+    if one is None:
+        return ""
+    ends = "" if one.interval is None else f" ({one.interval[0]:.3g} to {one.interval[1]:.3g})"
+    return f"{one.mean:.3g}{ends}"
 
 
 def _macro(one: Comparison | None) -> list[str]:

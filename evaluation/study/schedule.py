@@ -26,6 +26,7 @@ from memory.jsonl import read_jsonl, write_atomically, write_json
 from memory.processes import ChildFailure, exclusive, run_child
 from memory.run import RunDirectory
 from memory.strict_yaml import read_yaml
+from training.rendering.options import RenderingOptions
 
 RECIPE_FILE = "recipe.yaml"
 ONE_THREAD = {
@@ -229,7 +230,7 @@ class _Schedule:
         local = {
             "device": policy.get("device", "auto"),
             "dtype": policy.get("dtype", "float32"),
-            "thinking": policy.get("thinking"),
+            **{key: policy.get(key) for key in RenderingOptions.model_fields},
         }
         served = str(policy.get("path", "")).startswith(ENDPOINT)
         return ScoringSettings.model_validate(

@@ -161,9 +161,10 @@ def _cells(
     others = [BASELINE, *(other for arm, other in study.recipe.compared if arm == name), lookup_row(name)]
     others = [other for other in dict.fromkeys(others) if other in results and other != name]
     for set_name in set_names:
-        found = cell(results[name], set_name, study.benchmark.metrics)
+        metrics = study.benchmark.metrics
+        found = cell(results[name], set_name, metrics)
         if found is not None:
-            pairs = {other: difference(results[name], results[other], set_name) for other in others}
+            pairs = {other: difference(results[name], results[other], set_name, metrics) for other in others}
             differences = {other: one for other, one in pairs.items() if one is not None}
             cells[set_name] = found.model_copy(update={"differences": differences})
     return cells

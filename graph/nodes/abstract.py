@@ -8,8 +8,8 @@ from langgraph.runtime import Runtime
 
 from graph.assembly import RunServices
 from graph.branches import finished
-from graph.digests import of_abstract
 from graph.ours import compositions
+from graph.report.digest import of_abstract
 from graph.state import BranchState, BranchUpdate
 from memory.jsonl import derive_seed
 from memory.records import FailureContext, Interaction
@@ -30,6 +30,7 @@ async def abstract(state: BranchState, runtime: Runtime[RunServices]) -> BranchU
     seed = derive_seed(services.settings.seed, context.iteration, "abstract", context.id)
     abstractor = services.roles_for(context).abstractor
     drafts = await abstractor.abstract(context, interactions, services.environment, seed)
-    drafts = (*drafts, *await asyncio.to_thread(compositions, services, context, drafts))
+    if services.settings.roles.exploration.compositions:
+        drafts = (*drafts, *await asyncio.to_thread(compositions, services, context, drafts))
     await asyncio.to_thread(write_jsonl, branch.drafts, drafts)
     return {"digest": {"abstract": of_abstract(drafts)}}

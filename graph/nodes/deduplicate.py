@@ -10,7 +10,7 @@ from langgraph.runtime import Runtime
 from environments.command import writing
 from graph.assembly import RunServices
 from graph.branches import weaknesses
-from graph.digests import of_deduplicate
+from graph.report.digest import of_deduplicate
 from graph.state import IterationState, IterationUpdate
 from memory.failures import DeduplicationResult, FailureMemory, explored_before, use_memory
 from memory.records import FailureContext

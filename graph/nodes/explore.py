@@ -8,8 +8,7 @@ from langgraph.runtime import Runtime
 
 from graph.assembly import RunServices
 from graph.branches import finished
-from graph.digests import LINE
-from graph.report.digest import exploration_words
+from graph.report.digest import LINE, exploration_words
 from graph.state import BranchState, BranchUpdate
 from memory.jsonl import derive_seed
 from memory.records import FailureContext

@@ -8,18 +8,17 @@ from collections.abc import Mapping, Sequence
 
 from langgraph.runtime import Runtime
 
-from environments.exercised import Exercised
 from environments.verification.fingerprints import fingerprint
+from environments.verification.programs import Exercised
 from graph.assembly import RunServices
-from graph.digests import of_extract
 from graph.records import ExtractionRecord, KnownTasks
+from graph.report.digest import of_extract
 from graph.state import IterationState, IterationUpdate
 from memory.jsonl import derive_seed
 from memory.records import Trajectory
 from memory.run import RunDirectory, read_jsonl, write_json, write_jsonl
 from memory.tasks import load_tasks, tasks_at
-from training.choice import choose
-from training.signals import GroupScore, PatternCount
+from training.signals import GroupScore, PatternCount, choose
 from training.signals import extract as extract_signals
 
 

@@ -14,9 +14,9 @@ from agents.roles import RoleRefused
 from environments.base import InputError
 from graph.assembly import RunServices
 from graph.branches import describe, weaknesses
-from graph.digests import of_reflect
 from graph.ours import contexts_without_signals
 from graph.records import Failure
+from graph.report.digest import of_reflect
 from graph.state import IterationState, IterationUpdate
 from memory.records import Evidence, FailureContext, Signal, Trajectory
 from memory.run import IterationDirectory, read_json, read_jsonl, write_json, write_jsonl

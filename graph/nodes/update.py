@@ -12,17 +12,16 @@ from langgraph.runtime import Runtime
 
 from environments.base import Record
 from environments.command import writing
-from graph.admission import admitted_task, quota_of, refuse_repeated, within_quota
 from graph.assembly import RunServices
 from graph.branches import refuse_mistake
-from graph.digests import of_update
 from graph.records import Evolution, ExtractionRecord, Failure
+from graph.report.digest import of_update
 from graph.state import IterationState, IterationUpdate
 from memory.failures import DeduplicationResult, explored_in, use_memory
 from memory.jsonl import derive_seed
 from memory.records import Draft, DraftVerification, FailureContext, Interaction, Task
 from memory.run import IterationDirectory, read_json, read_jsonl, write_json, write_jsonl
-from memory.tasks import admit
+from memory.tasks import admit, admitted_task, quota_of, refuse_repeated, within_quota
 
 Row = TypeVar("Row", bound=Record)
 

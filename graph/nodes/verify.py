@@ -14,8 +14,8 @@ from environments.verification.verify import Refusal, can_train
 from environments.verification.verify import verify as verify_draft
 from graph.assembly import RunServices
 from graph.branches import finished
-from graph.digests import of_branch, of_verify
 from graph.records import KnownTasks
+from graph.report.digest import of_branch, of_verify
 from graph.state import BranchState, BranchUpdate
 from memory.jsonl import record_id
 from memory.records import ACCEPTED, AgentValidation, Draft, DraftVerification, FailureContext, Interaction

@@ -167,7 +167,7 @@ def _turn_rows(
         yield Row("reference", calls_words(reference, LONG) or "no call", "quiet", code=True)
     for position, step in enumerate(() if turn is None else turn.steps):
         mark = marks.get((index, position))
-        label = "agent" if position == 0 else ""
+        label = ("given" if turn is not None and turn.played else "agent") if position == 0 else ""
         yield Row(WRONG if mark else label, written(step.action), "bad" if mark else "plain", code=True)
         if mark:
             yield Row("", mark, "bad")
@@ -175,12 +175,13 @@ def _turn_rows(
         yield from (Row("ran", written(call), "quiet", code=True) for call in ran)
         yield Row("", step.observation.full_text, "quiet", code=True, folded=True)
     if turn is None or not turn.steps:
-        yield Row("agent", "not reached" if turn is None else "no action", "quiet")
+        words = "not reached" if turn is None else "no action"
+        yield Row("given" if turn is not None and turn.played else "agent", words, "quiet")
     if mark := marks.get((index, 0 if turn is None else len(turn.steps))):
         yield Row(WRONG, f"nothing more here: {mark}", "bad")
     if found is not None:
         yield _checks_row(found)
-        if diagnosed:
+        if diagnosed and not (turn is not None and turn.played):
             yield Row("SEAL", spoken(str(turn_label(found))))
     if turn is not None:
         yield Row("stopped", spoken(str(turn.stop_reason or ("end_of_turn" if turn.ended else "cut off"))))

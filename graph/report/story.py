@@ -242,6 +242,10 @@ def _rollout_step(history: History, chain: Chain, rollout: Rollout) -> Chapter:
     for index, turn in enumerate(trajectory.turns):
         if len(trajectory.turns) > 1:
             rows.append(Row(f"turn {index + 1}", turn.text, "quiet"))
+        if turn.played:
+            given = calls_words((call for step in turn.steps for call in step.observation.calls), LONG)
+            rows.append(Row("given", given or "no call", "quiet", code=True))
+            continue
         marked = chain.context.cause is not None and index == number
         for at, step in enumerate(turn.steps):
             wrong = marked and at == position

@@ -2,15 +2,16 @@
 
 ``make_seeds`` explores start states without a guide, by the configured explorer, through the branch that evolved tasks
 go through. ``verify_given`` verifies each line of the user's file, without a model. ``official_tasks`` takes the
-benchmark's own training tasks as they are: verification's demands on a draft (a call in every turn, few calls, grounded
-arguments) do not apply, only that the task opens, plays, can be evaluated and is not held out.
+benchmark's own training tasks as they are, whole or turn by turn (``tasks.official``): verification's demands on a
+draft (a call in every turn, few calls, grounded arguments) do not apply, only that the task opens, plays, can be
+evaluated and is not held out.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from math import ceil
@@ -18,10 +19,11 @@ from pathlib import Path
 
 from agents.assembly import unguided_context, unguided_exploration
 from environments.base import InputError, StartState
+from environments.benchmark import OfficialTask
+from environments.history import behind
 from environments.registry import benchmark_of, parse_options
 from environments.verification.fingerprints import fingerprint
 from environments.verification.verify import Refusal, can_train, verify
-from graph.admission import admitted_task, refuse_repeated
 from graph.assembly import RunServices
 from graph.branches import refuse_mistake
 from graph.iteration import seed_graph
@@ -37,7 +39,7 @@ from memory.run import (
     read_jsonl,
     write_json,
 )
-from memory.tasks import read_given
+from memory.tasks import admitted_task, read_given, refuse_repeated
 
 NAMED = 20  # held-out tasks that an error names
 LINES_AT_ONCE = 25  # lines verified between two returns to the event loop
@@ -111,15 +113,27 @@ def _official(services: RunServices, report: Callable[[str], None]) -> tuple[Tas
     if len(found.tasks) < found.total:
         report(f"tasks.initial: {found.total - len(found.tasks)} of {found.total} official tasks need {found.why}")
     tasks = []
-    for one in found.tasks:
-        result = can_train(one.spec, services.environment, (), services.held_out)
+    for one in (task for whole in found.tasks for task in _parts(whole, services.settings.tasks.official)):
+        result = can_train(one, services.environment, (), services.held_out)
         if result.accepted:
-            tasks.append(Task(id=one.id, origin="official", **dict(one.spec)))
+            tasks.append(one)
         else:
             report(f"tasks.initial: {one.id}: {result.reason}: {result.detail}")
     if not tasks:
         raise InputError("tasks.initial: none of the official tasks was accepted: see the reasons above")
     return tuple(tasks)
+
+
+def _parts(whole: OfficialTask, parts: str) -> Iterator[Task]:
+    """Yield an official task, its user turns with a reference call, or both, as ``tasks.official`` says."""
+    if parts != "turns":
+        yield Task(id=whole.id, origin="official", **dict(whole.spec))
+    if parts == "tasks" or (parts == "both" and len(whole.spec.turns) == 1):
+        return
+    for turn, calls in enumerate(whole.spec.reference):
+        if calls:
+            one = behind(whole.spec, turn)
+            yield Task(id=f"{whole.id}-turn-{turn + 1}", origin="official", parents=(whole.id,), **dict(one))
 
 
 @dataclass

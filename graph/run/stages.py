@@ -283,12 +283,12 @@ def scoring_settings(settings: RunSettings) -> ScoringSettings:
         device=settings.policy.device,
         dtype=settings.policy.dtype,
         threads=training.threads,
-        thinking=settings.policy.thinking,
         options=settings.environment.for_evaluation,
         max_actions=settings.environment.max_actions,
         strict_messages=training.strict_messages,
         sampling=settings.sampling,
         **limits,
+        **settings.policy.given_options,
     )
 
 

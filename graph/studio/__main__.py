@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from environments.base import InputError
-from environments.checkout import ROOT
+from environments.checkout import ROOT, child_variables
 from environments.command import exit_statuses
-from environments.import_path import child_variables
 
 CONFIG = ROOT / "langgraph.json"
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -28,8 +28,8 @@ from agents.spending import read_requests
 from environments.base import InputError
 from graph.assembly import services_at
 from graph.checkpoints import opened_run
-from graph.digests import Digest, of_verify
 from graph.records import Fork
+from graph.report.digest import Digest, of_verify
 from graph.state import NEWEST, BranchState, IterationState, RunContext
 from graph.studio.edits import check_edits, editable, make_edits
 from graph.studio.threads import name_thread

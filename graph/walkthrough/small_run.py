@@ -20,8 +20,7 @@ from contextlib import closing
 from pathlib import Path
 
 from environments.base import Action, Environment, InputError
-from environments.checkout import GRPO_ALONE, ROOT
-from environments.import_path import child_variables
+from environments.checkout import GRPO_ALONE, ROOT, child_variables
 from memory.jsonl import record_id
 from memory.records import Step, Task, Trajectory, TrajectoryTurn
 from memory.run import RunDirectory

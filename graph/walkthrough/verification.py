@@ -14,8 +14,7 @@ from environments.base import Environment, TaskSpec, ToolCall
 from environments.example import Depot, Label
 from environments.python_class.environment import PythonEnvironment
 from environments.verification.decontamination import HeldOut
-from environments.verification.fingerprints import fingerprint
-from environments.verification.held_out_records import record_of
+from environments.verification.fingerprints import fingerprint, record_of
 from environments.verification.verify import Refusal, VerificationResult, verify
 from graph.report.tables import Table, table
 from memory.records import AgentValidation, Draft

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from agents.cuts import Cut, around, call_of, partition, setup_for, successful_runs
-from agents.live import live_run
+from agents.live import Cut, around, call_of, live_run, partition, setup_for, successful_runs
 from environments.base import Action, MalformedCall, ToolCall
 from memory.records import FailureContext, Interaction
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from environments.base import Parameter, TaskSpec, ToolCall, ToolSpec
-from environments.exercised import Exercised
+from environments.verification.programs import Exercised
 
 PROGRAM = ToolSpec(
     name="run",

@@ -214,7 +214,10 @@ def test_goals_stand_beside_the_success_and_its_interval() -> None:
     outcomes = [attempted(f"{s}_{v}", (s, v) != ("b", 2)) for s in "ab" for v in (1, 2, 3)]
     found = score("dev", outcomes, METRICS)
     assert (found.metrics, found.clusters) == ({"success": 5 / 6, "tgc": 83.3, "sgc": 50.0}, 2)
-    assert found.model_copy(update={"metrics": {"success": 5 / 6}}) == score("dev", outcomes)
+    assert found.model_copy(update={"metrics": {"success": 5 / 6}, "intervals": {}}) == score("dev", outcomes)
+    low, high = found.shared_interval
+    assert found.intervals["tgc"] == (round(100 * low, 1), round(100 * high, 1)), "of the same tasks and method"
+    assert found.intervals["sgc"][0] < 50.0 < found.intervals["sgc"][1]
     strata = score_strata(outcomes, METRICS)
     assert [(one.group, one.metrics["tgc"], one.metrics["sgc"]) for one in strata] == [
         ("difficulty=a", 100.0, 100.0),

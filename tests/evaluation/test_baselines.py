@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from environments.base import EnvironmentFault, InputError, UserTurn
+from environments.base import EnvironmentFault, InputError, ToolCall, UserTurn
+from environments.bfcl.benchmark import BENCHMARK
 from environments.example import depot
-from evaluation.baselines import Clause, Lookup, clauses, known_clauses, lookup, play
-from evaluation.outcomes import score
+from environments.registry import open_named
+from evaluation.baselines import Clause, Lookup, NearestTurn, RankedFunction, clauses, control, known_clauses, play
+from evaluation.outcomes import Report, score
 from evaluation.run import app
 from evaluation.sets import open_set, open_tasks
+from evaluation.settings import CONTROLS
 from memory.records import Task
 from memory.run import write_jsonl
 
@@ -78,10 +81,9 @@ def test_who_knows_the_tasks_solves_them_and_a_note_says_so(tmp_path) -> None:
     items = [item for item in open_set("templated-dev") if item.reference_calls == 1][:6]
     path = tmp_path / "train.jsonl"
     write_jsonl(path, [item.task for item in items])
-    driver, notes = lookup(path, items)
-    from environments.registry import open_named
-
-    outcomes = play(items, open_named("bfcl"), driver, 20)
+    environment = open_named("bfcl")
+    driver, notes = control("lookup", path, items, environment)
+    outcomes = play(items, environment, driver, 20)
     assert score("templated-dev", outcomes).success == 1.0
     assert [one.calls for one in outcomes] == [1] * 6
     assert all(one.sampled_tokens == 0 and one.shape for one in outcomes)
@@ -103,8 +105,14 @@ def test_an_own_environment_has_its_lookup(tmp_path) -> None:
     assert done.exit_code == 0, done.output
     assert '"rendering":"none"' in done.stdout
     assert CliRunner().invoke(app, [*options, "--train", str(other)]).exit_code == 2
+    options[4:6] = ["--controls"]
+    done = CliRunner().invoke(app, [*options, "--train", str(path)])
+    reports = [Report.model_validate_json(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert {one.model: one.scores[0].success for one in reports} == dict.fromkeys(CONTROLS, 1.0)
+    table = CliRunner().invoke(app, [*options[:-1], "--train", str(path)]).stdout
+    assert all(f"│ {name} " in table for name in CONTROLS)
     with pytest.raises(InputError, match="of bfcl"):
-        lookup(other, open_tasks(path))
+        control("lookup", other, open_tasks(path), environment)
 
 
 def test_an_attempt_that_the_environment_fails_is_no_failure_of_the_baseline() -> None:
@@ -117,3 +125,72 @@ def test_an_attempt_that_the_environment_fails_is_no_failure_of_the_baseline() -
     (item,) = open_set("templated-dev", 1)
     (found,) = play([item], Broken(), Lookup([]), 20)
     assert (found.success, found.infrastructure_error) == (False, "EnvironmentFault: the worker died")
+
+
+class ByHand:
+    """Makes the reference's calls but for the first one of each attempt, which is of a tool that there is not."""
+
+    def __init__(self, items) -> None:
+        tasks = [item.task for item in items]
+        self._calls = {text: calls for one in tasks for text, calls in zip(one.turns, one.reference, strict=True)}
+
+    def act(self, turn: UserTurn) -> tuple[ToolCall, ...]:
+        calls = self._calls[turn.text]
+        return calls if turn.index else (ToolCall(name="no_such_tool"), *calls[1:])
+
+
+def test_the_calls_of_human_tasks_are_scored_against_their_references() -> None:
+    items = open_set("base@dev", 3)
+    outcomes = play(items, open_named("bfcl"), ByHand(items), 20)
+    found = score("base@dev", outcomes, BENCHMARK.metrics)
+    wanted = sum(item.reference_calls for item in items)
+    assert found.metrics == {
+        "success": 0.0,
+        "call_f1": pytest.approx(1 - len(items) / wanted),
+        "name_f1": pytest.approx(1 - len(items) / wanted),
+        "first_function": 0.0,
+    }
+    assert outcomes[0].calls == outcomes[0].reference_calls - 1, "a call that was refused did not run"
+    assert [name for name, _ in outcomes[0].calls_wanted] == list(outcomes[0].shape)
+
+
+def test_the_nearest_turn_gives_all_of_its_calls_or_none() -> None:
+    known = NearestTurn(
+        [
+            training('Open "a.txt", sort it and start over', ("cd", {"folder": "a.txt"}), ("sort", {}), ("ls", {})),
+            training("Thanks, that is all"),
+            training("start the engine", ("start", {})),
+        ]
+    )
+    text = 'Please open "b.txt" and sort it'
+    assert made(known, text, "cd", "sort", "ls", "start") == [("cd", {"folder": "b.txt"}), ("sort", {}), ("ls", {})]
+    assert made(known, text, "cd", "sort", "start") == [("start", {})], "of turns whose tools are all on offer"
+    assert made(known, "thanks", "cd", "start") == []
+    assert made(NearestTurn([]), text, "cd") == []
+
+
+def test_a_function_is_chosen_by_its_documentation_and_called_as_in_training() -> None:
+    environment = open_named("bfcl")
+    tools = ("mkdir", "cd", "fillFuelTank", "estimate_distance")
+    task = training('put 30 gallons of fuel "x" in', ("fillFuelTank", {"fuelAmount": 30}))
+    driver = RankedFunction([task, training("a and b", ("cd", {"folder": "f"}))], environment)
+    assert made(driver, "fill the fuel tank of the car with 12.5 gallons", *tools) == [
+        ("fillFuelTank", {"fuelAmount": 12.5})
+    ]
+    text = 'Create a new directory called "new", then estimate the distance between 94016 and 10001'
+    assert made(RankedFunction([], environment), text, *tools)[:1] == [("mkdir", {"dir_name": "new"})]
+    assert made(driver, "change the directory", *tools) == [("cd", {"folder": "f"})]
+    assert made(driver, "anything") == []
+
+
+def test_controls_act_in_the_agents_turns_alone() -> None:
+    (item,) = open_set("base@dev", 1)
+    task = item.task.model_copy(update={"played": len(item.task.turns) - 1})
+    environment, wanted = open_named("bfcl"), len(item.task.reference[-1])
+    for driver in (Lookup([task]), NearestTurn([task]), RankedFunction([task], environment)):
+        (found,) = play([item.model_copy(update={"task": task, "reference_calls": wanted})], environment, driver, 20)
+        assert len(found.calls_wanted) == wanted
+        assert found.infrastructure_error is None
+    (right,) = play([item.model_copy(update={"task": task})], environment, NearestTurn([task]), 20, "nearest-turn")
+    assert (right.success, right.calls, right.baseline) == (True, wanted, "nearest-turn")
+    assert right.calls_made == right.calls_wanted

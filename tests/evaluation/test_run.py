@@ -5,14 +5,18 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.commands import run_here
 
 from environments.base import InputError
 from environments.bfcl.benchmark import BENCHMARK
+from environments.metrics import CALL_METRICS, mixed, pass_at, success
 from environments.registry import open_named
-from evaluation.outcomes import TaskOutcome, score, score_strata
+from evaluation.attempts import evaluate
+from evaluation.outcomes import TaskOutcome, paired_change, score, score_strata
 from evaluation.sets import open_set
-from evaluation.settings import EvaluationSettings, check_evaluation
+from evaluation.settings import EvaluationSettings, ScoringSettings, check_evaluation
 from evaluation.test_access import SplitAccess
 from memory.run import read_jsonl, write_jsonl
 
@@ -211,3 +215,65 @@ def test_success_is_told_by_function_and_by_call_shape() -> None:
     assert found.macro_interval[0] <= found.macro <= found.macro_interval[1]
     unknown = score("g", [outcome("a", success=True), outcome("b")])
     assert (unknown.macro, unknown.macro_interval, unknown.shapes, unknown.functions) == (None, None, 0, {})
+
+
+CALL = st.tuples(st.sampled_from(["lock", "start"]), st.sampled_from("ab"))
+TRIED = st.lists(
+    st.tuples(st.booleans(), st.lists(CALL, max_size=3), st.lists(CALL, max_size=3)), min_size=2, max_size=9
+)
+
+
+def with_calls(tried: list) -> list[TaskOutcome]:
+    fields = [{"success": solved, "calls_made": made, "calls_wanted": wanted} for solved, made, wanted in tried]
+    return [outcome(str(n), shape=tuple(f for f, _ in one["calls_wanted"]), **one) for n, one in enumerate(fields)]
+
+
+@given(TRIED)
+def test_every_metric_has_an_interval_around_it(tried: list) -> None:
+    outcomes = with_calls(tried)
+    found = score("g", outcomes, {**CALL_METRICS, "again": success})
+    assert found.intervals.get("again") == found.shared_interval, "one method for all"
+    for name, (low, high) in found.intervals.items():
+        assert 0.0 <= low <= found.metrics[name] + 1e-9
+        assert found.metrics[name] - 1e-9 <= high <= 1.0
+        change = paired_change(outcomes, outcomes, ({**CALL_METRICS, "again": success})[name])
+        assert change.before == change.after
+        assert change.interval == (0.0, 0.0), "nothing differs, task by task"
+    assert (outcomes[0].calls_wanted == ()) <= ("abstention" in found.metrics)
+
+
+def test_the_interval_of_a_metric_is_of_the_tasks_that_count_in_it() -> None:
+    tried = [(False, [("a", "1")], []), (False, [], []), (True, [], []), (True, [("f", "1")], [("f", "1")])]
+    few, many = (with_calls(tried[:3] + tried[3:] * more) for more in (1, 9))
+    assert score("g", few, CALL_METRICS).metrics["abstention"] == pytest.approx(2 / 3)
+    ends = [score("g", one, CALL_METRICS).intervals["abstention"] for one in (few, many)]
+    assert ends[0] == ends[1]
+    better = with_calls([(False, [], []), *tried[1:]])
+    change = paired_change(few, better, CALL_METRICS["abstention"])
+    assert (change.before, change.after) == (pytest.approx(2 / 3), 1.0)
+    assert change.interval[0] < 1 / 3 < change.interval[1]
+    assert paired_change(few[3:], better[3:], CALL_METRICS["abstention"]) is None, "no task counts in it"
+
+
+def test_samples_of_a_task_are_one_task_of_the_score() -> None:
+    tasks = {"a": (1, 1), "b": (1, 0), "c": (0, 0), "d": (0, 0)}
+    outcomes = [outcome(t, success=bool(s), sample=n, shape=(t,)) for t, of in tasks.items() for n, s in enumerate(of)]
+    found = score("g", outcomes, {"pass@2": pass_at(2), "mixed": mixed})
+    assert (found.n, found.successes) == (8, 3)
+    assert found.metrics == {"success": 3 / 8, "pass@2": 0.5, "mixed": 0.25}
+    alone = score("g", [one for one in outcomes if one.sample == 0])
+    repeated = score(
+        "g", [one.model_copy(update={"sample": n}) for one in outcomes if not one.sample for n in range(9)]
+    )
+    assert repeated.widest == pytest.approx(alone.widest), "the same attempt nine times is no more certain"
+    assert repeated.interval == pytest.approx(alone.interval)
+
+
+def test_samples_differ_and_are_equal_again() -> None:
+    """With a real policy and the real simulators."""
+    items = open_set("templated-dev", 2)
+    settings = ScoringSettings(model=STARTER, samples=2, temperature=3.0, max_episode_steps=2)
+    once, again = (evaluate(items, open_named("bfcl"), settings, BENCHMARK.limits)[0] for _ in range(2))
+    assert once == again
+    assert [(one.task_id, one.sample) for one in once] == [(item.task.id, n) for item in items for n in range(2)]
+    assert len({one.model_copy(update={"sample": 0}).model_dump_json() for one in once}) > len(items), "samples differ"

@@ -106,3 +106,31 @@ def test_the_help_shows_first_what_is_scored_on_what_and_where() -> None:
     assert shown[:4] == ["environment", "evaluation_set", "tasks", "model"]
     assert shown.index("device") < shown.index("limit") < shown.index("output")
     assert set(shown) >= {*ScoringSettings.model_fields} - {"options", "sampling"}, "no option is lost"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"samples": 8}, "greedy attempts at a task are all equal"),
+        ({"samples": 8, "temperature": 1.0, "model": "openai:m"}, "an endpoint's is attempted once"),
+        ({"samples": 8, "temperature": 1.0, "model": "lookup", "train": "t.jsonl"}, "a control has none"),
+        ({"temperature": 1.0, "model": "lookup", "train": "t.jsonl"}, "a control has none"),
+        ({"temperature": None}, "an endpoint's own"),
+        ({"temperature": 1.0, "controls": True, "train": "t.jsonl"}, "a control has none"),
+        ({"temperature": 1.0, "controls": True, "train": "t.jsonl", "model": "recipes/starter"}, ""),
+        ({"controls": True, "train": "t.jsonl", "model": "openai:m"}, "a command of its own"),
+        ({"controls": True}, "--train FILE goes with"),
+        ({"model": "nearest-turn"}, "--train FILE goes with"),
+        ({"train": "t.jsonl"}, "--train FILE goes with"),
+        ({"samples": 8, "temperature": 1.0}, ""),
+        ({"temperature": 0.5}, ""),
+        ({"temperature": 0.5, "model": "openai:m"}, ""),
+    ],
+)
+def test_samples_are_of_a_local_model_with_a_temperature(given: dict, says: str) -> None:
+    settings = ScoringSettings.model_validate({"evaluation_set": ("templated-dev",)} | given)
+    if not says:
+        settings.check_model()
+        return
+    with pytest.raises(InputError, match=says):
+        settings.check_model()

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from environments.verification.verify import Refusal
-from graph.admission import quota_of, within_quota
 from memory.records import DraftVerification
 from memory.settings import TaskSettings
+from memory.tasks import quota_of, within_quota
 
 verifications = st.lists(
     st.builds(

@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 
 from environments.base import TaskSpec, ToolCall
-from graph.digests import (
+from graph.records import ExtractionRecord, Failure
+from graph.report.digest import (
     BRANCHES,
     LINE,
     LINES,
     ended,
     joined,
+    kind_words,
     lines,
+    named_weakness,
     of_abstract,
     of_branch,
     of_extract,
@@ -21,8 +24,6 @@ from graph.digests import (
     of_reflect,
     of_verify,
 )
-from graph.records import ExtractionRecord, Failure
-from graph.report.digest import kind_words, named_weakness
 from memory.records import (
     Cause,
     Draft,

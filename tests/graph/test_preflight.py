@@ -72,6 +72,8 @@ def test_contexts_that_begin_in_start_states_need_one(
         (["policy.path={}/adapter"], "policy.path: {}/adapter is a LoRA adapter"),
         (["policy.path={}/toolless"], "does not document tools"),
         (["policy.thinking=true"], "policy.thinking: "),
+        (["policy.documentation=lines"], "has no chat template, its rendering is compact: leave it null"),
+        (["policy.tools_shown=5"], "policy.tools_shown: "),
         (["evaluation.max_tokens=1025"], "evaluation.max_tokens is 1025 and "),
         (["policy.device=cuda"], "policy.device: cuda was asked for"),
         (["training.max_tokens=5000"], "training.max_tokens is 5000 and "),

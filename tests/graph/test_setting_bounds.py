@@ -16,6 +16,7 @@ from evaluation.study.recipe import StudyRecipe
 from graph.recipe import QUICKSTART, load_recipe
 from graph.settings import RunSettings
 from training.embedded.warm_start import WarmStartSettings
+from training.warm_start import StartSettings
 
 
 def numbers(annotation: Any, metadata: list[Any], name: str) -> Iterator[tuple[str, bool]]:
@@ -44,7 +45,9 @@ def numbers(annotation: Any, metadata: list[Any], name: str) -> Iterator[tuple[s
 CHECKED_ELSEWHERE = {"training.seal.weights.rho"}
 
 
-@pytest.mark.parametrize(("settings", "least"), [(RunSettings, 60), (StudyRecipe, 3), (WarmStartSettings, 13)])
+@pytest.mark.parametrize(
+    ("settings", "least"), [(RunSettings, 60), (StudyRecipe, 3), (WarmStartSettings, 13), (StartSettings, 6)]
+)
 def test_every_number_of_the_settings_has_an_upper_bound(settings: type[BaseModel], least: int) -> None:
     found = dict(numbers(settings, [], ""))
     assert len(found) >= least, found

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.embedding import hashed_ngrams
+from memory.failures import hashed_ngrams
 
 
 @given(texts=st.lists(st.text(), min_size=1, max_size=4))
@@ -34,7 +34,7 @@ def test_likeness_follows_the_text():
 
 
 VECTOR = """
-from memory.embedding import hashed_ngrams
+from memory.failures import hashed_ngrams
 print(hashed_ngrams(["a folder called notes"])[0].tobytes().hex())
 """
 

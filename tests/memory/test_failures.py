@@ -12,8 +12,7 @@ from support import ROOT
 from support.late import Late
 from support.sample_records import context
 
-from memory.embedding import hashed_ngrams
-from memory.failures import FailureMemory, embedded_text, use_memory
+from memory.failures import FailureMemory, embedded_text, hashed_ngrams, use_memory
 from memory.records import Cause
 from memory.settings import MemorySettings
 
@@ -446,7 +445,6 @@ def refuse(*arguments):
 
 socket.socket.connect = refuse
 socket.getaddrinfo = refuse
-from memory.embedding import hashed_ngrams
 from memory.failures import FailureMemory
 assert "chromadb" not in sys.modules
 from memory.settings import MemorySettings

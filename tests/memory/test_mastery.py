@@ -9,8 +9,8 @@ from support.rollouts import CRASHED, rollout, turn
 from support.small_policy import small_tasks
 
 from environments.base import Parameter, ToolCall, ToolSpec
-from memory.mastery import success_by_function
 from memory.records import Task, Trajectory
+from memory.tasks import success_by_function
 
 TOOLS = [ToolSpec(name=name, group="", description="") for name in "abc"]
 

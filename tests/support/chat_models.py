@@ -92,6 +92,26 @@ def random_model(name: str, known: PreTrainedTokenizerFast, **shape: object) -> 
     return Qwen3ForCausalLM(Qwen3Config(**{**given, "head_dim": 16} | shape))
 
 
+def random_llama(known: PreTrainedTokenizerFast) -> PreTrainedModel:
+    """A random Llama model for the vocabulary of ``known``."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=-(-len(known) // 64) * 64,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            max_position_embeddings=32768,
+            tie_word_embeddings=True,
+        )
+    )
+
+
 def save(folder: Path, model: PreTrainedModel, known: PreTrainedTokenizerFast) -> Path:
     """Save a policy as its makers do: messages end with either of Qwen's two stop tokens."""
     from transformers import GenerationConfig

@@ -143,6 +143,11 @@ CASES = {
     "warm start on no tasks": Case(
         "training.embedded.warm_start", "--tasks {}/none.jsonl --out {}/out", "none.jsonl does not exist"
     ),
+    "supervised start with a wrong option": Case(
+        "training.warm_start",
+        "--model {}/none --tasks {}/none.jsonl --out {}/out --order random",
+        "--order: Input should be 'given' or 'mixed'",
+    ),
     "warm start with a wrong option": Case(
         "training.embedded.warm_start",
         "--tasks {}/none.jsonl --out {}/out --balance 2",

@@ -245,7 +245,7 @@ def main(arguments: Sequence[str]) -> int:
 SLOW_IMPORTS = {
     "training.grpo.advantages": ["torch"],
     "training.grpo.loss": ["trl.trainer.grpo_trainer"],
-    "memory.failures": ["memory.chroma"],
+    "memory.failures": ["chromadb"],
 }
 QUICK = "not long and not slow and not process and not appworld and not external and not vllm and not browser"
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from langgraph_sdk import get_sync_client
 from langgraph_sdk.client import SyncLangGraphClient
 
-from environments.import_path import child_variables
+from environments.checkout import child_variables
 from memory.processes import end_of_log
 from memory.run import RunDirectory
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from memory.records import Signal, SignalKind
-from training.choice import choose
 from training.signal_settings import SignalSettings
+from training.signals import choose
 
 FORGETTING, BOUNDARY, RARE = SignalKind
 

@@ -39,6 +39,9 @@ from training.rendering.base import EndTurn
 from training.seal.interface import GUIDELINES, InterfaceState, learning_interface
 from training.seal.settings import InterfaceSettings
 
+LEARNABLE = frozenset({"seed", "evolved", "given", "official"})
+"""Origins of tasks whose references may be learnt from: verified ones, and a benchmark's own of its training split."""
+
 GUIDED = 0.5
 """Share of demonstrations with guidelines."""
 
@@ -57,7 +60,7 @@ def demonstrate_cued(environment: Environment, task: Task, rng: random.Random) -
 
 def _injected_error(task: TaskSpec, tools: Sequence[ToolSpec], rng: random.Random) -> tuple[int, Action] | None:
     """Draw a wrong action and the index of the first turn's call that it precedes; None for most tasks."""
-    if rng.random() >= WITH_ERROR or not task.reference[0]:
+    if rng.random() >= WITH_ERROR or not task.reference[0] or task.played:
         return None
     place = rng.randrange(len(task.reference[0]))
     call = task.reference[0][place]
@@ -177,12 +180,13 @@ def in_order(calls: Iterable[ToolCall], tools: Sequence[ToolSpec]) -> Iterator[T
 def lines(demonstration: Demonstration, text: CompactText) -> Iterator[tuple[str, bool]]:
     """Yield the demonstration as compact lines of a new ``text``, and whether the policy learns to write the line."""
     for turn, tools, steps in demonstration.turns:
+        own = turn.index >= demonstration.task.played
         text.know(tools)
         yield text.user(turn), False
         for action, observation, taught in steps:
-            yield text.action(action), taught
+            yield text.action(action), taught and own
             yield text.observation(observation), False
-        yield text.action(EndTurn()), True
+        yield text.action(EndTurn()), own
 
 
 def example(demonstration: Demonstration, rendering: CompactRendering) -> Example:

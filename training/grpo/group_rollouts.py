@@ -9,19 +9,27 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from environments.base import Environment
+from environments.history import agent_calls
 from memory.jsonl import derive_seed, record_id
 from memory.records import Measured, Task, Trajectory
 from training.grpo.ranks import ALONE, Ranks, places_of
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
 from training.grpo.reward import reward
-from training.rollout.episodes import EpisodeLimits, EpisodeRequest, EpisodeResult, run_episodes
+from training.rollout.episodes import (
+    EpisodeLimits,
+    EpisodeRequest,
+    EpisodeResult,
+    TokenRow,
+    run_episodes,
+    token_row,
+)
 from training.rollout.policy import Policy
 from training.rollout.sampling import Sampler
 from training.seal.seal import Seal
@@ -33,33 +41,6 @@ class _Played(NamedTuple):
 
     result: EpisodeResult
     trajectory: Trajectory
-
-
-@dataclass(frozen=True)
-class TokenRow:
-    """One episode as the trainer takes it: ids after the prompt, their log-probabilities (nats) and their mask.
-
-    ``mask`` is 1 on the ids that the policy writes.
-    """
-
-    prompt_ids: list[int]
-    completion_ids: list[int]
-    logprobs: list[float]
-    mask: list[int]
-
-    def cut_to(self, most: int | None) -> TokenRow:
-        """Return the row with the first ``most`` ids after the prompt alone; None: the whole row.
-
-        Ids that are left out would change no loss of the others: a causal model does not see them.
-        """
-        if most is None or len(self.completion_ids) <= most:
-            return self
-        return replace(
-            self,
-            completion_ids=self.completion_ids[:most],
-            logprobs=self.logprobs[:most],
-            mask=self.mask[:most],
-        )
 
 
 @dataclass(frozen=True)
@@ -246,7 +227,7 @@ class GroupRollouts:
 
     def _trajectory(self, result: EpisodeResult, step: int, sample: int, seconds: float) -> Trajectory:
         task = result.task
-        actions = sum(len(turn.steps) for turn in result.turns)
+        actions = sum(len(turn.steps) for turn in result.turns if not turn.played)
         sampled = sum(result.mask)
         return Trajectory(
             id=record_id("traj", task.id, step, sample, self.plan.run_seed),
@@ -258,7 +239,7 @@ class GroupRollouts:
             outcome=result.outcome,
             reward=None
             if result.outcome is None
-            else reward(result.outcome, actions, sum(map(len, task.reference)), self.settings),
+            else reward(result.outcome, actions, agent_calls(task), self.settings),
             infrastructure_error=result.infrastructure_error,
             sampled_tokens=sampled,
             measured=Measured(
@@ -284,24 +265,16 @@ def step_seed(run_seed: int, update: int) -> int:
 
 
 def _check_any_scored(step: int, trajectories: Sequence[Trajectory]) -> None:
-    """Raise RoundFailure when the environment failed every rollout."""
+    """Raise RoundFailure when the environment failed every rollout, or no other one had room for a message."""
     causes = [one.infrastructure_error for one in trajectories if one.infrastructure_error is not None]
     if len(causes) == len(trajectories):
         raise RoundFailure(f"the environment failed all {len(causes)} rollouts of step {step}: {causes[0]}")
-
-
-def token_row(result: EpisodeResult, filler: int) -> TokenRow:
-    """Return the tokens of one result; after an infrastructure error all of them are masked."""
-    prompt_ids = list(result.prompt_ids)
-    if not result.completion_ids:
-        # TRL needs at least one token per row.
-        return TokenRow(prompt_ids, [filler], [0.0], [0])
-    failed = result.infrastructure_error is not None
-    # The reward None keeps the rollout out of the baseline and gives it no advantage; the mask keeps the KL term off
-    # it.
-    mask = [0] * len(result.mask) if failed else list(result.mask)
-    ids, logprobs = list(result.completion_ids), list(result.logprobs)
-    return TokenRow(prompt_ids, ids, logprobs, mask)
+    if not any(one.sampled_tokens for one in trajectories):
+        # A step without a sampled token has no loss: its tokens are what the loss is divided by.
+        raise RoundFailure(
+            f"no rollout of step {step} has room for a message: the turns before the agent's fill training.max_tokens: "
+            "raise it"
+        )
 
 
 def outcome_reward(*, reward: list[float | None], **_: object) -> list[float | None]:

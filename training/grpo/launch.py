@@ -20,9 +20,8 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from environments.base import InputError
-from environments.checkout import ROOT
+from environments.checkout import ROOT, child_variables
 from environments.command import MISTAKE, StorageError, storage_refusal
-from environments.import_path import child_variables
 from memory.strict_yaml import read_yaml
 from training.grpo.ranks import Sharding, started_by_launcher
 from training.grpo.record import RoundFailure

@@ -19,8 +19,8 @@ def reward(outcome: Outcome, calls: int, reference_calls: int, settings: Trainin
     """Return a reward in [0, 1]: of a success 1 less ``length_cost`` per call beyond the reference, floored; else 0.
 
     With ``reward: checks`` a failure earns its ``Outcome.partial`` times ``FAILURE_CEILING``, whatever its length:
-    checks that doing nothing passes earn nothing. ``calls`` counts every action of the rollout, malformed ones
-    included; ``reference_calls`` those of the task's reference. Fewer calls than the reference cost nothing and earn
+    checks that doing nothing passes earn nothing. ``calls`` counts every action of the agent's turns, malformed ones
+    included; ``reference_calls`` those of their reference. Fewer calls than the reference cost nothing and earn
     nothing. The paper's reward is success alone (CoEvolve, table 9); the length cost is our choice: without it a policy
     that reads everything first loses nothing.
 

@@ -1,6 +1,7 @@
 """A model's own chat template as a rendering that never renders the history again.
 
-The first prompt comes from ``apply_chat_template`` with the tools as JSON schemas. The suffix after a sampled message
+The first prompt comes from ``apply_chat_template`` with the tools as JSON schemas or as lines of text, all of them or
+those that the turn's text brings into view (``training.rendering.options``). The suffix after a sampled message
 (answers of tools, the next user turn) is found by rendering a dummy conversation and keeping the text behind the dummy
 assistant message: so the sampled ids stay unchanged, whatever the template would have made of them. Text from outside
 never becomes a control token, whatever it spells.
@@ -15,16 +16,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from environments.base import Action, InputError, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
+from environments.words import with_own_descriptions
 from training.rendering.base import EndTurn
+from training.rendering.options import RenderingOptions
+from training.rendering.python_lists import PythonicReader
 from training.rendering.template_process import TemplateFailure, TemplateProcess
 from training.rendering.tool_calls import (
     DUMMY_TOOL,
     CallReader,
+    Documentation,
     HermesReader,
     Message,
     Schema,
@@ -35,6 +40,7 @@ from training.rendering.tool_calls import (
     takes_blocks,
     tool_schema,
 )
+from training.rendering.tool_documentation import highest_ranked, tool_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -42,6 +48,7 @@ if TYPE_CHECKING:
 _CALL = ToolCall(name=DUMMY_TOOL["function"]["name"], arguments={"city": "Oslo", "days": 3})
 _SAID = "dummy answer of the probe"
 _ASKED: Message = {"role": "user", "content": "dummy question of the probe"}
+_DUMMY_LINE = "get_weather(city: string, days?: integer) the weather of the next days"
 _CAN_CALL = "choose a model that was trained to call tools"
 
 
@@ -51,23 +58,37 @@ def choose_reader(rendering: ChatTemplateRendering) -> tuple[CallReader, bool]:
     Raises InputError for a template that documents no tools, drops their answers, does not end messages with a stop
     token, or writes calls in a format that no reader knows.
     """
-    schema = DUMMY_TOOL
-    if _CALL.name not in rendering.render([_ASKED], [schema]):
+    if _CALL.name not in rendering.render([_ASKED], [DUMMY_TOOL]):
         raise InputError(f"the chat template of {rendering.model} does not document tools: {_CAN_CALL}")
+    if rendering.lines:
+        check_lines(rendering)
     if _SAID not in rendering.answers([_CALL.name], [_SAID])[1]:
         raise InputError(f"the chat template of {rendering.model} drops the answers of tools: {_CAN_CALL}")
     rendering.suffix([_ASKED])
     said = call_of(_CALL.name, dict(_CALL.arguments))
     answer = {"role": "tool", "name": _CALL.name, "tool_call_id": call_id(0), "content": _SAID}
     head, message, stop = written(rendering, said, [answer])
-    for reader in (HermesReader(), response_template_reader(rendering.tokenizer)):
-        if reader is not None and reader.read(message, stop, head, [schema]) == (_CALL,):
+    for reader in (HermesReader(), PythonicReader(), response_template_reader(rendering.tokenizer)):
+        if reader is not None and reader.read(message, stop, head, [DUMMY_TOOL]) == (_CALL,):
             return reader, _takes_several(rendering)
     raise InputError(
         f"the chat template of {rendering.model} writes a tool call as {message!r}, which cannot be read back: choose "
-        "a model that writes <tool_call>{JSON}</tool_call> (Qwen2.5, Qwen3), or save a response_template with its "
-        "tokenizer"
+        "a model that writes <tool_call>{JSON}</tool_call> (Qwen2.5, Qwen3) or [name(parameter=value)], or save a "
+        "response_template with its tokenizer"
     )
+
+
+def check_lines(rendering: ChatTemplateRendering) -> None:
+    """Raise InputError for a template that cannot show a tool that is given as a line of text."""
+    try:
+        shown = rendering.render([_ASKED], [_DUMMY_LINE])
+    except InputError:
+        shown = ""
+    if _DUMMY_LINE not in shown:
+        raise InputError(
+            f"policy.documentation: the chat template of {rendering.model} cannot show a function that is given as a "
+            "line of text: set it to schemas"
+        )
 
 
 def check_writing(rendering: ChatTemplateRendering) -> None:
@@ -131,12 +152,14 @@ class ChatTemplateRendering:
     name = "chat_template"
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, stop_ids: Collection[int] = (), thinking: bool | None = None
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        stop_ids: Collection[int] = (),
+        options: RenderingOptions = RenderingOptions(),  # noqa: B008 - immutable
     ) -> None:
         """``stop_ids`` end a message beside the tokenizer's eos token: those of the model's generation config.
 
-        ``thinking`` is the template's ``enable_thinking``; None leaves it at the template's default.
-        Raises InputError for a template that lacks something an episode needs, and names it.
+        Raises InputError for a template that lacks something an episode, or one of ``options``, needs, and names it.
         """
         self.model = tokenizer.name_or_path or "the model"
         if not tokenizer.chat_template:
@@ -150,10 +173,12 @@ class ChatTemplateRendering:
         self.stop_ids = frozenset({int(tokenizer.eos_token_id), *map(int, stop_ids)})
         self.stops = [str(token) for token in tokenizer.convert_ids_to_tokens(sorted(self.stop_ids)) if token]
         self.stop = re.compile("|".join(map(re.escape, sorted(self.stops, key=len, reverse=True))))
-        self._options: dict[str, Any] = {} if thinking is None else {"enable_thinking": thinking}
-        self._apply = TemplateProcess(tokenizer.apply_chat_template)
+        self.lines = options.documentation == "lines"
+        self._shown = None if options.tools_shown in (None, "all") else int(options.tools_shown)
+        self._options: dict[str, Any] = {} if options.thinking is None else {"enable_thinking": options.thinking}
+        self._apply = TemplateProcess(partial(_applied, tokenizer))
         self._controls = _controls(tokenizer)
-        if thinking is not None:
+        if options.thinking is not None:
             thought, plain = (self.render([_ASKED], enable_thinking=one) for one in (True, False))
             if thought == plain:
                 raise InputError(
@@ -166,24 +191,34 @@ class ChatTemplateRendering:
         """Return a fresh dialogue for one episode."""
         return ChatTemplateDialogue(self)
 
+    def shown(self, text: str, tools: Sequence[ToolSpec]) -> frozenset[str]:
+        """Return the names of the tools on offer that a user turn's text brings into view, new ones aside."""
+        return highest_ranked(text, tools, len(tools) if self._shown is None else self._shown)
+
+    def documented(self, tools: Sequence[ToolSpec]) -> dict[str, Documentation]:
+        """Return the documentation of all tools on offer, by name."""
+        if self.lines:
+            return {tool.name: tool_line(tool) for tool in with_own_descriptions(tools)}
+        return {tool.name: tool_schema(tool) for tool in tools}
+
     def prompt(
-        self, text: str, tools: Sequence[ToolSpec], preface: str = "", advice: str = ""
+        self, text: str, tools: Sequence[Documentation], preface: str = "", advice: str = ""
     ) -> tuple[list[int], str]:
         """Render the first prompt, up to the head of the assistant's message; return its ids and its text.
 
         ``preface`` is the system message, in place of the template's own. ``advice`` goes behind either of them, so
         that nothing else changes. Both go in front of ``text`` for a template without a system message.
         """
-        schemas = json.dumps([tool_schema(tool) for tool in tools])
+        documented = json.dumps(list(tools))
         own = self.own_system if advice and not preface and self.has_system else ""
         preface = "\n\n".join(filter(None, (preface or own, advice)))
         before = [{"role": "system", "content": preface}] if preface and self.has_system else []
         if preface and not before:
             text = f"{preface}\n\n{text}"
-        marker = _marker(preface, text, schemas)
+        marker = _marker(preface, text, documented)
         asked = [*before, {"role": "user", "content": text}]
         inert = [message | {"content": self._inert(message["content"], marker)} for message in asked]
-        rendered = self.render(inert, json.loads(self._inert(schemas, marker)))
+        rendered = self.render(inert, json.loads(self._inert(documented, marker)))
         return self._encode(rendered, marker), rendered.replace(marker, "")
 
     @cached_property
@@ -270,7 +305,7 @@ class ChatTemplateRendering:
         return ids
 
     def render(
-        self, messages: Sequence[Message], tools: Sequence[Schema] = (), ask: bool = True, **options: bool
+        self, messages: Sequence[Message], tools: Sequence[Documentation] = (), ask: bool = True, **options: bool
     ) -> str:
         """Render ``messages`` to text; ``ask``: with the head of the assistant's next message at the end.
 
@@ -299,14 +334,15 @@ class ChatTemplateDialogue:
         self.stop_ids = rendering.stop_ids
         self._rendering = rendering
         self._tools: dict[str, Schema] = {}
+        self._documented: set[str] = set()
         self._head = ""
         self.stopped: int | None = None
         self._names: tuple[str, ...] = ()
 
     def first(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
         """Return the ids of the system message, the tools' documentation and the first user message."""
-        self._tools = {tool.name: tool_schema(tool) for tool in tools}
-        ids, self._head = self._rendering.prompt(turn.text, tools, turn.preface, turn.advice)
+        documented = self._new_documentation(turn, tools, ())
+        ids, self._head = self._rendering.prompt(turn.text, documented, turn.preface, turn.advice)
         return ids
 
     def parse(self, ids: Sequence[int]) -> tuple[Action, ...] | EndTurn:
@@ -334,14 +370,22 @@ class ChatTemplateDialogue:
         return self._go_on(*self._rendering.answers(self._names, [one.full_text for one in observations]))
 
     def next_turn(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
-        """Return the ids of the next user message, which documents tools that are new in this turn as JSON lines."""
-        new = {tool.name: tool_schema(tool) for tool in tools if tool.name not in self._tools}
-        self._tools |= new
+        """Return the ids of the next user message, which documents tools that are new in this turn, one per line."""
+        new = self._new_documentation(turn, tools, [tool.name for tool in tools if tool.name not in self._tools])
         text = turn.full_text
         if new:
-            schemas = "\n".join(map(json.dumps, new.values()))
-            text = f"These tools are available from now on:\n{schemas}\n\n{text}"
+            lines = "\n".join(one if isinstance(one, str) else json.dumps(one) for one in new)
+            text = f"These tools are available from now on:\n{lines}\n\n{text}"
         return self._go_on(*self._rendering.suffix([{"role": "user", "content": text}]))
+
+    def _new_documentation(
+        self, turn: UserTurn, tools: Sequence[ToolSpec], added: Collection[str]
+    ) -> list[Documentation]:
+        """Return the documentation that a turn adds: of ``added`` tools, and of those shown for its text."""
+        self._tools |= {tool.name: tool_schema(tool) for tool in tools}
+        wanted = self._rendering.shown(turn.text, tools).union(added) - self._documented
+        self._documented |= wanted
+        return [one for name, one in self._rendering.documented(tools).items() if name in wanted]
 
     def demonstrate(self, action: ToolCall | EndTurn) -> list[int]:
         """Return the ids of a message with one call, or of one that ends the turn, as a teacher writes it."""
@@ -369,6 +413,16 @@ def _controls(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str]:
     texts = {token.content for token in added if token.special or _TAG.fullmatch(token.content)}
     spelled = [text for text in sorted(texts | {_MARK}) if len(text) > 1]
     return re.compile("|".join(f"{re.escape(text[0])}(?={re.escape(text[1:])})" for text in spelled))
+
+
+def _applied(tokenizer: PreTrainedTokenizerBase, messages: list[Message], tools: Any, **options: Any) -> str:  # noqa: ANN401
+    """Return a conversation in the chat template; ``apply_chat_template`` refuses tools that are text."""
+    if not any(isinstance(tool, str) for tool in tools or ()):
+        return str(tokenizer.apply_chat_template(messages, tools=tools, **options))
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+
+    template = _compile_jinja_template(tokenizer.get_chat_template(tools=tools))
+    return str(template.render(messages=messages, tools=tools, **{**tokenizer.special_tokens_map, **options}))
 
 
 def _marker(*texts: str) -> str:

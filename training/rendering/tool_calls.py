@@ -1,9 +1,10 @@
 """Tools and their calls as chat models write them: schemas as input, the calls of a sampled message as output.
 
-Two readers. ``HermesReader`` reads ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>`` (Qwen2.5, Qwen3,
+Three readers. ``HermesReader`` reads ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>`` (Qwen2.5, Qwen3,
 Hermes) itself, call by call, so that one broken call does not hide its neighbours and the reason is reported.
-``ResponseTemplateReader`` leaves any other format to the parser of transformers, which follows the tokenizer's
-``response_template`` (a model may ship one, and TRL knows those of common templates).
+``PythonicReader`` reads a list of calls in Python (``training.rendering.python_lists``). ``ResponseTemplateReader``
+leaves any other format to the parser of transformers, which follows the tokenizer's ``response_template`` (a model may
+ship one, and TRL knows those of common templates).
 
 ``block_action`` reads a fenced block of Python as an action, AppWorld's way to act without a tool call. A block counts
 if the tool ``python`` is at hand and requires one text, its ``code``, and nothing else. The rule (ours; the benchmark's
@@ -42,6 +43,8 @@ _JSON_TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "st
 
 Schema = dict[str, Any]
 Message = dict[str, Any]
+Documentation = Schema | str
+"""A tool as a prompt documents it: as a function schema, or as one line."""
 
 DUMMY_TOOL: Schema = {
     "type": "function",
@@ -78,12 +81,17 @@ class HermesReader:
 
     def read(self, message: str, stop: str, head: str, tools: Sequence[Schema]) -> tuple[Action, ...] | EndTurn:
         """See CallReader. Thinking is left out; a block that is not a call is a MalformedCall of its own."""
-        opened = _OPEN_THINKING if head.rstrip().endswith(_OPEN_THINKING) else ""
-        said = _THINKING.sub("", opened + message)
+        said = without_thinking(message, head)
         blocks = _TOOL_CALL.findall(said)
         if not blocks:
             return EndTurn(text=said.strip())
         return tuple(_read_block(block, message if len(blocks) == 1 else block) for block in blocks)
+
+
+def without_thinking(message: str, head: str) -> str:
+    """Return ``message`` without its thinking; ``head``, the text before it, may have opened the block."""
+    opened = _OPEN_THINKING if head.rstrip().endswith(_OPEN_THINKING) else ""
+    return _THINKING.sub("", opened + message)
 
 
 class ResponseTemplateReader:
@@ -209,6 +217,11 @@ def block_action(text: str) -> Action | None:
         reason = f"{len(blocks)} blocks of Python in one message, nothing was run: write one and read what it prints"
         return MalformedCall(text=text, reason=reason)
     return ToolCall(name=TOOL, arguments={_CODE: blocks[0]})
+
+
+def block_text(call: ToolCall) -> str:
+    """Return the block of Python that ``block_action`` reads as ``call``."""
+    return f"```python\n{call.arguments.get(_CODE, '')}\n```"
 
 
 def _blocks(text: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ task's reference, written in the policy's own format: its ids take the path of s
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import Field
 
@@ -24,6 +24,7 @@ from environments.base import (
     ToolCall,
     UserTurn,
 )
+from environments.history import GivenTurn, open_for_agent
 from memory.records import Step, StopReason, Task, TrajectoryTurn
 from training.embedded.demonstrations import in_order
 from training.rendering.base import Dialogue, EndTurn
@@ -37,7 +38,8 @@ class EpisodeLimits(Record):
     ``max_new_tokens`` of one message: a longer one is a malformed call, counted and answered. ``max_tokens`` of the
     episode, prompt and observations included, ``max_actions`` of one user turn and ``max_steps``, messages of the
     episode (None: no limit), end the episode where they are reached; ``max_actions`` also in the middle of a message
-    with several actions. After the last allowed action the policy may still end its turn, as in the official rule. The
+    with several actions. Of a task with played turns the history counts for ``max_tokens`` alone: the others limit the
+    agent's own messages. After the last allowed action the policy may still end its turn, as in the official rule. The
     last of ``max_steps`` messages is executed, and the outcome is that of what was done by then: a turn that was not
     reached fails.
     ``batch`` is the number of episodes that are decoded together; it changes no result, only memory and speed.
@@ -62,10 +64,12 @@ class EpisodeRequest(Record):
 class EpisodeResult(Record):
     """One episode that was played.
 
-    ``completion_ids`` is everything after the first prompt; ``logprobs`` (nats, of logits divided by the sampling
+    ``prompt_ids`` is everything up to the agent's first message, turns that the reference played included.
+    ``completion_ids`` is everything after it; ``logprobs`` (nats, of logits divided by the sampling
     temperature) and ``mask`` go with it. Where ``mask`` is 0 the token is the environment's and its log-probability is
     0. ``outcome`` is None exactly when ``infrastructure_error`` is set; the completion then ends where the environment
-    failed, and is empty when it failed before the first action. The prompt is never empty.
+    failed, and is empty when it failed before the first action. It is empty, too, where the history leaves no room
+    under ``max_tokens``: that is a failure, and the prompt is cut to that room. The prompt is never empty.
     """
 
     task: Task
@@ -83,6 +87,38 @@ class EpisodeResult(Record):
         return sum(self.mask)
 
 
+@dataclass(frozen=True)
+class TokenRow:
+    """One episode as the trainer takes it: ids after the prompt, their log-probabilities (nats) and their mask.
+
+    ``mask`` is 1 on the ids that the policy writes.
+    """
+
+    prompt_ids: list[int]
+    completion_ids: list[int]
+    logprobs: list[float]
+    mask: list[int]
+
+    @property
+    def length(self) -> int:
+        """Return the number of ids, prompt included."""
+        return len(self.prompt_ids) + len(self.completion_ids)
+
+    def cut_to(self, most: int | None) -> TokenRow:
+        """Return the row with the first ``most`` ids after the prompt alone; None: the whole row.
+
+        Ids that are left out would change no loss of the others: a causal model does not see them.
+        """
+        if most is None or len(self.completion_ids) <= most:
+            return self
+        return replace(
+            self,
+            completion_ids=self.completion_ids[:most],
+            logprobs=self.logprobs[:most],
+            mask=self.mask[:most],
+        )
+
+
 def run_episodes(
     policy: Policy,
     sampler: Sampler,
@@ -96,8 +132,8 @@ def run_episodes(
 
     ``sampler`` samples from ``policy``, whose rendering the episodes use. ``over`` is called when an episode ends, with
     whether it succeeded; it is closed then. An EnvironmentFault becomes the ``infrastructure_error`` of its own
-    episode. Raises InputError for a task that the environment cannot open, for one whose prompt leaves no room under
-    ``max_tokens``, for a ``max_tokens`` beyond the model's last position.
+    episode. Raises InputError for a task that the environment cannot open, for one whose first user turn leaves no room
+    under ``max_tokens``, for a ``max_tokens`` beyond the model's last position.
     """
     positions = policy.positions
     if positions is not None and limits.max_tokens > positions:
@@ -118,6 +154,8 @@ def play_references(
 ) -> tuple[EpisodeResult, ...]:
     """Play the references of ``tasks`` as episodes, one message per call, under the same limits as a rollout.
 
+    Played turns are in the prompt there, too: the episode has the reference of the agent's turns alone.
+
     The environment executes what the policy's format reads from the ids, so that a reference which the format or the
     limits cannot hold shows in the outcome. ``mask`` is 1 on the ids that the policy would have to sample;
     log-probabilities are 0, because nothing was sampled. An EnvironmentFault becomes the ``infrastructure_error`` of
@@ -132,6 +170,20 @@ def play_references(
             rollout.close()
         results.append(rollout.result())
     return tuple(results)
+
+
+def token_row(result: EpisodeResult, filler: int) -> TokenRow:
+    """Return the tokens of one result; after an infrastructure error all of them are masked."""
+    prompt_ids = list(result.prompt_ids)
+    if not result.completion_ids:
+        # TRL needs at least one token per row.
+        return TokenRow(prompt_ids, [filler], [0.0], [0])
+    failed = result.infrastructure_error is not None
+    # The reward None keeps the rollout out of the baseline and gives it no advantage; the mask keeps the KL term off
+    # it.
+    mask = [0] * len(result.mask) if failed else list(result.mask)
+    ids, logprobs = list(result.completion_ids), list(result.logprobs)
+    return TokenRow(prompt_ids, ids, logprobs, mask)
 
 
 def refused_whole(actions: Sequence[Action], offered: Collection[str]) -> Sequence[Action]:
@@ -214,7 +266,7 @@ class _Rollout(EpisodeDriver):
         names = sorted({call.name for calls in self._task.reference for call in calls})
         tools = self._environment.tools(names)
         self.observe()
-        for calls in self._task.reference:
+        for calls in self._task.reference[self._task.played :]:
             actions: list[ToolCall | EndTurn] = [*in_order(calls, tools), EndTurn()]
             for action in actions:
                 prompt = self.observe()
@@ -227,24 +279,70 @@ class _Rollout(EpisodeDriver):
                 self.act(Sampled(ids, [0.0] * len(ids), context, reason))
 
     def _open(self) -> TokenPrompt | None:
-        """Open the episode and render its first prompt."""
+        """Open the episode, play the turns that the reference plays, and render the first prompt."""
+        played: tuple[GivenTurn, ...] = ()
         try:
             self._episode = self._environment.open(self._task)
-            turn = self._episode.start()
+            played, turn = open_for_agent(self._episode, self._task)
         except EnvironmentFault as fault:
             self._fail(fault)
             turn = UserTurn(index=0, text=self._task.turns[0], tools=self._task.tools)
-        self._prompt = self._dialogue.first(turn, self._environment.tools(turn.tools))
+        first = played[0].opened if played else turn
+        self._prompt = self._dialogue.first(first, self._environment.tools(first.tools))
         if self._fault is not None:
             return None
-        self._turns.append(_Turn(turn, []))
-        room = self._room(0)
-        if room < 1:
+        if self._room(0) < 1:
             raise InputError(
                 f"the prompt of task {self._task.id} takes {len(self._prompt)} tokens and leaves none to sample: raise "
                 f"max_tokens ({self._limits.max_tokens})"
             )
-        return TokenPrompt(self._prompt, room)
+        for place, one in enumerate(played):
+            self._give(one, played[place + 1].opened if place + 1 < len(played) else turn)
+        self._turns.append(_Turn(turn, []))
+        if (room := self._room(0)) >= 1:
+            return TokenPrompt(self._prompt, room)
+        self._without_room()
+        return None
+
+    def _give(self, played: GivenTurn, following: UserTurn) -> None:
+        """Append a turn that the reference played, and the user turn after it, to the prompt."""
+        steps = [Step(action=call, observation=observation) for call, observation in played.steps]
+        self._turns.append(_Turn(played.opened, steps, ended=True, stop_reason=StopReason.PLAYED))
+        for call, observation in played.steps:
+            self._prompt += self._written(call)
+            self._prompt += self._dialogue.observe([observation])
+        self._prompt += self._written(EndTurn())
+        self._prompt += self._dialogue.next_turn(following, self._environment.tools(following.tools))
+
+    def _written(self, action: ToolCall | EndTurn) -> list[int]:
+        """Return a message of the history; the dialogue reads it, as it does every message before an answer."""
+        ids = self._dialogue.demonstrate(action)
+        read = self._dialogue.parse(ids)
+        if isinstance(read, EndTurn) != isinstance(action, EndTurn) or (
+            not isinstance(read, EndTurn) and len(read) != 1
+        ):
+            raise InputError(
+                f"task {self._task.id}: the policy's format cannot hold a call of a turn that its reference plays: "
+                "leave the task out"
+            )
+        return ids
+
+    def _without_room(self) -> None:
+        """End an episode whose history leaves no room for a message: a failure, whatever the outcome of no action."""
+        self._turns[-1].stop_reason = StopReason.EPISODE_TOKENS
+        # Nothing is learnt from it, and a trainer must not compute on more tokens than an episode may have.
+        del self._prompt[self._limits.max_tokens - 1 :]
+        try:
+            outcome = self._live().outcome()
+        except EnvironmentFault as fault:
+            self._fail(fault)
+            return
+        if outcome.success:
+            lost = {"success": False, "failure": StopReason.EPISODE_TOKENS.value, "failed_turn": self._task.played}
+            outcome = outcome.model_copy(update=lost)
+        self._outcome = outcome
+        self.close()
+        self._over(False)
 
     def _answer(self, message: Sampled, read: Sequence[Action] | EndTurn) -> TokenPrompt | None:
         """Play what was read of a message; return the environment's answer, or None when the episode is over."""

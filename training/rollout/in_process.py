@@ -79,6 +79,12 @@ class RowCache(Cache):
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write this pass's keys and values; return everything that its rows may attend to (the Cache contract)."""
+        # Rotation leaves keys in float32 under autocast, and attention would cast all of them again in each pass.
+        device = key_states.device.type
+        if torch.is_autocast_enabled(device):
+            key_states, value_states = (
+                states.to(torch.get_autocast_dtype(device)) for states in (key_states, value_states)
+            )
         return self._write(layer_idx, "keys", key_states), self._write(layer_idx, "values", value_states)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:

@@ -19,6 +19,7 @@ from environments.heavy_imports import heavy_imports
 from memory.run import PolicyDirectory, read_json, write_json
 from training.embedded.compact_text import CompactSettings
 from training.rendering.base import Rendering
+from training.rendering.options import RenderingOptions
 from training.rollout.policy_path import hub_trouble, policy_folder
 from training.settings import PolicySettings
 
@@ -31,15 +32,14 @@ ADAPTER = "adapter_config.json"
 _PICKLED = ("pytorch_model*.bin", "adapter_model.bin")
 
 
-class PolicyCard(Record):
-    """``coevolve.json``: the rendering that a policy was trained with.
+class PolicyCard(RenderingOptions, Record):
+    """``coevolve.json``: the rendering that a policy was trained with, its options where it is a chat template.
 
-    ``compact`` are the limits of the compact rendering, ``thinking`` is ``enable_thinking`` of a chat template.
+    ``compact`` are the limits of the compact rendering.
     """
 
     rendering: Literal["compact", "chat_template"]
     compact: CompactSettings | None = None
-    thinking: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,15 @@ class Policy:
 
 
 @heavy_imports()
-def load_policy(path: str, device: str = "auto", dtype: str = "float32", thinking: bool | None = None) -> Policy:
+def load_policy(
+    path: str, device: str = "auto", dtype: str = "float32", options: RenderingOptions | None = None
+) -> Policy:
     """Load the folder or hub id ``path``; ``device`` auto takes a GPU if there is one. A folder may be a LoRA adapter.
 
-    ``thinking`` is ``enable_thinking`` of a chat template; None takes it from the policy's card, or leaves it open.
+    ``options`` are of a chat template; what they leave open is taken from the policy's card.
     Raises InputError for a path that is neither, a folder without a model, a model that is not a causal language model,
-    one without a chat template or ``coevolve.json``, one whose chat template cannot be used, and for ``thinking``
-    where it would be ignored.
+    one without a chat template or ``coevolve.json``, one whose chat template cannot be used, and for an option that
+    would be ignored.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -82,14 +84,14 @@ def load_policy(path: str, device: str = "auto", dtype: str = "float32", thinkin
         raise InputError("device cuda was asked for and this machine has none: set the device to auto or cpu")
     path = policy_folder(path)
     base = adapter_base(path)
-    card, tokenizer, rendering = load_rendering(path, thinking)
+    card, tokenizer, rendering = load_rendering(path, options)
     weights = base or path
     for folder in {path, weights}:
         check_weights(Path(folder))
-    with _found(weights, "causal language model") as options:
+    with _found(weights, "causal language model") as source:
         # Without use_safetensors a folder of pickles would be read too.
         model = AutoModelForCausalLM.from_pretrained(
-            weights, dtype=getattr(torch, dtype), use_safetensors=True, **options
+            weights, dtype=getattr(torch, dtype), use_safetensors=True, **source
         )
     if getattr(model, "_hf_peft_config_loaded", False):
         raise InputError(f"{path} is a LoRA adapter on the hub: download it and name its folder")
@@ -112,7 +114,7 @@ def load_initial_policy(settings: PolicySettings) -> Policy:
     """
     # Steps of a small learning rate vanish in bfloat16's seven bits: weights that are trained stay float32.
     dtype = "float32" if settings.lora is None else settings.dtype
-    policy = load_policy(settings.path, settings.device, dtype, settings.thinking)
+    policy = load_policy(settings.path, settings.device, dtype, settings)
     if policy.adapter:
         raise InputError(
             f"policy.path: {settings.path} is a LoRA adapter and a round starts from a whole model: save the merged "
@@ -122,7 +124,7 @@ def load_initial_policy(settings: PolicySettings) -> Policy:
 
 
 def load_rendering(
-    path: str, thinking: bool | None = None
+    path: str, options: RenderingOptions | None = None
 ) -> tuple[PolicyCard | None, PreTrainedTokenizerBase, Rendering]:
     """Load card, tokenizer and rendering of the policy at ``path``, not its weights. Raises like ``load_policy``."""
     from transformers import AutoTokenizer
@@ -130,20 +132,20 @@ def load_rendering(
     path = policy_folder(path)
     written = PolicyDirectory(Path(path)).card
     card = read_json(written, PolicyCard) if written.is_file() else None
-    with _found(path, "tokenizer") as options:
-        tokenizer = AutoTokenizer.from_pretrained(path, **options)
+    with _found(path, "tokenizer") as source:
+        tokenizer = AutoTokenizer.from_pretrained(path, **source)
     if card is not None and card.rendering == "compact":
         from training.embedded.compact import CompactRendering
 
-        if thinking is not None:
-            raise InputError(f"policy.thinking: {path} has no chat template, its rendering is compact: leave it null")
+        if options is not None:
+            options.check_compact(path)
         return card, tokenizer, CompactRendering(tokenizer, card.compact or CompactSettings())
     from training.rendering.chat_template import ChatTemplateRendering
 
-    if thinking is not None:
-        card = PolicyCard(rendering="chat_template", thinking=thinking)
-    stops = _stop_ids(adapter_base(path) or path)
-    return card, tokenizer, ChatTemplateRendering(tokenizer, stops, card.thinking if card else None)
+    chosen = (options or RenderingOptions()).else_of(card)
+    if chosen.given_options:
+        card = PolicyCard(rendering="chat_template", **chosen.given_options)
+    return card, tokenizer, ChatTemplateRendering(tokenizer, _stop_ids(adapter_base(path) or path), chosen)
 
 
 def adapter_base(path: str) -> str | None:

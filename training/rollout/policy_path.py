@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from environments.base import InputError
-from environments.checkout import ROOT, shipped_policy
+from environments.checkout import PACKAGED_MODEL, ROOT, shipped_policy
 
 __all__ = ["check_policy_path", "hub_trouble", "policy_folder"]
 
@@ -26,13 +26,16 @@ ANSWER_WITHIN = 10.0
 def policy_folder(path: str) -> str:
     """Return the shipped policy that ``path`` names, else ``path`` where it is a folder, else the hub id.
 
-    Policies that ship with the project (``recipes/starter``) have their name in every working directory; any other
-    relative path is looked up in the working directory, and in the checkout where it begins with one of its folders.
-    Raises InputError for a path that is none of these. A hub id is accepted only where it is not a mistyped folder.
+    Policies that ship with the project (``recipes/starter``) and the model of ``make model`` have their name in every
+    working directory; any other relative path is looked up in the working directory, and in the checkout where it
+    begins with one of its folders. Raises InputError for a path that is none of these. A hub id is accepted only where
+    it is not a mistyped folder.
     """
     folder, shipped = Path(path), shipped_policy(path)
     if shipped is not None and not (folder.is_dir() and folder.samefile(shipped)):
         return str(shipped)
+    if path == PACKAGED_MODEL and shipped is None:
+        raise InputError(f"the policy {path} is not made here yet: run make model in {ROOT}")
     if folder.is_dir():
         return path
     if folder.exists():

@@ -67,10 +67,14 @@ FAILED = (
 
 
 class Diagnosis(Record):
-    """The label of each user turn of a trajectory's task, in order, and whether the trajectory succeeded."""
+    """The label of each user turn of the agent's, in order, and whether the trajectory succeeded.
+
+    ``first`` is the index of the first of them: turns before it are the reference's (``TaskSpec.played``).
+    """
 
     success: bool
     turns: tuple[TurnLabel, ...]
+    first: int = 0
 
     def labels(self) -> tuple[TurnLabel, ...]:
         """Return the labels of its turns without the excluded ones."""
@@ -81,7 +85,8 @@ def diagnose(trajectory: Trajectory) -> Diagnosis | None:
     """Diagnose a rollout; None for an off-policy demonstration, and after an infrastructure error."""
     if trajectory.outcome is None:
         return None
-    return Diagnosis(success=trajectory.success, turns=tuple(map(turn_label, trajectory.outcome.turns)))
+    own = trajectory.outcome.turns[trajectory.played :]
+    return Diagnosis(success=trajectory.success, turns=tuple(map(turn_label, own)), first=trajectory.played)
 
 
 def with_diagnosis(context: FailureContext, evidence: Evidence) -> FailureContext:
@@ -90,7 +95,8 @@ def with_diagnosis(context: FailureContext, evidence: Evidence) -> FailureContex
     Return it unchanged where no turn has one of the labels that blame the policy (``FAILED``).
     """
     found = diagnose(evidence.trajectory)
-    failed = {number: label for number, label in enumerate(found.turns) if label in FAILED} if found else {}
+    labels = enumerate(found.turns, start=found.first) if found else ()
+    failed = {number: label for number, label in labels if label in FAILED}
     if not failed:
         return context
     label = failed.get(context.where[0], next(iter(failed.values())))

@@ -6,12 +6,10 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from agents.cuts import call_of, successful_runs
-from agents.live import context_task
+from agents.live import call_of, context_task, successful_runs
 from agents.scripted.appworld.explorer import can_be_aimed_at
-from agents.scripted.appworld.paths import Path, path_to
 from agents.scripted.appworld.session import COMPLETE
-from agents.scripted.appworld.wording import answer_call, question, said_text
+from agents.scripted.appworld.wording import Path, answer_call, path_to, question, said_text
 from agents.settings import ExplorationSettings
 from environments.base import Environment, ToolCall, ToolSpec
 from environments.task_text import CONNECTIVES

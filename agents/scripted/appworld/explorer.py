@@ -12,13 +12,13 @@ from math import ceil, floor
 
 from pydantic import JsonValue
 
+from agents.evidence import name_words, overlap
 from agents.live import LiveRun, live_run
 from agents.scripted.appworld import session
 from agents.scripted.appworld.session import ACTIVE_TASK, COMPLETE, PROFILE, is_about_accounts
 from agents.scripted.appworld.sightings import AnswerValue, Scalar, sightings
 from agents.scripted.knowledge import Aims
 from agents.settings import ExplorationSettings
-from agents.words import name_words, overlap
 from environments.appworld.worlds import PYTHON
 from environments.base import Environment, Observation, Parameter, ToolCall, ToolSpec
 from memory.jsonl import derive_seed

@@ -3,6 +3,8 @@
 The text is made from the documentation of the world's APIs (``environments.task_text``), at run time. Of the calls on a
 path it names those that change something, and the last one; logging in and looking up are left to the agent. An id is
 replaced by a name in the same object: ``delete a note (the note with title "Groceries")``.
+
+A path (``path_to``) follows a call back to the calls whose answers contain its arguments.
 """
 
 from __future__ import annotations
@@ -11,13 +13,13 @@ import json
 import random
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from agents.cuts import call_of
+from agents.live import call_of
 from agents.scripted.appworld import session
-from agents.scripted.appworld.paths import Path
-from agents.scripted.appworld.sightings import AnswerValue, Scalar, records
+from agents.scripted.appworld.sightings import AnswerValue, Scalar, records, sightings
 from environments.base import ToolCall, ToolSpec
 from environments.task_text import CONNECTIVES, clause
 from memory.records import Interaction
@@ -136,3 +138,49 @@ def _can_be_asked(key: str, value: Scalar) -> bool:
     if not isinstance(value, str) or not 1 < len(value.strip()) <= _LONGEST_VALUE or "\n" in value or '"' in value:
         return False
     return key != "id" and not key.endswith(_NOT_ASKED)
+
+
+class Path(NamedTuple):
+    """Interactions in order, of which the last is the goal, and where each id was seen."""
+
+    interactions: tuple[Interaction, ...]
+    origins: dict[tuple[str, str], AnswerValue]
+    """(interaction id, parameter) of every id given -> where its value came from."""
+
+
+def path_to(run: Sequence[Interaction], place: int) -> Path:
+    """Return the path to the call at ``place`` of a run's successful calls.
+
+    Tokens, names, passwords and ids are followed to the first earlier answer that contains them under a fitting key;
+    all other arguments must be in the user's text.
+    """
+    seen = [sightings(call_of(i).name.partition(".")[0], i.observation, at) for at, i in enumerate(run[:place])]
+    kept: set[int] = set()
+    origins: dict[tuple[str, str], AnswerValue] = {}
+    open_places = [place]
+    while open_places:
+        at = open_places.pop()
+        if at in kept:
+            continue
+        kept.add(at)
+        before = [sighting for answer in seen[:at] for sighting in answer]
+        for name, value in call_of(run[at]).arguments.items():
+            origin = _origin(call_of(run[at]), name, value, before)
+            if origin is not None:
+                open_places.append(origin.place)
+                if name.endswith("_id"):
+                    origins[run[at].id, name] = origin
+    return Path(tuple(run[at] for at in sorted(kept)), origins)
+
+
+def _origin(call: ToolCall, name: str, value: JsonValue, before: Sequence[AnswerValue]) -> AnswerValue | None:
+    app = call.name.partition(".")[0]
+    if name.endswith(session.TOKEN):
+        fitting = [s for s in before if s.key == session.TOKEN]
+    elif name.endswith("_id"):
+        fitting = [s for s in before if s.key == name and s.app == app]
+    elif name in _SIGN_INS and call.name.endswith(".login"):
+        fitting = [s for s in before if s.app == "supervisor"]
+    else:
+        return None
+    return next((s for s in fitting if s.value == value and type(s.value) is type(value)), None)

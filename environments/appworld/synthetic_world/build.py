@@ -128,10 +128,6 @@ def main() -> None:
     os._exit(0)  # the package's threads would keep the process for seconds
 
 
-if __name__ == "__main__":
-    main()
-
-
 _TASK_LIMIT = 120.0  # seconds for one task, solved once and left alone once
 
 
@@ -314,3 +310,7 @@ def _tokens(apis: Any, plan: WorldPlan) -> list[dict[str, str]]:  # noqa: ANN401
         _system_datetime=DateTime(2100, 1, 1),
     )["access_token"]
     return [{app: login(app, person) for app in (*MAIL_APPS, PHONE_APP)} for person in plan.people]
+
+
+if __name__ == "__main__":
+    main()

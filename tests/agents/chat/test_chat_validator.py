@@ -98,6 +98,17 @@ async def test_a_draft_is_accepted_when_it_is_completed_or_earns_a_reward(
     assert (run.accepted, run.completed, run.reward) == (accepted, completed, reward)
 
 
+async def test_the_agent_begins_behind_the_turns_that_the_reference_plays(table, say, draft, environment) -> None:
+    fake, model = table(act(say, "lockDoors", **LOCK), act(say))
+    behind = draft.model_copy(update={"played": 1})
+    run = await ChatValidator(model, actions=2, judges=False).validate(behind, environment, 0)
+    assert (run.success, run.actions) == (True, 1)
+    first = fake.sent[0][1].content
+    assert "<user>Add 5 gallons.</user>\n<action>fillFuelTank(fuelAmount=5.0)</action> -> <observation>" in first
+    assert first.index("fillFuelTank(") < first.index("<user>Lock all the doors.</user>")
+    assert "2 actions are left" in first
+
+
 @pytest.mark.parametrize(("runs", "completed"), [(carried_out, True), (given_up, False)])
 async def test_the_environments_outcome_decides_where_it_is_asked_to(
     table, say, draft, environment, runs, completed

@@ -14,7 +14,7 @@ from agents.scripted.documented import number_range
 from agents.scripted.knowledge import Experience
 from agents.scripted.values import MAX_TEXT, Sightings
 from environments.base import Observation, ObservationStatus, ToolCall, ToolSpec
-from environments.verification.arguments import argument_problem
+from environments.verification.replay import argument_problem
 
 
 def tool(environment, name: str):

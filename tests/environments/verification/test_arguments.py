@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from environments.base import Parameter, ToolCall, ToolSpec
-from environments.verification.arguments import argument_problem
+from environments.verification.replay import argument_problem
 
 
 def parameter(name, kind, required=False, **fields):

@@ -18,8 +18,15 @@ from environments.registry import benchmark_of
 from environments.verification import decontamination
 from environments.verification.canonical import canonical, canonical_call, state_words
 from environments.verification.decontamination import HeldOut, held_out
-from environments.verification.fingerprints import fingerprint, read_fixed, sets_folder
-from environments.verification.held_out_records import HeldOutRecord, Recorder, record_of, write_record
+from environments.verification.fingerprints import (
+    HeldOutRecord,
+    Recorder,
+    fingerprint,
+    read_fixed,
+    record_of,
+    sets_folder,
+    write_record,
+)
 from environments.verification.verify import Refusal, can_train, verify
 
 BFCL = BFCLEnvironment()

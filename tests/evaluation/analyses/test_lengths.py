@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.analyses.lengths import distribution, lengths_table, task_lengths
+from evaluation.analyses.diversity import distribution, lengths_table, task_lengths
 
 
 def test_shares_are_by_number_in_order() -> None:

@@ -15,8 +15,8 @@ from evaluation.analyses.similarity import (
     similarity_bins,
     similarity_report,
     similarity_subsets,
+    unit,
 )
-from evaluation.analyses.texts import unit
 
 
 def nearest(cosines: list[float]) -> list[NearestTarget]:

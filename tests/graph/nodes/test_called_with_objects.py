@@ -19,9 +19,9 @@ from agents.spending import Breaker, Ledger
 from environments.base import Environment, InputError, Observation, ObservationStatus, ToolCall
 from environments.verification.fingerprints import fingerprint
 from graph.assembly import RunServices
+from graph.branches import dispatch
 from graph.nodes.abstract import abstract
 from graph.nodes.deduplicate import deduplicate
-from graph.nodes.dispatch import dispatch
 from graph.nodes.explore import explore
 from graph.nodes.extract import extract
 from graph.nodes.reflect import reflect

@@ -15,6 +15,7 @@ from memory.records import Task
 from training.embedded.demonstrations import demonstrate, example
 from training.rendering.base import EndTurn
 from training.rendering.chat_template import check_writing
+from training.rendering.options import RenderingOptions
 from training.rollout.episodes import EpisodeLimits, play_references
 from training.rollout.policy import Policy, load_policy
 
@@ -96,7 +97,7 @@ def test_thinking_is_empty_where_the_template_shows_it(tmp_path: Path) -> None:
     path = str(save_model(tmp_path / "qwen3", "qwen3"))
     made = several_turns()
     for thinking, begins in ((None, "<think>\n\n</think>\n\n<tool_call>"), (False, "<tool_call>")):
-        policy = load_policy(path, "cpu", thinking=thinking)
+        policy = load_policy(path, "cpu", options=RenderingOptions(thinking=thinking))
         (result,) = play_references(policy, environment(), [made], WIDE)
         said = [policy.tokenizer.decode(ids) for ids, written in _runs(result.completion_ids, result.mask) if written]
         assert said[0].startswith(begins)

@@ -16,6 +16,7 @@ from memory.records import Trajectory
 from memory.run import RunDirectory, read_jsonl
 from memory.tasks import admit
 from training.grpo.round import run_round
+from training.rendering.options import RenderingOptions
 from training.rollout.policy import load_policy
 
 pytestmark = pytest.mark.slow
@@ -73,7 +74,7 @@ def test_what_a_random_model_says_is_malformed_or_a_message(adapted: SimpleNames
 def test_a_checkpoint_speaks_as_it_was_trained(adapted: SimpleNamespace) -> None:
     """Its template, its stop ids and its thinking are those of the rounds."""
     loaded = load_policy(str(adapted.run.root / adapted.records[-1].policy), "cpu")
-    trained = load_policy(str(adapted.starter), "cpu", thinking=False)
+    trained = load_policy(str(adapted.starter), "cpu", options=RenderingOptions(thinking=False))
     assert loaded.adapter
     assert loaded.card is not None
     assert loaded.card.thinking is False

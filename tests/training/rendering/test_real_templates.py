@@ -21,6 +21,7 @@ from support.scripted_sampler import ScriptedSampler
 from environments.base import Cue, InputError, MalformedCall, Observation, ObservationStatus, ToolCall, UserTurn
 from training.rendering.base import EndTurn
 from training.rendering.chat_template import ChatTemplateRendering
+from training.rendering.options import RenderingOptions
 from training.rendering.tool_calls import call_message, tool_schema
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, EpisodeResult, run_episodes
 from training.rollout.policy import load_policy
@@ -34,7 +35,9 @@ THOUGHT = re.compile(r"<think>.*?</think>\n\n", re.DOTALL)
 @cache  # each has a process of its own
 def rendering(name: str, thinking: bool | None = None) -> ChatTemplateRendering:
     known = tokenizer(template(name))
-    return ChatTemplateRendering(known, known.convert_tokens_to_ids(["<|endoftext|>"]), thinking)
+    return ChatTemplateRendering(
+        known, known.convert_tokens_to_ids(["<|endoftext|>"]), RenderingOptions(thinking=thinking)
+    )
 
 
 def encode(text: str) -> list[int]:

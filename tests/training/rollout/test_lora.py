@@ -22,6 +22,7 @@ from environments.base import InputError
 from environments.bfcl.environment import BFCLEnvironment
 from memory.jsonl import derive_seed
 from memory.run import PolicyDirectory
+from training.rendering.options import RenderingOptions
 from training.rollout.policy import PolicyCard, load_initial_policy, load_policy
 from training.settings import LoraSettings, PolicySettings
 
@@ -203,7 +204,7 @@ def test_a_qwen_adapter_speaks_its_bases_template(tmp_path: Path) -> None:
     """Tokenizer, template and every stop id come with a checkpoint that holds the adapter alone."""
     from peft import LoraConfig, get_peft_model
 
-    base = load_policy(str(save_model(tmp_path / "base", "qwen3")), "cpu", thinking=False)
+    base = load_policy(str(save_model(tmp_path / "base", "qwen3")), "cpu", options=RenderingOptions(thinking=False))
     tuned = get_peft_model(base.model, LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear"))
     tuned.save_pretrained(tmp_path / "tuned")
     base.tokenizer.save_pretrained(tmp_path / "tuned")

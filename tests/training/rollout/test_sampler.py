@@ -73,6 +73,26 @@ def test_logprobs_equal_a_plain_forward_over_the_whole_episode(temperature: floa
         assert max(abs(a - b) for a, b in compared) < 1e-4
 
 
+def test_keys_and_values_are_kept_in_the_type_of_the_products() -> None:
+    kept: set[object] = set()
+
+    class Watched(in_process.RowCache):
+        def update(self, *args: object, **kwargs: object) -> Any:
+            read = super().update(*args, **kwargs)
+            kept.update(states.dtype for states in read)
+            return read
+
+    chatters = [Chatter(seed) for seed in range(4)]
+    with pytest.MonkeyPatch.context() as patch, torch.autocast("cpu", torch.bfloat16):
+        patch.setattr("training.rollout.in_process.RowCache", Watched)
+        run(chatters)
+        expected = [reference_logprobs(chatter, 0.9) for chatter in chatters]
+    assert kept == {torch.bfloat16}
+    for chatter, plain in zip(chatters, expected, strict=True):
+        own = zip(chatter.logprobs, plain, chatter.sampled, strict=True)
+        assert max(abs(a - b) for a, b, sampled in own if sampled) < 0.1
+
+
 def test_eager_attention_samples_the_same() -> None:
     chatters, eager = [Chatter(seed) for seed in range(4)], [Chatter(seed) for seed in range(4)]
     run(chatters)

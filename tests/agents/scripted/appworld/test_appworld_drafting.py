@@ -6,9 +6,8 @@ import random
 
 from support.shop import BASKETS, SIGNED_IN, TOOLS, made
 
-from agents.cuts import call_of
-from agents.scripted.appworld.paths import path_to
-from agents.scripted.appworld.wording import answer_call, name_beside, question, said_text
+from agents.live import call_of
+from agents.scripted.appworld.wording import answer_call, name_beside, path_to, question, said_text
 from environments.base import ToolCall
 
 TOKEN = {"access_token": "t-1"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.shop import SIGNED_IN, TOOLS, parameter
 
-from agents.cuts import call_of
+from agents.live import call_of
 from agents.scripted.appworld import session
 from agents.scripted.appworld.sightings import AnswerValue, sightings
 

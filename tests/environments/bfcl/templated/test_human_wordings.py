@@ -15,7 +15,7 @@ from environments.bfcl.templated.human_patterns import STYLES, asking_words, ord
 from environments.registry import benchmark_of
 from environments.verification.grounding import ungrounded
 from environments.verification.replay import replay
-from environments.verification.turn_text import foreign_text
+from environments.verification.grounding import foreign_text
 
 ENVIRONMENT = BENCHMARK.open(BENCHMARK.parse({"wordings": "human", "classes": list(BENCHMARK.parse({}).classes)}))
 TABLE = BENCHMARK.open(BENCHMARK.parse({}))

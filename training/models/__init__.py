@@ -1,0 +1,1 @@
+"""Models that ``make`` brings into the checkout by a name."""

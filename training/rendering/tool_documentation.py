@@ -1,0 +1,54 @@
+"""Documentation of tools in prompts: one line per function, and which of them a user turn is shown.
+
+A line is ``name(parameter: type, other?: type = default) first sentence of the description``. A parameter that may be
+left out has a question mark, one with documented values shows them in place of its type, and a list ends in ``[]``. The
+sentence that all tools of a group share is left out. ``highest_ranked`` ranks functions by BM25 (library bm25s) over
+their names, descriptions and parameters, split into stems (``environments.words``). Formats and ranking are ours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from environments.base import Parameter, ToolSpec
+from environments.words import first_sentence, with_own_descriptions, words
+
+
+def tool_line(tool: ToolSpec) -> str:
+    """Return the documentation of a tool as one line; of its description the first sentence."""
+    listed = ", ".join(map(_parameter, tool.parameters))
+    return " ".join(f"{tool.name}({listed}) {first_sentence(tool.description)}".split())
+
+
+def _parameter(parameter: Parameter) -> str:
+    kind = parameter.items or "any" if parameter.type == "array" else parameter.type
+    if parameter.choices:
+        kind = "|".join(json.dumps(choice, ensure_ascii=False) for choice in parameter.choices)
+    if parameter.type == "array":
+        kind = f"({kind})[]" if "|" in kind else f"{kind}[]"
+    default = "" if parameter.default is None else f" = {json.dumps(parameter.default, ensure_ascii=False)}"
+    return f"{parameter.name}{'' if parameter.required else '?'}: {kind}{default}"
+
+
+def highest_ranked(text: str, tools: Sequence[ToolSpec], count: int) -> frozenset[str]:
+    """Return the names of the ``count`` tools whose documentation BM25 ranks highest for ``text``.
+
+    Of tools with equal scores, which share no word with the text for one, earlier ones rank higher.
+    """
+    asked = words(text)
+    documents = [_document(tool) for tool in with_own_descriptions(tools)]
+    if count >= len(tools) or not any(set(asked) & set(document) for document in documents):
+        return frozenset(tool.name for tool in tools[:count])
+    from bm25s import BM25
+
+    index = BM25()
+    index.index(documents, show_progress=False)
+    scores = index.get_scores(list(asked)).tolist()
+    ranked = sorted(range(len(tools)), key=lambda place: (-scores[place], place))
+    return frozenset(tools[place].name for place in ranked[:count])
+
+
+def _document(tool: ToolSpec) -> list[str]:
+    of_parameters = (text for parameter in tool.parameters for text in (parameter.name, parameter.description))
+    return [word for text in (tool.name, tool.description, *of_parameters) for word in words(text)]

@@ -1,0 +1,377 @@
+"""`python -m training.warm_start`: the supervised start of any policy on the references of training tasks (ours).
+
+It starts a language model, or goes on with a policy that there is; ``training.embedded.warm_start`` makes the tiny
+embedded policy and its tokenizer from nothing. Each reference is played in the environment through the policy's own
+rendering, as in the expert step of a round, and ``training.supervised`` learns from its tokens. Tasks are verified ones
+or a benchmark's own training tasks; no evaluation set is opened here, and a task of a held-out set is refused.
+
+With ``tokens`` arms of a comparison are at equal cost: what is counted is every token that goes through the model,
+prompts included, passes counted. Of several files each but the last is learnt from in its number of passes, the last
+one in as many as the tokens that are left allow. ``order`` changes the order of these rows and nothing else: ``given``
+takes a file after the other, ``mixed`` spreads each file evenly over the whole course.
+
+Equal files, settings and model give equal weights on one machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from pydantic import Field, ValidationError
+
+from environments.base import Environment, InputError, Record, recorded
+from environments.command import OneSentence, check_output, exit_statuses, writing
+from environments.heavy_imports import heavy_imports
+from environments.registry import DEFAULT, is_import_path, open_named
+from environments.terminal import say
+from memory.jsonl import complaint, derive_seed, whole_folder
+from memory.records import Measured, Task
+from memory.run import read_jsonl, write_json
+from training.embedded.demonstrations import LEARNABLE, refuse_held_out
+from training.rollout.episodes import EpisodeLimits, TokenRow, play_references, token_row
+from training.rollout.policy import Policy, load_policy, save_policy
+from training.rollout.policy_path import check_policy_path
+from training.settings import MOST_TOKENS
+
+RECORD = "warm_start.json"
+
+_REPORT_EVERY = 10.0  # seconds
+
+
+class StartSettings(Record):
+    """What a supervised start does.
+
+    ``passes`` over each file: one number for all or one per file, with ``tokens`` one per file but the last.
+    ``tokens`` go through the model, prompts included, up to the end of a row. ``max_tokens`` of one episode, and never
+    more than the model has positions: a longer reference is left out. ``dtype`` is that of matrix products; weights
+    stay float32. Sums of several ``threads`` round otherwise than those of one.
+    """
+
+    passes: tuple[Annotated[int, Field(ge=1, le=100_000)], ...] = (1,)
+    tokens: int | None = Field(None, ge=1, le=10**12)
+    order: Literal["given", "mixed"] = "given"
+    learning_rate: float = Field(2e-4, gt=0, le=1.0)
+    seed: int = Field(0, ge=0, lt=2**63)
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    max_tokens: int = Field(4096, ge=16, le=MOST_TOKENS)
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: int = Field(1, ge=1, le=1024)
+
+    def passes_of(self, files: int) -> tuple[int, ...]:
+        """Return the passes over each of so many files; over all but the last one with ``tokens``.
+
+        Raises InputError where ``passes`` fit neither.
+        """
+        wanted = files if self.tokens is None else files - 1
+        if len(self.passes) == wanted or self.passes == (1,):
+            return (self.passes * wanted)[:wanted]
+        if self.tokens is not None and len(self.passes) >= files:
+            raise InputError(
+                "--passes: the last file is repeated until --tokens are used: give the passes of the others"
+            )
+        if len(self.passes) > 1:
+            raise InputError(
+                f"--passes: {len(self.passes)} numbers for {files} files: give one for all, or one for each"
+            )
+        return self.passes * wanted
+
+
+class LearntFile(Record):
+    """A file of tasks that was learnt from.
+
+    ``parts``: single turns that are not learnt from, because the whole task is. ``left_out``: references that did not
+    succeed within ``max_tokens``. ``rows``: references that went through the model, passes counted, of ``tokens`` in
+    all.
+    """
+
+    file: str
+    sha256: str
+    tasks: int
+    parts: int
+    left_out: int
+    rows: int
+    tokens: int
+
+
+class StartRecord(Record):
+    """``warm_start.json``: how the policy beside it was made. Losses are means over a tenth of the updates.
+
+    ``tokens`` went through the model, ``written_tokens`` of them were learnt to write. Losses are in nats per written
+    token.
+    """
+
+    model: str
+    environment: str
+    settings: StartSettings
+    files: tuple[LearntFile, ...]
+    updates: int
+    tokens: int
+    written_tokens: int
+    parameters: int
+    first_loss: float
+    last_loss: float
+    weights_sha256: str
+    measured: Measured = Measured()
+
+
+def warm_start(
+    model: str,
+    files: Sequence[Path],
+    out: Path,
+    settings: StartSettings,
+    environment_name: str = DEFAULT,
+    *,
+    trust_agent_code: bool = False,
+    report: Callable[[str], None] = say,
+) -> StartRecord:
+    """Learn from the references of the tasks in ``files`` and write the policy to ``out`` with its record.
+
+    ``environment_name`` is a benchmark, or module:callable of the environment that the tasks are of. Raises InputError,
+    always before anything is written.
+    """
+    began = time.perf_counter()
+    check_output("--out", out, "folder")
+    passes = settings.passes_of(len(files))
+    check_policy_path(model)
+    tasks = [read_learnable(file, environment_name) for file in files]
+    together = [task for some in tasks for task in some]
+    environment = recorded(open_named(environment_name, trust_agent_code=trust_agent_code, tasks=together))
+    for file, some in zip(files, tasks, strict=True):
+        refuse_held_out(file, some, environment)
+    with heavy_imports():
+        import torch
+
+        from training.supervised import without_parts
+
+    torch.set_num_threads(settings.threads)
+    policy = load_policy(model, settings.device)
+    if policy.adapter:
+        raise InputError(f"--model {model} is a LoRA adapter: save the merged model (peft's merge_and_unload)")
+    report(f"playing the references of {len(together)} tasks")
+    limit = min(settings.max_tokens, policy.positions or settings.max_tokens)
+    fitting = [played(policy, environment, some, file, limit) for file, some in zip(files, tasks, strict=True)]
+    whole = {id(task) for task in without_parts([task for some in fitting for task, _ in some])}
+    rows = [[row for task, row in some if id(task) in whole] for some in fitting]
+    for file, left in zip(files, rows, strict=True):
+        if not left:
+            raise InputError(f"{file} has nothing but single turns of tasks that are learnt from whole: leave it out")
+    drawn = draw([[row.length for row in some] for some in rows], passes, settings, files)
+    torch.manual_seed(derive_seed(settings.seed, "warm_start", "dropout") % 2**32)
+    losses = list(_learn(policy, rows, drawn, settings, report))
+    tenth = max(1, len(losses) // 10)
+    with whole_folder(out) as partial, writing(out):
+        save_policy(partial, policy.model, policy.tokenizer, policy.card)
+        record = StartRecord(
+            model=model,
+            environment=environment_name,
+            settings=settings,
+            files=tuple(
+                LearntFile(
+                    file=file.name,
+                    sha256=_sha256(file),
+                    tasks=len(tasks[number]),
+                    parts=len(fitting[number]) - len(rows[number]),
+                    left_out=len(tasks[number]) - len(fitting[number]),
+                    rows=sum(source == number for source, _ in drawn),
+                    tokens=sum(rows[number][place].length for source, place in drawn if source == number),
+                )
+                for number, file in enumerate(files)
+            ),
+            updates=len(losses),
+            tokens=sum(rows[source][place].length for source, place in drawn),
+            written_tokens=sum(sum(rows[source][place].mask) for source, place in drawn),
+            parameters=policy.model.num_parameters(),
+            first_loss=sum(losses[:tenth]) / tenth,
+            last_loss=sum(losses[-tenth:]) / tenth,
+            weights_sha256=_sha256(*sorted(partial.glob("*.safetensors"))),
+            measured=Measured(seconds=time.perf_counter() - began),
+        )
+        write_json(partial / RECORD, record)
+    return record
+
+
+def read_learnable(file: Path, environment: str) -> list[Task]:
+    """Read the tasks to learn from. Raises InputError naming the first that must not be learnt from, and why."""
+    tasks = read_jsonl(file, Task)
+    if not tasks:
+        raise InputError(f"{file} holds no task: give one or more")
+    for number, task in enumerate(tasks, start=1):
+        where = f"{file}, line {number}: task {task.id}"
+        if task.split != "train":
+            raise InputError(f"{where} is of the {task.split} split: give train only")
+        if task.origin not in LEARNABLE:
+            raise InputError(f"{where} is held out (its origin is {task.origin}): remove it")
+        if task.environment != environment and not is_import_path(environment):
+            raise InputError(f"{where} is of the environment {task.environment!r}: name it with --environment")
+    return tasks
+
+
+def played(
+    policy: Policy, environment: Environment, tasks: Sequence[Task], file: Path, limit: int
+) -> list[tuple[Task, TokenRow]]:
+    """Return the tasks whose references succeed within ``limit`` tokens, in their order, with these tokens.
+
+    Raises InputError when none does.
+    """
+    limits = EpisodeLimits(max_new_tokens=limit, max_tokens=limit, max_actions=10_000)
+    rows = []
+    for task, result in zip(tasks, play_references(policy, environment, tasks, limits), strict=True):
+        # One that is cut off in its last message may succeed, and would teach a turn that does not end.
+        if result.outcome is not None and result.outcome.success and result.turns[-1].ended:
+            rows.append((task, token_row(result, filler=0)))
+    if not rows:
+        raise InputError(
+            f"{file}: none of {len(tasks)} references succeeds within {limit} tokens: raise --max-tokens, or give a "
+            "model with more positions"
+        )
+    return rows
+
+
+def draw(
+    lengths: Sequence[Sequence[int]], passes: Sequence[int], settings: StartSettings, files: Sequence[Path]
+) -> list[tuple[int, int]]:
+    """Return the rows that are learnt from, in order, as (file, row); ``lengths`` are the tokens of each file's rows.
+
+    Each pass takes every row of a file once, in an order that the seed draws. The row that reaches ``tokens`` is the
+    last one. Raises InputError when there is no token left for a file.
+    """
+    rng = random.Random(derive_seed(settings.seed, "warm_start", "passes"))
+    taken: list[list[int]] = []
+    left = settings.tokens
+    for number, rows in enumerate(lengths):
+        if left is not None and left <= 0:
+            raise InputError(f"--tokens {settings.tokens} are used before {files[number]}: raise it, or lower --passes")
+        mine: list[int] = []
+        for _ in range(passes[number]) if number < len(passes) else count():
+            for place in rng.sample(range(len(rows)), len(rows)):
+                if left is not None and left <= 0:
+                    break
+                mine.append(place)
+                left = None if left is None else left - rows[place]
+            if left is not None and left <= 0:
+                break
+        taken.append(mine)
+    if settings.order == "given":
+        return [(number, place) for number, mine in enumerate(taken) for place in mine]
+    spread = [
+        ((at + 0.5) / len(mine), number, place) for number, mine in enumerate(taken) for at, place in enumerate(mine)
+    ]
+    return [(number, place) for _, number, place in sorted(spread, key=lambda one: one[:2])]
+
+
+def pools(drawn: Sequence[tuple[int, int]], order: Literal["given", "mixed"]) -> Iterator[list[tuple[int, int]]]:
+    """Yield the rows in stretches without a repeated one, whose batches are drawn together; ``given``: of one file.
+
+    Sorted by length, two copies of a row would be in one batch, and an update would learn from fewer rows than it has.
+    """
+    pool: dict[tuple[int, int], None] = {}
+    for one in drawn:
+        if one in pool or (pool and order == "given" and one[0] != next(iter(pool))[0]):
+            yield list(pool)
+            pool = {}
+        pool[one] = None
+    if pool:
+        yield list(pool)
+
+
+def _learn(
+    policy: Policy,
+    rows: Sequence[Sequence[TokenRow]],
+    drawn: Sequence[tuple[int, int]],
+    settings: StartSettings,
+    report: Callable[[str], None],
+) -> Iterator[float]:
+    """Make the updates; yield the loss of each in nats per written token, and report the progress."""
+    from training.supervised import BATCH, POOL, Diverged, Learning, batches, evenly, learn
+
+    updates: list[list[TokenRow]] = []
+    for pool in pools(drawn, settings.order):
+        for part in evenly(pool, POOL * BATCH):
+            some = [rows[source][place] for source, place in part]
+            seed = derive_seed(settings.seed, "warm_start", "batches", len(updates))
+            updates += [
+                [some[place] for place in batch] for batch in batches([row.length for row in some], BATCH, seed)
+            ]
+    total = sum(row.length for batch in updates for row in batch)
+    learning = Learning(settings.learning_rate, bfloat16=settings.dtype == "bfloat16")
+    began, reported, done = time.perf_counter(), time.perf_counter(), 0
+    try:
+        for number, loss in enumerate(learn(policy.model, updates, learning), start=1):
+            done += sum(row.length for row in updates[number - 1])
+            now = time.perf_counter()
+            if now - reported >= _REPORT_EVERY or number == len(updates):
+                reported = now
+                report(
+                    f"update {number} of {len(updates)}: {done:,} of {total:,} tokens, "
+                    f"{done / (now - began):,.0f} tokens/s, loss {loss:.3f}"
+                )
+            yield loss
+    except Diverged as loss:
+        raise InputError(f"the loss became {loss}: lower --learning-rate ({settings.learning_rate:g})") from None
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command(cls=OneSentence)
+def main(
+    context: typer.Context,
+    model: Annotated[str, typer.Option(help="the policy to start from: a folder, a shipped policy or a hub id")],
+    tasks: Annotated[list[Path], typer.Option(help="JSONL file of training tasks; several are learnt from in order")],
+    out: Annotated[Path, typer.Option(help="new folder for the policy")],
+    environment: Annotated[
+        str, typer.Option(help="a benchmark, or module:callable of the tasks' environment")
+    ] = DEFAULT,
+    passes: Annotated[
+        list[int] | None, typer.Option(help="passes over each file (1); with --tokens over each but the last")
+    ] = None,
+    tokens: Annotated[
+        int | None, typer.Option(help="tokens that go through the model, prompts included; the last file fills them")
+    ] = None,
+    order: Annotated[str, typer.Option(help="given: file after file; mixed: the same rows spread evenly")] = "given",
+    learning_rate: Annotated[float, typer.Option(help="peak learning rate")] = 2e-4,
+    seed: Annotated[int, typer.Option(help="of the order and the batches")] = 0,
+    dtype: Annotated[str, typer.Option(help="type of matrix products: float32 or bfloat16")] = "float32",
+    max_tokens: Annotated[
+        int, typer.Option(help="tokens of one episode at most; longer references are left out")
+    ] = 4096,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
+    threads: Annotated[int, typer.Option(help="CPU threads of torch; results differ between numbers of them")] = 1,
+    trust_agent_code: Annotated[
+        bool, typer.Option("--trust-agent-code", help="run references that are code where it cannot be walled in")
+    ] = False,
+) -> None:
+    """Teach a policy the references of verified or official training tasks, and write it as a policy."""
+    with exit_statuses():
+        given = {name: one for name, one in context.params.items() if name in StartSettings.model_fields}
+        try:
+            settings = StartSettings(**given | {"passes": tuple(passes or (1,))})
+        except ValidationError as error:
+            raise InputError(f"--{complaint(error).replace('_', '-', 1)}") from None
+        record = warm_start(model, tasks, out, settings, environment, trust_agent_code=trust_agent_code)
+    left_out = sum(one.left_out for one in record.files)
+    typer.echo(
+        f"{out}: {record.parameters:,} parameters, {record.updates} updates, {record.tokens:,} tokens "
+        f"({record.written_tokens:,} written), loss {record.first_loss:.3f} -> {record.last_loss:.3f}, "
+        f"{left_out} references left out, {record.measured.seconds:.0f} s, weights {record.weights_sha256[:16]}"
+    )
+
+
+def _sha256(*paths: Path) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+if __name__ == "__main__":
+    app()
