@@ -118,7 +118,11 @@ def _written(calls: Sequence[ToolCall], style: Style, before: _Before, rng: rand
     while place < len(calls):
         lengths = [n for n in range(len(calls) - place, 0, -1) if _options(calls[place : place + n], before)]
         length = lengths[0] if lengths and rng.random() < _WHOLE else lengths[-1] if lengths else 1
-        part = _pattern_text(calls[place : place + length], style, before, rng) if lengths else None
+        known = len(_options(calls[place : place + length], before))
+        # The table counts as one more pattern, or a function with one would always be asked for in its words.
+        part = (
+            _pattern_text(calls[place : place + length], style, before, rng) if rng.random() * (known + 1) > 1 else None
+        )
         if part is None:
             length = 2 if length == 1 and _patternless(calls[place : place + 2]) and rng.random() < _JOINED else 1
             part = _from_table(calls[place : place + length], style, before, rng)
