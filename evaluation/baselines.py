@@ -42,14 +42,14 @@ from memory.records import Task
 NO_MODEL = "none"
 """The rendering in a report of a baseline."""
 
-_VALUE = re.compile(r'"([^"]*)"|(?<![\w.])(-?\d+(?:\.\d+)?)(?![\w.]*\w)')
+_VALUE = re.compile(r"""\"([^\"]*)\"|(?<!\w)'([^']*)'(?!\w)|(?<![\w.])(-?\d+(?:\.\d+)?)(?![\w.]*\w)""")
 _JOINED = re.compile("|".join(map(re.escape, CONNECTIVES)))
 _HOLE = "\0"
 _WORD = re.compile(r"[a-z]+")
 
 
 class Clause(NamedTuple):
-    """A part of a user turn: its words, and its values (quoted texts and numbers) in order."""
+    """A part of a user turn: its words, and its values (texts in double or single quotes, and numbers) in order."""
 
     words: frozenset[str]
     values: tuple[str, ...]
@@ -153,13 +153,13 @@ def turns(tasks: Sequence[TaskSpec]) -> Iterator[tuple[str, tuple[ToolCall, ...]
 
 def whole(text: str) -> Clause:
     """Return a whole text as one clause."""
-    values = tuple(quoted or number for quoted, number in _VALUE.findall(text))
+    values = tuple(double or single or number for double, single, number in _VALUE.findall(text))
     return Clause(frozenset(_WORD.findall(_VALUE.sub(" ", text).lower())), values)
 
 
 def clauses(text: str) -> tuple[Clause, ...]:
     """Split ``text`` at its connectives, not at those inside quoted values."""
-    values = [quoted or number for quoted, number in _VALUE.findall(text)]
+    values = [double or single or number for double, single, number in _VALUE.findall(text)]
     found = []
     for part in _JOINED.split(_VALUE.sub(_HOLE, text)):
         here, values = values[: part.count(_HOLE)], values[part.count(_HOLE) :]

@@ -64,9 +64,13 @@ class Aims:
         if not turn or self._rng.random() >= self._guidance.share:
             return self._drawn(self._names)
         self._turn += 1
-        return turn[(self._turn - 1) % len(turn)] or self._drawn(
-            [name for name in self._names if name not in turn] or self._names
-        )
+        return turn[(self._turn - 1) % len(turn)] or self._unusual(turn)
+
+    def _unusual(self, turn: Sequence[str]) -> str:
+        """Draw a tool outside of ``turn``, of those that were aimed at least often."""
+        others = [name for name in self._names if name not in turn] or self._names
+        fewest = min(self.aimed[name] for name in others)
+        return self._rng.choice([name for name in others if self.aimed[name] == fewest])
 
     def _drawn(self, names: Sequence[str]) -> str:
         return self._rng.choices(names, [self._weight(name) for name in names])[0]

@@ -52,6 +52,11 @@ def test_a_turn_teaches_where_calls_can_be_told_apart() -> None:
     assert list(known_clauses(unclear)) == []
 
 
+def test_values_are_in_double_or_single_quotes_and_no_apostrophe_is_one() -> None:
+    (found,) = clauses("don't move 'a.txt' next to \"it's\" in 2 days, I'd say")
+    assert found.values == ("a.txt", "it's", "2")
+
+
 def test_the_lookup_puts_the_values_into_the_nearest_clauses_calls() -> None:
     known = Lookup(
         [

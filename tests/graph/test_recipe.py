@@ -292,6 +292,7 @@ def test_the_shipped_recipes_do_not_warn(capsys) -> None:  # type: ignore[no-unt
     [
         ("roles.exploration.two_turns", "roles: {exploration: {two_turns: 0.5}}"),
         ("roles.exploration.unguided", "roles: {exploration: {unguided: same_rules}}"),
+        ("roles.exploration.guidance", "roles: {exploration: {guidance: context}}"),
         ("training.expert.reword", "training: {expert: {reword: true}}"),
     ],
 )

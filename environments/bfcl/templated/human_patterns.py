@@ -240,9 +240,7 @@ def _marked(
         slots.append(Slot(tuple(found[start, end]), quoted))
         body += f"{text[last : start - quoted]}\0{number}\0"
         last = end + quoted
-    body += text[last:]
-    opening = _opening(body)
-    return body.removeprefix(f"{opening}, ") if opening else body, slots, fixed, unsaid
+    return body + text[last:], slots, fixed, unsaid
 
 
 def _spans(value: JsonValue, text: str) -> list[tuple[int, int]]:
@@ -288,6 +286,8 @@ def _pattern(
 ) -> HumanPattern:
     """Return the pattern of a text with marks for the calls at ``kept``, which it numbers from 0."""
     number = {k: position for position, k in enumerate(kept)}
+    opening = _opening(text)
+    text = text.removeprefix(f"{opening}, ") if opening else text
     pieces = _MARK.split(text.strip())
     parts = list(pieces[::2])
     parts[-1] += "" if parts[-1].rstrip().endswith((".", "!", "?")) else "."
@@ -329,6 +329,8 @@ def _has_own_values(sentence: str, calls: Sequence[ToolCall], names: frozenset[s
     words = re.findall(r"[A-Za-z][\w'-]*", bare)
     if _OWN_VALUE.search(bare) or not names.isdisjoint(word.lower() for word in words):
         return True
+    if any(" " in name and name in bare.lower() for name in names):
+        return True
     known = " ".join(f"{call.name} {all_tools()[call.name].description}" for call in calls).lower()
     capitals = [*_NAME.findall(bare), *(word for word in words[:1] if word in _known_names())]
     return any(name.lower() not in known for name in capitals)
@@ -349,7 +351,8 @@ def _state_names(initial_state: JsonValue) -> frozenset[str]:
     found: set[str] = set()
     for name, child in initial_state.items() if isinstance(initial_state, dict) else ():
         if isinstance(child, dict) and "type" in child:
-            found |= {name.lower(), name.lower().partition(".")[0]}
+            stem = name.lower().partition(".")[0]
+            found |= {name.lower(), stem, stem.replace("_", " ")}
         found |= _state_names(child)
     return frozenset(found)
 
@@ -360,7 +363,7 @@ def _refers_to(parameter: str, text: str) -> bool:
     nouns = _NOUNS.get(noun, noun)
     return (
         noun == "access token"
-        or re.search(rf"{_REFERS}(?: [\w-]+){{0,3}}? (?:{nouns})\b", text, re.IGNORECASE) is not None
+        or re.search(rf"{_REFERS}(?: (?!first\b)[\w-]+){{0,3}}? (?:{nouns})\b", text, re.IGNORECASE) is not None
     )
 
 

@@ -38,8 +38,9 @@ _AGAIN = 0.6  # probability that a value of the turn before is referred to, wher
 _WHOLE = 0.7  # probability that calls which one pattern can ask for are not asked for one by one
 _JOINED = 0.5  # probability that two successive calls without a pattern share a sentence
 _QUESTIONS = ("Can", "Could", "Would", "May")
-_OBJECT = (
-    r"(?:\bthe (?:one )?)?(?:\b(?:item|file|ticket|order|directory|stock|tweet|reservation|booking|trip) )?(?<!\w)"
+_OBJECT = (  # what the table has before a name: "the item", "the now empty"
+    r"(?:\bthe (?:(?!(?:of|to|in|on|by|for|from|with)\b)\w+ ){0,2})?"
+    r"(?:\b(?:item|file|ticket|order|directory|stock|tweet|reservation|booking|trip) )?(?<!\w)"
 )
 _BARE = re.compile(r"[\w.#@/-]+")
 
@@ -117,7 +118,11 @@ def _written(calls: Sequence[ToolCall], style: Style, before: _Before, rng: rand
     while place < len(calls):
         lengths = [n for n in range(len(calls) - place, 0, -1) if _options(calls[place : place + n], before)]
         length = lengths[0] if lengths and rng.random() < _WHOLE else lengths[-1] if lengths else 1
-        part = _pattern_text(calls[place : place + length], style, before, rng) if lengths else None
+        known = len(_options(calls[place : place + length], before))
+        # The table counts as one more pattern, or a function with one would always be asked for in its words.
+        part = (
+            _pattern_text(calls[place : place + length], style, before, rng) if rng.random() * (known + 1) > 1 else None
+        )
         if part is None:
             length = 2 if length == 1 and _patternless(calls[place : place + 2]) and rng.random() < _JOINED else 1
             part = _from_table(calls[place : place + length], style, before, rng)
