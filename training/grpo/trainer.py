@@ -56,6 +56,8 @@ tokens of the step is that of all; the token means of ``group_tokens`` are over 
   log-probabilities computed once for equal rows and in batches of like length, equal but for float rounding, and with
   ``kl: 0`` without a gradient where the advantage is 0; checkpoints that are named by steps, and are whole or not
   there; no model card.
+- For models of a large vocabulary on one CPU: prompts of a group computed once, the head on written tokens alone, whole
+  groups in each micro-batch (``training.grpo.scoring``). Figures of other tokens are 0, and TRL masks them.
 - Rollouts come from ``rollout_func``; TRL's ``environment_factory`` ends an episode with its first user turn.
 
 **Where it departs from CoEvolve** (arXiv 2604.15840, Eq. 1 and table 9)
@@ -90,6 +92,7 @@ from environments.command import writing
 from training.grpo.advantages import per_group
 from training.grpo.checkpoints import checkpoint_folder
 from training.grpo.group_rollouts import GroupRollouts, StepBatch
+from training.grpo.scoring import can_score, score_written
 
 ScoreTokens = Callable[..., tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]]
 
@@ -110,6 +113,8 @@ class RoundTrainer(GRPOTrainer):
         self._parts: Sequence[dict[str, torch.Tensor | None]] = ()
         self._idle: torch.Tensor | None = None
         """Which of the rows that are scored next have no gradient, (rows,); None: none of them is known to."""
+        self._mask: torch.Tensor | None = None
+        """Which tokens of the micro-batch the policy wrote, (rows, tokens); None before there is a micro-batch."""
         super().__init__(rollout_func=self._roll_out, **given)
         assert isinstance(self.args, GRPOConfig)
         if self.args.vllm_importance_sampling_correction:
@@ -152,11 +157,14 @@ class RoundTrainer(GRPOTrainer):
     def _prepare_inputs(self, generation_batch: Any) -> Any:  # noqa: ANN401 - TRL's own types
         """Return the next micro-batch. Where a step has several updates, each gets whole groups, drawn from the step's.
 
-        TRL shuffles the rows of a step before it splits them, so that every group would be part of every update.
+        TRL shuffles the rows of a step before it splits them, so that every group would be part of every update. One
+        update is that of the step however it is split: its micro-batches hold whole groups where prompts are shared.
         """
         assert isinstance(self.args, GRPOConfig)
         updates, parts = updates_in(self.args), self.args.steps_per_generation
-        if updates == 1:
+        model = self.model
+        assert isinstance(model, torch.nn.Module)
+        if updates == 1 and (parts == 1 or not self._shares_prompts(model)):
             return super()._prepare_inputs(generation_batch)
         assert parts is not None
         place = self._step % parts
@@ -193,9 +201,27 @@ class RoundTrainer(GRPOTrainer):
     ) -> torch.Tensor:
         """Return TRL's loss of a micro-batch."""
         self._idle = self._without_gradient(inputs["advantages"])
+        self._mask = inputs["completion_mask"] * inputs["tool_mask"]
         loss: torch.Tensor = super().compute_loss(model, inputs, *args, **kwargs)
-        self._idle = None
+        self._idle = self._mask = None
         return loss
+
+    def _shares_prompts(self, model: torch.nn.Module) -> bool:
+        """Return whether rows are scored by ``score_written``."""
+        args = self.args
+        assert isinstance(args, GRPOConfig)
+        # Dropout differs between the rows of a prompt, and gradient checkpointing keeps no keys and values.
+        plain = self.rollouts.ranks.count > 1 or not args.disable_dropout or args.gradient_checkpointing
+        return not plain and can_score(model)
+
+    def _written(self, rows: int, width: int) -> torch.Tensor | None:
+        """Return which tokens the policy wrote in the rows that are scored next; None where they are not a step's."""
+        if self._mask is not None:
+            return self._mask
+        masks = [torch.tensor(row.mask) for row in self.batch.rows]
+        if len(masks) != rows or max(map(len, masks)) != width:
+            return None
+        return torch.nn.utils.rnn.pad_sequence(masks, batch_first=True)
 
     def _without_gradient(self, advantages: torch.Tensor) -> torch.Tensor | None:
         """Return which rows have the advantage 0, where the loss has no other term.
@@ -229,6 +255,14 @@ class RoundTrainer(GRPOTrainer):
         score: ScoreTokens = super()._get_per_token_logps_and_entropies
         together = min(ROWS_TOGETHER, batch_size or ROWS_TOGETHER)
         others = {name: value for name, value in others.items() if value is not None and value is not False}
+        written = None if others or not self._shares_prompts(model) else self._written(len(input_ids), logits_to_keep)
+        if written is not None:
+            learnt = None if self._idle is None else ~self._idle
+            with self.accelerator.autocast():
+                found = score_written(
+                    model, input_ids, attention_mask, written, self.temperature, learnt=learnt, entropy=compute_entropy
+                )
+            return found.logps, found.entropies, None
         if others or len(input_ids) <= together:
             return score(model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, **others)
         assert isinstance(self.args, GRPOConfig)
