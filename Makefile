@@ -18,7 +18,7 @@ APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.synt
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help install develop model appworld wall vllm test-vllm run run-vllm run-vllm-lora run-appworld starter starter-seal starter-world benchmark study test test-fast test-long check docs notebooks site chromium pictures report format studio clean
+.PHONY: help install develop model appworld wall vllm test-vllm run run-vllm run-vllm-lora run-appworld run-lm starter starter-seal starter-world benchmark study test test-fast test-long check docs notebooks site chromium pictures report format studio clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -106,6 +106,9 @@ test-vllm: develop vllm  ## run the tests against a real vLLM server (four minut
 
 run: install  ## evolve the embedded agent and its tasks (continues runs/quickstart if it is there)
 	$(BIN)/python -m graph.run_iteration --run $(RUN) $(if $(wildcard $(RUN)/settings.yaml),--resume)
+
+run-lm: model  ## the loop on a language model of 135 M parameters, from turns that people wrote (continues runs/lm if it is there)
+	$(BIN)/python -m graph.run_iteration --recipe recipes/lm.yaml --run runs/lm $(if $(wildcard runs/lm/settings.yaml),--resume)
 
 run-appworld: install appworld $(APPWORLD_RUN)/starter  ## run the loop on AppWorld's engine and its synthetic world
 	$(BIN)/python -m graph.run_iteration --recipe $(APPWORLD_RECIPE) --run $(APPWORLD_RUN)/run \

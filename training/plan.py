@@ -36,6 +36,7 @@ GIB = 2**30
 ROWS_TOGETHER = 8  # rows that the trainer scores at once (training.grpo.trainer)
 SAMPLED_AT_ONCE = 128  # episodes that are decoded together at most (training.rollout.episodes)
 PREFILL_TOKENS = 8192  # tokens of one pass of the sampler in process at most
+WRITTEN_ALONE = 8192  # vocabulary from which on, on CPU, logits are of written tokens alone (training.grpo.scoring)
 
 PROCESS_BYTES: Mapping[str, int] = {"cpu": 650_000_000, "cuda": GIB}
 """Memory of a training process beside the model: on CPU its imports, 470 MB, and 180 MB that its first step loads, both
@@ -217,11 +218,11 @@ def _update(
 ) -> dict[str, int]:
     """Return the memory of an update of ``rows`` rollouts in one process, at most.
 
-    L times ``activation_bytes`` for each token of a micro-batch, or with gradient checkpointing the input of each layer
-    (h values) and one layer's activations again; the gradients of one layer's activations, counted like these;
-    ``logits_bytes``; gradients 4 T (float32) beside them where an update has several micro-batches, otherwise the
-    larger of the two, because the gradients of a single backward pass grow as what was kept goes; bfloat16 copies of
-    float32 weights 2 P (autocast's cache).
+    L times ``activation_bytes`` for each token of a micro-batch, or with gradient checkpointing the input of each
+    layer (h values) and one layer's activations again; the gradients of one layer's activations, counted like these;
+    ``logits_bytes``, on CPU with a large vocabulary of the tokens that a rollout can write; gradients 4 T (float32)
+    beside them where an update has several micro-batches, otherwise the larger of the two, because the gradients of a
+    single backward pass grow as what was kept goes; bfloat16 copies of float32 weights 2 P (autocast's cache).
     """
     mixed, lora = policy.dtype == "bfloat16", policy.lora is not None
     together = min(training.micro_batch or rows, rows)
@@ -229,7 +230,10 @@ def _update(
     kept, one_layer = shape.layers * per_layer, per_layer
     if training.gradient_checkpointing:
         kept, one_layer = shape.layers * shape.hidden * (2 if mixed and lora else 4), 2 * per_layer
-    logits = logits_bytes(shape, together, tokens, device=device, mixed=mixed)
+    scored = tokens
+    if device == "cpu" and shape.vocabulary >= WRITTEN_ALONE and training.max_episode_steps is not None:
+        scored = min(tokens, training.max_new_tokens * training.max_episode_steps)
+    logits = logits_bytes(shape, together, scored, device=device, mixed=mixed)
     activations = together * tokens * kept
     gradients = 4 * shape.trained // launch.shards * (2 if launch.sharding == "ddp" else 1)
     one_pass = together == rows and launch.sharding != "ddp"

@@ -32,8 +32,8 @@ def test_the_plan_of_memory_counts_with_the_trainers_own_sizes() -> None:
     from training.rollout import in_process
     from training.rollout.episodes import EpisodeLimits
 
-    own = (trainer.ROWS_TOGETHER, EpisodeLimits().batch, in_process.TOKENS)
-    assert own == (plan.ROWS_TOGETHER, plan.SAMPLED_AT_ONCE, plan.PREFILL_TOKENS)
+    own = (trainer.ROWS_TOGETHER, EpisodeLimits().batch, in_process.TOKENS, scoring.VOCABULARY)
+    assert own == (plan.ROWS_TOGETHER, plan.SAMPLED_AT_ONCE, plan.PREFILL_TOKENS, plan.WRITTEN_ALONE)
 
 
 class Breaking:
