@@ -28,7 +28,7 @@ torch = Late("torch")
 def test_the_plan_of_memory_counts_with_the_trainers_own_sizes() -> None:
     """They are copied there, because what they are of imports torch."""
     from training import plan
-    from training.grpo import trainer
+    from training.grpo import scoring, trainer
     from training.rollout import in_process
     from training.rollout.episodes import EpisodeLimits
 
