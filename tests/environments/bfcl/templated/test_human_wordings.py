@@ -13,9 +13,8 @@ from environments.bfcl.official import load_category
 from environments.bfcl.templated import human_wordings
 from environments.bfcl.templated.human_patterns import STYLES, asking_words, order_words, patterns
 from environments.registry import benchmark_of
-from environments.verification.grounding import ungrounded
+from environments.verification.grounding import foreign_text, ungrounded
 from environments.verification.replay import replay
-from environments.verification.grounding import foreign_text
 
 ENVIRONMENT = BENCHMARK.open(BENCHMARK.parse({"wordings": "human", "classes": list(BENCHMARK.parse({}).classes)}))
 TABLE = BENCHMARK.open(BENCHMARK.parse({}))
