@@ -21,7 +21,7 @@ class RenderingOptions(Section):
         description="documentation of a function in a chat template: its JSON schema, or one line (ours); null: as "
         "trained, else schemas",
     )
-    tools_shown: Literal["all"] | Annotated[int, Field(ge=1)] | None = Field(
+    tools_shown: Literal["all"] | Annotated[int, Field(ge=1, le=65_536)] | None = Field(
         None,
         description="functions that a chat template documents for a user turn: all on offer, or the K that BM25 ranks "
         "highest for its text (ours); null: as trained, else all",
