@@ -107,8 +107,13 @@ name_f1 = of_calls(lambda made, wanted: _overlap(_names(made), _names(wanted)))
 first_function = of_calls(lambda made, wanted: (_names(made)[:1] == _names(wanted)[:1], 1) if wanted else (0, 0))
 """The share of attempts whose first call is of the reference's first function; of those with a reference."""
 
-abstention = each(lambda one: (not one.calls and not one.malformed, 1) if one.reference == () else (0, 0))
-"""The share of attempts without a call, a malformed one included; of those where the reference has none."""
+abstention = each(
+    lambda one: (one.success and not one.calls and not one.malformed, 1) if one.reference == () else (0, 0)
+)
+"""The share of attempts that ended without a call, a malformed one included; of those where the reference has none.
+
+An attempt that had no room to answer fails, and did not abstain.
+"""
 
 
 def pass_at(k: int) -> Ratio:

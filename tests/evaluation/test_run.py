@@ -243,12 +243,12 @@ def test_every_metric_has_an_interval_around_it(tried: list) -> None:
 
 
 def test_the_interval_of_a_metric_is_of_the_tasks_that_count_in_it() -> None:
-    tried = [(False, [("a", "1")], []), (False, [], []), (True, [], []), (True, [("f", "1")], [("f", "1")])]
+    tried = [(False, [("a", "1")], []), (True, [], []), (True, [], []), (True, [("f", "1")], [("f", "1")])]
     few, many = (with_calls(tried[:3] + tried[3:] * more) for more in (1, 9))
     assert score("g", few, CALL_METRICS).metrics["abstention"] == pytest.approx(2 / 3)
     ends = [score("g", one, CALL_METRICS).intervals["abstention"] for one in (few, many)]
     assert ends[0] == ends[1]
-    better = with_calls([(False, [], []), *tried[1:]])
+    better = with_calls([(True, [], []), *tried[1:]])
     change = paired_change(few, better, CALL_METRICS["abstention"])
     assert (change.before, change.after) == (pytest.approx(2 / 3), 1.0)
     assert change.interval[0] < 1 / 3 < change.interval[1]
