@@ -26,12 +26,16 @@ class Compared(StrEnum):
 
     GRPO = "grpo"  # five minutes: rollouts and a GRPO step, against plain TRL
     DEDUPLICATION = "deduplication"  # three minutes, and some more the first time
+    LANGUAGE_MODEL = "language_model"  # ten minutes on two cores: sampling and learning with 135 M parameters
 
 
 @app.command(cls=OneSentence)
 def main(
     only: Annotated[list[Compared] | None, typer.Option(help="measure this one; can be given several times")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="pairs of measurements of each figure")] = 5,
+    model: Annotated[
+        str | None, typer.Option(help="folder of the model of language_model; .models/smollm2-135m or a random one")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option(help=f"the table, JSON lines beside it; {TABLE}, with --only in build/benchmarks/")
     ] = None,
@@ -39,7 +43,8 @@ def main(
     """Measure speed against what a user would run instead, and write the table.
 
     grpo: rollouts and a GRPO step against plain TRL. deduplication: the failure memory at 300, 3,000 and 30,000
-    contexts against a filtered query of Chroma. Rows are written as soon as a benchmark is done. Exit status: 0,
+    contexts against a filtered query of Chroma. language_model: sampling and learning with 135 M parameters against
+    plain transformers, on all cores. Rows are written as soon as a benchmark is done. Exit status: 0,
     whatever the figures are; 2 for a user's mistake; 1 when a benchmark failed.
     """
     with exit_statuses(RuntimeError):
@@ -55,7 +60,8 @@ def main(
         rows: list[Measurement] = []
         for name in names:
             print(f"{name}: measuring ...", file=sys.stderr, flush=True)
-            rows += import_module(f"benchmarks.{name}").measure(repeats)
+            given = {"model": model} if name == Compared.LANGUAGE_MODEL else {}
+            rows += import_module(f"benchmarks.{name}").measure(repeats, **given)
             write_atomically(path, [table(rows).encode()])
             write_jsonl(path.with_suffix(".jsonl"), rows)
         print(path.read_text(), end="")

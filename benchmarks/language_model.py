@@ -1,0 +1,280 @@
+"""Measures sampling and learning with a language model of 135 M parameters against plain transformers.
+
+Ours is the in-process sampler and the scoring of ``RoundTrainer``, in bfloat16 autocast over float32 weights. Plain is
+``generate`` of the same model in bfloat16, all rows in one batch, and ``model(input_ids, labels=...)`` with a backward
+pass in bfloat16 autocast, as ``Trainer`` does it. Both learn from the same rows, with one update of AdamW.
+
+Rows are those of a step: groups of rollouts that share a prompt of random ids. All rows are equally long, so that plain
+transformers computes no padding. Each side is a process of its own on all cores, measured in turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.measurement import Measurement, Pair, of_pairs
+from environments.base import InputError, Record
+from training.rollout.sampling import Sampled, TokenPrompt
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["OURS", "PLAIN", "Figures", "Shape", "measure"]
+
+OURS, PLAIN = "ours", "plain"
+MODEL = Path(".models/smollm2-135m")
+FASTER = 3.0  # times the sampled tokens per second of generate
+MOST = 6.0  # GiB of a process that samples and learns
+ROWS = 4  # of plain learning at once: all of them take 20 GiB
+
+RANDOM: dict[str, Any] = {
+    "vocab_size": 49152,
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "head_dim": 64,
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": True,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 2,
+}
+"""The configuration of SmolLM2-135M, for a Llama with random weights."""
+
+
+class Shape(Record):
+    """The rows of a step: ``tasks`` groups of ``rollouts``, each ``prompt`` shared ids and ``new`` sampled ones."""
+
+    tasks: int = 4
+    rollouts: int = 8
+    prompt: int = 400
+    new: int = 48
+
+    @property
+    def rows(self) -> int:
+        """Return the rows of a step."""
+        return self.tasks * self.rollouts
+
+
+class Figures(Record):
+    """What one side did once: wall seconds of sampling and of learning, and the GiB that its process has needed.
+
+    ``products`` are GFLOP/s of matrix products in a bfloat16 forward pass over 8 x 512 ids, the head left out.
+    """
+
+    sampling: float
+    learning: float
+    peak: float
+    products: float
+
+
+def measure(repeats: int, model: str | None = None, shape: Shape | None = None) -> Sequence[Measurement]:
+    """Measure tokens per second of sampling and of learning, and peak memory.
+
+    ``model`` is the folder of a causal language model; None: MODEL where it is there, else a Llama of its configuration
+    with random weights. Raises InputError for a folder without a model, RuntimeError when a side ends early.
+    """
+    shape = shape or Shape()
+    if model is not None and not (Path(model) / "config.json").is_file():
+        raise InputError(f"--model {model} has no config.json: name the folder of a causal language model")
+    with TemporaryDirectory(prefix="benchmark-") as folder:
+        path = model or (str(MODEL) if MODEL.is_dir() else _random_model(Path(folder) / "llama"))
+        started = {side: _start(side, path, shape) for side in (OURS, PLAIN)}
+        try:
+            # The first time is not counted.
+            taken = [{side: _figures(side, process) for side, process in started.items()} for _ in range(repeats + 1)]
+        finally:
+            for process in started.values():
+                process.kill()
+                process.communicate()
+    figures = {side: [each[side] for each in taken[1:]] for side in started}
+
+    def pairs(figure: Callable[[Figures], float]) -> list[Pair]:
+        return [Pair(figure(ours), figure(plain)) for ours, plain in zip(figures[OURS], figures[PLAIN], strict=True)]
+
+    products = median(each.products for each in figures[PLAIN])
+    size = f"{shape.tasks} tasks x {shape.rollouts} rows, {shape.prompt} shared and {shape.new} new ids"
+    what = f"{Path(path).name}, {os.cpu_count()} threads; {size}; bfloat16 prefill {products:.0f} GFLOP/s"
+    learnt = shape.rows * (shape.prompt + shape.new)
+    return [
+        of_pairs(
+            "language model, sampling",
+            "in-process sampler / transformers generate",
+            pairs(lambda one: shape.rows * shape.new / one.sampling),
+            "sampled tokens/s",
+            f"at least {FASTER:g}",
+            lambda ratio: ratio >= FASTER,
+            what,
+        ),
+        of_pairs(
+            "language model, learning",
+            "scoring of RoundTrainer / model(input_ids, labels=), forward, backward and update",
+            pairs(lambda one: learnt / one.learning),
+            "tokens/s",
+            note=f"{what}; all {learnt:,} tokens of the rows count, shared ones in each row",
+        ),
+        of_pairs(
+            "language model, peak memory",
+            f"sampling and learning in one process, micro-batches of {shape.rollouts} rows / of {ROWS}",
+            pairs(lambda one: one.peak),
+            "GiB",
+            f"ours at most {MOST:g} GiB",
+            lambda _: max(each.peak for each in figures[OURS]) <= MOST,
+            "weights, gradients and AdamW included, without a reference model",
+        ),
+    ]
+
+
+def _random_model(folder: Path) -> str:
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    LlamaForCausalLM(LlamaConfig(**RANDOM)).save_pretrained(folder)
+    return str(folder)
+
+
+def _start(side: str, path: str, shape: Shape) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "benchmarks.language_model", side, path, shape.model_dump_json()]
+    threads = {"OMP_NUM_THREADS": str(os.cpu_count())}
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | threads)
+
+
+def _figures(side: str, process: subprocess.Popen[str]) -> Figures:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):  # its absence shows in the missing answer
+        print("go", file=process.stdin, flush=True)
+    line = process.stdout.readline()
+    if not line:
+        raise RuntimeError(f"the side {side} ended early with status {process.wait()}: its output is above")
+    return Figures.model_validate_json(line)
+
+
+class _Writer:
+    """An episode of one message that has all its tokens."""
+
+    stop_ids: frozenset[int] = frozenset()
+
+    def __init__(self, prompt: list[int], new: int, seed: int) -> None:
+        self.prompt = TokenPrompt(prompt, new)
+        self.seed = seed
+        self.written: list[int] = []
+
+    def observe(self) -> TokenPrompt | None:
+        return None if self.written else self.prompt
+
+    def act(self, message: Sampled) -> None:
+        self.written = message.ids
+
+
+class _Side:
+    """One side in its own process. ``seconds`` samples the rows of a step and learns from them."""
+
+    def __init__(self, side: str, path: str, shape: Shape) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        self.side, self.shape = side, shape
+        self.model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="sdpa")
+        self.rounded: Any = None
+        if side == PLAIN:
+            self.rounded = AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16, attn_implementation="sdpa")
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-6)
+        rng, last = random.Random(0), self.model.config.vocab_size
+        self.prompts = [[rng.randrange(10, last) for _ in range(shape.prompt)] for _ in range(shape.tasks)]
+
+    def figures(self) -> Figures:
+        """Sample and learn once."""
+        began = time.perf_counter()
+        rows = self._sampled() if self.rounded is None else self._generated()
+        sampled = time.perf_counter()
+        self.model.train()
+        for start in range(0, len(rows), size := self.shape.rollouts if self.rounded is None else ROWS):
+            self._backward(rows[start : start + size])
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        learnt = time.perf_counter()
+        self.model.train(False)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        return Figures(sampling=sampled - began, learning=learnt - sampled, peak=peak, products=self._products())
+
+    def _sampled(self) -> torch.Tensor:
+        import torch
+
+        from training.rollout.in_process import InProcessSampler
+
+        writers = [
+            _Writer(self.prompts[row // self.shape.rollouts], self.shape.new, row) for row in range(self.shape.rows)
+        ]
+        with torch.autocast("cpu", torch.bfloat16):
+            InProcessSampler(self.model).run(writers, temperature=1.0, concurrency=self.shape.rows)
+        return torch.tensor([writer.prompt.ids + writer.written for writer in writers])
+
+    def _generated(self) -> torch.Tensor:
+        import torch
+
+        assert self.rounded is not None
+        ids = torch.tensor(self.prompts).repeat_interleave(self.shape.rollouts, dim=0)
+        new = self.shape.new
+        length = {"max_new_tokens": new, "min_new_tokens": new}
+        rows: torch.Tensor = self.rounded.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=True, temperature=1.0, top_k=0, top_p=1.0, **length
+        )
+        return rows
+
+    def _backward(self, rows: torch.Tensor) -> None:
+        import torch
+
+        from training.grpo.scoring import score_written
+
+        with torch.autocast("cpu", torch.bfloat16):
+            if self.rounded is None:
+                everything = torch.ones_like(rows)
+                written = everything[:, self.shape.prompt :]
+                loss = -score_written(self.model, rows, everything, written, 1.0, entropy=True).logps.mean()
+            else:
+                loss = self.model(input_ids=rows, labels=rows, use_cache=False).loss
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def _products(self) -> float:
+        import torch
+
+        if self.rounded is None:
+            return 0.0
+        backbone = self.rounded.base_model
+        weights = sum(weight.numel() for weight in backbone.layers.parameters())
+        ids = torch.arange(10, 522).expand(8, -1) % self.model.config.vocab_size
+        with torch.inference_mode():
+            began = time.perf_counter()
+            backbone(ids, use_cache=False)
+            return float(2 * weights * ids.numel() / (time.perf_counter() - began) / 1e9)
+
+
+def _serve(side: str, path: str, shape: str) -> None:
+    """Answer each line of the standard input with the figures of one measurement."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever else is printed belongs to the errors
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    measured = _Side(side, path, Shape.model_validate_json(shape))
+    for _ in sys.stdin:
+        print(measured.figures().model_dump_json(), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    _serve(*sys.argv[1:])

@@ -1,0 +1,31 @@
+"""The benchmark of the language model, on a tiny one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.language_model import RANDOM, Shape, measure
+from environments.base import InputError
+
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.long]
+
+
+def test_both_sides_sample_and_learn(tmp_path: Path) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    small = {"vocab_size": 600, "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 1, "head_dim": 8}
+    heads = {"num_attention_heads": 6, "num_key_value_heads": 2}
+    LlamaForCausalLM(LlamaConfig(**RANDOM | small | heads)).save_pretrained(tmp_path)
+    sampling, learning, memory = measure(1, str(tmp_path), Shape(tasks=2, rollouts=4, prompt=70, new=5))
+    assert sampling.ours > 0
+    assert sampling.other > 0
+    assert learning.note.endswith("all 600 tokens of the rows count, shared ones in each row")
+    assert memory.met
+    assert "GFLOP/s" in sampling.note
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no config\.json"):
+        measure(1, str(tmp_path))
