@@ -30,7 +30,7 @@ from training.rollout.sampling import Sampled, TokenPrompt
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["OURS", "PLAIN", "Figures", "Shape", "measure"]
+__all__ = ["OURS", "PLAIN", "LanguageModelFigures", "Shape", "measure"]
 
 OURS, PLAIN = "ours", "plain"
 MODEL = Path(".models/smollm2-135m")
@@ -69,7 +69,7 @@ class Shape(Record):
         return self.tasks * self.rollouts
 
 
-class Figures(Record):
+class LanguageModelFigures(Record):
     """What one side did once: wall seconds of sampling and of learning, and the GiB that its process has needed.
 
     ``products`` are GFLOP/s of matrix products in a bfloat16 forward pass over 8 x 512 ids, the head left out.
@@ -102,7 +102,7 @@ def measure(repeats: int, model: str | None = None, shape: Shape | None = None) 
                 process.communicate()
     figures = {side: [each[side] for each in taken[1:]] for side in started}
 
-    def pairs(figure: Callable[[Figures], float]) -> list[Pair]:
+    def pairs(figure: Callable[[LanguageModelFigures], float]) -> list[Pair]:
         return [Pair(figure(ours), figure(plain)) for ours, plain in zip(figures[OURS], figures[PLAIN], strict=True)]
 
     products = median(each.products for each in figures[PLAIN])
@@ -153,7 +153,7 @@ def _start(side: str, path: str, shape: Shape) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | threads)
 
 
-def _figures(side: str, process: subprocess.Popen[str]) -> Figures:
+def _figures(side: str, process: subprocess.Popen[str]) -> LanguageModelFigures:
     assert process.stdin is not None
     assert process.stdout is not None
     with contextlib.suppress(BrokenPipeError):  # its absence shows in the missing answer
@@ -161,7 +161,7 @@ def _figures(side: str, process: subprocess.Popen[str]) -> Figures:
     line = process.stdout.readline()
     if not line:
         raise RuntimeError(f"the side {side} ended early with status {process.wait()}: its output is above")
-    return Figures.model_validate_json(line)
+    return LanguageModelFigures.model_validate_json(line)
 
 
 class _Writer:
@@ -197,7 +197,7 @@ class _Side:
         rng, last = random.Random(0), self.model.config.vocab_size
         self.prompts = [[rng.randrange(10, last) for _ in range(shape.prompt)] for _ in range(shape.tasks)]
 
-    def figures(self) -> Figures:
+    def figures(self) -> LanguageModelFigures:
         """Sample and learn once."""
         began = time.perf_counter()
         rows = self._sampled() if self.rounded is None else self._generated()
@@ -210,7 +210,9 @@ class _Side:
         learnt = time.perf_counter()
         self.model.train(False)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        return Figures(sampling=sampled - began, learning=learnt - sampled, peak=peak, products=self._products())
+        return LanguageModelFigures(
+            sampling=sampled - began, learning=learnt - sampled, peak=peak, products=self._products()
+        )
 
     def _sampled(self) -> torch.Tensor:
         import torch
