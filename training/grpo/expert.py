@@ -100,17 +100,37 @@ def learnt_from(
     """Return the tasks whose references are new to the round, and those that were there before (none without replay).
 
     ``since`` is the t of the set that the round before trained on, None for the first round. Only references that may
-    be learnt from (``LEARNABLE``) are among them, and no part of an official task that is there whole
-    (``without_parts``). Without ``evolved`` GRPO never draws an evolved task (``TaskSettings.uses_evolved``), and none
+    be learnt from (``LEARNABLE``) are among them, and the turns of an official task once (``without_parts``,
+    ``in_one_row``). Without ``evolved`` GRPO never draws an evolved task (``TaskSettings.uses_evolved``), and none
     is learnt from here: a static D_0 stays one.
     """
     origins = LEARNABLE if evolved else LEARNABLE - {"evolved"}
-    usable = without_parts([task for task in tasks if task.origin in origins and task.split == "train"])
+    usable = in_one_row(without_parts([task for task in tasks if task.origin in origins and task.split == "train"]))
     if since is None:
         return usable, []
     new = [task for task in usable if task.admitted_at is not None and task.admitted_at >= since]
     known = {task.id for task in new}
     return new, [task for task in usable if task.id not in known] if replay else []
+
+
+def in_one_row(tasks: Sequence[Task]) -> list[Task]:
+    """Return the tasks, single turns of one official task as one: the longest, with the turns before it to learn.
+
+    Each of them repeats the turns before its own, so that one row teaches all at a third of the tokens.
+    """
+    longest: dict[str, Task] = {}
+    for task in tasks:
+        if task.origin == "official" and task.parents:
+            known = longest.setdefault(task.parents[0], task)
+            if len(task.turns) > len(known.turns):
+                longest[task.parents[0]] = task
+    last = {task.id for task in longest.values()}
+    parts = {task.id for task in tasks if task.origin == "official" and task.parents}
+    return [
+        task.model_copy(update={"played": 0}) if task.id in last else task
+        for task in tasks
+        if task.id in last or task.id not in parts
+    ]
 
 
 def played(
@@ -185,7 +205,9 @@ class _References:
 
     def _played(self, task: Task) -> TokenRow | None:
         rollouts = self.rollouts
-        (result,) = play_references(rollouts.policy, rollouts.played_in, [task], rollouts.limits)
+        # A row may hold several turns of official tasks, each of them an episode of its own for GRPO.
+        limits = rollouts.limits.model_copy(update={"max_steps": None})
+        (result,) = play_references(rollouts.policy, rollouts.played_in, [task], limits)
         if result.outcome is None or not result.outcome.success:
             return None
         row = token_row(result, filler=0).cut_to(rollouts.settings.max_trained_tokens)

@@ -78,6 +78,17 @@ def test_a_single_turn_is_learnt_from_where_its_task_is_not_there_whole() -> Non
         assert expert.learnt_from(tasks, None, replay=False, evolved=True) == (learnt, [])
 
 
+def test_single_turns_of_a_task_are_learnt_in_one_row_with_every_turn_written() -> None:
+    (calls,) = beyond().reference
+    longer = {"turns": (*beyond().turns, "Once more."), "reference": (calls, calls), "played": 1}
+    official = {"origin": "official", "parents": ("whole",)}
+    turns = [beyond("second", **official, **longer), beyond("first", **official)]
+    (learnt,), _ = expert.learnt_from(turns, None, replay=False, evolved=True)
+    assert (learnt.id, len(learnt.turns), learnt.played) == ("second", 2, 0)
+    evolved = beyond("evolved", origin="evolved", parents=("whole",), admitted_at=0)
+    assert expert.in_one_row([*turns, evolved]) == [learnt, evolved]
+
+
 def test_what_grpo_never_draws_is_not_learnt_from() -> None:
     evolved = TaskSettings(evolved_share=0.0).uses_evolved
     found = [expert.learnt_from(a_set(), since, replay=True, evolved=evolved) for since in (None, 0)]
