@@ -194,7 +194,7 @@ def memory_of(
     if sampling.engine == "in_process":
         rows = min(-(-step_rows // processes), rows_at_once)
         prompts = min(PREFILL_TOKENS, rows * tokens)
-        sampled["KV cache"] = kv_bytes(shape, rows, tokens, base_bytes)
+        sampled["KV cache"] = kv_bytes(shape, rows, tokens, dtype_bytes)
         sampled["prompts"] = prompts * 4 * (shape.mlp + shape.hidden) * base_bytes
         sampled["sampler's logits"] = 36 * shape.vocabulary * rows
     else:
