@@ -31,7 +31,7 @@ NAN = math.nan
 
 
 def attempt(made: tuple[Made, ...] | None, wanted: tuple[Made, ...] | None, malformed: int = 0) -> Attempted:
-    return Attempted("t", None, success=False, calls=made, reference=wanted, malformed=malformed)
+    return Attempted("t", None, success=wanted == (), calls=made, reference=wanted, malformed=malformed)
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,12 @@ def test_the_settings_reach_bfcl():
 def test_bfcl_is_the_default_and_writes_its_options_out():
     plain = EnvironmentSettings()
     assert (plain.name, plain.is_own) == ("bfcl", False)
-    assert plain.options == {"classes": ["GorillaFileSystem", "VehicleControlAPI"], "max_steps": 20}
+    assert plain.options == {
+        "classes": ["GorillaFileSystem", "VehicleControlAPI"],
+        "max_steps": 20,
+        "categories": ["base", "miss_func", "miss_param", "long_context"],
+        "wordings": "table",
+    }
     assert plain.max_actions == 20
     assert EnvironmentSettings.model_validate_json(plain.model_dump_json()) == plain
 

@@ -52,7 +52,7 @@ def test_a_chat_model_is_scored_on_dev(installation: Installation, policy: str, 
     done = run_here(*command(*options))
     assert done.returncode == 0, done.stderr
     head = next(line for line in done.stdout.splitlines() if "tgc" in line)
-    assert head.index("95 %") < head.index("tgc") < head.index("sgc")
+    assert head.index("tgc") < head.index("sgc") < head.index("checks_passed")
     assert "difficulty=" in done.stdout
     written = read_jsonl(outcomes, TaskOutcome)
     ids = installation.task_ids("dev")[:4]
@@ -85,7 +85,7 @@ def test_what_solves_a_task_is_a_success_with_its_goals(made: Installation) -> N
             outcomes.append(task_outcome(item, _result(item.task, shown.text, steps, episode.outcome())))
     assert [one.success for one in outcomes] == [True, True, True, True, False]
     assert all(one.calls == one.reference_calls > 1 and one.extra_calls == 0 for one in outcomes[:4])
-    assert score("dev", outcomes, METRICS).metrics == {"success": 0.8, "tgc": 80.0, "sgc": 50.0}
+    assert score("dev", outcomes, METRICS).metrics == {"success": 0.8, "tgc": 80.0, "sgc": 50.0, "checks_passed": 0.8}
 
 
 def test_the_commands_actions_are_the_environments_steps(installation: Installation) -> None:
