@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -19,6 +20,18 @@ def test_every_text_has_a_vector_of_length_one_that_its_neighbours_do_not_change
     assert np.linalg.norm(rows, axis=1) == pytest.approx(np.ones(len(texts)), abs=1e-6)
     for text, row in zip(texts, rows, strict=True):
         assert np.array_equal(hashed_ngrams([text])[0], row)
+
+
+def test_a_text_counts_as_its_pieces_of_three_to_five_characters_between_two_marks():
+    pieces = ("\x02Ab", "Ab\x03", "\x02Ab\x03")
+    expected = np.zeros(1024)
+    for piece in pieces:
+        digest = zlib.crc32(piece.lower().encode())
+        expected[digest % 1024] += 1 if digest >> 31 else -1
+    (row,) = hashed_ngrams(["Ab"])
+    assert np.allclose(row, expected / np.linalg.norm(expected))
+    abcd = hashed_ngrams(["abcd"])[0]
+    assert np.count_nonzero(abcd) == 4 + 3 + 2, "four of three characters, three of four, two of five; none of six"
 
 
 def cosine(one, other):
