@@ -163,8 +163,8 @@ class FakeServer:
         return httpx.Response(200, json={})
 
     async def generate(self, body: Any) -> httpx.Response:
-        if self.paused:
-            await asyncio.sleep(HANG)
+        while self.paused:  # a request waits until the server goes on, as vLLM's do
+            await asyncio.sleep(0.01)
         checks = body["request_id"].startswith("check-")
         if not checks:
             self.generated.append(body)
