@@ -11,17 +11,13 @@ trainer per process, hence a process for each side, measured in turn; one that w
 
 from __future__ import annotations
 
-import contextlib
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
 from benchmarks.chat_policy import make_chat_policy
-from benchmarks.measurement import Measurement, Pair, of_pairs
+from benchmarks.measurement import Measurement, Pair, interleaved, of_pairs
 from environments.base import Record
 
 __all__ = ["OURS", "TRL", "Figures", "measure"]
@@ -94,13 +90,12 @@ def _interleaved(repeats: int) -> dict[str, tuple[Figures, ...]]:
     with TemporaryDirectory(prefix="benchmark-") as folder:
         policy = Path(folder) / "chat-policy"
         make_chat_policy(policy)
-        started = {side: _start(side, policy, Path(folder) / side, repeats + 1) for side in (OURS, TRL)}
-        try:
-            taken = [{side: _figures(side, process) for side, process in started.items()} for _ in range(repeats + 1)]
-        finally:
-            for process in started.values():
-                process.kill()
-                process.communicate()
+        times = repeats + 1
+        sides = {
+            side: ("benchmarks.grpo_side", side, str(policy), str(Path(folder) / side), str(times))
+            for side in (OURS, TRL)
+        }
+        taken = interleaved(sides, QUIET, Figures, times)
     lengths = {side: figures.prompt_tokens for side, figures in taken[0].items()}
     if len(set(lengths.values())) > 1:
         raise RuntimeError(f"the sides' prompts differ, so that their figures cannot be compared: {lengths} tokens")
@@ -117,20 +112,3 @@ def _what_was_sampled(figures: dict[str, tuple[Figures, ...]]) -> str:
     one = figures[OURS][0]
     prompt = one.prompt_tokens / one.rollouts
     return f"{one.rollouts} rollouts of prompts of {prompt:.0f} tokens; sampled: {', '.join(parts)}"
-
-
-def _start(side: str, policy: Path, out: Path, times: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "benchmarks.grpo_side", side, str(policy), str(out), str(times)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | QUIET)
-
-
-def _figures(side: str, process: subprocess.Popen[str]) -> Figures:
-    """Make a side do a step."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with contextlib.suppress(BrokenPipeError):  # its absence shows in the missing answer
-        print("go", file=process.stdin, flush=True)
-    line = process.stdout.readline()
-    if not line:
-        raise RuntimeError(f"the side {side} ended early with status {process.wait()}: its output is above")
-    return Figures.model_validate_json(line)

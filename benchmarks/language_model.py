@@ -10,11 +10,9 @@ transformers computes no padding. Each side is a process of its own on all cores
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import resource
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +21,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.measurement import Measurement, Pair, of_pairs
+from benchmarks.measurement import Measurement, Pair, interleaved, of_pairs
 from environments.base import InputError, Record
 from training.rollout.sampling import Sampled, TokenPrompt
 
@@ -92,15 +90,12 @@ def measure(repeats: int, model: str | None = None, shape: Shape | None = None) 
         raise InputError(f"--model {model} has no config.json: name the folder of a causal language model")
     with TemporaryDirectory(prefix="benchmark-") as folder:
         path = model or (str(MODEL) if MODEL.is_dir() else _random_model(Path(folder) / "llama"))
-        started = {side: _start(side, path, shape) for side in (OURS, PLAIN)}
-        try:
-            # The first time is not counted.
-            taken = [{side: _figures(side, process) for side, process in started.items()} for _ in range(repeats + 1)]
-        finally:
-            for process in started.values():
-                process.kill()
-                process.communicate()
-    figures = {side: [each[side] for each in taken[1:]] for side in started}
+        arguments = path, shape.model_dump_json()
+        sides = {side: ("benchmarks.language_model", side, *arguments) for side in (OURS, PLAIN)}
+        threads = {"OMP_NUM_THREADS": str(os.cpu_count())}
+        # The first time is not counted.
+        taken = interleaved(sides, threads, LanguageModelFigures, repeats + 1)[1:]
+    figures = {side: [each[side] for each in taken] for side in sides}
 
     def pairs(figure: Callable[[LanguageModelFigures], float]) -> list[Pair]:
         return [Pair(figure(ours), figure(plain)) for ours, plain in zip(figures[OURS], figures[PLAIN], strict=True)]
@@ -145,23 +140,6 @@ def _random_model(folder: Path) -> str:
     torch.manual_seed(0)
     LlamaForCausalLM(LlamaConfig(**RANDOM)).save_pretrained(folder)
     return str(folder)
-
-
-def _start(side: str, path: str, shape: Shape) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "benchmarks.language_model", side, path, shape.model_dump_json()]
-    threads = {"OMP_NUM_THREADS": str(os.cpu_count())}
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | threads)
-
-
-def _figures(side: str, process: subprocess.Popen[str]) -> LanguageModelFigures:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with contextlib.suppress(BrokenPipeError):  # its absence shows in the missing answer
-        print("go", file=process.stdin, flush=True)
-    line = process.stdout.readline()
-    if not line:
-        raise RuntimeError(f"the side {side} ended early with status {process.wait()}: its output is above")
-    return LanguageModelFigures.model_validate_json(line)
 
 
 class _Writer:

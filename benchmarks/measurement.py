@@ -1,13 +1,16 @@
-"""The record of a measurement, its computation from pairs of interleaved measurements, and the table of several."""
+"""Measures sides in turn, each in a process of its own; the record of a measurement, and the table of several."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
-from collections.abc import Callable, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import psutil  # type: ignore[import-untyped]
 
@@ -50,6 +53,50 @@ class Pair(NamedTuple):
 
     ours: float
     other: float
+
+
+Answer = TypeVar("Answer", bound=Record)
+
+
+def interleaved(
+    sides: Mapping[str, Sequence[str]], variables: Mapping[str, str], answer: type[Answer], times: int
+) -> list[dict[str, Answer]]:
+    """Start the module and arguments of each side, and ask all in turn for their figures, ``times`` times.
+
+    A side answers each line of its standard input with one line of JSON, and waits between them. ``variables`` are
+    added to its environment. Raises RuntimeError when a side ends early.
+    """
+    started = {
+        side: subprocess.Popen(
+            [sys.executable, "-m", *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | dict(variables),
+        )
+        for side, command in sides.items()
+    }
+    try:
+        return [
+            {side: answer.model_validate_json(_answered(side, process)) for side, process in started.items()}
+            for _ in range(times)
+        ]
+    finally:
+        for process in started.values():
+            process.kill()
+            process.communicate()
+
+
+def _answered(side: str, process: subprocess.Popen[str]) -> str:
+    """Make a side measure once; return its line."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):  # its absence shows in the missing answer
+        print("go", file=process.stdin, flush=True)
+    line = process.stdout.readline()
+    if not line:
+        raise RuntimeError(f"the side {side} ended early with status {process.wait()}: its output is above")
+    return line
 
 
 def of_pairs(
