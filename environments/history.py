@@ -40,6 +40,11 @@ def agent_calls(task: TaskSpec) -> int:
     return sum(map(len, task.reference[task.played :]))
 
 
+def turn_id(task_id: str, turn: int) -> str:
+    """Return the id of user turn ``turn``, from 0, of the task ``task_id`` as a task of its own."""
+    return f"{task_id}-turn-{turn + 1}"
+
+
 def behind(task: TaskSpec, turn: int) -> TaskSpec:
     """Return ``task`` cut after user turn ``turn``, from 0, with the reference in the agent's place before it.
 

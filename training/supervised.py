@@ -202,4 +202,26 @@ def without_parts(tasks: Sequence[Task]) -> list[Task]:
     A whole task teaches all of its turns in one row. It is the parent of its single turns.
     """
     official = {task.id for task in tasks if task.origin == "official"}
-    return [task for task in tasks if task.origin != "official" or official.isdisjoint(task.parents)]
+    return [task for task in tasks if official.isdisjoint(_parents_of_a_turn(task))]
+
+
+def in_one_row(tasks: Sequence[Task]) -> list[Task]:
+    """Return the tasks, single turns of one official task as one: the longest, with the turns before it to learn.
+
+    Each of them repeats the turns before its own, so that one row teaches all at a third of the tokens.
+    """
+    longest: dict[str, Task] = {}
+    for task in tasks:
+        for whole in _parents_of_a_turn(task):
+            longest[whole] = max(longest.get(whole, task), task, key=lambda one: len(one.turns))
+    last = {task.id for task in longest.values()}
+    return [
+        task.model_copy(update={"played": 0}) if task.id in last else task
+        for task in tasks
+        if task.id in last or not _parents_of_a_turn(task)
+    ]
+
+
+def _parents_of_a_turn(task: Task) -> tuple[str, ...]:
+    """Return the id of the whole of which an official task is a single turn; none for any other task."""
+    return task.parents if task.origin == "official" else ()

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from environments.benchmark import EvaluationTask
 from environments.bfcl.official import CategoryTask, Split, load_category
 from environments.bfcl.package import CATEGORIES
-from environments.history import agent_calls, behind
+from environments.history import agent_calls, behind, turn_id
 
 
 class _TurnSet(NamedTuple):
@@ -40,14 +40,14 @@ TURN_SETS = {name: one.split == "test" for name, one in _SETS.items()}
 
 def turn_ids(name: str) -> tuple[str, ...]:
     """Return the ids of a set's tasks in their order."""
-    return tuple(f"{whole.id}-turn-{turn + 1}" for whole, turn in _places(name))
+    return tuple(turn_id(whole.id, turn) for whole, turn in _places(name))
 
 
 def turn_tasks(name: str, limit: int | None = None) -> tuple[EvaluationTask, ...]:
     """Return a set's tasks, the first ``limit`` if given, by index: the first ones are of every category."""
     return tuple(
         EvaluationTask(
-            id=f"{whole.id}-turn-{turn + 1}",
+            id=turn_id(whole.id, turn),
             origin="official",
             spec=(spec := behind(whole.spec, turn)),
             cluster=str(whole.index),

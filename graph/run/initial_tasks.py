@@ -20,7 +20,7 @@ from pathlib import Path
 from agents.assembly import unguided_context, unguided_exploration
 from environments.base import InputError, StartState
 from environments.benchmark import OfficialTask
-from environments.history import behind
+from environments.history import behind, turn_id
 from environments.registry import benchmark_of, parse_options
 from environments.verification.fingerprints import fingerprint
 from environments.verification.verify import Refusal, can_train, verify
@@ -133,7 +133,7 @@ def _parts(whole: OfficialTask, parts: str) -> Iterator[Task]:
     for turn, calls in enumerate(whole.spec.reference):
         if calls:
             one = behind(whole.spec, turn)
-            yield Task(id=f"{whole.id}-turn-{turn + 1}", origin="official", parents=(whole.id,), **dict(one))
+            yield Task(id=turn_id(whole.id, turn), origin="official", parents=(whole.id,), **dict(one))
 
 
 @dataclass

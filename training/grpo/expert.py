@@ -52,7 +52,7 @@ from training.grpo.ranks import Ranks
 from training.grpo.record import ExpertRecord, RoundFailure
 from training.rollout.episodes import TokenRow, play_references, token_row
 from training.settings import ExpertSettings
-from training.supervised import BATCH, POOL, Diverged, Learning, batches, evenly, learn, without_parts
+from training.supervised import BATCH, POOL, Diverged, Learning, batches, evenly, in_one_row, learn, without_parts
 
 _IN_OWN_WORDS = frozenset({"given", "official"})
 """Origins of tasks whose words are a person's: they are not worded anew."""
@@ -111,26 +111,6 @@ def learnt_from(
     new = [task for task in usable if task.admitted_at is not None and task.admitted_at >= since]
     known = {task.id for task in new}
     return new, [task for task in usable if task.id not in known] if replay else []
-
-
-def in_one_row(tasks: Sequence[Task]) -> list[Task]:
-    """Return the tasks, single turns of one official task as one: the longest, with the turns before it to learn.
-
-    Each of them repeats the turns before its own, so that one row teaches all at a third of the tokens.
-    """
-    longest: dict[str, Task] = {}
-    for task in tasks:
-        if task.origin == "official" and task.parents:
-            known = longest.setdefault(task.parents[0], task)
-            if len(task.turns) > len(known.turns):
-                longest[task.parents[0]] = task
-    last = {task.id for task in longest.values()}
-    parts = {task.id for task in tasks if task.origin == "official" and task.parents}
-    return [
-        task.model_copy(update={"played": 0}) if task.id in last else task
-        for task in tasks
-        if task.id in last or task.id not in parts
-    ]
 
 
 def played(

@@ -32,6 +32,7 @@ pytestmark = pytest.mark.slow
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 torch = Late("torch")
 expert = Late("training.grpo.expert")
+supervised = Late("training.supervised")
 
 PASSES = 60
 
@@ -86,7 +87,7 @@ def test_single_turns_of_a_task_are_learnt_in_one_row_with_every_turn_written() 
     (learnt,), _ = expert.learnt_from(turns, None, replay=False, evolved=True)
     assert (learnt.id, len(learnt.turns), learnt.played) == ("second", 2, 0)
     evolved = beyond("evolved", origin="evolved", parents=("whole",), admitted_at=0)
-    assert expert.in_one_row([*turns, evolved]) == [learnt, evolved]
+    assert supervised.in_one_row([*turns, evolved]) == [learnt, evolved]
 
 
 def test_what_grpo_never_draws_is_not_learnt_from() -> None:
