@@ -34,10 +34,12 @@ __all__ = ["application"]
 
 
 class TurnObservation(Observation):  # type: ignore[misc]  # OpenEnv is not installed where types are checked
-    """What ``reset`` answers: the user's message, the tools, and the turns before, which the reference played."""
+    """What ``reset`` answers: the user's message, and the turns before it, which the reference played.
+
+    Tools are listed by ``list_tools``: OpenEnv's client reads no other field of an observation that has ``tools``.
+    """
 
     user: str
-    tools: list[Tool]
     history: list[dict[str, JsonValue]] = []
 
 
@@ -103,7 +105,7 @@ def application(environment: Environment, tasks: Mapping[str, TaskSpec], session
             self._state = AttemptState(episode_id=episode_id, task_id=key)
             self._turn = turn = self._attempt.turn
             text = f"{turn.preface}\n\n{turn.full_text}" if turn.preface else turn.full_text
-            return TurnObservation(user=text, tools=_tools(environment, turn), history=_history(self._attempt))
+            return TurnObservation(user=text, history=_history(self._attempt))
 
         def step(self, action: Action, timeout_s: float | None = None, **_: object) -> Observation:
             if self._attempt is None or self._turn is None:
