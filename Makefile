@@ -92,8 +92,8 @@ VLLM_IMPORTS = cd $(VLLM) && bin/python -W ignore -c "import vllm.entrypoints.op
 
 openenv: install $(OPENENV)/.installed  ## install OpenEnv in .venvs/openenv: coevolve environment serve
 
-# The constraints are those of .venv, whose packages the server finds too (graph/interop/serve.py).
-$(OPENENV)/.installed: graph/interop/openenv-requirements.txt
+# The constraints are those of .venv, whose packages the server finds too (graph/interop/openenv/serve.py).
+$(OPENENV)/.installed: graph/interop/openenv/requirements.txt
 	$(PYTHON) -m venv --clear $(OPENENV)
 	$(OPENENV)/bin/pip --disable-pip-version-check --quiet install -c constraints.txt -r $<
 	@touch $@

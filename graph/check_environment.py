@@ -1,6 +1,6 @@
 """`coevolve environment check`: holds an environment of the user's to the contract, and says what follows.
 
-`coevolve environment serve` is ``graph.interop.serve``.
+`coevolve environment serve` is ``graph.interop.openenv.serve``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from environments.command import FAILURE, OneSentence, OneSentenceGroup, exit_statuses
-from graph.interop.serve import command as serve_command
+from graph.interop.openenv.serve import command as serve_command
 
 if TYPE_CHECKING:
     from environments.base import Environment, TaskSpec

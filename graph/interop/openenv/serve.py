@@ -86,7 +86,7 @@ def command(
         variables = child_variables()
         folders = dict.fromkeys([sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])
         variables["PYTHONPATH"] = os.pathsep.join([variables["PYTHONPATH"], *folders])
-        argv = [str(python), "-m", "graph.interop.serve", serving.model_dump_json()]
+        argv = [str(python), "-m", "graph.interop.openenv.serve", serving.model_dump_json()]
         os.execve(python, argv, {**os.environ, **variables})
 
 
@@ -138,8 +138,8 @@ def _check_address(serving: Serving) -> None:
 def _serve(serving: Serving) -> None:
     import socket
 
-    from graph.interop.limits import serve
-    from graph.interop.openenv_server import application
+    from graph.interop.openenv.limits import serve
+    from graph.interop.openenv.server import application
 
     environment, tasks = opened(serving)
     try:
