@@ -1,7 +1,7 @@
 """Play a task by tool calls alone: the agent ends its user turn by the tool ``finish_turn``.
 
-Protocols of other frameworks have one user message and tool calls after it. Ours has several user turns, so the end of a
-turn is a call, whose answer is the next user message.
+Protocols of other frameworks have one user message and tool calls after it. Ours has several user turns, so the end of
+a turn is a call, whose answer is the next user message.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Offer tasks of an environment over OpenEnv 0.10: the environment, in the classes of that package.
 
-Runs in OpenEnv's own virtual environment (``make openenv``), started by ``graph.interop.openenv.serve``. An attempt begins with
-``reset(split=..., index=...)``, goes on with OpenEnv's own ``call_tool`` actions, and ends a user turn with the tool
-``finish_turn``. The reward is 1 or 0, at the end. A fault of the environment is an error of the protocol and ends the
-attempt: it has no reward.
+Runs in OpenEnv's own virtual environment (``make openenv``), started by ``graph.interop.openenv.serve``. An attempt
+begins with ``reset(split=..., index=...)``, goes on with OpenEnv's own ``call_tool`` actions, and ends a user turn with
+the tool ``finish_turn``. The reward is 1 or 0, at the end. A fault of the environment is an error of the protocol and
+ends the attempt: it has no reward.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI
