@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue
 from environments.addresses import KEYS_VARIABLE, Address, bound_keys, origin_of
 from environments.base import InputError, TaskSpec
 from environments.benchmark import Benchmark, OfficialTask, OfficialTasks, Options
-from environments.openenv.environment import NAME, Compare, OpenEnvEnvironment, Rules
+from environments.openenv.environment import NAME, Compare, OpenEnvEnvironment, Place, Rules
 from environments.openenv.host import Host
 
 
@@ -18,7 +18,8 @@ class OpenEnvOptions(Options):
 
     url: Address = Field(description="address of the server, for example http://127.0.0.1:8000")
     split: str = Field("train", max_length=100, description="split of the server's tasks")
-    starts: int = Field(16, ge=1, le=10_000, description="tasks of the server that exploration begins at, from index 0")
+    first: int = Field(0, ge=0, description="index of the first task of the server that exploration begins at")
+    starts: int = Field(16, ge=1, le=10_000, description="how many tasks of the server exploration begins at")
     compare: Compare = Field(
         "state",
         description="what verification compares; state: the server's state, which two resets have to give alike; "
@@ -37,7 +38,8 @@ class OpenEnv(Benchmark[OpenEnvOptions]):
     def open(self, options: OpenEnvOptions) -> OpenEnvEnvironment:
         """Open the environment. Raises InputError where the server cannot be asked or is not bound."""
         rules = Rules(compare=options.compare, threshold=options.threshold)
-        return OpenEnvEnvironment(Host(options.url, _token(options.url)), options.split, options.starts, rules)
+        places = [Place(split=options.split, index=options.first + number) for number in range(options.starts)]
+        return OpenEnvEnvironment(Host(options.url, _token(options.url)), places, rules)
 
     def evaluation_options(self, options: OpenEnvOptions) -> dict[str, JsonValue]:
         """Return all options."""

@@ -184,8 +184,7 @@ class OpenEnvEnvironment:
 
     Args:
         host: the server.
-        split: the split of its tasks.
-        starts: how many of them exploration begins at, from index 0.
+        places: where exploration begins.
         rules: see the module.
 
     Raises InputError where the server cannot be asked, offers tools that cannot be used, or shows no state that can be
@@ -194,13 +193,12 @@ class OpenEnvEnvironment:
 
     name = NAME
 
-    def __init__(self, host: Host, split: str, starts: int, rules: Rules) -> None:
+    def __init__(self, host: Host, places: Sequence[Place], rules: Rules) -> None:
         self._host = host
         self._rules = rules
         self._tools: dict[str, ToolSpec] = {}
         self._wanted: dict[str, Any] = {}
         self.requests: dict[Place, str] = {}
-        places = [Place(split=split, index=index) for index in range(starts)]
         try:
             self._starts = tuple(self._start(place) for place in places)
             if rules.compare == "state":

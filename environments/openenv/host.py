@@ -98,7 +98,7 @@ class Session:
                 open_timeout=CONNECT_SECONDS,
                 close_timeout=1,
                 proxy=None if self._host.is_loopback else True,
-            )
+            ).__enter__()  # close() ends what this begins
         except (WebSocketException, OSError, EOFError, ValueError) as error:
             raise self._fault(f"cannot be reached ({_line(str(error))})") from None
         # A server without room says so in place of its first answer. One may have no state before a reset.
@@ -130,7 +130,7 @@ class Session:
             raise self._fault(f"answered an observation of another shape ({_first(error)})") from None
 
     def _asked(self, message: dict[str, JsonValue], kind: str) -> dict[str, JsonValue]:
-        from websockets.exceptions import WebSocketException
+        from websockets.exceptions import ConnectionClosed, WebSocketException
 
         try:
             with suppress(TimeoutError):
@@ -138,7 +138,8 @@ class Session:
                 # A server over its capacity says so before it is asked.
                 self._read(early, kind)
                 raise self._fault("answered without being asked")
-            self._connection.send(json.dumps(message))
+            with suppress(ConnectionClosed):  # what the server said before can still be read
+                self._connection.send(json.dumps(message))
             return self._read(self._connection.recv(timeout=STEP_SECONDS), kind)
         except TimeoutError:
             raise self._fault(f"did not answer within {STEP_SECONDS:g} s") from None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from pydantic import BaseModel, Field, JsonValue, ValidationError, field_validator
 
 from environments.base import EnvironmentFault, ToolSpec
@@ -17,11 +15,10 @@ ACT = "act"
 
 MOST_TOOLS = 256
 _LONGEST = 2000
-_NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}", re.ASCII)
 
 
 class _Tool(BaseModel):
-    name: str = Field(pattern=_NAME.pattern)
+    name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,63}$")
     description: str | None = None
     input_schema: dict[str, JsonValue]
 
