@@ -8,6 +8,7 @@ agent's first user turn. The completion is the reference, carried out in a fresh
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -28,10 +29,11 @@ class Conversation:
     Each call is an assistant message of its own, and its place is its id.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, documented: Collection[str] = ()) -> None:
+        """``documented``: tools that need no documentation, because it is elsewhere."""
         self.messages: list[ChatMessage] = []
         self.tools: list[Schema] = []
-        self._documented: set[str] = set()
+        self._documented = set(documented)
         self._calls = 0
 
     def say(self, role: str, content: str) -> None:
@@ -96,12 +98,12 @@ def rollout_messages(trajectory: Trajectory) -> list[ChatMessage]:
     return said.messages
 
 
-def begin(environment: Environment, episode: Episode, task: TaskSpec) -> Conversation:
+def begin(environment: Environment, episode: Episode, task: TaskSpec, documented: Collection[str] = ()) -> Conversation:
     """Start ``episode`` of ``task`` and return what its agent is shown first. Raises EnvironmentFault.
 
     That is the system message, the turns that the reference played, and the agent's first user turn.
     """
-    said = Conversation()
+    said = Conversation(documented)
     played, turn = open_for_agent(episode, task)
     for opened, steps in played:
         said.open(opened, environment)
