@@ -111,8 +111,7 @@ def policy_card(
 
     ``adapter``: it is a LoRA adapter. ``compact``: it reads the project's own rendering.
     """
-    path = settings.policy.path
-    base = path if REPOSITORY.fullmatch(path) and not path.startswith((".", "recipes/")) else None
+    base = _base(settings)
     scores = _scores(run, record.iteration)
     front = ModelCardData(
         model_name=title,
@@ -149,6 +148,12 @@ def policy_card(
     return f"{card}\n"
 
 
+def _base(settings: RunSettings) -> str | None:
+    """Return the hub's name of the policy that the run began with; None for a folder."""
+    path = settings.policy.path
+    return path if REPOSITORY.fullmatch(path) and not path.startswith((".", "recipes/")) else None
+
+
 def _template(name: str) -> str:
     return files("graph.export").joinpath(name).read_text(encoding="utf-8")
 
@@ -182,6 +187,8 @@ def _licences(content: RunContent, licence: str | None) -> str:
     if chat:
         models = ", ".join(sorted({model_of(role, name) for name, role in chat.items()}))
         words.append(f"Texts of tasks and contexts were written by {models}, whose terms of use apply to them.")
+    if base := _base(content.settings):
+        words.append(f"Rollouts were written by {base} in training, whose licence may cover what it writes.")
     return " ".join(words)
 
 
