@@ -203,7 +203,7 @@ class StepMetrics(Record):
     measured: dict[str, float] = {}
 
 
-_OF_THE_TRAINER = frozenset({"step", "kl", "loss", "grad_norm", "clipped"})
+_OF_THE_TRAINER = frozenset({"step", "kl", "loss", "grad_norm", "clipped", "measured"})
 _WITHOUT_MEANING = frozenset({"epoch"})  # of a data set; a round draws tasks
 _MEASURED = ("step_time", "sampling/", "profiling/")
 
