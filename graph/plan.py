@@ -280,7 +280,7 @@ def _arms_table(plans: dict[str, RecipePlan]) -> Table:
     for name, plan in plans.items():
         held = "not known" if plan.memory is None else in_gib(plan.fullest)
         own = [held, *costs([(trained[name][0], 1)])] if name in trained else []
-        table.add_row(name, printable(plan.policy), str(plan.seeds), *own)
+        table.add_row(name, printable(plan.policy.rpartition("/")[2]), str(plan.seeds), *own)
     table.add_section()
     table.add_row("all", "", str(sum(one.seeds for one in plans.values())), "", *costs(list(trained.values())))
     return table

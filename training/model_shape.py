@@ -66,7 +66,7 @@ def shape_of(config: Mapping[str, Any], lora: LoraSettings | None = None) -> Mod
     given = {"model_type": config.get("model_type"), **(part if isinstance(part, Mapping) else config)}
     try:
         read = AutoConfig.for_model(**given)
-        with torch.device("meta"), warnings.catch_warnings(action="ignore", category=FutureWarning):
+        with torch.device("meta"), warnings.catch_warnings(action="ignore"):
             model = AutoModelForCausalLM.from_config(read)  # type: ignore[no-untyped-call]
             sizes = {name: one.numel() for name, one in model.named_parameters()}
             if lora is not None:
