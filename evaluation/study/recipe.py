@@ -20,7 +20,7 @@ from evaluation.sets import held_out, set_hash
 from evaluation.settings import ENDPOINT, LOOKUP, AttemptSettings
 from evaluation.study.hypotheses import MOST, Hypothesis, check_hypotheses
 from memory.jsonl import complaint
-from memory.strict_yaml import read_recipe
+from memory.strict_yaml import changes_given, read_recipe
 from training.rendering.options import RenderingOptions
 
 BASELINE = "grpo"
@@ -195,11 +195,13 @@ def _is_shared(key: str) -> bool:
 class Study(Record):
     """A study's recipe with the base recipe's settings and the hashes of initial policies and evaluation sets.
 
-    ``policies`` has the hashes of the initial policies by path.
+    ``changes`` are settings that come after those of every arm, by dotted key (--set). ``policies`` has the hashes of
+    the initial policies by path.
     """
 
     recipe: StudyRecipe
     shared: dict[str, JsonValue]
+    changes: dict[str, JsonValue] = {}
     sha256: str
     policies: dict[str, str]
     set_hashes: dict[str, str]
@@ -207,7 +209,7 @@ class Study(Record):
     def settings_of(self, arm: Arm, seed: int, admissions: Sequence[int] | None) -> Tree:
         """Return all settings of one run, as a recipe has them. ``admissions`` are those that the arm matches."""
         tree: Tree = copy.deepcopy(self.shared)
-        for key, value in arm.overrides.items():
+        for key, value in (*arm.overrides.items(), *self.changes.items()):
             put(tree, key, value)
         if arm.match_admissions is not None:
             put(tree, "tasks.admissions", list(admissions or ()))
@@ -215,7 +217,7 @@ class Study(Record):
 
     def iterations(self, arm: Arm) -> int:
         """Return the iterations of an arm's runs. Raises InputError when no recipe states them."""
-        found = arm.overrides.get("iterations", self.shared.get("iterations"))
+        found = self.settings_of(arm, 0, None).get("iterations")
         if not isinstance(found, int):
             raise InputError(f"{self.recipe.base}: state 'iterations' there or in the study's settings")
         return found
@@ -264,8 +266,10 @@ def read_study(path: Path) -> tuple[StudyRecipe, Tree]:
         raise InputError(f"{path}: {complaint(error).replace('Value error, ', '')}") from None
 
 
-def load_study(path: Path) -> Study:
+def load_study(path: Path, overrides: Sequence[str] = ()) -> Study:
     """Read the study at ``path``; files that it names are looked up from the working directory, as in recipes.
+
+    ``overrides`` are settings on top of every arm's (``dotted.key=value``, or ``@FILE``), part of the study's hashes.
 
     What ships with the project, recipes and initial policies, is found from any working directory.
 
@@ -275,10 +279,12 @@ def load_study(path: Path) -> Study:
     shared = read_recipe(recipe.base)
     for key, value in recipe.settings.items():
         put(shared, key, value)
+    changes: dict[str, JsonValue] = {".".join(one.keys): one.value for one in changes_given(overrides)}
     study = Study(
         recipe=recipe,
         shared=shared,
-        sha256=_sha256([tree, shared]),
+        changes=changes,
+        sha256=_sha256([tree, shared, *([changes] if changes else [])]),
         policies={},
         set_hashes={},
     )
