@@ -29,6 +29,9 @@ BASELINE = "grpo"
 RESERVED = "study"
 """The key of summary.json that is not an arm."""
 
+SEED = "{seed}"
+"""In ``policy.path``: the number of the seed, where each seed starts from a policy of its own."""
+
 Mode = Literal["dev", "test"]
 FIRST_SEED: dict[Mode, int] = {"dev": 100, "test": 0}
 """Development takes seeds from 100 on, the study seeds below that."""
@@ -195,7 +198,8 @@ def _is_shared(key: str) -> bool:
 class Study(Record):
     """A study's recipe with the base recipe's settings and the hashes of initial policies and evaluation sets.
 
-    ``policies`` has the hashes of the initial policies by path.
+    ``policies`` has the hashes of the initial policies by path; one whose path names the seed has none, as it is made
+    for the study.
     """
 
     recipe: StudyRecipe
@@ -206,12 +210,19 @@ class Study(Record):
 
     def settings_of(self, arm: Arm, seed: int, admissions: Sequence[int] | None) -> Tree:
         """Return all settings of one run, as a recipe has them. ``admissions`` are those that the arm matches."""
+        tree = self._stated(arm)
+        if arm.match_admissions is not None:
+            put(tree, "tasks.admissions", list(admissions or ()))
+        if SEED in _policy(tree):
+            put(tree, "policy.path", _policy(tree).replace(SEED, str(seed)))
+        return tree | {"seed": seed}
+
+    def _stated(self, arm: Arm) -> Tree:
+        """Return what the recipes state for every seed of an arm."""
         tree: Tree = copy.deepcopy(self.shared)
         for key, value in arm.overrides.items():
             put(tree, key, value)
-        if arm.match_admissions is not None:
-            put(tree, "tasks.admissions", list(admissions or ()))
-        return tree | {"seed": seed}
+        return tree
 
     def iterations(self, arm: Arm) -> int:
         """Return the iterations of an arm's runs. Raises InputError when no recipe states them."""
@@ -225,9 +236,17 @@ class Study(Record):
         own = {key: value for key, value in arm.overrides.items() if key.startswith(_DECIDES_D0)}
         return json.dumps(own, sort_keys=True) if own else ""
 
-    def policy_of(self, arm: Arm) -> str:
-        """Return the policy that the arm starts from, or scores."""
-        return _policy(self.settings_of(arm, 0, None))
+    def policy_of(self, arm: Arm, seed: int) -> str:
+        """Return the policy that the arm starts from with this seed, or scores."""
+        return _policy(self.settings_of(arm, seed, None))
+
+    def initial_policy(self, arm: Arm, seed: int) -> str:
+        """Return the hash of the policy that a seed starts from where each has its own, else ""."""
+        return _policy_hash(self.policy_of(arm, seed)) if SEED in self.stated_policy(arm) else ""
+
+    def stated_policy(self, arm: Arm) -> str:
+        """Return the policy as the recipe states it, for every seed."""
+        return _policy(self._stated(arm))
 
     @property
     def environment(self) -> str:
@@ -247,7 +266,8 @@ class Study(Record):
         names = self.recipe.set_names(mode)
         scored: JsonValue = [[name, self.set_hashes[name]] for name in names]
         looked = self.recipe.lookup and not arm.untrained
-        return _sha256([run, self.policies[self.policy_of(arm)], scored, self.recipe.limits, looked])
+        policy = self.stated_policy(arm)
+        return _sha256([run, self.policies.get(policy, policy), scored, self.recipe.limits, looked])
 
 
 def read_study(path: Path) -> tuple[StudyRecipe, Tree]:
@@ -282,7 +302,8 @@ def load_study(path: Path) -> Study:
         policies={},
         set_hashes={},
     )
-    policies = {name: _policy_hash(name) for name in dict.fromkeys(map(study.policy_of, recipe.arms))}
+    stated = dict.fromkeys(map(study.stated_policy, recipe.arms))
+    policies = {name: _policy_hash(name) for name in stated if SEED not in name}
     try:
         set_hashes = {name: sha256 for mode in FIRST_SEED for name, sha256 in _checked_sets(study, mode)}
         _check_matching(study)

@@ -180,7 +180,9 @@ def _signals(arms: dict[str, ArmFacts]) -> list[str]:
 
 def _spending(arms: dict[str, ArmFacts]) -> list[str]:
     rows = []
-    supervised = any(one.supervised_tokens for facts in arms.values() for one in facts.budgets.values())
+    spent = [one for facts in arms.values() for one in facts.budgets.values()]
+    columns = {"supervised tokens": "supervised_tokens", "through the model": "processed_tokens"}
+    columns = {name: key for name, key in columns.items() if any(getattr(one, key) for one in spent)}
     for name, facts in arms.items():
         budgets = list(facts.budgets.values())
         rows.append(
@@ -191,12 +193,12 @@ def _spending(arms: dict[str, ArmFacts]) -> list[str]:
                 _range(one.rollouts for one in budgets),
                 _range(one.optimizer_steps for one in budgets),
                 _range(one.environment_calls for one in budgets),
-                *([_range(one.supervised_tokens for one in budgets)] if supervised else []),
+                *(_range(getattr(one, key) for one in budgets) for key in columns.values()),
                 f"{max(facts.wall_seconds.values()):.0f}",
             )
         )
     head = ("arm", "what it is", "seeds", "rollouts", "optimizer steps", "environment calls")
-    table = _table((*head, *(["supervised tokens"] if supervised else []), "wall s, most"), rows)
+    table = _table((*head, *columns, "wall s, most"), rows)
     sentence = "**Budgets** (of each seed; seconds of a run that was stopped are of its last attempt)"
     return [sentence, "", *table, ""] if rows else []
 

@@ -4,9 +4,9 @@ Every task that joins the set has a reference that the environment verified, or 
 step of GRPO takes little from a task that the policy never solves, because its rewards are all equal; its reference
 says what to do. With ``training.expert`` a round begins with supervised updates on the references of the tasks that
 joined since the round before (the first round: D_0), in ``passes`` passes; a share ``replay`` of what is learnt from is
-drawn from older tasks. GRPO follows from there. With ``tokens`` passes go on until so many tokens went through the model,
-prompts included, and a round without new tasks learns from older ones: arms of a comparison are at equal cost then. The
-reference that reaches the number is the last one.
+drawn from older tasks. GRPO follows from there. With ``tokens`` passes go on until so many tokens went through the
+model, prompts included, and a round without new tasks learns from older ones: arms of a comparison are at equal cost
+then. The reference that reaches the number is the last one.
 
 Each pass is cut into pools of about POOL batches, drawn at random; a pool is sorted by length and cut into batches,
 whose order is drawn (``draws``; ``training.supervised``, which makes the updates). Older references join a pool before
@@ -225,8 +225,8 @@ def draws(
 ) -> Iterator[tuple[list[int], list[int]]]:
     """Yield the indexes of each pool's new and old references; pools are of about POOL batches, and equal sizes.
 
-    Each of ``passes`` passes takes each new reference once, in an order of its own; with ``tokens`` they do not end, but
-    where there is no new reference. Old ones are drawn for each pool without replacement, up to the share ``replay`` of
+    Each of ``passes`` passes takes each new reference once, in an order of its own; with ``tokens`` passes do not end
+    while there is a new reference. Old ones are drawn for each pool without replacement, up to the share ``replay`` of
     it.
     """
     rng = random.Random(seed)
