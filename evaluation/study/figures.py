@@ -16,8 +16,8 @@ from evaluation.study.records import ArmHeader, IterationFigures
 class UsedBudget(Record):
     """The costs of one arm and seed. Environment calls: rollouts and exploration.
 
-    ``supervised_tokens``: written tokens that expert steps learnt from, ``processed_tokens``: those that went through the
-    model for it; both written where there are any.
+    ``supervised_tokens``: written tokens that expert steps learnt from, ``processed_tokens``: those that went through
+    the model for it; both written where there are any.
     """
 
     rollouts: int

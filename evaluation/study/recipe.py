@@ -18,6 +18,7 @@ from environments.registry import DEFAULT, named_benchmark
 from environments.settings import EnvironmentSettings
 from evaluation.sets import held_out, set_hash
 from evaluation.settings import ENDPOINT, LOOKUP, AttemptSettings
+from evaluation.study.gates import Gate, check_gates
 from evaluation.study.hypotheses import MOST, Hypothesis, check_hypotheses
 from memory.jsonl import complaint
 from memory.strict_yaml import read_recipe
@@ -117,6 +118,17 @@ class StudyRecipe(Strict):
         description="differences that are expected, with their size, written down before a test set is opened: tested "
         "together, with a correction for their number, and compared as in compare (ours)",
     )
+    score: Literal["shapes", "tasks"] = Field(
+        "shapes",
+        description="main score of hypotheses; shapes: the mean over call shapes where they are known; tasks: the "
+        "share of tasks that succeed (ours)",
+    )
+    gates: tuple[Gate, ...] = Field(
+        (),
+        max_length=MOST,
+        description="demands on the records without which the comparisons mean nothing: a report of which one fails "
+        "begins with that (ours)",
+    )
     lookup: bool = Field(
         False,
         description="answer the sets by the nearest clause of the tasks that each trained arm could learn from: "
@@ -170,6 +182,7 @@ class StudyRecipe(Strict):
             raise ValueError(f"compare names '{unknown[0]}', which is not an arm: choose from {', '.join(names)}")
         untrained = [arm.name for arm in self.arms if arm.untrained]
         check_hypotheses(self.hypotheses, {arm.name: arm.seeds for arm in self.arms}, untrained, self.lookup)
+        check_gates(self.gates, names, untrained)
         return self
 
     @property

@@ -91,7 +91,8 @@ class ArmHeader(ResultRecord):
     """The first line of a result.
 
     ``recipe`` is the hash of everything stated that decides the outcomes, ``study`` of the study's recipe with its
-    base. ``initial_policy`` is the hash of the policy that the seed starts from, written where each has its own. ``initial_tasks`` is the hash of D_0, None for an arm that is not trained. ``functions``: the number that
+    base. ``initial_policy`` is the hash of the policy that the seed starts from, written where each has its own.
+    ``initial_tasks`` is the hash of D_0, None for an arm that is not trained. ``functions``: the number that
     tasks can call. ``tasks_left_out`` says why the arm's tasks are not kept beside the result; empty, and not written,
     where they are, and where no run made any.
     """

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from evaluation.study.comparisons import Cell, Comparison, Interval, MetricBySeed, length_table
 from evaluation.study.figures import ArmFacts
+from evaluation.study.gates import gate_table, void
 from evaluation.study.hypotheses import Findings, hypothesis_table, points, rule
 from evaluation.study.plan import Place
 from evaluation.study.recipe import BASELINE, Mode, Study
@@ -29,12 +30,15 @@ def study_table(summary: StudySummary, reading: str = "") -> str:
     """
     facts = summary.facts
     lines = [f"<!-- made by python -m evaluation.study, mode {facts.mode}, recipe {facts.recipe[:12]} -->", ""]
+    lines += [line for sentence in void(facts.gates) for line in (sentence, "")]
     lines += [reading.strip(), ""] if reading.strip() else []
     if facts.missing:
         sentence = f"{len(facts.missing)} arms and seeds of the recipe are not there yet"
         lines += [f"**Partial**: {sentence}; n in each row is what is.", ""]
     if facts.limit is not None:
         lines += [f"Of each evaluation set its first {facts.limit} tasks only.", ""]
+    if facts.gates:
+        lines += ["**Gates** (percent; means over seeds)", "", *_table(*gate_table(facts.gates)), ""]
     if facts.hypotheses is not None:
         lines += _hypotheses(facts.hypotheses)
     for set_name in dict.fromkeys(name for cells in summary.cells.values() for name in cells):
