@@ -168,7 +168,7 @@ def played(
 
 
 def _up_to(pool: Sequence[TokenRow], tokens: int, seed: int) -> list[TokenRow]:
-    """Return the pool, or so many of its rows in a drawn order, new and older ones alike, that they reach ``tokens``."""
+    """Return the pool, or as many of its rows, new and older ones alike, as reach ``tokens``, in a drawn order."""
     if sum(row.length for row in pool) <= tokens:
         return list(pool)
     kept: list[TokenRow] = []

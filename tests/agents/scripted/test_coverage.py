@@ -151,3 +151,18 @@ def test_by_need_neighbours_are_those_of_the_group_that_need_it_most() -> None:
     assert one.explore == ("sort", "cat", "cp", "du", "echo")
     (plain,) = contexts([task(name) for name in NAMES if name != "sort"], 1)
     assert set(plain.explore) != set(one.explore)
+
+
+def test_given_functions_and_pairs_take_turns_and_nothing_else_does() -> None:
+    asked = [("mv",), ("mkdir", "cd"), ("startEngine",)]
+    often = [task("mv")] * 3
+
+    def found(count, explored=()):  # type: ignore[no-untyped-def]
+        return coverage_contexts(often, explored, ENVIRONMENT, count, 0, 0, given=asked)
+
+    assert named(found(2)) == {("mkdir", "cd"): 1, ("startEngine",): 1}
+    first = found(9)
+    assert named(first) == {("mkdir", "cd"): 4, ("startEngine",): 4, ("mv",): 1}
+    assert all(set(one.focus_pattern) <= set(one.tools) for one in first)
+    again = found(3, explored=first)
+    assert named(again)[("mv",)] >= 1
