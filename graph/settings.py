@@ -175,6 +175,10 @@ def check_starts(settings: SignalSettings, environment: Environment) -> None:
             f"signals.{key} needs a start state, and starts() of the environment {environment.name} is empty: give it "
             "one"
         )
+    offered = [set(start.tools) for start in environment.starts()] if settings.functions else []
+    for names in settings.functions or ():
+        if not any(offers.issuperset(names) for offers in offered):
+            raise InputError(f"signals.functions: no start state of {environment.name} offers {' and '.join(names)}")
 
 
 def check_benchmark(settings: RunSettings, source: str, benchmark: AnyBenchmark | None = None) -> None:

@@ -138,6 +138,9 @@ class Stopwatch:
 class ExpertRecord(Record):
     """An expert step: ``references`` of new tasks were learnt from in ``updates`` of ``tokens`` written tokens in all.
 
+    ``processed`` tokens went through the model, prompts included. Where no task was new and ``tokens`` of the settings
+    is a number, ``references`` are of older tasks.
+
     ``replayed`` is the number of different references of older tasks that were learnt from too. ``left_out`` references
     did not succeed under the limits of an episode: of new tasks, and of older ones that were drawn. Losses are nats per
     token, means over the first and the last tenth of the updates; None where no task was new. ``measured`` is the time
@@ -149,6 +152,7 @@ class ExpertRecord(Record):
     replayed: int
     updates: int
     tokens: int
+    processed: int = 0
     first_loss: float | None
     last_loss: float | None
     measured: Measured = Measured()

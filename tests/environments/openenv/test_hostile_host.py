@@ -264,18 +264,19 @@ def test_a_server_with_room_for_few_sessions_plays_many_attempts(room: int) -> N
 
 
 def test_a_server_that_repeats_itself_differently_is_at_fault() -> None:
-    with CounterHost(room=1) as fake, opened(fake) as environment:
-        with (
-            closing(environment.open(task(environment))) as first,
-            closing(environment.open(task(environment))) as other,
-        ):
-            first.start()
+    with (
+        CounterHost(room=1) as fake,
+        opened(fake) as environment,
+        closing(environment.open(task(environment))) as first,
+        closing(environment.open(task(environment))) as other,
+    ):
+        first.start()
+        first.step(ADD)
+        other.start()
+        other.step(ADD)
+        fake.evil = tells(observation({"tool_name": "add_number", "result": "something else"}))
+        with pytest.raises(EnvironmentFault, match="differently"):
             first.step(ADD)
-            other.start()
-            other.step(ADD)
-            fake.evil = tells(observation({"tool_name": "add_number", "result": "something else"}))
-            with pytest.raises(EnvironmentFault, match="differently"):
-                first.step(ADD)
 
 
 def test_many_threads_share_the_sessions() -> None:
