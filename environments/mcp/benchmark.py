@@ -57,7 +57,7 @@ class MCPOptions(Options):
     tools: tuple[str, ...] | None = Field(None, description="names of the tools that agents may call; null: all")
     allow_destructive: bool = Field(False, description="true: agents may call tools with destructiveHint")
     servers: int = Field(4, ge=1, le=64, description="servers that are kept running at a time, at most")
-    call_seconds: float = Field(30.0, gt=0, le=3600, description="timeout of a server's start and of each call")
+    call_seconds: float = Field(30.0, gt=0, le=3600, description="timeout of each call; a start has 30 s at least")
 
 
 class MCP(Benchmark[MCPOptions]):
@@ -93,7 +93,7 @@ class MCP(Benchmark[MCPOptions]):
 
     def evaluation_options(self, options: MCPOptions) -> dict[str, JsonValue]:
         """Return all options: without them there is no server."""
-        return options.model_dump(mode="json")
+        return options.model_dump(mode="json", exclude_defaults=True)
 
 
 def _plan(options: MCPOptions) -> Plan:

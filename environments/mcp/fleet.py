@@ -139,6 +139,10 @@ class Server:
             found["files"] = _files(self.folder)
         return json.dumps(found, sort_keys=True, ensure_ascii=False)
 
+    def leave(self) -> None:
+        """Ask the server to end, without waiting for it."""
+        self._connection.leave()
+
     def close(self) -> None:
         """End the server and remove its folder."""
         self._connection.close()
@@ -365,6 +369,16 @@ def _files(folder: Path) -> JsonValue:
 
 
 def _close_all(servers: list[Server]) -> None:
+    """End servers whose fleet is gone. It may be found to be gone in any thread, also in the one that serves them."""
+    if threading.current_thread() is not threading.main_thread():
+        threading.Thread(target=_end, args=(servers,), name="mcp-end").start()
+    else:
+        _end(servers)
+
+
+def _end(servers: list[Server]) -> None:
+    for server in servers:
+        server.leave()
     for server in servers:
         with suppress(Exception):
             server.close()

@@ -20,13 +20,6 @@ def reply(request, result) -> None:
     send({"jsonrpc": "2.0", "id": request["id"], "result": result})
 
 
-def nested(levels: int) -> object:
-    value: object = "x"
-    for _ in range(levels):
-        value = [value]
-    return value
-
-
 def text(said: str, **more) -> dict:
     return {"content": [{"type": "text", "text": said}], **more}
 
@@ -109,7 +102,8 @@ def answer(request) -> None:  # noqa: PLR0912, PLR0915 - one branch a kind
             sys.stderr.flush()
             reply(request, text("fine"))
         case "deep nesting":
-            reply(request, text("deep", structuredContent={"a": nested(5000)}))
+            deep = b"[" * 5000 + b"]" * 5000
+            send(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[],"structuredContent":%s}}' % (request["id"], deep))
         case "deep text":
             reply(request, text("[" * 50_000 + "]" * 50_000))
         case "long text":

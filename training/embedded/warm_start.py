@@ -245,8 +245,8 @@ def warm_start(
 ) -> WarmStartRecord:
     """Train a policy on a file of tasks and write it to ``out`` with its record.
 
-    ``environment_name`` is a benchmark, or module:callable of the environment that the tasks are of, and ``options`` are
-    its options. Raises InputError.
+    ``environment_name`` is a benchmark, or module:callable of the environment that the tasks are of; ``options``
+    are its options. Raises InputError.
     """
     check_output("--out", out, "folder")
     started = time.monotonic()

@@ -8,13 +8,14 @@ import pytest
 
 from environments.base import EnvironmentDefect, EnvironmentFault, InputError, ToolCall
 from environments.benchmark import TRUST_VARIABLE
+from environments.mcp import connection
 from environments.mcp.benchmark import BENCHMARK
 from environments.mcp.connection import MAX_TEXT
 from environments.registry import parse_options
 from environments.verification.replay import bare_task
 
 SERVER = Path(__file__).parents[2] / "support" / "mcp_hostile.py"
-SECONDS = 3.0
+SECONDS = 6.0
 SECRET = "hush-hush-41"
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -39,7 +40,7 @@ def asked(environment, name="act", **arguments):
 
 
 FAULTS = {
-    "hangs": "no answer within 3 s",
+    "hangs": "no answer within 6 s",
     "exits": "it ended",
     "exits with a secret": "the key is $MCP_TEST_KEY",
     "no JSON": "a line that is no message",
@@ -94,16 +95,16 @@ def test_what_a_tool_answers_is_an_observation(kind):
 
 
 UNOPENED = {
-    "no start": "no answer within 3 s",
+    "no start": "no answer within 6 s",
     "unknown version": "does not start",
     "endless pages": "more than 20 pages",
-    "schema of no object": "no tool for agents",
-    "destroys": None,
+    "schema of no object": "not of the protocol",
 }
 
 
-@pytest.mark.parametrize("kind", ["no start", "unknown version", "endless pages"])
-def test_a_server_that_does_not_start_is_the_users_to_correct(kind):
+@pytest.mark.parametrize("kind", UNOPENED)
+def test_a_server_that_does_not_start_is_the_users_to_correct(kind, monkeypatch):
+    monkeypatch.setattr(connection, "START_SECONDS", SECONDS)
     with pytest.raises(InputError, match=r"^environment.options: the MCP server does not start") as caught:
         opened(kind, SECONDS)
     assert UNOPENED[kind] in str(caught.value)
@@ -113,7 +114,6 @@ LEFT_OUT = {
     "schema that fetches": "refers outside itself",
     "schema loop": "go round in a circle",
     "schema of great depth": "40 levels",
-    "schema of no object": "its arguments are no object",
     "schema of nonsense": "is not JSON Schema",
     "schema that requires the unknown": "does not document",
     "destroys": "it says that it destroys",
@@ -148,7 +148,7 @@ def test_listings_are_cut_and_cleaned():
 
 def test_destruction_is_allowed_by_an_option():
     environment = opened("destroys", allow_destructive=True)
-    assert asked(environment).text == "done 1"
+    assert asked(environment).text.startswith("done")
 
 
 def test_a_tool_that_lies_that_it_reads_is_a_state_that_differs():
@@ -163,9 +163,9 @@ def test_a_tool_that_lies_that_it_reads_is_a_state_that_differs():
 
 def test_a_server_whose_tools_change_is_a_fault():
     environment = opened("changed tools", servers=1)
+    asked(environment)
     with pytest.raises(EnvironmentFault, match="other tools than when it was first started"):
-        for _ in range(2):
-            asked(environment)
+        asked(environment)
 
 
 def test_equal_failures_stop_early_with_the_last_cause():
