@@ -146,6 +146,7 @@ class Benchmark(Generic[Section]):
     the order of the report's columns. ``scripted_roles`` is the dotted name of a module with the functions of
     ``agents.roles.OwnRoles``, for an environment that the general scripted roles do not suit.
     ``everyday_groups`` are groups of tools that every task uses, so that they do not count for its difficulty.
+    ``brought``: the options name what the user brings, so that it is checked like an environment of one's own.
     ``unpublishable`` is one sentence on why tasks and trajectories must not be published, None where they may be;
     ``licence`` is that of the content which they take from the benchmark.
     """
@@ -160,6 +161,7 @@ class Benchmark(Generic[Section]):
     metrics: Mapping[str, Metric] = {"checks_passed": checks_passed}
     scripted_roles: str | None = None
     everyday_groups: frozenset[str] = frozenset()
+    brought: bool = False
     unpublishable: str | None = None
     licence: ContentLicence | None = None
 
@@ -196,6 +198,10 @@ class Benchmark(Generic[Section]):
     def evaluation_options(self, options: Section) -> dict[str, JsonValue]:
         """Return the options of a run that its evaluations need too, as ``environment.options`` has them."""
         return {}
+
+    def notes(self, environment: Environment) -> tuple[str, ...]:
+        """Return lines on an opened environment for a user who sees it for the first time."""
+        return ()
 
     def explain_no_starts(self, environment: str) -> str:
         """Return one sentence, with the key to change, for an environment whose ``starts()`` is empty."""

@@ -20,7 +20,7 @@ from environments.mcp.fleet import Plan, Start, fleet_of
 from environments.mcp.transports import Launch
 
 FILES = "files"
-"""The word of the option ``probe`` for the files of the server's folder."""
+"""The word of the options ``probe`` and ``reset`` for the files of the server's folder."""
 
 
 class MCPOptions(Options):
@@ -52,12 +52,14 @@ class MCPOptions(Options):
         "{folder}; null: every tool with readOnlyHint that needs no argument, and files where the command has {folder}",
     )
     reset: str | ToolCall | None = Field(
-        None, description="a tool that brings the server to its beginning; null: a new server for each episode"
+        None,
+        description="what brings a server to its beginning: a tool, or the word files, where all that it keeps is in "
+        "{folder}, which is then emptied; null: a new server for each episode, which takes its time to start",
     )
     tools: tuple[str, ...] | None = Field(None, description="names of the tools that agents may call; null: all")
     allow_destructive: bool = Field(False, description="true: agents may call tools with destructiveHint")
     servers: int = Field(4, ge=1, le=64, description="servers that are kept running at a time, at most")
-    call_seconds: float = Field(30.0, gt=0, le=3600, description="timeout of a server's start and of each call")
+    call_seconds: float = Field(30.0, gt=0, le=3600, description="timeout of each call; a start has 30 s at least")
 
 
 class MCP(Benchmark[MCPOptions]):
@@ -65,6 +67,7 @@ class MCP(Benchmark[MCPOptions]):
 
     name = NAME
     options_type = MCPOptions
+    brought = True
 
     def open(self, options: MCPOptions) -> Environment:
         """Start the server and open the environment.
@@ -91,9 +94,21 @@ class MCP(Benchmark[MCPOptions]):
             raise InputError(f"environment.options: the MCP server has no tool {name!r}")
         return MCPEnvironment(fleet, [one if isinstance(one, Start) else Start(calls=one) for one in options.starts])
 
+    def notes(self, environment: Environment) -> tuple[str, ...]:
+        """Return the tools for agents, those left out with the reason, and what shows the state."""
+        if not isinstance(environment, MCPEnvironment):
+            return ()
+        fleet = environment.fleet
+        shown = [*(call.name for call in fleet.probe), *([FILES] if fleet.plan.files else [])]
+        return (
+            f"tools      {', '.join(fleet.listing.tools)}",
+            *(f"left out   {name}: {why}" for name, why in fleet.listing.left_out.items()),
+            f"state      {', '.join(shown) or 'not seen: no tool says that it only reads, name some as probe'}",
+        )
+
     def evaluation_options(self, options: MCPOptions) -> dict[str, JsonValue]:
         """Return all options: without them there is no server."""
-        return options.model_dump(mode="json")
+        return options.model_dump(mode="json", exclude_defaults=True)
 
 
 def _plan(options: MCPOptions) -> Plan:
@@ -108,7 +123,8 @@ def _plan(options: MCPOptions) -> Plan:
         ),
         probe=None if probe is None else tuple(_call(one) for one in probe if one != FILES),
         files=foldered if probe is None else FILES in probe,
-        reset=_call(options.reset) if options.reset else None,
+        reset=_call(options.reset) if options.reset not in (None, FILES) else None,
+        refilled=options.reset == FILES,
         servers=options.servers,
         seconds=options.call_seconds,
         chosen=None if options.tools is None else frozenset(options.tools),
@@ -116,12 +132,12 @@ def _plan(options: MCPOptions) -> Plan:
     )
 
 
-def _call(given: str | ToolCall) -> ToolCall:
-    return ToolCall(name=given) if isinstance(given, str) else given
+def _call(given: str | ToolCall | None) -> ToolCall:
+    return given if isinstance(given, ToolCall) else ToolCall(name=given or "")
 
 
 def _names(reset: str | ToolCall | None) -> set[str]:
-    return {_call(reset).name} if reset else set()
+    return {_call(reset).name} if reset not in (None, FILES) else set()
 
 
 def _factory(name: str) -> Callable[[], Any]:

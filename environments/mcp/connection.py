@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 MAX_TEXT = 20_000
 """Characters of an answer; the rest is left out, and said to be (our choice)."""
 
+START_SECONDS = 30.0
+"""Seconds that a server has to start and to list its tools, at least (our choice): some read a package first."""
+
 MAX_PAGES = 20
 """Pages of a server's list of tools, at most (our choice)."""
 
@@ -50,7 +53,7 @@ class Connection:
 
     Args:
         launch: how it is started.
-        seconds: timeout of the start and of each request.
+        seconds: timeout of each call; the start and the list of tools have ``START_SECONDS`` at least.
 
     Raises EnvironmentFault with the cause where it does not start. So do all methods but ``close`` where it hangs, ends
     or answers with what is not of the protocol; the connection is of no use afterwards.
@@ -84,13 +87,17 @@ class Connection:
         except MCPError as error:  # the protocol's own refusal: unknown tool, wrong arguments
             return Answer(f"error {error.code}: {error.message}", True)
 
-    def close(self) -> None:
-        """End the server. Idempotent; the wait for its end is bounded."""
+    def leave(self) -> None:
+        """Ask the server to end. Idempotent."""
         stop = self._stop
         if stop is not None:
             _loop().call_soon_threadsafe(stop.set)
         else:
             self._task.cancel()
+
+    def close(self) -> None:
+        """End the server. Idempotent; the wait for its end is bounded."""
+        self.leave()
         with suppress(BaseException):
             self._task.result(_GRACE)
             return
@@ -150,16 +157,17 @@ class Connection:
     def _answered(self, what: str, work: Coroutine[Any, Any, _Answer]) -> _Answer:
         from mcp import MCPError
 
-        asked = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, self.seconds), _loop())
+        seconds = self.seconds if what.startswith("the call") else max(self.seconds, START_SECONDS)
+        asked = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, seconds), _loop())
         try:
-            return asked.result(self.seconds + _GRACE)
+            return asked.result(seconds + _GRACE)
         except MCPError as error:
             if error.code not in (_CLOSED, _TIMEOUT) and what.startswith("the call"):
                 raise
             raise EnvironmentFault(f"{what}: {self._cause(error.message)}") from None
         except TimeoutError:
             asked.cancel()
-            raise EnvironmentFault(f"{what}: {self._cause(f'no answer within {self.seconds:g} s')}") from None
+            raise EnvironmentFault(f"{what}: {self._cause(f'no answer within {seconds:g} s')}") from None
         except EnvironmentFault as fault:
             raise EnvironmentFault(f"{what}: {fault}") from None
         except ValidationError as error:

@@ -17,7 +17,7 @@ from environments.base import (
     ToolSpec,
 )
 from environments.benchmark import explain
-from environments.mcp.fleet import Fleet, Place, Start
+from environments.mcp.fleet import FOLDER, Fleet, Place, Start
 from environments.mcp.tools import GROUP
 from environments.python_class.environment import check_own
 from environments.python_class.episode import PythonEpisode
@@ -64,6 +64,13 @@ class ServerWorld:
         return Observation(text=answer.text, status=status, calls=(call,))
 
 
+def _shown(start: Start) -> JsonValue:
+    """Return a start as tasks have it: files by the paths that agents give."""
+    shown = start.model_copy(update={"files": {f"{FOLDER}/{name}": text for name, text in start.files.items()}})
+    state: JsonValue = shown.model_dump(mode="json")
+    return state
+
+
 class MCPEnvironment:
     """Implements ``environments.base.Environment`` and ``Recording`` for an MCP server.
 
@@ -87,7 +94,7 @@ class MCPEnvironment:
                 environment=NAME,
                 split="train",
                 classes=(GROUP,),
-                initial_state={GROUP: start.model_dump(mode="json")},
+                initial_state={GROUP: _shown(start)},
                 tools=tuple(fleet.listing.tools),
             )
             for position, start in enumerate(starts)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 import weakref
 from collections import OrderedDict
@@ -39,7 +40,10 @@ EQUAL_FAILURES = 3
 
 
 class Start(Record):
-    """A start state: ``files`` in the server's own folder, then ``calls`` by the names of the server's tools."""
+    """A start state: ``files`` in the server's own folder, then ``calls`` by the names of the server's tools.
+
+    Files are named by their path in the folder, with or without ``FOLDER`` in front.
+    """
 
     calls: tuple[ToolCall, ...] = ()
     files: dict[str, str] = {}
@@ -47,6 +51,7 @@ class Start(Record):
     @field_validator("files")
     @classmethod
     def _inside(cls, files: dict[str, str]) -> dict[str, str]:
+        files = {name.removeprefix(f"{FOLDER}/"): text for name, text in files.items()}
         for name in files:
             parts = name.split("/")
             if "\\" in name or "\0" in name or not all(parts) or {".", ".."} & set(parts):
@@ -60,18 +65,24 @@ class Plan(NamedTuple):
     """How servers are started, read and reset.
 
     ``probe`` are the calls that show the state, ``files`` whether the folder's files belong to it. ``reset`` is the
-    call that brings a server to its beginning; None: a new server. ``servers`` are kept at a time, at most.
-    ``seconds`` is the timeout of a start and of each request.
+    call that brings a server to its beginning, ``refilled`` says that emptying its folder does; else a new one starts.
+    ``servers`` are kept at a time, at most. ``seconds`` is the timeout of each call.
     """
 
     launch: Launch
     probe: tuple[ToolCall, ...] | None
     files: bool
     reset: ToolCall | None
+    refilled: bool
     servers: int
     seconds: float
     chosen: frozenset[str] | None
     destructive: bool
+
+    @property
+    def in_place(self) -> bool:
+        """Return whether a server that was used can begin again."""
+        return self.reset is not None or self.refilled
 
 
 class Place(NamedTuple):
@@ -112,6 +123,9 @@ class Server:
         """Bring a server without a place, or one with a tool that resets it, to a start."""
         if self._plan.reset is not None:
             self._must(self._plan.reset, "resets it")
+        if self._plan.refilled and self.place is not None:
+            for inside in self.folder.iterdir():
+                shutil.rmtree(inside) if inside.is_dir() and not inside.is_symlink() else inside.unlink()
         self.place = None
         for name, text in start.files.items():
             path = self.folder / name
@@ -138,6 +152,10 @@ class Server:
         if self._plan.files:
             found["files"] = _files(self.folder)
         return json.dumps(found, sort_keys=True, ensure_ascii=False)
+
+    def leave(self) -> None:
+        """Ask the server to end, without waiting for it."""
+        self._connection.leave()
 
     def close(self) -> None:
         """End the server and remove its folder."""
@@ -236,12 +254,12 @@ class Fleet:
                 if not self._turn.wait(self.plan.seconds * 2 + 10):
                     raise EnvironmentFault(f"all {self.plan.servers} servers are busy")
             near = [one for one in self._idle if one.place is not None and _leads(one.place, place)]
-            fresh = [one for one in self._idle if one.place is None or self.plan.reset is not None]
+            fresh = [one for one in self._idle if one.place is None or self.plan.in_place]
             chosen = max(near, key=lambda one: len(one.place.calls) if one.place else 0, default=None)
             chosen = chosen or next(iter(fresh), None)
             if chosen is not None:
                 self._idle.remove(chosen)
-                warm = chosen.place is None and self._running < self.plan.servers and self.plan.reset is None
+                warm = chosen.place is None and self._running < self.plan.servers and not self.plan.in_place
                 self._running += warm
                 if warm:  # started while this one works
                     threading.Thread(target=self._warm, name="mcp-warm", daemon=True).start()
@@ -365,6 +383,16 @@ def _files(folder: Path) -> JsonValue:
 
 
 def _close_all(servers: list[Server]) -> None:
+    """End servers whose fleet is gone. It may be found to be gone in any thread, also in the one that serves them."""
+    if threading.current_thread() is not threading.main_thread():
+        threading.Thread(target=_end, args=(servers,), name="mcp-end").start()
+    else:
+        _end(servers)
+
+
+def _end(servers: list[Server]) -> None:
+    for server in servers:
+        server.leave()
     for server in servers:
         with suppress(Exception):
             server.close()
