@@ -86,7 +86,7 @@ def application(environment: Environment, tasks: Mapping[str, TaskSpec], session
 
         def get_task(self, split: str, index: int) -> dict[str, JsonValue]:
             key = splits.get(split, [])[_natural(index)]
-            return {"id": key, "index": index, "turns": len(tasks[key].turns), "tools": [*tasks[key].tools]}
+            return {"index": index, **_listed(environment, key, tasks[key])}
 
         def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
             return [self.get_task(split, index) for index in range(*slice(start, stop).indices(self.num_tasks(split)))]
@@ -104,8 +104,7 @@ def application(environment: Environment, tasks: Mapping[str, TaskSpec], session
             self._attempt = Attempt(environment, tasks[key])
             self._state = AttemptState(episode_id=episode_id, task_id=key)
             self._turn = turn = self._attempt.turn
-            text = f"{turn.preface}\n\n{turn.full_text}" if turn.preface else turn.full_text
-            return TurnObservation(user=text, history=_history(self._attempt))
+            return TurnObservation(user=_message(turn), history=_history(self._attempt))
 
         def step(self, action: Action, timeout_s: float | None = None, **_: object) -> Observation:
             if self._attempt is None or self._turn is None:
@@ -154,6 +153,25 @@ def application(environment: Environment, tasks: Mapping[str, TaskSpec], session
         reset_observation_cls=TurnObservation,
         mode="simulation",  # else a variable of the user's shell could switch reset off
     )
+
+
+def _listed(environment: Environment, key: str, task: TaskSpec) -> dict[str, JsonValue]:
+    """Return what the list of tasks has of one: what its agent reads first, and nothing of the reference."""
+    attempt = Attempt(environment, task)
+    try:
+        return {
+            "id": key,
+            "user": _message(attempt.turn),
+            "turns": len(task.turns),
+            "played": task.played,
+            "tools": [*attempt.turn.tools],
+        }
+    finally:
+        attempt.close()
+
+
+def _message(turn: UserTurn) -> str:
+    return f"{turn.preface}\n\n{turn.full_text}" if turn.preface else turn.full_text
 
 
 def _natural(index: int) -> int:
