@@ -101,9 +101,9 @@ $(OPENENV)/.installed: graph/interop/openenv/requirements.txt
 verifiers: $(VERIFIERS)/.installed  ## install verifiers and the tasks' package in .venvs/verifiers
 
 # verifiers needs openai below 3, so it has a virtual environment of its own.
-$(VERIFIERS)/.installed: graph/interop/verifiers/pyproject.toml
+$(VERIFIERS)/.installed: recipes/verifiers/pyproject.toml
 	$(PYTHON) -m venv --clear $(VERIFIERS)
-	$(VERIFIERS)/bin/pip --disable-pip-version-check --quiet install -e graph/interop/verifiers
+	$(VERIFIERS)/bin/pip --disable-pip-version-check --quiet install -e recipes/verifiers
 	@touch $@
 
 # A server of the recipe is started, and ended with the run.

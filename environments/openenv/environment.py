@@ -40,7 +40,7 @@ from environments.python_class.episode import PythonEpisode
 from environments.python_class.world import beyond_caps, error_observation, unknown_tool
 from environments.verification.replay import argument_problem
 
-__all__ = ["NAME", "Compare", "OpenEnvEnvironment", "Place", "Rules"]
+__all__ = ["NAME", "Compare", "OpenEnvEnvironment", "Rules", "TaskPlace"]
 
 NAME = "openenv"
 LOW_REWARD = "low_reward"
@@ -51,7 +51,7 @@ _WANTED = 4096  # tasks whose reference is remembered
 Compare = Literal["state", "reward"]
 
 
-class Place(Record):
+class TaskPlace(Record):
     """Where an episode begins: the arguments of ``reset``."""
 
     split: str
@@ -71,7 +71,7 @@ class HostWorld:
     The session may be taken away between two calls. The next call begins a new one and repeats the earlier actions.
     """
 
-    def __init__(self, host: Host, place: Place, tools: Mapping[str, ToolSpec], compare: Compare) -> None:
+    def __init__(self, host: Host, place: TaskPlace, tools: Mapping[str, ToolSpec], compare: Compare) -> None:
         self._host = host
         self._place = place
         self._tools = tools
@@ -193,12 +193,12 @@ class OpenEnvEnvironment:
 
     name = NAME
 
-    def __init__(self, host: Host, places: Sequence[Place], rules: Rules) -> None:
+    def __init__(self, host: Host, places: Sequence[TaskPlace], rules: Rules) -> None:
         self._host = host
         self._rules = rules
         self._tools: dict[str, ToolSpec] = {}
         self._wanted: dict[str, Any] = {}
-        self.requests: dict[Place, str] = {}
+        self.requests: dict[TaskPlace, str] = {}
         try:
             self._starts = tuple(self._start(place) for place in places)
             if rules.compare == "state":
@@ -210,7 +210,7 @@ class OpenEnvEnvironment:
         """Open a fresh episode. Raises InputError for a task of another environment, or unknown tools or starts."""
         check_own(task, self, NAME)
         try:
-            place = Place.model_validate(task.initial_state.get(NAME))
+            place = TaskPlace.model_validate(task.initial_state.get(NAME))
         except ValidationError:
             raise InputError(f"an initial state of {NAME} names split and index under {NAME!r}") from None
 
@@ -230,7 +230,7 @@ class OpenEnvEnvironment:
         """Return what the server's first tasks begin with."""
         return self._starts
 
-    def _start(self, place: Place) -> StartState:
+    def _start(self, place: TaskPlace) -> StartState:
         owner = HostWorld(self._host, place, {}, "reward")
         with self._host.session_of(owner) as session:
             self.requests[place] = request_of(start(session, place))
@@ -248,7 +248,7 @@ class OpenEnvEnvironment:
             tools=tuple(found),
         )
 
-    def _check_state(self, place: Place) -> None:
+    def _check_state(self, place: TaskPlace) -> None:
         states = []
         for _ in range(2):
             owner = HostWorld(self._host, place, {}, "state")
@@ -263,7 +263,7 @@ class OpenEnvEnvironment:
             )
 
 
-def start(session: Session, place: Place) -> Stepped:
+def start(session: Session, place: TaskPlace) -> Stepped:
     """Reset the server to ``place``. Raises EnvironmentFault where it refuses."""
     try:
         return session.reset(seed=place.index, split=place.split, index=place.index)

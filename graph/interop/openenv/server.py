@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import FastAPI
 from openenv.core.env_server.http_server import create_fastapi_app
 from openenv.core.env_server.interfaces import Environment as ServedEnvironment
 from openenv.core.env_server.mcp_types import (
@@ -26,6 +25,7 @@ from openenv.core.env_server.mcp_types import (
 )
 from openenv.core.env_server.types import Action, ConcurrencyConfig, EnvironmentMetadata, Observation, State
 from pydantic import JsonValue
+from starlette.types import ASGIApp
 
 from environments.base import Environment, TaskSpec, UserTurn
 from graph.interop.attempt import Attempt, shown_tools
@@ -53,7 +53,7 @@ class AttemptState(State):  # type: ignore[misc]
     world: str = ""
 
 
-def application(environment: Environment, tasks: Mapping[str, TaskSpec], sessions: int, idle: float) -> FastAPI:
+def application(environment: Environment, tasks: Mapping[str, TaskSpec], sessions: int, idle: float) -> ASGIApp:
     """Return the server of ``tasks``, by id, for at most ``sessions`` clients at a time.
 
     A session in which nothing happens for ``idle`` seconds is closed.
@@ -143,7 +143,7 @@ def application(environment: Environment, tasks: Mapping[str, TaskSpec], session
                 self._attempt.close()
                 self._attempt = None
 
-    return create_fastapi_app(
+    app: ASGIApp = create_fastapi_app(
         Served,
         CallToolAction,
         CallToolObservation,
@@ -153,6 +153,7 @@ def application(environment: Environment, tasks: Mapping[str, TaskSpec], session
         reset_observation_cls=TurnObservation,
         mode="simulation",  # else a variable of the user's shell could switch reset off
     )
+    return app
 
 
 def _listed(environment: Environment, key: str, task: TaskSpec) -> dict[str, JsonValue]:

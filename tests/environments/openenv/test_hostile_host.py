@@ -272,8 +272,8 @@ def test_a_process_that_plays_nothing_leaves_the_server_to_others(monkeypatch: p
         episode.step(ADD)
         episode.close()
         began = time.monotonic()
-        with opened(fake) as second, playing(second) as episode:
-            episode.step(ADD)
+        with opened(fake) as second, playing(second) as other:
+            other.step(ADD)
         assert time.monotonic() - began < 5
 
 
