@@ -46,6 +46,10 @@ class OpenEnv(Benchmark[OpenEnvOptions]):
         written: dict[str, JsonValue] = options.model_dump(mode="json")
         return written
 
+    def verification_label(self, options: OpenEnvOptions) -> str | None:
+        """Return the label of tasks that were compared by results and reward."""
+        return None if options.compare == "state" else "tasks verified by results and reward alone, not by state"
+
     def official_tasks(self, options: OpenEnvOptions) -> OfficialTasks:
         """Return the server's tasks at which exploration begins, with the text of their first observation."""
         environment = self.open(options)

@@ -5,9 +5,9 @@ are the action's fields. A start is what ``reset(split, index)`` leads to; envir
 the seed.
 
 ``compare`` says what two attempts are compared by. ``state``: what the server's ``state`` holds beside the id and the
-number of steps. ``reward``: the highest reward so far and whether the episode is over, for a server that shows no
-state. That is weaker: a call that changes something and earns nothing seems to have no effect, so verification sees
-results and rewards alone. With either, an attempt has to receive the results that the reference received.
+number of steps. ``reward``: the highest reward so far (0 at least) and whether the episode is over, for a server that
+shows no state. That is weaker: a call that changes something and earns nothing seems to have no effect, so verification
+sees results and rewards alone. With either, an attempt has to receive the results that the reference received.
 
 A task of the server's own has no reference. It is solved when the reward reaches the ``threshold``.
 """
@@ -130,7 +130,8 @@ class HostWorld:
 
     def _read(self, session: Session) -> str:
         if self._state is None:
-            compared: JsonValue = self.reward if self._compare == "reward" else comparable(session)
+            # A reward below 0 is a price of acting, not progress: any call would seem to change something.
+            compared: JsonValue = max(self.reward or 0.0, 0.0) if self._compare == "reward" else comparable(session)
             self._state = _text({"done": self._done, self._compare: compared})
         return self._state
 

@@ -7,12 +7,8 @@ been run.
 from __future__ import annotations
 
 import json
-import os
-import re
-import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -21,90 +17,19 @@ from typing import Any
 
 import httpx
 import pytest
-from support import ROOT
 from support.commands import run_here
+from support.served_shop import OPENENV, served, write_shop
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-OPENENV = ROOT / ".venvs" / "openenv" / "bin" / "python"
 needs_openenv = pytest.mark.skipif(not OPENENV.exists(), reason="make openenv has not been run")
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.external]
 TOKEN = "a-token-of-many-letters"
 
-SHOP = """
-import time
-from typing import Annotated
-from environments.python_class.environment import PythonEnvironment, ToolRefused
-
-class Shop:
-    "A till."
-
-    def __init__(self, euros: int) -> None:
-        self.euros = euros
-
-    def count_euros(self) -> int:
-        "Count the euros in the till."
-        return self.euros
-
-    def add_euros(self, euros: Annotated[int, "euros to add"]) -> None:
-        "Put euros into the till."
-        if euros < 0:
-            raise ToolRefused("give 0 or more")
-        self.euros += euros
-
-    def wait_long(self) -> None:
-        "Wait."
-        time.sleep(3600)
-
-    def break_down(self) -> None:
-        "Break."
-        raise KeyError("a defect")
-
-def shop() -> PythonEnvironment:
-    return PythonEnvironment("shop", Shop, [{"euros": 3}], call_seconds=60)
-"""
-TASKS = [
-    {"turns": ["Put 4 euros into the till."], "reference": [[{"name": "add_euros", "arguments": {"euros": 4}}]]},
-    {
-        "turns": ["Put 1 euro into the till.", "How much is in it?"],
-        "reference": [[{"name": "add_euros", "arguments": {"euros": 1}}], [{"name": "count_euros", "arguments": {}}]],
-    },
-]
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("shop")
-    (folder / "my_shop.py").write_text(SHOP)
-    common: dict[str, Any] = {
-        "environment": "shop",
-        "split": "train",
-        "classes": ["Shop"],
-        "initial_state": {"Shop": {"euros": 3}},
-        "tools": ["count_euros", "add_euros", "wait_long", "break_down"],
-        "origin": "given",
-    }
-    lines = [json.dumps({**common, **task, "id": f"task-{number}"}) for number, task in enumerate(TASKS)]
-    (folder / "tasks.jsonl").write_text("\n".join(lines) + "\n")
-    return folder
-
-
-@contextmanager
-def served(folder: Path, *options: str, **variables: str) -> Iterator[str]:
-    argv = [sys.executable, "-P", "-m", "graph.check_environment", "serve", "my_shop:shop", "--tasks", "tasks.jsonl"]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
-    process = subprocess.Popen(
-        [*argv, "--port", "0", *options], cwd=folder, env=environ, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stderr is not None
-        said = process.stderr.readline()
-        found = re.search(r"serving 2 tasks of shop at (http://\S+)", said)
-        assert found, said + process.stderr.read()
-        yield found[1]
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(20)
+    return write_shop(tmp_path_factory.mktemp("shop"))
 
 
 @contextmanager
