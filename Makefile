@@ -98,6 +98,14 @@ $(OPENENV)/.installed: graph/interop/openenv/requirements.txt
 	$(OPENENV)/bin/pip --disable-pip-version-check --quiet install -c constraints.txt -r $<
 	@touch $@
 
+verifiers: $(VERIFIERS)/.installed  ## install verifiers and the tasks' package in .venvs/verifiers
+
+# verifiers needs openai below 3, so it has a virtual environment of its own.
+$(VERIFIERS)/.installed: recipes/verifiers/pyproject.toml
+	$(PYTHON) -m venv --clear $(VERIFIERS)
+	$(VERIFIERS)/bin/pip --disable-pip-version-check --quiet install -e recipes/verifiers
+	@touch $@
+
 # A server of the recipe is started, and ended with the run.
 SERVED = $(BIN)/python -m graph.serve $(1) > build/vllm-server.log 2>&1 & server=$$!; trap "kill $$server" EXIT; \
 	until curl -sf http://127.0.0.1:8000/health; do kill -0 $$server || { tail build/vllm-server.log; exit 1; }; \

@@ -203,6 +203,10 @@ class Benchmark(Generic[Section]):
         """Return lines on an opened environment for a user who sees it for the first time."""
         return ()
 
+    def verification_label(self, options: Section) -> str | None:
+        """Return the label of tasks that were verified without comparing states; None where states are compared."""
+        return None
+
     def explain_no_starts(self, environment: str) -> str:
         """Return one sentence, with the key to change, for an environment whose ``starts()`` is empty."""
         return f"environment.name: starts() of the environment {environment} is empty: give it a state"

@@ -82,6 +82,12 @@ class EnvironmentSettings(Section):
         benchmark = self.benchmark
         return benchmark.evaluation_options(parse_options(benchmark, self.options))
 
+    @property
+    def verification_label(self) -> str | None:
+        """The label of tasks that are verified without comparing states, None where states are compared."""
+        benchmark = self.benchmark
+        return benchmark.verification_label(parse_options(benchmark, self.options))
+
 
 class VerificationSettings(Section):
     """Checks of a draft, beside those that are never off: decontamination, duplicates, whether it opens."""

@@ -28,7 +28,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, cls=OneS
 
 @app.callback()
 def _group() -> None:
-    """Check an environment of your own, or serve tasks to clients of other frameworks."""
+    """Check an environment of your own, or serve tasks to other frameworks."""
 
 
 app.command("serve", cls=OneSentence)(serve_command)

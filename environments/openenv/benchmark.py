@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue
 from environments.addresses import KEYS_VARIABLE, Address, bound_keys, origin_of
 from environments.base import InputError, TaskSpec
 from environments.benchmark import Benchmark, OfficialTask, OfficialTasks, Options
-from environments.openenv.environment import NAME, Compare, OpenEnvEnvironment, Place, Rules
+from environments.openenv.environment import NAME, Compare, OpenEnvEnvironment, Rules, TaskPlace
 from environments.openenv.host import Host
 
 
@@ -38,13 +38,17 @@ class OpenEnv(Benchmark[OpenEnvOptions]):
     def open(self, options: OpenEnvOptions) -> OpenEnvEnvironment:
         """Open the environment. Raises InputError where the server cannot be asked or is not bound."""
         rules = Rules(compare=options.compare, threshold=options.threshold)
-        places = [Place(split=options.split, index=options.first + number) for number in range(options.starts)]
+        places = [TaskPlace(split=options.split, index=options.first + number) for number in range(options.starts)]
         return OpenEnvEnvironment(Host(options.url, _token(options.url)), places, rules)
 
     def evaluation_options(self, options: OpenEnvOptions) -> dict[str, JsonValue]:
         """Return all options."""
         written: dict[str, JsonValue] = options.model_dump(mode="json")
         return written
+
+    def verification_label(self, options: OpenEnvOptions) -> str | None:
+        """Return the label of tasks that were compared by results and reward."""
+        return None if options.compare == "state" else "tasks verified by results and reward alone, not by state"
 
     def official_tasks(self, options: OpenEnvOptions) -> OfficialTasks:
         """Return the server's tasks at which exploration begins, with the text of their first observation."""

@@ -5,9 +5,9 @@ are the action's fields. A start is what ``reset(split, index)`` leads to; envir
 the seed.
 
 ``compare`` says what two attempts are compared by. ``state``: what the server's ``state`` holds beside the id and the
-number of steps. ``reward``: the highest reward so far and whether the episode is over, for a server that shows no
-state. That is weaker: a call that changes something and earns nothing seems to have no effect, so verification sees
-results and rewards alone. With either, an attempt has to receive the results that the reference received.
+number of steps. ``reward``: the highest reward so far (0 at least) and whether the episode is over, for a server that
+shows no state. That is weaker: a call that changes something and earns nothing seems to have no effect, so verification
+sees results and rewards alone. With either, an attempt has to receive the results that the reference received.
 
 A task of the server's own has no reference. It is solved when the reward reaches the ``threshold``.
 """
@@ -40,7 +40,7 @@ from environments.python_class.episode import PythonEpisode
 from environments.python_class.world import beyond_caps, error_observation, unknown_tool
 from environments.verification.replay import argument_problem
 
-__all__ = ["NAME", "Compare", "OpenEnvEnvironment", "Place", "Rules"]
+__all__ = ["NAME", "Compare", "OpenEnvEnvironment", "Rules", "TaskPlace"]
 
 NAME = "openenv"
 LOW_REWARD = "low_reward"
@@ -51,7 +51,7 @@ _WANTED = 4096  # tasks whose reference is remembered
 Compare = Literal["state", "reward"]
 
 
-class Place(Record):
+class TaskPlace(Record):
     """Where an episode begins: the arguments of ``reset``."""
 
     split: str
@@ -71,7 +71,7 @@ class HostWorld:
     The session may be taken away between two calls. The next call begins a new one and repeats the earlier actions.
     """
 
-    def __init__(self, host: Host, place: Place, tools: Mapping[str, ToolSpec], compare: Compare) -> None:
+    def __init__(self, host: Host, place: TaskPlace, tools: Mapping[str, ToolSpec], compare: Compare) -> None:
         self._host = host
         self._place = place
         self._tools = tools
@@ -130,7 +130,8 @@ class HostWorld:
 
     def _read(self, session: Session) -> str:
         if self._state is None:
-            compared: JsonValue = self.reward if self._compare == "reward" else comparable(session)
+            # A reward below 0 is a price of acting, not progress: any call would seem to change something.
+            compared: JsonValue = max(self.reward or 0.0, 0.0) if self._compare == "reward" else comparable(session)
             self._state = _text({"done": self._done, self._compare: compared})
         return self._state
 
@@ -193,12 +194,12 @@ class OpenEnvEnvironment:
 
     name = NAME
 
-    def __init__(self, host: Host, places: Sequence[Place], rules: Rules) -> None:
+    def __init__(self, host: Host, places: Sequence[TaskPlace], rules: Rules) -> None:
         self._host = host
         self._rules = rules
         self._tools: dict[str, ToolSpec] = {}
         self._wanted: dict[str, Any] = {}
-        self.requests: dict[Place, str] = {}
+        self.requests: dict[TaskPlace, str] = {}
         try:
             self._starts = tuple(self._start(place) for place in places)
             if rules.compare == "state":
@@ -210,7 +211,7 @@ class OpenEnvEnvironment:
         """Open a fresh episode. Raises InputError for a task of another environment, or unknown tools or starts."""
         check_own(task, self, NAME)
         try:
-            place = Place.model_validate(task.initial_state.get(NAME))
+            place = TaskPlace.model_validate(task.initial_state.get(NAME))
         except ValidationError:
             raise InputError(f"an initial state of {NAME} names split and index under {NAME!r}") from None
 
@@ -230,7 +231,7 @@ class OpenEnvEnvironment:
         """Return what the server's first tasks begin with."""
         return self._starts
 
-    def _start(self, place: Place) -> StartState:
+    def _start(self, place: TaskPlace) -> StartState:
         owner = HostWorld(self._host, place, {}, "reward")
         with self._host.session_of(owner) as session:
             self.requests[place] = request_of(start(session, place))
@@ -248,7 +249,7 @@ class OpenEnvEnvironment:
             tools=tuple(found),
         )
 
-    def _check_state(self, place: Place) -> None:
+    def _check_state(self, place: TaskPlace) -> None:
         states = []
         for _ in range(2):
             owner = HostWorld(self._host, place, {}, "state")
@@ -263,7 +264,7 @@ class OpenEnvEnvironment:
             )
 
 
-def start(session: Session, place: Place) -> Stepped:
+def start(session: Session, place: TaskPlace) -> Stepped:
     """Reset the server to ``place``. Raises EnvironmentFault where it refuses."""
     try:
         return session.reset(seed=place.index, split=place.split, index=place.index)

@@ -5,6 +5,7 @@ shape. Anything else raises ``EnvironmentFault`` and ends the session: a fault i
 
 A server may allow few sessions, one by default. ``Host`` opens one more until the server refuses. From then on, a
 session that is not in use is taken from its world, which begins anew when it is needed and repeats its actions there.
+A process that plays nothing for ``IDLE_SECONDS`` gives its sessions up, because another one may need them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ __all__ = ["Host", "Refused", "Session", "Stepped"]
 MAX_BYTES = 1_048_576
 CONNECT_SECONDS = 10.0
 STEP_SECONDS = 60.0
+IDLE_SECONDS = 1.0
 SESSIONS = 64
 _SHOWN = 200
 _CAPACITY = "CAPACITY_REACHED"
@@ -185,6 +187,7 @@ class Host:
         self._sessions: list[Session] = []
         self._room = SESSIONS
         self._change = threading.Condition()
+        self._sweeper: threading.Timer | None = None
 
     @contextmanager
     def session_of(self, owner: Owner) -> Iterator[Session]:
@@ -213,6 +216,26 @@ class Host:
             for session in self._sessions:
                 if session.owner is owner:
                     session.owner = None
+            if self._sweeper is None and self._sessions:
+                self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        self._sweeper = threading.Timer(IDLE_SECONDS, self._sweep)
+        self._sweeper.daemon = True
+        self._sweeper.start()
+
+    def _sweep(self) -> None:
+        """Close all sessions where none has an owner and none was used lately, else look again later."""
+        with self._change:
+            self._sweeper = None
+            if any(one.busy or one.owner is not None for one in self._sessions):
+                return  # leave() is called again
+            if any(time.monotonic() < one.used + IDLE_SECONDS for one in self._sessions):
+                self._sweep_later()
+                return
+            idle, self._sessions, self._room = self._sessions, [], SESSIONS
+        for session in idle:
+            session.close()
 
     def get(self, path: str) -> JsonValue:
         """Return what the server answers to a GET of ``path``. Raises EnvironmentFault."""
@@ -248,18 +271,20 @@ class Host:
                 self._sessions.append(reserved)
             if self._connected(reserved):
                 return reserved
+            if time.monotonic() > due:
+                raise EnvironmentFault(f"the server {self._origin} has no room for a session")
 
     def _connected(self, session: Session) -> bool:
-        """Connect a reserved session, or drop it: False where the server has no room for it beside others."""
+        """Connect a reserved session, or drop it: False where the server has no room for it."""
         try:
             session.connect(f"ws{self._url.removeprefix('http')}/ws", self._headers)
         except _NoRoom:
             self._drop(session)
             with self._change:
                 self._room = len(self._sessions) or SESSIONS
-                if self._sessions:
-                    return False
-            raise EnvironmentFault(f"the server {self._origin} has no room for a session") from None
+                if not self._sessions:  # those of another process, which may give one up
+                    self._change.wait(IDLE_SECONDS / 4)
+            return False
         except BaseException:
             self._drop(session)
             raise

@@ -14,7 +14,7 @@ from environments.base import Action, Environment, InputError, MalformedCall, Ta
 from environments.history import GivenTurn, open_for_agent
 from training.rendering.tool_calls import Schema, tool_schema
 
-__all__ = ["FINISH_TURN", "Answer", "Attempt", "check_tasks", "shown_tools"]
+__all__ = ["FINISH_TURN", "Attempt", "Reply", "check_tasks", "shown_tools"]
 
 FINISH_TURN = ToolSpec(
     name="finish_turn",
@@ -24,7 +24,7 @@ FINISH_TURN = ToolSpec(
 _OVER = "the conversation is over"
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     """The answer to one call.
 
     ``turn`` is the user turn that the call opened, if it did. ``reward`` is 1 for a success by the environment's rule,
@@ -55,15 +55,15 @@ class Attempt:
             self._episode.close()
             raise
 
-    def call(self, name: str, arguments: object) -> Answer:
+    def call(self, name: str, arguments: object) -> Reply:
         """Execute one call, whatever its arguments are. Raises RuntimeError once the attempt is done."""
         if name != FINISH_TURN.name:
             observation = self._episode.step(_action(name, arguments))
-            return Answer(observation.full_text, observation.failed)
+            return Reply(observation.full_text, observation.failed)
         turn = self._episode.end_turn()
         if turn is not None:
-            return Answer(turn.full_text, False, turn)
-        return Answer(_OVER, False, None, True, float(self._episode.outcome().success))
+            return Reply(turn.full_text, False, turn)
+        return Reply(_OVER, False, None, True, float(self._episode.outcome().success))
 
     def state(self) -> str:
         """Return the canonical text of the state that the environment compares."""

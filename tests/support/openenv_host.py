@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -33,7 +34,7 @@ class CounterHost:
     """A counter per session; ``evil`` answers the calls of tools in place of the host, once ``after`` were honest.
 
     ``answers`` replaces the answer to a message by its type (reset, state, list_tools). ``room`` is the number of
-    sessions. ``sessions`` counts those that were opened.
+    sessions. ``sessions`` counts those that were opened. With ``clock`` the state holds the time.
     """
 
     def __init__(self, evil: Evil | None = None, after: int = 0, room: int = 64, shows_state: bool = True) -> None:
@@ -41,6 +42,7 @@ class CounterHost:
         self.answers: dict[str, dict[str, Any]] = {}
         self.sessions = self._open = self.calls = 0
         self.tools: Any = TOOLS
+        self.clock = False
         self._lock = threading.Lock()
 
     def __enter__(self) -> CounterHost:
@@ -82,6 +84,7 @@ class CounterHost:
             elif kind == "state":
                 answer = {"type": "state", "data": {"episode_id": None, "step_count": world["steps"]}}
                 answer["data"] |= {"count": world["count"]} if self.shows_state else {}
+                answer["data"] |= {"clock": time.monotonic()} if self.clock else {}
             elif kind == "list_tools":
                 answer = observation({"tools": self.tools})
             else:

@@ -1,7 +1,7 @@
 """Limits of a server for clients that may be hostile. Each holds before a client has shown its token.
 
-- A connection that is not a WebSocket ends ``SECONDS`` after it began, whatever it has sent: half a header too.
-- ``WAITING`` of these are open at most. One more ends the oldest, so that those that send nothing keep nobody out.
+- A connection that is not a WebSocket states a whole request within ``SECONDS``, or it ends.
+- ``WAITING`` wait for a request at most. One more ends the oldest, so that those that send nothing keep nobody out.
 - A request names one of the few ``PATHS``, and has a body of at most ``BODY`` bytes, whose length it states.
 - A WebSocket is accepted with the token alone, or on a loopback address from a program, not from a web page. It is
   closed when its client sends nothing for ``idle`` seconds. Messages have a largest size. OpenEnv's server counts
@@ -17,6 +17,7 @@ import socket
 from collections.abc import Collection
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
@@ -94,20 +95,40 @@ class Guard:
 
 
 class _Connection(H11Protocol):
-    """A connection that ends unless it becomes a WebSocket in time."""
+    """A connection that ends unless it becomes a WebSocket, or states a whole request, in time."""
 
     _began = 0.0
+    _watch: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._began = self.loop.time()
-        others = [one for one in self.connections if isinstance(one, _Connection)]
-        if len(others) >= WAITING:
-            min(others, key=lambda one: one._began).transport.abort()
+        waiting = [one for one in self.connections if isinstance(one, _Connection) and not one.is_answering]
+        if len(waiting) >= WAITING:
+            min(waiting, key=lambda one: one._began).transport.abort()
         super().connection_made(transport)
-        self.loop.call_later(SECONDS, self._end)
+        self._expect()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._expect()
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a whole request was received, and its answer is being made."""
+        answering = self.cycle is not None and not self.cycle.response_complete
+        return answering and self.conn.their_state in (h11.DONE, h11.MIGHT_SWITCH_PROTOCOL)
+
+    def _expect(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = self.loop.call_later(SECONDS, self._end)
 
     def _end(self) -> None:
-        if self in self.connections:  # a WebSocket has taken its place there
+        if self not in self.connections:  # it is closed, or a WebSocket has taken its place
+            return
+        if self.is_answering:  # the environment has limits of its own
+            self._expect()
+        else:
             self.transport.abort()
 
 

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import FastAPI
 from openenv.core.env_server.http_server import create_fastapi_app
 from openenv.core.env_server.interfaces import Environment as ServedEnvironment
 from openenv.core.env_server.mcp_types import (
@@ -26,6 +25,7 @@ from openenv.core.env_server.mcp_types import (
 )
 from openenv.core.env_server.types import Action, ConcurrencyConfig, EnvironmentMetadata, Observation, State
 from pydantic import JsonValue
+from starlette.types import ASGIApp
 
 from environments.base import Environment, TaskSpec, UserTurn
 from graph.interop.attempt import Attempt, shown_tools
@@ -53,7 +53,7 @@ class AttemptState(State):  # type: ignore[misc]
     world: str = ""
 
 
-def application(environment: Environment, tasks: Mapping[str, TaskSpec], sessions: int, idle: float) -> FastAPI:
+def application(environment: Environment, tasks: Mapping[str, TaskSpec], sessions: int, idle: float) -> ASGIApp:
     """Return the server of ``tasks``, by id, for at most ``sessions`` clients at a time.
 
     A session in which nothing happens for ``idle`` seconds is closed.
@@ -86,7 +86,7 @@ def application(environment: Environment, tasks: Mapping[str, TaskSpec], session
 
         def get_task(self, split: str, index: int) -> dict[str, JsonValue]:
             key = splits.get(split, [])[_natural(index)]
-            return {"id": key, "index": index, "turns": len(tasks[key].turns), "tools": [*tasks[key].tools]}
+            return {"index": index, **_listed(environment, key, tasks[key])}
 
         def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
             return [self.get_task(split, index) for index in range(*slice(start, stop).indices(self.num_tasks(split)))]
@@ -104,8 +104,7 @@ def application(environment: Environment, tasks: Mapping[str, TaskSpec], session
             self._attempt = Attempt(environment, tasks[key])
             self._state = AttemptState(episode_id=episode_id, task_id=key)
             self._turn = turn = self._attempt.turn
-            text = f"{turn.preface}\n\n{turn.full_text}" if turn.preface else turn.full_text
-            return TurnObservation(user=text, history=_history(self._attempt))
+            return TurnObservation(user=_message(turn), history=_history(self._attempt))
 
         def step(self, action: Action, timeout_s: float | None = None, **_: object) -> Observation:
             if self._attempt is None or self._turn is None:
@@ -144,7 +143,7 @@ def application(environment: Environment, tasks: Mapping[str, TaskSpec], session
                 self._attempt.close()
                 self._attempt = None
 
-    return create_fastapi_app(
+    app: ASGIApp = create_fastapi_app(
         Served,
         CallToolAction,
         CallToolObservation,
@@ -154,6 +153,26 @@ def application(environment: Environment, tasks: Mapping[str, TaskSpec], session
         reset_observation_cls=TurnObservation,
         mode="simulation",  # else a variable of the user's shell could switch reset off
     )
+    return app
+
+
+def _listed(environment: Environment, key: str, task: TaskSpec) -> dict[str, JsonValue]:
+    """Return what the list of tasks has of one: what its agent reads first, and nothing of the reference."""
+    attempt = Attempt(environment, task)
+    try:
+        return {
+            "id": key,
+            "user": _message(attempt.turn),
+            "turns": len(task.turns),
+            "played": task.played,
+            "tools": [*attempt.turn.tools],
+        }
+    finally:
+        attempt.close()
+
+
+def _message(turn: UserTurn) -> str:
+    return f"{turn.preface}\n\n{turn.full_text}" if turn.preface else turn.full_text
 
 
 def _natural(index: int) -> int:

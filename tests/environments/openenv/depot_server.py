@@ -11,6 +11,7 @@ from typing import Any, Literal
 import uvicorn
 from fastmcp import FastMCP
 from openenv.core.env_server.http_server import create_app
+from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.mcp_environment import MCPEnvironment
 from openenv.core.env_server.mcp_types import CallToolAction, CallToolObservation
 from openenv.core.env_server.types import Action, Observation, State
@@ -114,7 +115,37 @@ class Depot(MCPEnvironment):
         return DepotState(step_count=self.steps, parcels=self.parcels, gate_open=self.gate_open)
 
 
-app = create_app(Depot, CallToolAction, CallToolObservation, env_name="depot", max_concurrent_envs=SESSIONS)
+class Walk(Action):
+    move: Literal["left", "right"] = Field(description="where to go")
+
+
+class Seen(Observation):
+    at: int = 0
+
+
+class Walker(Environment):
+    """A walker on a line; three steps to the right are worth 1."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    at = 0
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None) -> Seen:
+        self.at = 0
+        return Seen()
+
+    def step(self, action: Walk, timeout_s: float | None = None, **kwargs: Any) -> Seen:
+        self.at += 1 if action.move == "right" else -1
+        return Seen(at=self.at, reward=float(self.at == 3), done=self.at == 3)
+
+    @property
+    def state(self) -> State:
+        return State(at=self.at)
+
+
+if KIND == "typed":
+    app = create_app(Walker, Walk, Seen, env_name="walker", max_concurrent_envs=SESSIONS)
+else:
+    app = create_app(Depot, CallToolAction, CallToolObservation, env_name="depot", max_concurrent_envs=SESSIONS)
 
 if __name__ == "__main__":
     uvicorn.run(app, host="127.0.0.1", port=PORT, log_level="warning")

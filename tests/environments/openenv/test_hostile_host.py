@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from support.openenv_host import TOOLS, CounterHost, Evil, observation
 from websockets.frames import Frame, Opcode
 from websockets.sync.server import ServerConnection
 
-from environments.base import EnvironmentFault, InputError, ObservationStatus, TaskSpec, ToolCall
+from environments.base import EnvironmentFault, Episode, InputError, ObservationStatus, TaskSpec, ToolCall
 from environments.openenv import host as host_module
 from environments.openenv.environment import OpenEnvEnvironment
 from environments.registry import open_named
@@ -121,6 +121,13 @@ def task(environment: OpenEnvEnvironment, *calls: ToolCall) -> TaskSpec:
     )
 
 
+@contextmanager
+def playing(environment: OpenEnvEnvironment, *calls: ToolCall) -> Iterator[Episode]:
+    with closing(environment.open(task(environment, *calls))) as episode:
+        episode.start()
+        yield episode
+
+
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_module, "STEP_SECONDS", 1.0)
@@ -148,27 +155,23 @@ def test_a_hostile_answer_is_a_fault_of_one_attempt(kind: str) -> None:
 
 
 def test_answers_that_nobody_asked_for_are_a_fault_of_the_next_call() -> None:
-    with CounterHost(floods) as fake, opened(fake) as environment, closing(environment.open(task(environment))) as one:
-        one.start()
-        with pytest.raises(EnvironmentFault, match="without being asked|not state"):
-            for _ in range(2):
-                one.step(ADD)
-                time.sleep(0.2)
+    with CounterHost(floods) as fake, opened(fake) as environment, playing(environment) as episode:
+        episode.step(ADD)
+        time.sleep(0.2)
+        with pytest.raises(EnvironmentFault, match=r"without being asked|not state"):
+            episode.step(ADD)
 
 
 def test_an_action_that_the_server_does_not_accept_is_the_agents_error() -> None:
-    with CounterHost(errs("VALIDATION_ERROR")) as fake, opened(fake) as environment:
-        with closing(environment.open(task(environment))) as episode:
-            episode.start()
-            assert episode.step(ADD).status is ObservationStatus.ERROR
+    evil = errs("VALIDATION_ERROR")
+    with CounterHost(evil) as fake, opened(fake) as environment, playing(environment) as episode:
+        assert episode.step(ADD).status is ObservationStatus.ERROR
 
 
 @pytest.mark.parametrize("kind", ["execution_error", "invalid_args", "tool_not_found"])
 def test_an_error_that_a_tool_reports_is_the_agents(kind: str) -> None:
-    with CounterHost(failed(kind)) as fake, opened(fake) as environment:
-        with closing(environment.open(task(environment))) as episode:
-            episode.start()
-            assert episode.step(ADD).status is ObservationStatus.ERROR
+    with CounterHost(failed(kind)) as fake, opened(fake) as environment, playing(environment) as episode:
+        assert episode.step(ADD).status is ObservationStatus.ERROR
 
 
 NESTED: dict[str, Any] = {"type": "object", "properties": {}}
@@ -219,22 +222,12 @@ def test_a_server_without_a_state_that_can_be_compared_needs_the_users_word() ->
     with CounterHost(shows_state=False) as fake:
         with pytest.raises(InputError, match="set it to reward"), opened(fake):
             pass
-        with opened(fake, compare="reward") as environment:
-            with closing(environment.open(task(environment, ADD))) as episode:
-                episode.start()
-                assert episode.state() == '{"done": false, "reward": null}'
+        with opened(fake, compare="reward") as environment, playing(environment) as episode:
+            assert episode.state() == '{"done": false, "reward": 0.0}'
     with CounterHost() as fake:
-        clock = iter(range(100))
-        fake.answers["state"] = {"type": "state", "data": {"time": 0}}
-        original: Callable[..., None] = fake._talk
-
-        def ticking(connection: ServerConnection) -> None:
-            fake.answers["state"] = {"type": "state", "data": {"time": next(clock)}}
-            original(connection)
-
-        fake._talk = ticking  # type: ignore[method-assign]
-        with opened(fake):
-            pass  # a session has one time: two resets of it give it alike
+        fake.clock = True
+        with pytest.raises(InputError, match="differs between two resets"), opened(fake):
+            pass
 
 
 def test_a_stranger_is_asked_for_nothing_that_the_user_did_not_bind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,19 +257,24 @@ def test_a_server_with_room_for_few_sessions_plays_many_attempts(room: int) -> N
 
 
 def test_a_server_that_repeats_itself_differently_is_at_fault() -> None:
-    with (
-        CounterHost(room=1) as fake,
-        opened(fake) as environment,
-        closing(environment.open(task(environment))) as first,
-        closing(environment.open(task(environment))) as other,
-    ):
-        first.start()
+    with CounterHost(room=1) as fake, opened(fake) as environment, playing(environment) as first:
         first.step(ADD)
-        other.start()
-        other.step(ADD)
-        fake.evil = tells(observation({"tool_name": "add_number", "result": "something else"}))
-        with pytest.raises(EnvironmentFault, match="differently"):
-            first.step(ADD)
+        with playing(environment) as other:
+            other.step(ADD)
+            fake.evil = tells(observation({"tool_name": "add_number", "result": "something else"}))
+            with pytest.raises(EnvironmentFault, match="differently"):
+                first.step(ADD)
+
+
+def test_a_process_that_plays_nothing_leaves_the_server_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_module, "IDLE_SECONDS", 0.3)
+    with CounterHost(room=1) as fake, opened(fake) as first, playing(first) as episode:
+        episode.step(ADD)
+        episode.close()
+        began = time.monotonic()
+        with opened(fake) as second, playing(second) as other:
+            other.step(ADD)
+        assert time.monotonic() - began < 5
 
 
 def test_many_threads_share_the_sessions() -> None:
