@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 Section = TypeVar("Section", bound=BaseModel)
 
+TRUST_VARIABLE = "COEVOLVE_TRUST_AGENT_CODE"
+"""Variable that a user sets to 1, so that a recipe, which may be a stranger's, can run code without the sandbox."""
+
 
 class Options(BaseModel):
     """Base of a benchmark's options, the recipe key ``environment.options``: unknown keys are errors."""

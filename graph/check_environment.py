@@ -1,4 +1,7 @@
-"""`coevolve environment check`: holds an environment of the user's to the contract, and says what follows."""
+"""`coevolve environment check`: holds an environment of the user's to the contract, and says what follows.
+
+`coevolve environment serve` is ``graph.interop.openenv.serve``.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from environments.command import FAILURE, OneSentence, OneSentenceGroup, exit_statuses
+from graph.interop.openenv.serve import command as serve_command
 
 if TYPE_CHECKING:
     from environments.base import Environment, TaskSpec
@@ -24,7 +28,10 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, cls=OneS
 
 @app.callback()
 def _group() -> None:
-    """Check an environment of your own."""
+    """Check an environment of your own, or serve tasks to clients of other frameworks."""
+
+
+app.command("serve", cls=OneSentence)(serve_command)
 
 
 @app.command("check", cls=OneSentence)

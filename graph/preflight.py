@@ -14,7 +14,7 @@ from environments.declared import look
 from environments.registry import benchmark_of, open_environment
 from environments.terminal import say
 from evaluation.settings import check_evaluation
-from graph.plan import config_of, in_gib, launch_of
+from graph.fit import config_of, in_gib, launch_of
 from graph.settings import RunSettings, check_benchmark, check_starts
 from graph.tracking.trackers import check_trackers
 from memory.settings import OFFICIAL

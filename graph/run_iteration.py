@@ -32,7 +32,8 @@ def main(
     seed: Annotated[int | None, typer.Option(min=0, help="every random draw derives from it")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one line of JSON an iteration on stdout")] = False,
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting, for example training.steps=5")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="one setting, such as training.steps=5; @FILE: all of a file"),
     ] = None,
 ) -> None:
     """Evolve an agent and its tasks: training, then a graph that turns its weaknesses into new, verified tasks.

@@ -33,7 +33,8 @@ def main(
     count: Annotated[int | None, typer.Option(min=1, help="tasks to make (tasks.initial_count)")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="every random draw derives from it")] = None,
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting, as in a recipe")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="one setting, as in a recipe; @FILE: all those of a file"),
     ] = None,
 ) -> None:
     """Make tasks that aim at no weakness: D_0, and the file for the warm start of an initial policy.

@@ -19,6 +19,7 @@ from environments.appworld.evaluation_sets import (
 from environments.appworld.installation import find_installation
 from environments.base import Environment, TaskSpec
 from environments.benchmark import (
+    TRUST_VARIABLE,
     Benchmark,
     CompactCaps,
     EvaluationSet,
@@ -28,8 +29,6 @@ from environments.benchmark import (
     Options,
 )
 
-TRUST_VARIABLE = "COEVOLVE_TRUST_AGENT_CODE"
-"""Variable that a user sets to 1, so that a recipe, which may be a stranger's, can do without the sandbox."""
 VERSION = "0.1.3.post1"
 """The package in the engine's environment (requirements.txt)."""
 UNTOLD = "the environment failed; its words are on stderr alone"

@@ -61,6 +61,8 @@ def serving(
     recipe, log = logs / "recipe.yaml", logs / "server.log"
     recipe.write_text(json.dumps(sections))
     with socket.socket() as free:
+        # A server that was killed a moment ago leaves connections that wait at its address.
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         free.bind(("127.0.0.1", port))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "graph.serve", str(recipe), "--port", str(port)]
