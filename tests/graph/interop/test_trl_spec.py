@@ -316,7 +316,7 @@ def test_the_script_of_the_documents_trains_over_two_user_turns(tmp_path: Path) 
         said = {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": call.model_dump()}]}
         messages += [said, {"role": "tool", "name": call.name, "content": answer}]
     messages.append({"role": "assistant", "content": "Done."})
-    schemas = [get_json_schema(getattr(environment, name)) for name in ("mkdir", NEXT, "touch")]
+    schemas = [get_json_schema(getattr(environment, name)) for name in sorted(("mkdir", NEXT, "touch"))]
     teach_chat_policy(tmp_path / "policy", [messages], schemas, LEARNING.model_copy(update={"steps": 60}))
     command = [sys.executable, "docs/train_with_trl.py", str(run.root), str(tmp_path / "policy"), str(tmp_path / "out")]
     options = ["--steps", "2", "--rollouts", "4", "--tokens", "400"]
