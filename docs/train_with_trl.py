@@ -5,7 +5,7 @@ import argparse
 import torch
 from trl import GRPOConfig, GRPOTrainer
 
-from graph.export.trl_spec import CoEvolveSpec
+from graph.interop.trl_spec import CoEvolveSpec
 
 
 def main() -> None:

@@ -148,7 +148,9 @@ class Benchmark(Generic[Section]):
     ``everyday_groups`` are groups of tools that every task uses, so that they do not count for its difficulty.
     ``brought``: the options name what the user brings, so that it is checked like an environment of one's own.
     ``unpublishable`` is one sentence on why tasks and trajectories must not be published, None where they may be;
-    ``licence`` is that of the content which they take from the benchmark.
+    ``licence`` is that of the content which they take from the benchmark. ``data`` names the benchmark's package and
+    data, and what of them no evaluation set has; ``verdict`` says whose check an outcome is, and how that was shown.
+    Both are one sentence of an evaluation's card, empty where the benchmark states none.
     """
 
     name: ClassVar[str] = ""
@@ -164,6 +166,8 @@ class Benchmark(Generic[Section]):
     brought: bool = False
     unpublishable: str | None = None
     licence: ContentLicence | None = None
+    data: str = ""
+    verdict: str = ""
 
     # Options and the environment.
 

@@ -1,6 +1,6 @@
 """`coevolve environment check`: holds an environment of the user's to the contract, and says what follows.
 
-`coevolve environment serve` is ``graph.interop.openenv.serve``.
+`coevolve environment serve` is ``graph.interop.openenv.serve``, `new` is ``graph.new_environment``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import typer
 
 from environments.command import FAILURE, OneSentence, OneSentenceGroup, exit_statuses
 from graph.interop.openenv.serve import command as serve_command
+from graph.new_environment import command as new_command
 
 if TYPE_CHECKING:
     from environments.base import Environment, TaskSpec
@@ -28,9 +29,10 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, cls=OneS
 
 @app.callback()
 def _group() -> None:
-    """Check an environment of your own, or serve tasks to other frameworks."""
+    """Start an environment of your own, check it, or serve tasks to clients of other frameworks."""
 
 
+app.command("new", cls=OneSentence)(new_command)
 app.command("serve", cls=OneSentence)(serve_command)
 
 

@@ -56,7 +56,7 @@ def main(
     with exit_statuses(RepeatedFailure):
         try:
             with redirect_stdout(sys.stderr):  # keeps the simulators' prints out of stdout
-                tasks = seed_tasks(recipe, given, run, output)
+                tasks = seed_file(recipe, given, run, output)
         except Interrupted as stop:
             say(f"stopped by {stop.received.name}")
             raise typer.Exit(stop.status) from None
@@ -65,8 +65,8 @@ def main(
     print(f"{len(tasks)} tasks ({lengths_text}) in {output or (run and RunDirectory(run).tasks_path)}")
 
 
-def seed_tasks(recipe: Path | None, given: list[str], run: Path | None, output: Path | None) -> tuple[Task, ...]:
-    """Make tasks by the settings of a recipe with overrides, into a new run or a new file. Raises InputError."""
+def seed_file(recipe: Path | None, given: list[str], run: Path | None, output: Path | None) -> tuple[Task, ...]:
+    """Make the tasks of a recipe with the settings ``given`` on top, in a new run or a new file. Raises InputError."""
     from tempfile import TemporaryDirectory
 
     from graph.preflight import check_run

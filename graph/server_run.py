@@ -36,7 +36,7 @@ def begin(command: str, run: Path, given: Sequence[str], tell: Callable[[str], N
     """
     from environments.registry import benchmark_of, open_environment
     from graph.recipe import load_recipe
-    from graph.seed_tasks import seed_tasks
+    from graph.seed_tasks import seed_file
     from training.embedded.warm_start import WarmStartSettings, warm_start
 
     start = run.with_name(f"{run.name}-start")
@@ -58,8 +58,8 @@ def begin(command: str, run: Path, given: Sequence[str], tell: Callable[[str], N
     start.mkdir(parents=True)
     held_out = start / "held-out.jsonl"
     other = [f"seed={settings.seed + 1}", f"tasks.initial_count={HELD_OUT}"]
-    seed_tasks(RECIPE, [*stated, *given, *other], None, held_out)
-    tasks = seed_tasks(RECIPE, [*stated, f"evaluation.tasks={json.dumps(str(held_out))}", *given], run, None)
+    seed_file(RECIPE, [*stated, *given, *other], None, held_out)
+    tasks = seed_file(RECIPE, [*stated, f"evaluation.tasks={json.dumps(str(held_out))}", *given], run, None)
     made = WarmStartSettings(steps=STEPS, seed=settings.seed)
     record = warm_start(
         run / "tasks.jsonl", start / "policy", made, settings.environment.name, options=settings.environment.options

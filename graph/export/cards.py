@@ -16,6 +16,7 @@ from huggingface_hub import DatasetCard, DatasetCardData, EvalResult, ModelCard,
 
 from agents.chat.endpoint import model_of
 from environments.base import InputError
+from environments.terminal import table_cell
 from evaluation.outcomes import Score
 from graph.export.content import RunContent, stated_settings
 from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES
@@ -84,10 +85,10 @@ def dataset_card(
         template_str=_template("dataset_card.md"),
         title=title,
         successes=successes,
-        provenance=[(name, _cell(value)) for name, value in provenance.items()],
+        provenance=[(name, table_cell(value)) for name, value in provenance.items()],
         settings=dump_yaml(stated).rstrip() if stated else "",
         verified=_VERIFIED[settings.verification.mode] if settings.verification.enabled else unverified,
-        verification=[(_cell(name), count, (REASONS | of_d0).get(name, "")) for name, count in counts],
+        verification=[(table_cell(name), count, (REASONS | of_d0).get(name, "")) for name, count in counts],
         decontamination=_decontamination(content),
         licences=_licences(content, licence),
         scripted=not chat,
@@ -204,7 +205,3 @@ def _eval_results(settings: RunSettings, score: Score) -> list[EvalResult]:
         )
         for name, value in score.metrics.items()
     ]
-
-
-def _cell(value: object) -> str:
-    return " ".join(str(value).split()).replace("|", "\\|").replace("<", "&lt;")

@@ -18,13 +18,15 @@ from environments.base import EnvironmentFault, InputError, TaskSpec, ToolCall
 from environments.bfcl.environment import BFCLEnvironment, BFCLEpisode
 from environments.history import behind
 from graph.export.conversations import task_messages
-from graph.export.trl_spec import NEXT, CoEvolveSpec, TaskEnvironment, _tool, outcome_reward
+from graph.interop.attempt import FINISH_TURN
+from graph.interop.trl_spec import CoEvolveSpec, TaskEnvironment, _tool, outcome_reward
 from memory.records import Task
 from memory.run import RunDirectory
 from memory.tasks import admit
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 
+NEXT = FINISH_TURN.name
 FILES = "GorillaFileSystem"
 MAKE = ToolCall(name="mkdir", arguments={"dir_name": "a"})
 TOUCH = ToolCall(name="touch", arguments={"file_name": "b.txt"})
@@ -106,12 +108,12 @@ def test_the_reward_is_the_environments(spec: CoEvolveSpec, name: str, calls: li
     assert outcome_reward([environment]) == [reward]
 
 
-def test_the_next_user_message_is_an_answer_until_there_is_none(spec: CoEvolveSpec) -> None:
+def test_the_end_of_a_turn_answers_with_the_next_one_until_there_is_none(spec: CoEvolveSpec) -> None:
     environment = opened(spec, "two")
     answers = act(environment, MAKE, ToolCall(name=NEXT), TOUCH, ToolCall(name=NEXT), ToolCall(name=NEXT), MAKE)
     assert answers[1] == "Now the file b.txt."
-    assert answers[3] == answers[4] == "The user has no further message."
-    assert answers[5] == "The conversation is over: nothing was run."
+    assert answers[3] == "the conversation is over"
+    assert answers[4] == answers[5] == "The conversation is over: nothing was run."
     assert outcome_reward([environment]) == [1.0]
     environment.reset(task_id="two")
     assert outcome_reward([environment]) == [0.0], "nothing of the rollout before"
@@ -175,7 +177,7 @@ def test_an_error_that_is_no_fault_ends_the_training(
         outcome_reward([environment])
 
 
-def schema(**parameters: dict[str, Any]) -> dict[str, Any]:
+def schema(**parameters: Any) -> dict[str, Any]:
     listed = {"type": "object", "properties": parameters, "required": list(parameters)[:1]}
     return {"name": "tool", "description": "Does it.", "parameters": listed}
 
@@ -222,6 +224,12 @@ def test_what_a_signature_cannot_say_is_in_the_description(parameter: dict[str, 
     assert read["parameters"]["properties"]["one"]["description"] == said
     assert read["parameters"]["properties"]["two"]["description"] == "last"
     assert read["parameters"]["required"] == ["one"]
+
+
+def test_shared_parts_of_a_schema_are_in_the_description_of_the_tool() -> None:
+    given = schema(one={"$ref": "#/$defs/a"}, two={}, three=True)
+    given["parameters"]["$defs"] = {"a": {"type": "string"}}
+    assert read_by_transformers(given)["description"] == 'Does it. {"$defs": {"a": {"type": "string"}}}'
 
 
 @pytest.mark.parametrize("name", ["reset", "get_reward", NEXT, "_hidden", "a-b", ""])
@@ -308,7 +316,7 @@ def test_the_script_of_the_documents_trains_over_two_user_turns(tmp_path: Path) 
         said = {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": call.model_dump()}]}
         messages += [said, {"role": "tool", "name": call.name, "content": answer}]
     messages.append({"role": "assistant", "content": "Done."})
-    schemas = [get_json_schema(getattr(environment, name)) for name in ("mkdir", NEXT, "touch")]
+    schemas = [get_json_schema(getattr(environment, name)) for name in sorted(("mkdir", NEXT, "touch"))]
     teach_chat_policy(tmp_path / "policy", [messages], schemas, LEARNING.model_copy(update={"steps": 60}))
     command = [sys.executable, "docs/train_with_trl.py", str(run.root), str(tmp_path / "policy"), str(tmp_path / "out")]
     options = ["--steps", "2", "--rollouts", "4", "--tokens", "400"]

@@ -2,7 +2,7 @@
 
 ``trl.experimental.harbor.HarborSpec`` and ``OpenRewardSpec`` have the same three properties, one for each argument of
 the trainer. A rollout is one conversation there: the trainer stops at a message without a call. So in a task of several
-user turns a public tool, ``next_user_message``, ends a turn and answers with the next one.
+user turns a turn ends by the tool ``finish_turn``, which answers with the next one (``graph.interop.attempt``).
 
 TRL reads a tool from a method: its signature and docstring, made here of the tool's schema. Every tool of a task is
 offered from its first turn on, those that the environment withholds at first included.
@@ -22,42 +22,27 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import JsonValue
 
-from environments.base import (
-    Action,
-    Environment,
-    EnvironmentFault,
-    Episode,
-    InputError,
-    MalformedCall,
-    TaskSpec,
-    recorded,
-)
-from environments.history import agent_calls, open_for_agent
+from environments.base import Environment, EnvironmentFault, InputError, TaskSpec, recorded
+from environments.history import agent_calls
 from environments.registry import open_environment
 from graph.export.conversations import begin
+from graph.interop.attempt import FINISH_TURN, Attempt
 from graph.recipe import load_recipe
 from memory.records import Task
 from memory.run import RunDirectory
 from memory.tasks import load_tasks
 from training.grpo.reward import check_reward, reward
-from training.rendering.strict_json import read_json
-from training.rendering.tool_calls import Schema, call_of, tool_schema
+from training.rendering.tool_calls import Schema, tool_schema
 from training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-__all__ = ["NEXT", "CoEvolveSpec", "TaskEnvironment", "environment_class", "outcome_reward"]
+__all__ = ["CoEvolveSpec", "TaskEnvironment", "environment_class", "outcome_reward"]
 
-NEXT = "next_user_message"
 _OVER = "The conversation is over: nothing was run."
-_NO_MORE = "The user has no further message."
 _FAILED = "The environment failed: this attempt is not scored."
-_NEXT_WORDS = (
-    "Call this when everything that the user has asked for so far is done. It answers with the user's next message, or "
-    "that there is none."
-)
-_RESERVED = frozenset({"reset", "get_reward", NEXT})
+_RESERVED = frozenset({"reset", "get_reward", FINISH_TURN.name})
 _SECTIONS = re.compile(r"\b(Args|Returns|Raises|choices):", re.IGNORECASE)
 _TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict}
 _SCALARS = (str, int, float, bool, NoneType)
@@ -71,7 +56,7 @@ class TaskEnvironment:
     _settings: ClassVar[TrainingSettings]
 
     def __init__(self) -> None:
-        self._episode: Episode | None = None
+        self._attempt: Attempt | None = None
         self._failure: Exception | None = None
 
     def reset(self, task_id: str, **_: object) -> None:
@@ -80,8 +65,7 @@ class TaskEnvironment:
         self._task = self._tasks[task_id]
         self._actions, self._over, self._failure = 0, False, None
         with self._watched():
-            self._episode = self._environment.open(self._task)
-            open_for_agent(self._episode, self._task)
+            self._attempt = Attempt(self._environment, self._task)
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
@@ -91,27 +75,19 @@ class TaskEnvironment:
         except Exception as error:  # noqa: BLE001 - outcome_reward raises what is no fault
             self._failure = error
 
-    def _act(self, action: Action) -> str:
+    def _call(self, name: str, arguments: dict[str, JsonValue]) -> str:
         if self._failure is None and self._over:
             return _OVER
         if self._failure is None:
-            self._actions += 1
+            self._actions += name != FINISH_TURN.name
             with self._watched():
-                return self._opened.step(action).full_text
-        return _FAILED
-
-    def _go_on(self) -> str:
-        if self._failure is None and self._over:
-            return _NO_MORE
-        if self._failure is None:
-            with self._watched():
-                turn = self._opened.end_turn()
-                self._over = turn is None
-                return _NO_MORE if turn is None else turn.full_text
+                answer = self._opened.call(name, arguments)
+                self._over = answer.done
+                return answer.text
         return _FAILED
 
     def _score(self) -> float | None:
-        """Return the rollout's reward, None where the environment failed, and close the episode.
+        """Return the rollout's reward, None where the environment failed, and close the attempt.
 
         An error that is no fault of the environment is raised here.
         """
@@ -125,15 +101,15 @@ class TaskEnvironment:
         return scored
 
     @property
-    def _opened(self) -> Episode:
-        if self._episode is None:
-            raise RuntimeError("the episode is closed: reset the environment first")
-        return self._episode
+    def _opened(self) -> Attempt:
+        if self._attempt is None:
+            raise RuntimeError("the attempt is closed: reset the environment first")
+        return self._attempt
 
     def _close(self) -> None:
-        if self._episode is not None:
-            self._episode.close()
-            self._episode = None
+        if self._attempt is not None:
+            self._attempt.close()
+            self._attempt = None
 
 
 def environment_class(
@@ -143,9 +119,9 @@ def environment_class(
 
     Raises InputError for a tool or parameter whose name no method can have.
     """
-    methods = {name: _tool(schema) for name, schema in _schemas(environment, tasks[0]).items()}
+    methods = {tool.name: _tool(tool_schema(tool)["function"]) for tool in environment.tools(_names(tasks[0]))}
     if _several_turns(tasks[0]):
-        methods[NEXT] = _method(NEXT, _NEXT_WORDS, {}, lambda self, _: self._go_on())
+        methods[FINISH_TURN.name] = _method(tool_schema(FINISH_TURN)["function"])
     known = {task.id: task for task in tasks}
     given = {"_environment": environment, "_tasks": known, "_settings": settings}
     return type("CoEvolveEnvironment", (TaskEnvironment,), {**given, **methods})
@@ -241,40 +217,31 @@ def _several_turns(task: TaskSpec) -> bool:
     return len(task.turns) - task.played > 1
 
 
-def _schemas(environment: Environment, task: TaskSpec) -> dict[str, Schema]:
-    return {tool.name: tool_schema(tool)["function"] for tool in environment.tools(_names(task))}
-
-
 def _tool(schema: Schema) -> Callable[..., str]:
-    """Return the method of a tool."""
+    """Return the method of a tool. Raises InputError where none can have its name."""
     name = schema["name"]
     if not name.isidentifier() or name.startswith("_") or name in _RESERVED:
         raise InputError(f"TRL calls tools as methods, and none can be called {name!r}: leave the tool out")
-
-    def act(self: TaskEnvironment, arguments: dict[str, JsonValue]) -> str:
-        try:
-            action: Action = call_of(read_json(json.dumps({"name": name, "arguments": arguments})))
-        except (ValueError, RecursionError) as error:
-            action = MalformedCall(text=name, reason=str(error).partition("\n")[0])
-        return self._act(action)
-
-    return _method(name, schema["description"], schema["parameters"], act)
+    return _method(schema)
 
 
-def _method(
-    name: str, words: str, parameters: Schema, act: Callable[[TaskEnvironment, dict[str, JsonValue]], str]
-) -> Callable[..., str]:
+def _method(schema: Schema) -> Callable[..., str]:
     """Return a method whose signature and docstring transformers reads as the given schema.
 
-    What neither can say (defaults, keys of objects, bounds) is JSON at the end of a parameter's description.
+    What neither can say (defaults, keys of objects, bounds) is JSON at the end of a description.
     """
     from transformers.utils import get_json_schema
 
-    def method(self: TaskEnvironment, /, **arguments: JsonValue) -> str:
-        return act(self, arguments)
+    name, words, parameters = schema["name"], schema["description"], schema["parameters"]
 
-    properties, required = parameters.get("properties", {}), parameters.get("required", ())
-    described: dict[str, str] = {one: given.get("description", "") for one, given in properties.items()}
+    def method(self: TaskEnvironment, /, **arguments: JsonValue) -> str:
+        return self._call(name, arguments)
+
+    if shared := {key: parameters[key] for key in ("$defs", "definitions") if key in parameters}:
+        words = f"{words} {json.dumps(shared, ensure_ascii=False)}"
+    listed, required = parameters.get("properties", {}), parameters.get("required", ())
+    properties = {one: given if isinstance(given, dict) else {} for one, given in listed.items()}
+    described = {one: str(given.get("description", "")) for one, given in properties.items()}
     receiver = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     try:
         taken = [
