@@ -10,11 +10,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support import ROOT
 from support.commands import run_here
 from support.killing import command, contents, differences, finish, held_at, kill, start, wait_for
 from support.preloaded import alone
-from support.taught_models import CLASS, save_taught
+from support.taught_models import RECIPE, TOY, UNSCORED, given, save_taught
 
 from environments.checkout import PACKAGED_FOLDER
 from graph.recipe import load_recipe
@@ -28,18 +27,6 @@ from training.grpo.record import RoundRecord, StepMetrics
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.long, pytest.mark.usefixtures("preloaded")]
 
-RECIPE = ROOT / "recipes" / "lm.yaml"
-TOY = {
-    "policy.device": "cpu",
-    "environment.options.classes": f"[{CLASS}]",
-    "training.threads": "1",
-    "training.expert.learning_rate": "1e-3",
-    "training.tasks_per_step": "4",
-    "training.rollouts_per_task": "4",
-    "training.micro_batch": "4",
-    "signals.contexts_per_iteration": "4",
-}
-UNSCORED = {"iterations": "1", "evaluation.set": "null", "evaluation.limit": "null"}
 TINY_ROUND = {
     "training.expert.passes": "1",
     "training.expert.learning_rate": "2e-4",
@@ -52,15 +39,9 @@ TINY_ROUND = {
 }
 
 
-def given(policy: Path | str, **sizes: str) -> list[str]:
-    return [
-        word for key, value in {**sizes, "policy.path": str(policy)}.items() for word in ("--set", f"{key}={value}")
-    ]
-
-
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_taught(tmp_path_factory.mktemp("llama"), "smollm2", RECIPE)
+    return save_taught(tmp_path_factory.mktemp("llama"), "smollm2")
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +49,7 @@ def over_qwen3(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """Both iterations of the recipe."""
     folder = tmp_path_factory.mktemp("qwen3")
     sizes = {**TOY, "evaluation.limit": "4", "policy.thinking": "false"}
-    options = given(save_taught(folder, "qwen3", RECIPE), **sizes)
+    options = given(save_taught(folder, "qwen3"), **sizes)
     done = run_here("graph.run_iteration", "--recipe", str(RECIPE), "--run", str(folder / "run"), "--json", *options)
     assert done.returncode == 0, done.stderr
     run = RunDirectory.open(folder / "run")
