@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import tarfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -18,17 +19,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from environments.base import Record
+from environments.base import InputError, Record
 from environments.checkout import ROOT
 from environments.command import OneSentence, exit_statuses
 from environments.registry import open_environment
-from graph.report.digest import calls_words, task_words
-from graph.report.lineage import History
+from graph.recipe import load_recipe
+from graph.report.digest import calls_words, kind_words, task_words
+from graph.report.lineage import Chain, History
 from graph.report.tables import Table, table
-from graph.settings import RunSettings
+from graph.settings import RunSettings, dotted
 from graph.walkthrough.small_run import temporary_folder
 from memory.jsonl import read_jsonl, write_jsonl
-from memory.records import Task
+from memory.records import PAPER_SHARES, SignalKind, Task
 from memory.run import RunDirectory, read_json
 from memory.tasks import load_tasks
 from training.grpo.record import RoundRecord
@@ -37,11 +39,23 @@ if TYPE_CHECKING:
     from training.rollout.episodes import EpisodeResult
     from training.rollout.policy import Policy
 
-__all__ = ["RECORDED", "VARIABLE", "Answer", "answers_table", "language_model_run", "rounds_table"]
+__all__ = [
+    "RECORDED",
+    "VARIABLE",
+    "Answer",
+    "answers_table",
+    "changes_table",
+    "contexts_table",
+    "followed",
+    "language_model_run",
+    "rounds_table",
+    "signals_table",
+]
 
 VARIABLE = "COEVOLVE_NOTEBOOK_LM_RUN"
 """The environment variable that names a run of the language model, such as runs/lm, in place of the recorded one."""
 
+RECIPE = ROOT / "recipes" / "lm.yaml"
 RECORDED = ROOT / "notebooks" / "recorded" / "language_model.tar.gz"
 ANSWERS = ROOT / "notebooks" / "recorded" / "language_model_answers.jsonl"
 
@@ -71,6 +85,61 @@ def language_model_run() -> RunDirectory:
     with tarfile.open(RECORDED) as archive:
         archive.extractall(folder, filter="data")
     return RunDirectory.open(folder / "run")
+
+
+def changes_table(history: History) -> Table:
+    """Return the settings of a run that are others than those of recipes/lm.yaml."""
+    shipped, used = map(dotted, (load_recipe(RECIPE), _settings(history)))
+    rows = [
+        (key, shipped.get(key), used.get(key)) for key in sorted(shipped | used) if shipped.get(key) != used.get(key)
+    ]
+    return table(("setting", "recipes/lm.yaml", "this run"), rows)
+
+
+def _settings(history: History) -> RunSettings:
+    return history.run.settings(RunSettings)
+
+
+def signals_table(history: History) -> Table:
+    """Return the signals of a run by kind, with what each means, and their shares beside the paper's Figure 4."""
+    counts = Counter(one.kind for one in history.signals.values())
+    words, total = kind_words(_settings(history).signals), max(1, counts.total())
+    rows = [
+        (
+            kind,
+            words.get(kind, ""),
+            counts[kind],
+            f"{100 * counts[kind] / total:.0f}",
+            *(f"{one[place]:.0f}" for one in PAPER_SHARES),
+        )
+        for place, kind in enumerate(SignalKind)
+    ]
+    return table(("kind", "meaning", "marks", "share, %", "the paper, AppWorld", "the paper, BFCL"), rows)
+
+
+def contexts_table(history: History) -> Table:
+    """Return each context of a run with its signal and cause, and what the tasks ask for that came of it."""
+    rows = []
+    for chain in history.chains.values():
+        if chain.signal is None:
+            continue
+        asked = "; ".join(task_words(task, 80) for task in chain.admitted)
+        refused = len(chain.outcomes) - len(chain.admitted)
+        context = chain.context
+        rows.append((chain.signal.kind, context.tool, context.cause, len(chain.admitted), refused, asked))
+    return table(("signal", "tool", "cause", "admitted", "refused", "the new tasks ask"), rows, width=240)
+
+
+def followed(history: History) -> tuple[Chain, Task]:
+    """Return the first context that tasks came of, boundary and forgetting before rare, and the first of its tasks.
+
+    Raises InputError for a run without one.
+    """
+    led = [chain for chain in history.chains.values() if chain.signal is not None and chain.admitted]
+    if not led:
+        raise InputError(f"no context of {history.run.root} led to a task: name another run")
+    first = min(led, key=lambda chain: chain.signal is not None and chain.signal.kind is SignalKind.RARE)
+    return first, first.admitted[0]
 
 
 def rounds_table(history: History) -> Table:

@@ -19,7 +19,7 @@ from environments.checkout import PACKAGED_FOLDER
 from graph.recipe import load_recipe
 from graph.records import Evolution
 from graph.report.summary import Summary
-from graph.settings import RunSettings
+from graph.settings import RunSettings, dotted
 from memory.records import Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import load_tasks
@@ -59,19 +59,9 @@ def over_qwen3(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 
 def test_nothing_but_sizes_differs_from_the_recipe(over_qwen3: SimpleNamespace) -> None:
-    shipped, used = (
-        leaves(one.model_dump(mode="json")) for one in (load_recipe(RECIPE), over_qwen3.run.settings(RunSettings))
-    )
+    shipped, used = map(dotted, (load_recipe(RECIPE), over_qwen3.run.settings(RunSettings)))
     differ = {key for key in shipped.keys() | used.keys() if shipped.get(key) != used.get(key)}
     assert differ <= {*over_qwen3.sizes, "policy.path"}
-
-
-def leaves(tree: dict, prefix: str = "") -> dict:
-    """The values of a tree of settings by dotted key."""
-    found: dict = {}
-    for key, value in tree.items():
-        found |= leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return found
 
 
 def test_a_qwen3_goes_through_both_iterations(over_qwen3: SimpleNamespace) -> None:
