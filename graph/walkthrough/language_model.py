@@ -57,7 +57,7 @@ VARIABLE = "COEVOLVE_NOTEBOOK_LM_RUN"
 
 RECIPE = ROOT / "recipes" / "lm.yaml"
 RECORDED = ROOT / "notebooks" / "recorded" / "language_model.tar.gz"
-ANSWERS = ROOT / "notebooks" / "recorded" / "language_model_answers.jsonl"
+ANSWERS = "answers.jsonl"  # beside the recorded run
 
 BEFORE, AFTER = "before", "after"
 TURNS = 6  # of D_0, whose answers are recorded
@@ -148,18 +148,22 @@ def rounds_table(history: History) -> Table:
     for number in history.iterations:
         done = read_json(history.run.iteration(number).round, RoundRecord)
         learnt = "" if done.expert is None else f"{done.expert.references} new, {done.expert.replayed} older"
-        gap = "" if done.gap is None else f"{done.gap.mean:.4f}, at most {done.gap.largest:.2f}"
+        gap = "" if done.gap is None else f"{done.gap.mean:.1e}, at most {done.gap.largest:.1e}"
         rows.append((number, done.tasks, learnt, f"{done.success:.0%}", f"{done.mixed_groups:.0%}", gap))
     names = ("round", "tasks", "references learnt", "rollouts that succeed", "groups that are mixed")
     return table((*names, "sampler and trainer differ by, nats"), rows)
 
 
 def answers_table(history: History) -> Table:
-    """Return what the recorded model wrote on some human turns before and after the run, beside their references."""
-    rows = []
-    for task_id, answers in groupby(read_jsonl(ANSWERS, Answer), lambda one: one.task_id):
-        if (task := history.tasks.get(task_id)) is None:
-            continue
+    """Return what the recorded model wrote on some human turns before and after the run, beside their references.
+
+    Of another run nothing is recorded: the table has no row.
+    """
+    rows: list[tuple[str, str, str]] = []
+    path = history.run.root.parent / ANSWERS
+    recorded = read_jsonl(path, Answer) if path.exists() else []
+    for task_id, answers in groupby(recorded, lambda one: one.task_id):
+        task = history.tasks[task_id]
         rows.append(("user", task_words(task, 400), ""))
         rows.append(("reference", calls_words(task.reference[-1], 400), ""))
         for one in answers:
@@ -177,8 +181,10 @@ def record(run: RunDirectory) -> None:
     found = list(_answers(settings, settings.policy.path, BEFORE, turns))
     found += _answers(settings, str(trained), AFTER, turns)
     order = {task.id: place for place, task in enumerate(turns)}
-    write_jsonl(ANSWERS, sorted(found, key=lambda one: order[one.task_id]))
+    answers = temporary_folder() / ANSWERS
+    write_jsonl(answers, sorted(found, key=lambda one: order[one.task_id]))
     with tarfile.open(RECORDED, "w:gz", compresslevel=9) as archive:
+        archive.add(answers, ANSWERS, filter=_without_machine)
         for path in sorted(run.root.rglob("*")):
             inside = path.relative_to(run.root)
             if path.is_file() and inside.parts[0] not in _LEFT_OUT and not path.name.endswith(_NEVER):
