@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RECORDED",
     "VARIABLE",
-    "Answer",
+    "WrittenTurn",
     "answers_table",
     "changes_table",
     "contexts_table",
@@ -65,7 +65,7 @@ _LEFT_OUT = ("policy", "failures", "served")
 _NEVER = (".lock", ".log", ".sqlite", "lock.json")
 
 
-class Answer(Record):
+class WrittenTurn(Record):
     """What a policy wrote on a user turn, its messages in order, and whether the turn was done.
 
     ``policy``: before the run, or after its last round.
@@ -161,7 +161,7 @@ def answers_table(history: History) -> Table:
     """
     rows: list[tuple[str, str, str]] = []
     path = history.run.root.parent / ANSWERS
-    recorded = read_jsonl(path, Answer) if path.exists() else []
+    recorded = read_jsonl(path, WrittenTurn) if path.exists() else []
     for task_id, answers in groupby(recorded, lambda one: one.task_id):
         task = history.tasks[task_id]
         rows.append(("user", task_words(task, 400), ""))
@@ -198,7 +198,7 @@ def _without_machine(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     return entry
 
 
-def _answers(settings: RunSettings, path: str, name: str, turns: Sequence[Task]) -> Iterator[Answer]:
+def _answers(settings: RunSettings, path: str, name: str, turns: Sequence[Task]) -> Iterator[WrittenTurn]:
     """Yield what the policy at ``path`` writes on each of ``turns`` in greedy decoding."""
     import torch
 
@@ -220,7 +220,7 @@ def _answers(settings: RunSettings, path: str, name: str, turns: Sequence[Task])
     played = run_episodes(policy, InProcessSampler(policy.model), environment, requests, limits, 0.0)
     for one in played:
         success = one.outcome is not None and one.outcome.success
-        yield Answer(task_id=one.task.id, policy=name, wrote=_messages(policy, one), success=success)
+        yield WrittenTurn(task_id=one.task.id, policy=name, wrote=_messages(policy, one), success=success)
 
 
 def _messages(policy: Policy, played: EpisodeResult) -> tuple[str, ...]:
