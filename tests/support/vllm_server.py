@@ -49,13 +49,13 @@ class RunningServer:
 
 @contextmanager
 def serving(
-    policy: Path, context: int, logs: Path, *, lora_rank: int | None = None, port: int = 0
+    policy: Path, context: int, logs: Path, *, lora_rank: int | None = None, port: int = 0, dtype: str = "float32"
 ) -> Iterator[RunningServer]:
-    """A server of the policy in float32, as ``python -m graph.serve`` starts it, until the block ends."""
+    """A server of the policy, as ``python -m graph.serve`` starts it, until the block ends."""
     if not PYTHON.exists():
         pytest.skip("vLLM is not installed: make vllm")
     logs.mkdir(parents=True, exist_ok=True)
-    sections: dict[str, Any] = {"policy": {"path": str(policy)}, "training": {"max_tokens": context}}
+    sections: dict[str, Any] = {"policy": {"path": str(policy), "dtype": dtype}, "training": {"max_tokens": context}}
     if lora_rank is not None:
         sections["policy"]["lora"] = {"rank": lora_rank}
     recipe, log = logs / "recipe.yaml", logs / "server.log"
