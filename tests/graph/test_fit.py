@@ -100,7 +100,7 @@ def test_several_processes_share_one_memory_on_cpu_and_not_on_gpus(large: str, m
 
 
 def test_a_launch_that_offloads_is_not_evaluated(large: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shipped = (GRPO_ALONE.parent / "launch" / "fsdp2-4b.yaml").read_text()
+    shipped = (GRPO_ALONE.parent / "launch" / "fsdp2.yaml").read_text()
     config = tmp_path / "launch.yaml"
     launch = f"training.launch={{processes: 2, config: '{config}'}}"
     having(monkeypatch, 4)
