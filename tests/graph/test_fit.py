@@ -119,6 +119,16 @@ def test_servers_elsewhere_take_nothing_here(large: str, monkeypatch: pytest.Mon
     check_memory(recipe(large, served))
 
 
+def test_a_server_on_the_same_gpu_takes_its_part(large: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph.preflight, "device_at_hand", lambda stated: "cuda")
+    machine = (large, "policy.dtype=bfloat16", "policy.lora={rank: 8}", "sampling={engine: vllm_server}")
+    having(monkeypatch, 9)
+    check_memory(recipe(*machine))
+    with pytest.raises(InputError, match=r"a GPU of this machine has 9\.0"):
+        check_memory(recipe(*machine, "plan.gpus=1"))
+    check_memory(recipe(*machine, "plan.gpus=2"))
+
+
 def test_a_model_of_any_family_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
     having(monkeypatch, 0.001)

@@ -92,15 +92,15 @@ def leaves(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def coevolve(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """CoEvolve on BFCL: a context for every signal."""
+    """CoEvolve on BFCL, literally: a context for every signal, one draft of each, an agent that carries it out."""
     with (
         FaultyServer(lambda asked: answer(asked.schema, asked.prompt)) as server,
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setenv("DASHSCOPE_API_KEY", KEY)
         patch.setenv("COEVOLVE_KEYS", f"{server.url}=DASHSCOPE_API_KEY")
-        roles = {f"roles.{role}.base_url": server.url for role in ("reflector", "explorer", "abstractor")}
-        made = evolve(tmp_path_factory.mktemp("coevolve"), "recipes/paper-bfcl.yaml", COEVOLVE | roles)
+        roles = {"roles.chat.base_url": server.url}
+        made = evolve(tmp_path_factory.mktemp("coevolve"), "recipes/papers/literal-bfcl.yaml", COEVOLVE | roles)
         made.requests = server.requests
         return made
 

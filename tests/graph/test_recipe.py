@@ -174,7 +174,7 @@ def test_a_file_of_settings_counts_like_each_of_them_in_its_place(tmp_path: Path
     file.write_text("training: {micro_batches: 2}\n")
     with pytest.raises(InputError, match=rf"^--set @{file}: unknown key 'training.micro_batches': did you mean"):
         load_recipe(QUICKSTART, [f"@{file}"])
-    with pytest.raises(InputError, match=r"nowhere\.yaml: cannot read this recipe"):
+    with pytest.raises(InputError, match=r"nowhere\.yaml does not exist"):
         load_recipe(QUICKSTART, ["@nowhere.yaml"])
 
 
