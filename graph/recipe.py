@@ -19,7 +19,7 @@ from environments.checkout import QUICKSTART
 from environments.declared import look
 from environments.registry import is_import_path
 from graph.settings import RunSettings, check_benchmark
-from memory.strict_yaml import Change, changes_given, read_recipe
+from memory.strict_yaml import Override, changes_given, read_recipe
 
 __all__ = ["QUICKSTART", "difference", "load_recipe", "with_raised_budget"]
 
@@ -87,7 +87,7 @@ def with_raised_budget(kept: RunSettings, asked: RunSettings) -> RunSettings:
     )
 
 
-def _apply(tree: Tree, change: Change) -> None:
+def _apply(tree: Tree, change: Override) -> None:
     """Put one setting into ``tree``."""
     section = tree
     for key in change.keys[:-1]:

@@ -20,7 +20,7 @@ from environments.base import InputError
 from environments.checkout import find_recipe
 from memory.jsonl import read_whole
 
-__all__ = ["Change", "changes_given", "dump_yaml", "options_given", "parse_yaml", "read_recipe", "read_yaml"]
+__all__ = ["Override", "changes_given", "dump_yaml", "options_given", "parse_yaml", "read_recipe", "read_yaml"]
 
 LONGEST = 2**17
 """Largest YAML file in bytes (ours). The longest recipe of the project has a twentieth."""
@@ -139,7 +139,7 @@ def options_given(options: Sequence[str]) -> dict[str, JsonValue]:
     return given
 
 
-class Change(NamedTuple):
+class Override(NamedTuple):
     """One setting that ``--set`` states: the parts of its dotted key, its value, and the option as it was given."""
 
     keys: tuple[str, ...]
@@ -147,20 +147,20 @@ class Change(NamedTuple):
     given: str
 
 
-def changes_given(overrides: Sequence[str]) -> Iterator[Change]:
+def changes_given(overrides: Sequence[str]) -> Iterator[Override]:
     """Yield what ``--set KEY=VALUE`` states, values in YAML, and ``--set @FILE``: every value of a file's sections.
 
     Raises InputError for an option without a key, and for a file as ``read_recipe`` does.
     """
     for given in overrides:
         if given.startswith("@"):
-            yield from (Change(keys, value, given) for keys, value in _leaves(read_recipe(Path(given[1:]))))
+            yield from (Override(keys, value, given) for keys, value in _leaves(read_recipe(Path(given[1:]))))
             continue
         name, equals, value = given.partition("=")
         keys = tuple(name.strip().split("."))
         if not equals or not all(keys):
             raise InputError(f"--set {given}: write it as key=value, for example training.steps=5")
-        yield Change(keys, parse_yaml(value, f"--set {given}"), given)
+        yield Override(keys, parse_yaml(value, f"--set {given}"), given)
 
 
 def _leaves(tree: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
