@@ -49,6 +49,19 @@ SMALL = {
     "signals.rare_min_patterns": 1,
     "roles.exploration.rounds": 1,
 }
+QWEN3_1_7B = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 151_936,
+    "tie_word_embeddings": True,
+    "max_position_embeddings": 40_960,
+}
 ARMS = ("starter", "static", "signals", "control", "grpo", "seal")
 
 
@@ -129,7 +142,7 @@ def test_the_shipped_recipe_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyP
     place = Place(output=tmp_path / "out", work=tmp_path / "work")
     with pytest.raises(InputError, match=r"start-100 is not there: make one for each seed"):
         check_settings(make_plan(shipped, "dev", place, ("signals",), (100,)))
-    assert {arm.seeds for arm in shipped.recipe.arms} == {4}
+    assert [arm.seeds for arm in shipped.recipe.arms] == [8] * 6 + [4] * (len(shipped.recipe.arms) - 6)
     evolving = [
         arm
         for arm in shipped.recipe.arms
@@ -147,3 +160,25 @@ def test_the_shipped_recipe_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [arm.name for arm in shipped.recipe.arms[:6]] == [
         *("starter", "static", "signals", "unguided", "random", "ours"),
     ], "the order in which a study that is short of time runs them"
+
+
+def test_the_trial_for_a_gpu_fits_beside_its_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    path = Path("recipes/papers/fair-trial-gpu.yaml")
+    study = load_study(path)
+    own = study.shared["training"]
+    assert isinstance(own, dict)
+    assert (own["steps"] * 4, own["tasks_per_step"], own["rollouts_per_task"]) == (40, 16, 8)
+    assert study.shared["memory"] == {"deduplicate": False}
+    assert study.recipe.base == Path("recipes/paper-bfcl.yaml")
+    (tmp_path / "config.json").write_text(json.dumps(QWEN3_1_7B))
+    given = (str(path), "--config", str(tmp_path / "config.json"), "--device", "cuda", "--memory", "80", "--json")
+    done = run_here("graph.plan", *given)
+    assert done.returncode == 0, done.stderr
+    plans = json.loads(done.stdout)
+    assert set(plans) == {"starter", "signals", "unguided", "grpo"}
+    for name in ("signals", "unguided", "grpo"):
+        trainer = plans[name]["memory"]["devices"][0]
+        highest = sum(trainer["held"].values()) + sum(trainer["update"].values())
+        assert highest < 0.45 * 80 * 2**30, "the policy's server has 0.3 of the GPU, that of the roles 0.25"
+        assert plans[name]["forecast"]["rollouts"] == 40 * 16 * 8
