@@ -83,9 +83,9 @@ class SignalSettings(Section):
     functions: tuple[Annotated[tuple[str, ...], Field(min_length=1, max_length=2)], ...] | None = Field(
         None,
         min_length=1,
-        description="what contexts from coverage are of, in turn: functions, or pairs of them one after the other, "
-        "each a list of one or two names; null: all functions of the start states (ours: a study's positive control "
-        "names those that are known to fail)",
+        description="what contexts from coverage are of, in turn and in this order: functions, or pairs of them one "
+        "after the other, each a list of one or two names; null: all functions of the start states (ours: a study's "
+        "positive control names those that are known to fail)",
         json_schema_extra=requires({"contexts": "coverage"}, {"coverage_by": "tasks"}),
     )
     shuffled: bool = Field(

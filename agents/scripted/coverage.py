@@ -51,7 +51,7 @@ def coverage_contexts(
 
     ``success`` is the policy's share of success by function (``memory.tasks``). With it, the tool with the greatest
     need comes first, and its neighbours to explore are those with the greatest need (``_Turns.need``). With ``given``
-    tools and pairs there are no others, and that with the smallest number is next.
+    tools and pairs there are no others; they take turns in their order, whatever tasks exercise them.
     """
     starts = environment.starts()
     if not starts:
@@ -105,7 +105,7 @@ class _Turns:
     def next(self) -> Names:
         """Return the next tool or pair, and count a context for it."""
         if self.given is not None:
-            asked = min(self.given, key=self.number)
+            asked = min(self.given, key=lambda names: self.asked[names])
             self.asked[asked] += 1
             return asked
         if self.success is not None:
