@@ -188,7 +188,10 @@ def _print(plans: dict[str, RecipePlan], power: Sequence[Power]) -> None:
     for role, where in plan.destinations.items():
         console.print(f"{role} asks {printable(where)}", markup=False, soft_wrap=True)
     if plan.available is None:
-        console.print(f"no {plan.device} device here: give --memory GIB to know whether it fits", markup=False)
+        ways = "--memory GIB, or a machine with --set @recipes/machines/FILE,"
+        console.print(
+            f"no {plan.device} device here: give {ways} to know whether it fits", markup=False, soft_wrap=True
+        )
 
 
 def _in_words(power: Power) -> str:

@@ -60,7 +60,7 @@ def _check_tasks(initial: str | None) -> None:
 
 
 PLANNED_TO_MEASURED = (0.87, 1.24)
-"""The lowest and the highest ratio of a planned to a measured memory; on CPU, five set-ups (docs/scale.md).
+"""The lowest and the highest ratio of a planned to a measured memory; on CPU, five set-ups.
 
 The plan counts the highest point of a step, with every rollout at its token limit. So a recipe is refused only for what
 it needs with the shortest rollouts and with the plan too high by as much as it ever was (ours).

@@ -53,6 +53,19 @@ def test_a_recipe_fits_the_machine(machine: str, recipe: str) -> None:
     assert made.fits, (made.fullest / GIB, made.advice)
 
 
+@pytest.mark.parametrize("machine", [one for one in FITS if one.startswith("gpu")])
+def test_the_share_of_a_server_beside_a_trainer_leaves_both_enough(machine: str) -> None:
+    """Of a GPU that both use, by the command in the file: vLLM takes its share whatever it needs."""
+    path = MACHINES / f"{machine}.yaml"
+    (share,) = map(float, re.findall(r"--gpu-memory-utilization ([\d.]+)", path.read_text()))
+    for recipe in FITS[machine]:
+        made = planned(recipe, f"@{path}")
+        assert made.memory is not None
+        assert made.available is not None
+        trainer, server = made.memory.devices
+        assert server.peak <= share * made.available <= made.available - trainer.peak, recipe
+
+
 @pytest.mark.parametrize("machine", FITS)
 def test_the_next_smaller_machine_is_refused_with_changes_that_fit(machine: str) -> None:
     changes = (f"@{MACHINES / machine}.yaml",)
@@ -81,6 +94,8 @@ def test_a_recipe_that_names_no_file_of_a_machine_fits_its_own(path: Path) -> No
     if named or settings.policy.path.startswith(("runs/", "smollm2")):  # made by the user, by make model
         return
     assert planned(path.stem).fits
+    if "0.5 to 4 B parameters" in text:
+        assert planned(path.stem, "policy.path=Qwen/Qwen3-4B-Instruct-2507").fits
 
 
 def test_what_recipes_and_pages_say_of_machines_is_there() -> None:
