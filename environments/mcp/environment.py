@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Self
 
 from pydantic import JsonValue, ValidationError
@@ -110,7 +111,9 @@ class MCPEnvironment:
         """
         check_own(task, self, GROUP)
         start = self._read(task.initial_state)
-        return PythonEpisode(task, lambda: ServerWorld(self.fleet, start, self._cached))
+        # Two replays of a task are two plays. Each compares with the reference, which need not be played anew.
+        own, known = (partial(ServerWorld, self.fleet, start, cached) for cached in (self._cached, True))
+        return PythonEpisode(task, own, known)
 
     def tools(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
         """Return the documentation of the named tools, in the given order. Raises InputError for an unknown one."""
