@@ -18,7 +18,7 @@ from environments.base import (
     ToolSpec,
 )
 from environments.benchmark import explain
-from environments.mcp.fleet import FOLDER, Fleet, Place, Start
+from environments.mcp.fleet import FOLDER, Fleet, ServerPlace, ServerStart
 from environments.mcp.tools import GROUP
 from environments.python_class.environment import check_own
 from environments.python_class.episode import PythonEpisode
@@ -33,9 +33,9 @@ _NOTHING = frozenset(("", "null", "[]", "{}"))
 class ServerWorld:
     """A start of the server and the calls since; used by one thread at a time, and holds no server between calls."""
 
-    def __init__(self, fleet: Fleet, start: Start, cached: bool) -> None:
+    def __init__(self, fleet: Fleet, start: ServerStart, cached: bool) -> None:
         self._fleet = fleet
-        self._place = Place(start, ())
+        self._place = ServerPlace(start, ())
         self._cached = cached
         self._state = fleet.see(self._place, cached=cached).state
 
@@ -65,7 +65,7 @@ class ServerWorld:
         return Observation(text=answer.text, status=status, calls=(call,))
 
 
-def _shown(start: Start) -> JsonValue:
+def _shown(start: ServerStart) -> JsonValue:
     """Return a start as tasks have it: files by the paths that agents give."""
     shown = start.model_copy(update={"files": {f"{FOLDER}/{name}": text for name, text in start.files.items()}})
     state: JsonValue = shown.model_dump(mode="json")
@@ -85,7 +85,7 @@ class MCPEnvironment:
 
     name = NAME
 
-    def __init__(self, fleet: Fleet, starts: Sequence[Start], *, cached: bool = False) -> None:
+    def __init__(self, fleet: Fleet, starts: Sequence[ServerStart], *, cached: bool = False) -> None:
         self.fleet = fleet
         self._given = tuple(starts)
         self._cached = cached
@@ -131,11 +131,11 @@ class MCPEnvironment:
         """Return the same environment, in which a place that was seen before is not played again."""
         return type(self)(self.fleet, self._given, cached=True)
 
-    def _read(self, initial_state: Mapping[str, JsonValue]) -> Start:
+    def _read(self, initial_state: Mapping[str, JsonValue]) -> ServerStart:
         if initial_state.keys() != {GROUP}:
             raise InputError(f"an initial state of an MCP server is {{{GROUP!r}: {{'calls': .., 'files': ..}}}}")
         try:
-            start = Start.model_validate(initial_state[GROUP])
+            start = ServerStart.model_validate(initial_state[GROUP])
         except ValidationError as error:
             raise InputError(
                 f"the initial state of the task is not a start of an MCP server: {explain(error)}"
@@ -143,7 +143,7 @@ class MCPEnvironment:
         self._check(start)
         return start
 
-    def _check(self, start: Start) -> None:
+    def _check(self, start: ServerStart) -> None:
         listing = self.fleet.listing
         for call in start.calls:
             if call.name not in listing.listed:

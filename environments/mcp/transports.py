@@ -23,7 +23,7 @@ _LEAVE = 0.3  # seconds that a server has to end by itself
 _KEPT_ERRORS = 2000
 
 
-class Launch(NamedTuple):
+class ServerLaunch(NamedTuple):
     """How a server is started: a command with variables and a folder, an address, or a function in this process."""
 
     command: Sequence[str] = ()
@@ -49,7 +49,7 @@ class Heard:
 
 
 @asynccontextmanager
-async def over_pipes(launch: Launch, heard: Heard) -> AsyncIterator[Any]:
+async def over_pipes(launch: ServerLaunch, heard: Heard) -> AsyncIterator[Any]:
     """Run a command in a process group of its own, and end the group at the end."""
     import anyio
     from mcp.os.posix.utilities import terminate_posix_process_tree

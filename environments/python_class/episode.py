@@ -28,7 +28,7 @@ NOT_REACHED = "turn_not_reached"
 _FAILURES = FailureNames(STATE_MISMATCH, RESPONSE_MISMATCH, NOT_REACHED)
 
 
-class World(Protocol):
+class EpisodeWorld(Protocol):
     """What an episode acts on: ``environments.python_class.world.ClassWorld``, or a server's."""
 
     def state(self) -> str:
@@ -77,11 +77,14 @@ class PythonEpisode:
     """
 
     def __init__(
-        self, task: TaskSpec, make: Callable[[], World], make_for_reference: Callable[[], World] | None = None
+        self,
+        task: TaskSpec,
+        make: Callable[[], EpisodeWorld],
+        make_for_reference: Callable[[], EpisodeWorld] | None = None,
     ) -> None:
         self._task = task
         self._make_for_reference = make_for_reference or make
-        self._world: World | None = make()
+        self._world: EpisodeWorld | None = make()
         self._turns = Turns(task, self._measured)
         self._received: set[str] = set()
         self._wanted: tuple[_Wanted, ...] | None = None
@@ -156,7 +159,7 @@ class PythonEpisode:
             turns.append(_Wanted(world.state(), informative, error, idle, given))
         return tuple(turns)
 
-    def _live(self) -> World:
+    def _live(self) -> EpisodeWorld:
         if self._world is None:
             raise RuntimeError("the episode is closed: open another one")
         return self._world
