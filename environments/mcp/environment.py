@@ -12,6 +12,7 @@ from environments.base import (
     InputError,
     Observation,
     ObservationStatus,
+    Record,
     StartState,
     TaskSpec,
     ToolCall,
@@ -65,11 +66,28 @@ class ServerWorld:
         return Observation(text=answer.text, status=status, calls=(call,))
 
 
-def _shown(start: ServerStart) -> JsonValue:
-    """Return a start as tasks have it: files by the paths that agents give."""
-    shown = start.model_copy(update={"files": {f"{FOLDER}/{name}": text for name, text in start.files.items()}})
-    state: JsonValue = shown.model_dump(mode="json")
-    return state
+class StartFile(Record):
+    """A file of a start, by the path that agents give."""
+
+    path: str
+    text: str
+
+
+class ShownStart(Record):
+    """A start as tasks have it: explorers read paths as values, which names of a mapping are not."""
+
+    calls: tuple[ToolCall, ...] = ()
+    files: tuple[StartFile, ...] = ()
+
+    @classmethod
+    def of(cls, start: ServerStart) -> Self:
+        """Return the form in which tasks have ``start``."""
+        files = tuple(StartFile(path=f"{FOLDER}/{name}", text=text) for name, text in start.files.items())
+        return cls(calls=start.calls, files=files)
+
+    def start(self) -> ServerStart:
+        """Return the start. Raises ValidationError for a path outside the folder."""
+        return ServerStart(calls=self.calls, files={file.path: file.text for file in self.files})
 
 
 class MCPEnvironment:
@@ -95,7 +113,7 @@ class MCPEnvironment:
                 environment=NAME,
                 split="train",
                 classes=(GROUP,),
-                initial_state={GROUP: _shown(start)},
+                initial_state={GROUP: ShownStart.of(start).model_dump(mode="json")},
                 tools=tuple(fleet.listing.tools),
             )
             for position, start in enumerate(starts)
@@ -135,7 +153,7 @@ class MCPEnvironment:
         if initial_state.keys() != {GROUP}:
             raise InputError(f"an initial state of an MCP server is {{{GROUP!r}: {{'calls': .., 'files': ..}}}}")
         try:
-            start = ServerStart.model_validate(initial_state[GROUP])
+            start = ShownStart.model_validate(initial_state[GROUP]).start()
         except ValidationError as error:
             raise InputError(
                 f"the initial state of the task is not a start of an MCP server: {explain(error)}"

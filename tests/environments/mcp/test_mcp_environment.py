@@ -184,7 +184,7 @@ def test_a_mistake_in_the_options_is_one_sentence(options, says):
 def test_no_file_of_a_start_leaves_the_folder(path):
     environment = opened(**FACTORY)
     task = bare_task(environment.starts()[0])
-    state = {"server": {"calls": [], "files": {path: "x"}}}
+    state = {"server": {"calls": [], "files": [{"path": path, "text": "x"}]}}
     with pytest.raises(InputError, match="not the path of a file inside the folder"):
         environment.open(task.model_copy(update={"initial_state": state}))
 
