@@ -16,7 +16,7 @@ from environments.checkout import append_working_directory
 from environments.declared import where
 from environments.mcp.connection import handed_on
 from environments.mcp.environment import NAME, MCPEnvironment
-from environments.mcp.fleet import ServerPlan, ServerStart, fleet_of
+from environments.mcp.fleet import OWN_FOLDER, ServerPlan, ServerStart, fleet_of
 from environments.mcp.transports import ServerLaunch
 
 FILES = "files"
@@ -29,7 +29,8 @@ class MCPOptions(Options):
     command: tuple[str, ...] = Field(
         (),
         description="the program and its arguments, for example [mcp-server-git]; {folder} becomes a folder of the "
-        f"server's own, new for each; it runs as you, so it needs {TRUST_VARIABLE}=1 in the environment",
+        "server's own, new for each, in which it then runs; it runs as you, so it needs "
+        f"{TRUST_VARIABLE}=1 in the environment",
     )
     factory: str | None = Field(
         None,
@@ -114,7 +115,7 @@ class MCP(Benchmark[MCPOptions]):
 
 
 def _plan(options: MCPOptions) -> ServerPlan:
-    foldered = any("{folder}" in part for part in options.command)
+    foldered = any(OWN_FOLDER in part for part in options.command)
     probe = options.probe
     return ServerPlan(
         launch=ServerLaunch(

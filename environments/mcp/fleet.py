@@ -28,7 +28,10 @@ from environments.mcp.tools import Listing, read_listing
 from environments.mcp.transports import ServerLaunch
 
 FOLDER = "/workspace"
-"""The path of a server's own folder, as agents and records read it; ``{folder}`` in the command."""
+"""The path of a server's own folder, as agents and records read it."""
+
+OWN_FOLDER = "{folder}"
+"""The same path in a command, which then also runs there."""
 
 MAX_CACHED = 20_000
 MAX_FILES = 500
@@ -111,8 +114,11 @@ class Server:
         self.folder = Path(self._kept.name).resolve()
         self.place: ServerPlace | None = None
         self._plan = plan
-        inside = [part.replace("{folder}", str(self.folder)) for part in plan.launch.command]
-        self._connection = ServerConnection(plan.launch._replace(command=inside), plan.seconds)
+        launch = plan.launch
+        if any(OWN_FOLDER in word for word in launch.command):  # so that no relative path leads out of it
+            words = [_absolute(word).replace(OWN_FOLDER, str(self.folder)) for word in launch.command]
+            launch = launch._replace(command=words, folder=self.folder)
+        self._connection = ServerConnection(launch, plan.seconds)
 
     def listing(self) -> Listing:
         """Read the list of tools as it is now."""
@@ -329,6 +335,11 @@ def fleet_of(plan: ServerPlan) -> Fleet:
         raise InputError(f"environment.options: the MCP server does not start: {fault}") from None
     _FLEETS[key] = found
     return found
+
+
+def _absolute(word: str) -> str:
+    """Return a word of a command that names a file of the working directory by its whole path."""
+    return str(Path(word).absolute()) if Path(word).suffix + word.partition("/")[1] and Path(word).is_file() else word
 
 
 def _leads(here: ServerPlace, place: ServerPlace) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -24,10 +25,11 @@ _KEPT_ERRORS = 2000
 
 
 class ServerLaunch(NamedTuple):
-    """How a server is started: a command with variables and a folder, an address, or a function in this process."""
+    """How a server is started: a command with variables and a folder to run in, an address, or a function here."""
 
     command: Sequence[str] = ()
     variables: Mapping[str, str] = {}
+    folder: Path | None = None
     url: str | None = None
     factory: Callable[[], Any] | None = None
 
@@ -60,6 +62,7 @@ async def over_pipes(launch: ServerLaunch, heard: Heard) -> AsyncIterator[Any]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=dict(launch.variables),
+        cwd=launch.folder,
         start_new_session=True,
     )
     stdin, stdout, stderr = process.stdin, process.stdout, process.stderr

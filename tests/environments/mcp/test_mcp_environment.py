@@ -144,7 +144,7 @@ def test_a_place_that_was_seen_is_answered_from_the_cache_where_that_is_asked_fo
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_a_folder_of_its_own_has_the_files_of_the_start_and_one_path(tmp_path):
+def test_a_folder_of_its_own_has_the_files_of_the_start_and_one_path(tmp_path, monkeypatch):
     (tmp_path / "notes_server.py").write_text(NOTES)
     command = [sys.executable, str(tmp_path / "notes_server.py"), "{folder}"]
     starts = [{"files": {"a.txt": "tea"}, "calls": []}, {"files": {"plans/b.txt": "rain"}, "calls": []}]
@@ -155,6 +155,10 @@ def test_a_folder_of_its_own_has_the_files_of_the_start_and_one_path(tmp_path):
             (answer,), state = play(environment, call, start=start)
             assert answer.text == f"wrote {FOLDER}/c.txt"
             assert json.loads(state) == {"files": files | {"c.txt": "new"}}
+    monkeypatch.chdir(tmp_path)
+    (answer,), state = play(environment, ("write", {"path": "d.txt", "text": "relative"}))
+    assert "d.txt" in json.loads(state)["files"]
+    assert [path.name for path in tmp_path.iterdir()] == ["notes_server.py"]
     rows = {row.words: row.problem for row in findings(look_at(environment))}
     assert "roll did not" in rows["equal calls do equal things"]
     assert rows["it begins alike each time"] is None
