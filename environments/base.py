@@ -65,7 +65,7 @@ class Parameter(Record):
     environment's other tools as ``apis.NAME(parameter=value)``; its values are the program's literals
     (``verification.programs``). ``trivial`` are values that an agent can give without reading the task: verification
     tries them (``verification.verify``). ``fields`` are the documented properties of a dict, and ``item`` is the item
-    of an array that holds objects or arrays: both are empty where only ``type`` and ``items`` are documented.
+    of an array whose items ``items`` does not describe whole: objects, arrays, booleans. Both may be empty.
     """
 
     name: str

@@ -191,7 +191,7 @@ def _parameter(name: str, given: Any, root: _Schema, required: bool, levels: int
         inner = _parameter(name, schema.get("items", {}), root, True, levels - 1, left) if levels else None
         items = inner.type if inner else None
         choices = list(inner.choices) if inner and not inner.fields else []
-        item = inner if inner and (inner.fields or inner.type == "array") else None
+        item = inner if inner and (inner.fields or inner.type in ("array", "boolean")) else None
         choices = [] if item else choices
     fields = _fields(schema, root, levels - 1, left) if kind == "dict" and levels else ()
     return Parameter(

@@ -6,7 +6,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("environments", "memory", "agents", "training", "graph", "evaluation")
-BENCHMARKS = {path.parent.name for path in (ROOT / "environments").glob("*/benchmark.py")}
+BROUGHT = {"mcp"}
+"""A way to reach what the user brings (``Benchmark.brought``): a command may offer it by its name."""
+BENCHMARKS = {path.parent.name for path in (ROOT / "environments").glob("*/benchmark.py")} - BROUGHT
 AT_MOST = 5
 """The name of the default benchmark, and what else a command's default may need."""
 

@@ -16,8 +16,8 @@ from environments.checkout import append_working_directory
 from environments.declared import where
 from environments.mcp.connection import handed_on
 from environments.mcp.environment import NAME, MCPEnvironment
-from environments.mcp.fleet import Plan, Start, fleet_of
-from environments.mcp.transports import Launch
+from environments.mcp.fleet import OWN_FOLDER, ServerPlan, ServerStart, fleet_of
+from environments.mcp.transports import ServerLaunch
 
 FILES = "files"
 """The word of the options ``probe`` and ``reset`` for the files of the server's folder."""
@@ -29,7 +29,8 @@ class MCPOptions(Options):
     command: tuple[str, ...] = Field(
         (),
         description="the program and its arguments, for example [mcp-server-git]; {folder} becomes a folder of the "
-        f"server's own, new for each; it runs as you, so it needs {TRUST_VARIABLE}=1 in the environment",
+        "server's own, new for each, in which it then runs; it runs as you, so it needs "
+        f"{TRUST_VARIABLE}=1 in the environment",
     )
     factory: str | None = Field(
         None,
@@ -40,7 +41,7 @@ class MCPOptions(Options):
     env: tuple[str, ...] = Field(
         (), description="names of environment variables that the command gets, beside PATH and LANG; no others"
     )
-    starts: tuple[tuple[ToolCall, ...] | Start, ...] = Field(
+    starts: tuple[tuple[ToolCall, ...] | ServerStart, ...] = Field(
         ((),),
         min_length=1,
         description="start states: each a list of calls {name, arguments}, or {files: {path: text}, calls: [...]} with "
@@ -92,7 +93,9 @@ class MCP(Benchmark[MCPOptions]):
         unknown = set(options.tools or ()) | {call.name for call in fleet.probe} | _names(options.reset)
         for name in sorted(unknown - fleet.listing.listed):
             raise InputError(f"environment.options: the MCP server has no tool {name!r}")
-        return MCPEnvironment(fleet, [one if isinstance(one, Start) else Start(calls=one) for one in options.starts])
+        return MCPEnvironment(
+            fleet, [one if isinstance(one, ServerStart) else ServerStart(calls=one) for one in options.starts]
+        )
 
     def notes(self, environment: Environment) -> tuple[str, ...]:
         """Return the tools for agents, those left out with the reason, and what shows the state."""
@@ -111,11 +114,11 @@ class MCP(Benchmark[MCPOptions]):
         return options.model_dump(mode="json", exclude_defaults=True)
 
 
-def _plan(options: MCPOptions) -> Plan:
-    foldered = any("{folder}" in part for part in options.command)
+def _plan(options: MCPOptions) -> ServerPlan:
+    foldered = any(OWN_FOLDER in part for part in options.command)
     probe = options.probe
-    return Plan(
-        launch=Launch(
+    return ServerPlan(
+        launch=ServerLaunch(
             command=options.command,
             variables=handed_on(options.env),
             url=options.url,

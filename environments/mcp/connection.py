@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from pydantic import JsonValue, ValidationError
 
 from environments.base import EnvironmentFault
-from environments.mcp.transports import Heard, Launch, over_http, over_pipes
+from environments.mcp.transports import Heard, ServerLaunch, over_http, over_pipes
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -41,14 +41,14 @@ _CLOSED, _TIMEOUT = -32000, -32001  # codes that the SDK itself raises (mcp_type
 _Answer = TypeVar("_Answer")
 
 
-class Answer(NamedTuple):
+class ToolAnswer(NamedTuple):
     """The answer of a tool: its text, and whether it says that the call failed."""
 
     text: str
     is_error: bool
 
 
-class Connection:
+class ServerConnection:
     """A started server; one thread uses it at a time.
 
     Args:
@@ -59,7 +59,7 @@ class Connection:
     or answers with what is not of the protocol; the connection is of no use afterwards.
     """
 
-    def __init__(self, launch: Launch, seconds: float) -> None:
+    def __init__(self, launch: ServerLaunch, seconds: float) -> None:
         self.seconds = seconds
         self._heard = Heard()
         self._launch = launch
@@ -77,7 +77,7 @@ class Connection:
         """Return the tools that the server lists."""
         return self._answered("its list of tools", self._listed())
 
-    def call(self, name: str, arguments: Mapping[str, JsonValue]) -> Answer:
+    def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolAnswer:
         """Call a tool and return its answer."""
         from mcp import MCPError
 
@@ -85,7 +85,7 @@ class Connection:
         try:
             return _answer(self._answered(f"the call of {name}", self._called(name, dict(arguments))))
         except MCPError as error:  # the protocol's own refusal: unknown tool, wrong arguments
-            return Answer(f"error {error.code}: {error.message}", True)
+            return ToolAnswer(f"error {error.code}: {error.message}", True)
 
     def leave(self) -> None:
         """Ask the server to end. Idempotent."""
@@ -194,13 +194,13 @@ def handed_on(names: Sequence[str]) -> dict[str, str]:
     return {name: os.environ[name] for name in (*_QUIET, *names) if name in os.environ}
 
 
-def _answer(result: CallToolResult) -> Answer:
+def _answer(result: CallToolResult) -> ToolAnswer:
     parts = [_block_text(block.model_dump(mode="json", by_alias=True, exclude_none=True)) for block in result.content]
     if not parts and result.structured_content is not None:
         parts = [json.dumps(result.structured_content, ensure_ascii=False)]
     text = "\n".join(parts)
     cut = f"... [{len(text):,} characters, cut]" if len(text) > MAX_TEXT else ""
-    return Answer((text[:MAX_TEXT] + cut) or "null", result.is_error)
+    return ToolAnswer((text[:MAX_TEXT] + cut) or "null", result.is_error)
 
 
 def _block_text(block: Mapping[str, Any]) -> str:

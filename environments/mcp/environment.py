@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Self
 
 from pydantic import JsonValue, ValidationError
@@ -11,13 +12,14 @@ from environments.base import (
     InputError,
     Observation,
     ObservationStatus,
+    Record,
     StartState,
     TaskSpec,
     ToolCall,
     ToolSpec,
 )
 from environments.benchmark import explain
-from environments.mcp.fleet import FOLDER, Fleet, Place, Start
+from environments.mcp.fleet import FOLDER, Fleet, ServerPlace, ServerStart
 from environments.mcp.tools import GROUP
 from environments.python_class.environment import check_own
 from environments.python_class.episode import PythonEpisode
@@ -32,9 +34,9 @@ _NOTHING = frozenset(("", "null", "[]", "{}"))
 class ServerWorld:
     """A start of the server and the calls since; used by one thread at a time, and holds no server between calls."""
 
-    def __init__(self, fleet: Fleet, start: Start, cached: bool) -> None:
+    def __init__(self, fleet: Fleet, start: ServerStart, cached: bool) -> None:
         self._fleet = fleet
-        self._place = Place(start, ())
+        self._place = ServerPlace(start, ())
         self._cached = cached
         self._state = fleet.see(self._place, cached=cached).state
 
@@ -64,11 +66,28 @@ class ServerWorld:
         return Observation(text=answer.text, status=status, calls=(call,))
 
 
-def _shown(start: Start) -> JsonValue:
-    """Return a start as tasks have it: files by the paths that agents give."""
-    shown = start.model_copy(update={"files": {f"{FOLDER}/{name}": text for name, text in start.files.items()}})
-    state: JsonValue = shown.model_dump(mode="json")
-    return state
+class StartFile(Record):
+    """A file of a start, by the path that agents give."""
+
+    path: str
+    text: str
+
+
+class ShownStart(Record):
+    """A start as tasks have it: explorers read paths as values, which names of a mapping are not."""
+
+    calls: tuple[ToolCall, ...] = ()
+    files: tuple[StartFile, ...] = ()
+
+    @classmethod
+    def of(cls, start: ServerStart) -> Self:
+        """Return the form in which tasks have ``start``."""
+        files = tuple(StartFile(path=f"{FOLDER}/{name}", text=text) for name, text in start.files.items())
+        return cls(calls=start.calls, files=files)
+
+    def start(self) -> ServerStart:
+        """Return the start. Raises ValidationError for a path outside the folder."""
+        return ServerStart(calls=self.calls, files={file.path: file.text for file in self.files})
 
 
 class MCPEnvironment:
@@ -84,7 +103,7 @@ class MCPEnvironment:
 
     name = NAME
 
-    def __init__(self, fleet: Fleet, starts: Sequence[Start], *, cached: bool = False) -> None:
+    def __init__(self, fleet: Fleet, starts: Sequence[ServerStart], *, cached: bool = False) -> None:
         self.fleet = fleet
         self._given = tuple(starts)
         self._cached = cached
@@ -94,7 +113,7 @@ class MCPEnvironment:
                 environment=NAME,
                 split="train",
                 classes=(GROUP,),
-                initial_state={GROUP: _shown(start)},
+                initial_state={GROUP: ShownStart.of(start).model_dump(mode="json")},
                 tools=tuple(fleet.listing.tools),
             )
             for position, start in enumerate(starts)
@@ -110,7 +129,9 @@ class MCPEnvironment:
         """
         check_own(task, self, GROUP)
         start = self._read(task.initial_state)
-        return PythonEpisode(task, lambda: ServerWorld(self.fleet, start, self._cached))
+        # Two replays of a task are two plays. Each compares with the reference, which need not be played anew.
+        own, known = (partial(ServerWorld, self.fleet, start, cached) for cached in (self._cached, True))
+        return PythonEpisode(task, own, known)
 
     def tools(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
         """Return the documentation of the named tools, in the given order. Raises InputError for an unknown one."""
@@ -128,11 +149,11 @@ class MCPEnvironment:
         """Return the same environment, in which a place that was seen before is not played again."""
         return type(self)(self.fleet, self._given, cached=True)
 
-    def _read(self, initial_state: Mapping[str, JsonValue]) -> Start:
+    def _read(self, initial_state: Mapping[str, JsonValue]) -> ServerStart:
         if initial_state.keys() != {GROUP}:
             raise InputError(f"an initial state of an MCP server is {{{GROUP!r}: {{'calls': .., 'files': ..}}}}")
         try:
-            start = Start.model_validate(initial_state[GROUP])
+            start = ShownStart.model_validate(initial_state[GROUP]).start()
         except ValidationError as error:
             raise InputError(
                 f"the initial state of the task is not a start of an MCP server: {explain(error)}"
@@ -140,7 +161,7 @@ class MCPEnvironment:
         self._check(start)
         return start
 
-    def _check(self, start: Start) -> None:
+    def _check(self, start: ServerStart) -> None:
         listing = self.fleet.listing
         for call in start.calls:
             if call.name not in listing.listed:

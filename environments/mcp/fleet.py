@@ -23,12 +23,15 @@ from typing import NamedTuple
 from pydantic import JsonValue, field_validator
 
 from environments.base import EnvironmentDefect, EnvironmentFault, InputError, Record, ToolCall
-from environments.mcp.connection import Answer, Connection, shown
+from environments.mcp.connection import ServerConnection, ToolAnswer, shown
 from environments.mcp.tools import Listing, read_listing
-from environments.mcp.transports import Launch
+from environments.mcp.transports import ServerLaunch
 
 FOLDER = "/workspace"
-"""The path of a server's own folder, as agents and records read it; ``{folder}`` in the command."""
+"""The path of a server's own folder, as agents and records read it."""
+
+OWN_FOLDER = "{folder}"
+"""The same path in a command, which then also runs there."""
 
 MAX_CACHED = 20_000
 MAX_FILES = 500
@@ -39,7 +42,7 @@ EQUAL_FAILURES = 3
 """Failures of one kind in a row, without a success between them, after which it is not tried again (our choice)."""
 
 
-class Start(Record):
+class ServerStart(Record):
     """A start state: ``files`` in the server's own folder, then ``calls`` by the names of the server's tools.
 
     Files are named by their path in the folder, with or without ``FOLDER`` in front.
@@ -61,7 +64,7 @@ class Start(Record):
         return files
 
 
-class Plan(NamedTuple):
+class ServerPlan(NamedTuple):
     """How servers are started, read and reset.
 
     ``probe`` are the calls that show the state, ``files`` whether the folder's files belong to it. ``reset`` is the
@@ -69,7 +72,7 @@ class Plan(NamedTuple):
     ``servers`` are kept at a time, at most. ``seconds`` is the timeout of each call.
     """
 
-    launch: Launch
+    launch: ServerLaunch
     probe: tuple[ToolCall, ...] | None
     files: bool
     reset: ToolCall | None
@@ -85,10 +88,10 @@ class Plan(NamedTuple):
         return self.reset is not None or self.refilled
 
 
-class Place(NamedTuple):
+class ServerPlace(NamedTuple):
     """A start, and the calls since it, as an episode made them."""
 
-    start: Start
+    start: ServerStart
     calls: tuple[ToolCall, ...]
 
     def key(self) -> str:
@@ -96,30 +99,33 @@ class Place(NamedTuple):
         return json.dumps([self.start.model_dump(), [call.model_dump() for call in self.calls]], sort_keys=True)
 
 
-class Seen(NamedTuple):
+class ServerView(NamedTuple):
     """The answer to the last call of a place (None at the start), and the state there."""
 
-    answer: Answer | None
+    answer: ToolAnswer | None
     state: str
 
 
 class Server:
     """A running server, its folder, and where it is: None before any start."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ServerPlan) -> None:
         self._kept = TemporaryDirectory(prefix="coevolve-mcp-")
         self.folder = Path(self._kept.name).resolve()
-        self.place: Place | None = None
+        self.place: ServerPlace | None = None
         self._plan = plan
-        inside = [part.replace("{folder}", str(self.folder)) for part in plan.launch.command]
-        self._connection = Connection(plan.launch._replace(command=inside), plan.seconds)
+        launch = plan.launch
+        if any(OWN_FOLDER in word for word in launch.command):  # so that no relative path leads out of it
+            words = [_absolute(word).replace(OWN_FOLDER, str(self.folder)) for word in launch.command]
+            launch = launch._replace(command=words, folder=self.folder)
+        self._connection = ServerConnection(launch, plan.seconds)
 
     def listing(self) -> Listing:
         """Read the list of tools as it is now."""
         kept = (self._plan.reset.name,) if self._plan.reset else ()
         return read_listing(self._connection.list_tools(), self._plan.chosen, kept, self._plan.destructive)
 
-    def begin(self, start: Start) -> None:
+    def begin(self, start: ServerStart) -> None:
         """Bring a server without a place, or one with a tool that resets it, to a start."""
         if self._plan.reset is not None:
             self._must(self._plan.reset, "resets it")
@@ -134,9 +140,9 @@ class Server:
             os.utime(path, (0, 0))  # a time of now would be another in every episode
         for call in start.calls:
             self._must(call, "belongs to the start")
-        self.place = Place(start, ())
+        self.place = ServerPlace(start, ())
 
-    def call(self, name: str, arguments: Mapping[str, JsonValue]) -> Answer:
+    def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolAnswer:
         """Call a tool, by the server's name of it; paths of the folder are written as ``FOLDER``."""
         answer = self._connection.call(name, _replaced(dict(arguments), FOLDER, str(self.folder)))
         text = answer.text.replace(str(self.folder), FOLDER)
@@ -176,14 +182,14 @@ class Fleet:
     Raises EnvironmentFault where it does not start.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ServerPlan) -> None:
         self.plan = plan
         self._idle: list[Server] = []
         self._all: list[Server] = []
         self._turn = threading.Condition()
         self._running = 0
         self._failures: dict[str, tuple[int, str]] = {}
-        self._cache: OrderedDict[str, Seen] = OrderedDict()
+        self._cache: OrderedDict[str, ServerView] = OrderedDict()
         weakref.finalize(self, _close_all, self._all)
         first = Server(plan)
         self._all.append(first)
@@ -193,7 +199,7 @@ class Fleet:
         self._idle.append(first)
         self._running = 1
 
-    def see(self, place: Place, *, cached: bool) -> Seen:
+    def see(self, place: ServerPlace, *, cached: bool) -> ServerView:
         """Return what is seen at ``place``: the answer to its last call, and the state after it.
 
         ``cached``: a place that was seen before is not played again. Raises EnvironmentFault for what the server does
@@ -217,18 +223,18 @@ class Fleet:
                 self._cache.popitem(last=False)
         return seen
 
-    def _played(self, place: Place) -> Seen:
+    def _played(self, place: ServerPlace) -> ServerView:
         before = place._replace(calls=place.calls[:-1])
         with self._leased(before) as server:
             answer = None
             for call in place.calls[-1:]:
                 answer = server.call(self.listing.names[call.name], call.arguments)
-            seen = Seen(answer, server.state(self.probe))
+            seen = ServerView(answer, server.state(self.probe))
             server.place = place
             return seen
 
     @contextmanager
-    def _leased(self, place: Place) -> Iterator[Server]:
+    def _leased(self, place: ServerPlace) -> Iterator[Server]:
         """Lend a server at ``place``. One that failed meanwhile is ended."""
         server = self._taken(place)
         try:
@@ -247,7 +253,7 @@ class Fleet:
             self._idle.append(server)
             self._turn.notify()
 
-    def _taken(self, place: Place) -> Server:
+    def _taken(self, place: ServerPlace) -> Server:
         """Take the idle server nearest to ``place``, or a new one where none leads there."""
         with self._turn:
             while not self._idle and self._running >= self.plan.servers:
@@ -317,7 +323,7 @@ class Fleet:
 _FLEETS: weakref.WeakValueDictionary[str, Fleet] = weakref.WeakValueDictionary()
 
 
-def fleet_of(plan: Plan) -> Fleet:
+def fleet_of(plan: ServerPlan) -> Fleet:
     """Return the fleet of ``plan``; one plan has one fleet in a process, as long as an environment of it is open.
 
     Raises InputError with the cause where the first server does not start: that is the user's to correct.
@@ -331,7 +337,12 @@ def fleet_of(plan: Plan) -> Fleet:
     return found
 
 
-def _leads(here: Place, place: Place) -> bool:
+def _absolute(word: str) -> str:
+    """Return a word of a command that names a file of the working directory by its whole path."""
+    return str(Path(word).absolute()) if Path(word).suffix + word.partition("/")[1] and Path(word).is_file() else word
+
+
+def _leads(here: ServerPlace, place: ServerPlace) -> bool:
     return here.start == place.start and here.calls == place.calls[: len(here.calls)]
 
 

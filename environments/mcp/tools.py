@@ -64,10 +64,10 @@ def read_listing(
             hints = tool.annotations
             if hints is not None and hints.read_only_hint and not any(one.required for one in spec.parameters):
                 probes.append(tool.name)
-            if (chosen is not None and tool.name not in chosen) or tool.name in kept:
-                raise ValueError("the options leave it out")
             if hints is not None and hints.destructive_hint and not hints.read_only_hint and not destructive:
                 raise ValueError("it says that it destroys: option allow_destructive lets agents call it")
+            if (chosen is not None and tool.name not in chosen) or tool.name in kept:
+                raise ValueError("the options leave it out")
             if spec.name in tools:
                 raise ValueError(f"{names[spec.name]} has its name in letters, digits and _")
             if len(tools) == MAX_TOOLS:

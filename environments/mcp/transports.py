@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -23,11 +24,12 @@ _LEAVE = 0.3  # seconds that a server has to end by itself
 _KEPT_ERRORS = 2000
 
 
-class Launch(NamedTuple):
-    """How a server is started: a command with variables and a folder, an address, or a function in this process."""
+class ServerLaunch(NamedTuple):
+    """How a server is started: a command with variables and a folder to run in, an address, or a function here."""
 
     command: Sequence[str] = ()
     variables: Mapping[str, str] = {}
+    folder: Path | None = None
     url: str | None = None
     factory: Callable[[], Any] | None = None
 
@@ -49,7 +51,7 @@ class Heard:
 
 
 @asynccontextmanager
-async def over_pipes(launch: Launch, heard: Heard) -> AsyncIterator[Any]:
+async def over_pipes(launch: ServerLaunch, heard: Heard) -> AsyncIterator[Any]:
     """Run a command in a process group of its own, and end the group at the end."""
     import anyio
     from mcp.os.posix.utilities import terminate_posix_process_tree
@@ -60,6 +62,7 @@ async def over_pipes(launch: Launch, heard: Heard) -> AsyncIterator[Any]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=dict(launch.variables),
+        cwd=launch.folder,
         start_new_session=True,
     )
     stdin, stdout, stderr = process.stdin, process.stdout, process.stderr

@@ -28,7 +28,7 @@ NOT_REACHED = "turn_not_reached"
 _FAILURES = FailureNames(STATE_MISMATCH, RESPONSE_MISMATCH, NOT_REACHED)
 
 
-class World(Protocol):
+class EpisodeWorld(Protocol):
     """What an episode acts on: ``environments.python_class.world.ClassWorld``, or a server's."""
 
     def state(self) -> str:
@@ -69,12 +69,22 @@ class PythonEpisode:
     the reference's, and the agent has received every result that the reference received in that turn, in any order and
     among other answers. Every turn has to be reached. ``Outcome.partial`` counts the checks of state and response that
     an agent without actions fails. Methods that are called out of order raise RuntimeError.
+
+    Args:
+        task: the task.
+        make: makes the world that the agent acts in.
+        make_for_reference: makes the one that the reference is played in, where that may be answered from a cache.
     """
 
-    def __init__(self, task: TaskSpec, make: Callable[[], World]) -> None:
+    def __init__(
+        self,
+        task: TaskSpec,
+        make: Callable[[], EpisodeWorld],
+        make_for_reference: Callable[[], EpisodeWorld] | None = None,
+    ) -> None:
         self._task = task
-        self._make = make
-        self._world: World | None = make()
+        self._make_for_reference = make_for_reference or make
+        self._world: EpisodeWorld | None = make()
         self._turns = Turns(task, self._measured)
         self._received: set[str] = set()
         self._wanted: tuple[_Wanted, ...] | None = None
@@ -135,7 +145,7 @@ class PythonEpisode:
         )
 
     def _reference(self) -> tuple[_Wanted, ...]:
-        world = self._make()
+        world = self._make_for_reference()
         for call in self._task.setup:
             world.run(call)
         idle, given = world.state(), frozenset[str]()
@@ -149,7 +159,7 @@ class PythonEpisode:
             turns.append(_Wanted(world.state(), informative, error, idle, given))
         return tuple(turns)
 
-    def _live(self) -> World:
+    def _live(self) -> EpisodeWorld:
         if self._world is None:
             raise RuntimeError("the episode is closed: open another one")
         return self._world

@@ -1,0 +1,203 @@
+"""The environment of a real MCP server: the contract, nested arguments, states, resets, folders and command line."""
+
+import json
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from support.commands import run_here
+from support.contract import EnvironmentContract
+
+from environments.base import Environment, InputError, TaskSpec, ToolCall
+from environments.benchmark import TRUST_VARIABLE
+from environments.mcp.benchmark import BENCHMARK
+from environments.mcp.fleet import FOLDER
+from environments.registry import parse_options
+from environments.verification.replay import bare_task, replay
+from environments.verification.verify import Refusal, verify
+from graph.first_look import findings, look_at
+
+FACTORY = {
+    "factory": "support.mcp_depot:depot",
+    "tools": ["list_parcels", "insure_parcel", "load_parcels", "open_gate"],
+}
+SUPPORT = Path(__file__).parents[2] / "support"
+PIPES = {"command": [sys.executable, "-m", "support.mcp_depot"], "env": ["PYTHONPATH"]}
+
+NOTES = """
+import pathlib, random, sys, time
+from mcp.server.mcpserver import MCPServer
+from mcp_types import ToolAnnotations
+server, folder = MCPServer("notes"), pathlib.Path(sys.argv[1])
+
+@server.tool()
+def write(path: str, text: str) -> str:
+    "Write a note."
+    pathlib.Path(path).write_text(text)
+    return f"wrote {path}"
+
+@server.tool()
+def roll() -> str:
+    "Roll a die."
+    return str(random.random())
+
+server.run("stdio")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _trusted(monkeypatch):
+    monkeypatch.setenv(TRUST_VARIABLE, "1")
+    monkeypatch.setenv("PYTHONPATH", f"{SUPPORT.parents[1]}:{SUPPORT.parent}")
+
+
+def opened(**options):
+    return BENCHMARK.open(parse_options(BENCHMARK, options))
+
+
+def play(environment, *calls, start=0):
+    with closing(environment.open(bare_task(environment.starts()[start]))) as episode:
+        episode.start()
+        return [episode.step(ToolCall(name=name, arguments=arguments)) for name, arguments in calls], episode.state()
+
+
+ORDER = ("load_parcels", {"orders": [{"label": "lamp", "van": "north"}]})
+
+
+@pytest.mark.slow
+class TestServer(EnvironmentContract):
+    starts_opened = 1
+
+    def make(self) -> Environment:
+        return opened(**FACTORY)
+
+
+def test_nested_arguments_are_documented_checked_and_carried_out():
+    environment = opened(**FACTORY)
+    (tool,) = environment.tools(["load_parcels"])
+    (orders,) = tool.parameters
+    assert [(one.name, one.type, one.choices) for one in orders.item.fields] == [
+        ("label", "string", ()),
+        ("van", "string", ("north", "south")),
+    ]
+    assert "$ref" in json.dumps(tool.json_schema)
+    (done, wrong), state = play(environment, ORDER, ("load_parcels", {"orders": [{"label": "vase", "van": "up"}]}))
+    assert (done.status, wrong.status) == ("ok", "error")
+    assert "orders[0].van of load_parcels: 'up' is not one of ['north', 'south']" in wrong.text
+    assert json.loads(state)["dump_state"]["vans"] == {"north": ["lamp"], "south": []}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("options", [FACTORY, PIPES, PIPES | {"reset": "rebuild"}], ids=["factory", "process", "reset"])
+def test_each_way_to_begin_again_verifies_the_same_task(options):
+    environment = opened(**options)
+    start = environment.starts()[0]
+    task = TaskSpec(
+        environment="mcp",
+        split="train",
+        classes=start.classes,
+        turns=('put parcels from the depot into vans (the orders (label of the parcel "lamp", the van north))',),
+        initial_state=start.initial_state,
+        tools=start.tools,
+        reference=((ToolCall(name=ORDER[0], arguments=ORDER[1]),),),
+    )
+    assert verify(task, environment, (), ()).accepted
+    wrong = task.model_copy(update={"turns": ('put parcels into vans (the orders (label of the parcel "wine"))',)})
+    assert verify(wrong, environment, (), ()).reason == Refusal.UNMET_REQUEST
+    assert replay(environment, task, ((),)).outcome.failure == "state_mismatch"
+
+
+def test_a_tool_that_destroys_and_one_that_resets_are_not_the_agents():
+    environment = opened(factory="support.mcp_depot:depot", reset="rebuild")
+    assert "burn_down" not in environment.starts()[0].tools
+    assert {"burn_down", "rebuild"} == environment.fleet.listing.left_out.keys()
+    (answer,), _ = play(environment, ("burn_down", {}))
+    assert answer.status == "error"
+
+
+def test_starts_differ_by_their_calls():
+    environment = opened(**FACTORY, starts=[[], [{"name": "open_gate", "arguments": {}}]])
+    (_, closed), (_, open_) = play(environment), play(environment, start=1)
+    assert [json.loads(state)["dump_state"]["gate_open"] for state in (closed, open_)] == [False, True]
+
+
+def test_more_episodes_than_servers_are_open_at_a_time():
+    environment = opened(**FACTORY, servers=2)
+    task = bare_task(environment.starts()[0])
+    episodes = [environment.open(task) for _ in range(5)]
+    for number, episode in enumerate(episodes):
+        episode.start()
+        for euros in range(100, 100 * (number % 5 + 1) + 1, 100):
+            episode.step(ToolCall(name="insure_parcel", arguments={"label": "lamp", "euros": euros}))
+    insured = [json.loads(one.state())["dump_state"]["parcels"]["lamp"]["euros"] for one in episodes]
+    assert insured == [100, 200, 300, 400, 500]
+
+
+def test_a_place_that_was_seen_is_answered_from_the_cache_where_that_is_asked_for():
+    environment = opened(**FACTORY, servers=1)
+    cached = environment.recorded()
+    first = play(cached, ORDER)
+    environment.fleet._taken = None  # any lease fails from here on
+    assert play(cached, ORDER) == first
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_a_folder_of_its_own_has_the_files_of_the_start_and_one_path(tmp_path, monkeypatch):
+    (tmp_path / "notes_server.py").write_text(NOTES)
+    command = [sys.executable, str(tmp_path / "notes_server.py"), "{folder}"]
+    starts = [{"files": {"a.txt": "tea"}, "calls": []}, {"files": {"plans/b.txt": "rain"}, "calls": []}]
+    environment = opened(command=command, starts=starts, reset="files")
+    call = ("write", {"path": f"{FOLDER}/c.txt", "text": "new"})
+    for start, files in enumerate(({"a.txt": "tea"}, {"plans/": None, "plans/b.txt": "rain"})):
+        for _ in range(2):
+            (answer,), state = play(environment, call, start=start)
+            assert answer.text == f"wrote {FOLDER}/c.txt"
+            assert json.loads(state) == {"files": files | {"c.txt": "new"}}
+    monkeypatch.chdir(tmp_path)
+    (answer,), state = play(environment, ("write", {"path": "d.txt", "text": "relative"}))
+    assert "d.txt" in json.loads(state)["files"]
+    assert [path.name for path in tmp_path.iterdir()] == ["notes_server.py"]
+    rows = {row.words: row.problem for row in findings(look_at(environment))}
+    assert "roll did not" in rows["equal calls do equal things"]
+    assert rows["it begins alike each time"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "give one of command, factory and url"),
+        ({"command": ["a"], "url": "http://127.0.0.1:9/mcp"}, "give one of command, factory and url"),
+        pytest.param({"command": ["no-such-program"]}, "start: FileNotFoundError", marks=pytest.mark.process),
+        ({"factory": "support.mcp_depot:nothing"}, "support.mcp_depot:nothing cannot be imported"),
+        ({"url": "http://127.0.0.1:9/mcp"}, "does not start"),
+        (FACTORY | {"probe": ["see_all"]}, "the MCP server has no tool 'see_all'"),
+        (FACTORY | {"starts": [[{"name": "burn_down", "arguments": {}}]]}, "a start calls burn_down: it says that it"),
+        (FACTORY | {"starts": [[{"name": "no_tool", "arguments": {}}]]}, "which the MCP server does not have"),
+    ],
+)
+def test_a_mistake_in_the_options_is_one_sentence(options, says):
+    with pytest.raises(InputError) as caught:
+        opened(**options)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["../a", "a/../../b", "/etc/passwd", "a//b", "", ".", "a\0b", "a\\b"])
+def test_no_file_of_a_start_leaves_the_folder(path):
+    environment = opened(**FACTORY)
+    task = bare_task(environment.starts()[0])
+    state = {"server": {"calls": [], "files": [{"path": path, "text": "x"}]}}
+    with pytest.raises(InputError, match="not the path of a file inside the folder"):
+        environment.open(task.model_copy(update={"initial_state": state}))
+
+
+@pytest.mark.process
+def test_the_command_line_checks_a_recipe_without_starting_its_server(tmp_path):
+    ran = tmp_path / "ran"
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(f"environment: {{name: mcp, options: {{command: [touch, {ran}]}}}}\nevaluation: {{set: null}}\n")
+    done = run_here("graph.check_recipe", str(recipe))
+    assert not ran.exists()
+    assert "was not opened" in done.stdout, done
