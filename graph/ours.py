@@ -8,7 +8,7 @@ expert step and its rewording (``training.grpo.expert``).
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -73,7 +73,35 @@ def _uncovered(services: RunServices, iteration: int) -> tuple[FailureContext, .
         services.settings.seed,
         iteration,
         success,
+        settings.functions,
     )
+
+
+_REFLECTED = (
+    *("cause", "tool", "error_class", "label", "how", "why", "summary", "instability_pattern", "focus_pattern"),
+    *("exploration_objectives", "do_not_repeat", "facts", "explore"),
+)
+"""What a reflector says of a failure; the other fields of a context say where it is explored."""
+
+
+def shuffled(contexts: Sequence[FailureContext]) -> tuple[FailureContext, ...]:
+    """Return the contexts, each with the reflection of another one with the same tools: a control (ours).
+
+    It is of another task unless one task has more than half of them. Each reflection is used once, and a context whose
+    tools no other one has keeps its own. The order of ``contexts`` does not matter.
+    """
+    groups: defaultdict[tuple[str, ...], list[FailureContext]] = defaultdict(list)
+    for context in sorted(contexts, key=lambda one: (one.task_id, one.id)):
+        groups[context.tools].append(context)
+    changed = []
+    for group in groups.values():
+        # Sorted by task and moved on in a circle by the largest task, no context meets its own.
+        largest = max(Counter(one.task_id for one in group).values())
+        step = largest if largest < len(group) else 1
+        for place, context in enumerate(group):
+            other = group[(place + step) % len(group)]
+            changed.append(context.model_copy(update={name: getattr(other, name) for name in _REFLECTED}))
+    return tuple(sorted(changed, key=lambda context: context.id))
 
 
 def compositions(services: RunServices, context: FailureContext, drafts: Sequence[Draft]) -> tuple[Draft, ...]:

@@ -56,6 +56,13 @@ class TaskSettings(Section):
         "drawn, or learnt from in an expert step; null: tasks are drawn from D_t as a whole (the paper names no share; "
         "shares are ours)",
     )
+    repeats: int = Field(
+        1,
+        ge=1,
+        le=100_000,
+        description="times that a round draws each of its tasks, at different steps: a round of F steps draws as many "
+        "tasks as F / repeats steps hold, so that forgetting can be seen within a small round (ours)",
+    )
     admissions: tuple[Annotated[int, Field(ge=0, le=1_000_000)], ...] | None = Field(
         None,
         description="tasks that each iteration admits, one number per iteration, drawn from those accepted; null: all "

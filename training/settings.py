@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from environments.checkout import INITIAL_POLICY
-from environments.sections import Above, Section, requires
+from environments.sections import GIVEN, Above, Section, requires
 from training.rendering.options import RenderingOptions
 from training.seal.settings import SealSettings
 
@@ -83,7 +83,26 @@ class LaunchSettings(Section):
 class ExpertSettings(Section):
     """Supervised updates on the references of new tasks, before a round's GRPO (ours; ``training.grpo.expert``)."""
 
-    passes: int = Field(3, ge=1, le=1000, description="times that each new reference is learnt from (ours)")
+    passes: int = Field(
+        3,
+        ge=1,
+        le=1000,
+        description="times that each new reference is learnt from (ours)",
+        json_schema_extra=requires({"tokens": None}),
+    )
+    tokens: int | None = Field(
+        None,
+        ge=1,
+        le=10**12,
+        description="tokens that go through the model in a round's expert step, prompts included, up to the end of a "
+        "reference: new references are learnt from again and again, older ones where none is new, so that arms of a "
+        "comparison are at equal cost; null: as many as passes take (ours)",
+    )
+    initial: bool = Field(
+        True,
+        description="whether the first round begins with the references of D_0; false: the policy has learnt from them "
+        "before, in a warm start (ours)",
+    )
     learning_rate: float = Field(
         1e-3, gt=0, le=1e30, description="peak learning rate of AdamW, which begins afresh in each round (ours)"
     )
@@ -94,7 +113,7 @@ class ExpertSettings(Section):
         False,
         description="whether the user turns of a reference are written anew, in the scripted abstractor's words, in "
         "each pass after the first and where it is replayed (ours)",
-        json_schema_extra=requires({"passes": Above(1), "replay": Above(0)}),
+        json_schema_extra=requires({"passes": Above(1), "replay": Above(0), "tokens": GIVEN}),
     )
 
 

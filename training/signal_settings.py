@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -78,6 +78,21 @@ class SignalSettings(Section):
         "need: those of tools with few tasks at whose calls rollouts fail, where a tool that no rollout was asked "
         "for counts as half known (ours)",
         json_schema_extra=requires({"contexts": "coverage"}),
+    )
+
+    functions: tuple[Annotated[tuple[str, ...], Field(min_length=1, max_length=2)], ...] | None = Field(
+        None,
+        min_length=1,
+        description="what contexts from coverage are of, in turn and in this order: functions, or pairs of them one "
+        "after the other, each a list of one or two names; null: all functions of the start states (ours: a study's "
+        "positive control names those that are known to fail)",
+        json_schema_extra=requires({"contexts": "coverage"}, {"coverage_by": "tasks"}),
+    )
+    shuffled: bool = Field(
+        False,
+        description="whether each context keeps its start state and gets the reflection of another task's context with "
+        "the same tools, where there is one (ours: a study's control, which shows whether reflection matters)",
+        json_schema_extra=SIGNALS,
     )
 
     @property

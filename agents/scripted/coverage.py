@@ -40,6 +40,7 @@ def coverage_contexts(
     seed: int,
     iteration: int,
     success: Mapping[str, float] | None = None,
+    given: Sequence[Names] | None = None,
 ) -> tuple[FailureContext, ...]:
     """Return ``count`` contexts of an iteration, sorted by id; none where the environment has no start state.
 
@@ -49,13 +50,14 @@ def coverage_contexts(
     the smallest number. Of equals, ``seed`` draws. ``tasks`` are D_t. No order of the arguments matters.
 
     ``success`` is the policy's share of success by function (``memory.tasks``). With it, the tool with the greatest
-    need comes first, and its neighbours to explore are those with the greatest need (``_Turns.need``).
+    need comes first, and its neighbours to explore are those with the greatest need (``_Turns.need``). With ``given``
+    tools and pairs there are no others; they take turns in their order, whatever tasks exercise them.
     """
     starts = environment.starts()
     if not starts:
         return ()
     tools = environment.tools(sorted({name for start in starts for name in start.tools}))
-    turns = _Turns(tasks, explored, tools, starts, seed, success)
+    turns = _Turns(tasks, explored, tools, starts, seed, success, given)
     contexts = [_context(turns.next(), turns, environment, seed, iteration) for _ in range(count)]
     return tuple(sorted(contexts, key=lambda context: context.id))
 
@@ -71,8 +73,10 @@ class _Turns:
         starts: Sequence[StartState],
         seed: int,
         success: Mapping[str, float] | None,
+        given: Sequence[Names] | None,
     ) -> None:
         self.success = success
+        self.given = given
         self.exercised = Exercised(tasks, tools)
         self.asked = Counter(one.focus_pattern for one in explored if one.kind is Unsignalled.COVERAGE)
         self.tools = {tool.name: tool for tool in tools}
@@ -100,6 +104,10 @@ class _Turns:
 
     def next(self) -> Names:
         """Return the next tool or pair, and count a context for it."""
+        if self.given is not None:
+            asked = min(self.given, key=lambda names: self.asked[names])
+            self.asked[asked] += 1
+            return asked
         if self.success is not None:
             needed: Names = (max(self._names, key=self.need),)
             self.asked[needed] += 1

@@ -1,7 +1,8 @@
 """Evaluation sets of single user turns that people wrote: the turns of held-out official tasks (ours).
 
 Each turn is a task of its own, cut after it, in which the reference plays the turns before it
-(``environments.history.behind``). ``human-SPLIT`` has the turns with a reference call, of all four categories. Their
+(``environments.history.behind``). ``human-SPLIT`` has the turns with a reference call, of all four categories, and
+``human-base-SPLIT`` those of base alone: the other categories repeat its texts, at three times its cost. Their
 result is the official one, which checks the played turns, too. Every reference passes but that of the first turn of
 long_context-38, in human-test: it has 34 calls, and the official limit is 20. ``abstain-SPLIT`` has the turns of
 miss_func and miss_param whose reference is empty: the right answer is to make no call. The official checker does not
@@ -31,6 +32,8 @@ _ABSTAINING = ("miss_func", "miss_param")
 _SETS: dict[str, _TurnSet] = {
     "human-dev": _TurnSet("dev", CATEGORIES, calls=True),
     "human-test": _TurnSet("test", CATEGORIES, calls=True),
+    "human-base-dev": _TurnSet("dev", ("base",), calls=True),
+    "human-base-test": _TurnSet("test", ("base",), calls=True),
     "abstain-dev": _TurnSet("dev", _ABSTAINING, calls=False),
     "abstain-test": _TurnSet("test", _ABSTAINING, calls=False),
 }

@@ -65,6 +65,28 @@ def agreement(
 
 
 @app.command(cls=OneSentence)
+def power(
+    outcomes: Annotated[list[Path], typer.Argument(help="outcomes of an arm's seeds: coevolve evaluate --output")],
+    seeds: Annotated[int, typer.Option(min=2, help="seeds of each arm of the study")],
+    clusters: Annotated[int, typer.Option(min=2, help="clusters of the study's evaluation set: indices of BFCL")],
+    hypotheses: Annotated[int, typer.Option(min=1, help="hypotheses that Holm's correction is for")] = 1,
+    stratum: Annotated[str | None, typer.Option(metavar="NAME=VALUE", help="tasks of it alone: category=base")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The smallest difference of success that a study can show, by simulation from development outcomes (ours)."""
+    with exit_statuses():
+        from evaluation.outcomes import TaskOutcome
+        from evaluation.power import smallest_difference
+        from memory.jsonl import read_jsonl
+
+        name, _, value = (stratum or "").partition("=")
+        read = [read_jsonl(path, TaskOutcome) for path in outcomes]
+        arm = [[one for one in some if stratum is None or one.strata.get(name) == value] for some in read]
+        found = smallest_difference([arm], seeds=seeds, clusters=clusters, tests=hypotheses)
+        typer.echo(json.dumps(found.model_dump(mode="json")) if as_json else found.sentence)
+
+
+@app.command(cls=OneSentence)
 def similarity(
     tasks: Tasks,
     evaluation_set: EvaluationSet = None,

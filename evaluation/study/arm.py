@@ -118,6 +118,7 @@ class FinishedRun:
             rollout_calls=sum(len(one.calls()) for one in played),
             exploration_calls=self._explored(iteration),
             supervised_tokens=0 if done.expert is None else done.expert.tokens,
+            processed_tokens=0 if done.expert is None else done.expert.processed,
             mixed_groups=done.mixed_groups,
             trained_functions=_by_function(task for task in self._tasks if task.id in drawn),
             admitted_functions=_by_function(task for task in self._tasks if task.admitted_at == iteration),

@@ -16,13 +16,15 @@ from evaluation.study.records import ArmHeader, IterationFigures
 class UsedBudget(Record):
     """The costs of one arm and seed. Environment calls: rollouts and exploration.
 
-    ``supervised_tokens``: written tokens that expert steps learnt from, written where there are any.
+    ``supervised_tokens``: written tokens that expert steps learnt from, ``processed_tokens``: those that went through
+    the model for it; both written where there are any.
     """
 
     rollouts: int
     optimizer_steps: int
     environment_calls: int
     supervised_tokens: int = Field(default=0, exclude_if=operator.not_)
+    processed_tokens: int = Field(default=0, exclude_if=operator.not_)
 
 
 class Point(Record):
@@ -109,6 +111,7 @@ def _budget(header: ArmHeader) -> UsedBudget:
         optimizer_steps=header.iterations[-1].steps,
         environment_calls=sum(one.environment_calls for one in header.iterations),
         supervised_tokens=sum(one.supervised_tokens for one in header.iterations),
+        processed_tokens=sum(one.processed_tokens for one in header.iterations),
     )
 
 

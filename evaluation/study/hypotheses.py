@@ -9,15 +9,18 @@ where they are known, else success. The rule of a conclusion is ours:
 - **The interval** covers other seeds, start states and functions together, and so other tasks, but knows of no other
   hypotheses.
 
-A difference is shown where both agree.
+A difference is shown where both agree. Where a recipe states a margin of equality, equality is shown where the interval
+is within it, which is stricter than two one-sided tests at 5 % (Schuirmann, Journal of Pharmacokinetics and
+Biopharmaceutics 15, 1987).
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from environments.base import Record
 from evaluation.settings import LOOKUP
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from evaluation.study.comparisons import Comparison
 
 Interval = tuple[float, float]
-Conclusion = Literal["shown", "difference shown", "opposite shown", "not shown", "not run yet"]
+Conclusion = Literal["shown", "difference shown", "opposite shown", "equality shown", "not shown", "not run yet"]
 
 LEVEL = 0.05
 """Holm's p below which a difference is shown, where the interval agrees."""
@@ -50,7 +53,21 @@ class Hypothesis(BaseModel):
         description="size of arm minus against that is expected, in percent points of the main score; 0: none, which "
         "a study may refute but cannot show",
     )
+    margin: float | None = Field(
+        None,
+        gt=0,
+        le=100,
+        allow_inf_nan=False,
+        description="where no difference is expected: percent points within which two arms count as equal; equality is "
+        "shown where the whole interval is within them",
+    )
     why: str = Field(min_length=1, max_length=500, description="one sentence of the report: why it is expected")
+
+    @model_validator(mode="after")
+    def _claims_equality(self) -> Self:
+        if self.margin is not None and self.expected != 0:
+            raise ValueError(f"margin is for arms that are expected to be equal, and expected is {self.expected:g}")
+        return self
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -76,6 +93,7 @@ class HypothesisFinding(Record):
     against: str
     why: str
     expected: float
+    margin: float | None = Field(None, exclude_if=operator.not_)
     found: float | None
     by_seed: dict[str, float]
     seeds: int
@@ -138,13 +156,17 @@ def findings_of(
     hypotheses: Sequence[Hypothesis],
     differences: Sequence[Comparison | None],
     planned: Sequence[int],
+    *,
+    by_shape: bool = True,
 ) -> tuple[HypothesisFinding, ...]:
     """Return what came of each hypothesis.
 
     ``differences`` has the paired difference of each, None without a seed of both arms, and ``planned`` its number of
-    seeds in the recipe.
+    seeds in the recipe. ``by_shape``: the score is the mean over call shapes where they are known, else success.
     """
-    scores = [None if one is None else one.breakdown.macro if one.breakdown else one for one in differences]
+    scores = [
+        None if one is None else one.breakdown.macro if one.breakdown and by_shape else one for one in differences
+    ]
     p_values = [None if one is None else t_test(list(one.by_seed.values())) for one in scores]
     found = []
     corrected = holm(p_values)
@@ -156,6 +178,7 @@ def findings_of(
             against=stated.against,
             why=" ".join(stated.why.split()),
             expected=expected,
+            margin=None if stated.margin is None else stated.margin / 100,
             found=None if score is None else score.mean,
             by_seed={} if score is None else score.by_seed,
             seeds=0 if versus is None else versus.seeds,
@@ -174,16 +197,24 @@ def findings_of(
 def _conclusion_of(one: HypothesisFinding) -> Conclusion:
     if one.seeds < one.planned or one.found is None:
         return "not run yet"  # a conclusion on some seeds would invite to stop at a good one
-    return conclusion(one.expected, one.found, one.interval, one.holm)
+    return conclusion(one.expected, one.found, one.interval, one.holm, one.margin)
 
 
-def conclusion(expected: float, found: float, interval: Interval | None, corrected: float | None) -> Conclusion:
+def conclusion(
+    expected: float,
+    found: float,
+    interval: Interval | None,
+    corrected: float | None,
+    margin: float | None = None,
+) -> Conclusion:
     """Return the conclusion on a difference whose seeds are all there.
 
     It is shown where Holm's p (``corrected``) is below 0.05 and the interval excludes zero on the side of the
     difference, which is the expected one; on the other side the opposite is shown, and where none was expected a
-    difference.
+    difference. With a ``margin`` equality is shown where the whole interval is within it, whatever else it excludes.
     """
+    if margin is not None and interval is not None and -margin < interval[0] and interval[1] < margin:
+        return "equality shown"
     if corrected is None or corrected >= LEVEL or interval is None:
         return "not shown"
     low, high = interval
@@ -214,7 +245,7 @@ def hypothesis_table(findings: Sequence[HypothesisFinding]) -> tuple[tuple[str, 
         rows.append(
             (
                 f"{one.arm} minus {one.against}",
-                points(one.expected),
+                points(one.expected) if one.margin is None else f"within {100 * one.margin:g}",
                 "" if one.found is None else points(one.found),
                 "" if one.interval is None else " to ".join(points(end).removeprefix("+") for end in one.interval),
                 inside,
@@ -240,6 +271,8 @@ def rule(findings: Findings) -> list[str]:
         "opposite shown: on the other side; difference shown: none was expected. There is no conclusion before all "
         "seeds are there."
     ]
+    if any(one.margin is not None for one in each):
+        sentences.append("Equality is shown where the whole of 95 % is within the margin, whatever p is.")
     if plain := [f"{one.arm} minus {one.against}" for one in each if one.interval and not one.functions_drawn]:
         sentences.append(f"95 % without functions, as call shapes are not known: {', '.join(plain)}.")
     if findings.other_results or findings.other_openings:

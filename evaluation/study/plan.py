@@ -120,6 +120,11 @@ def check_start(study: Study, first: Starts, header: ArmHeader) -> None:
     if header.initial_tasks is None:
         return
     known = first.setdefault((header.seed, study.start_of(study.recipe.arm(header.arm))), header)
+    stated = {study.stated_policy(study.recipe.arm(one.arm)) for one in (known, header)}
+    if len(stated) == 1 and known.initial_policy != header.initial_policy:
+        raise UnequalStart(
+            f"seed {header.seed}: {header.arm} and {known.arm} began with different policies: remove the older result"
+        )
     if known.initial_tasks != header.initial_tasks:
         raise UnequalStart(
             f"seed {header.seed}: D_0 of {header.arm} ({header.initial_tasks[:12]}) is not that of {known.arm} "

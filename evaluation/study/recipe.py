@@ -18,9 +18,10 @@ from environments.registry import DEFAULT, named_benchmark
 from environments.settings import EnvironmentSettings
 from evaluation.sets import held_out, set_hash
 from evaluation.settings import ENDPOINT, LOOKUP, AttemptSettings
+from evaluation.study.gates import Gate, check_gates
 from evaluation.study.hypotheses import MOST, Hypothesis, check_hypotheses
 from memory.jsonl import complaint
-from memory.strict_yaml import read_recipe
+from memory.strict_yaml import changes_given, read_recipe
 from training.rendering.options import RenderingOptions
 
 BASELINE = "grpo"
@@ -28,6 +29,9 @@ BASELINE = "grpo"
 
 RESERVED = "study"
 """The key of summary.json that is not an arm."""
+
+SEED = "{seed}"
+"""In ``policy.path``: the number of the seed, where each seed starts from a policy of its own."""
 
 Mode = Literal["dev", "test"]
 FIRST_SEED: dict[Mode, int] = {"dev": 100, "test": 0}
@@ -114,6 +118,17 @@ class StudyRecipe(Strict):
         description="differences that are expected, with their size, written down before a test set is opened: tested "
         "together, with a correction for their number, and compared as in compare (ours)",
     )
+    score: Literal["shapes", "tasks"] = Field(
+        "shapes",
+        description="main score of hypotheses; shapes: the mean over call shapes where they are known; tasks: the "
+        "share of tasks that succeed (ours)",
+    )
+    gates: tuple[Gate, ...] = Field(
+        (),
+        max_length=MOST,
+        description="demands on the records without which the comparisons mean nothing: a report of which one fails "
+        "begins with that (ours)",
+    )
     lookup: bool = Field(
         False,
         description="answer the sets by the nearest clause of the tasks that each trained arm could learn from: "
@@ -167,6 +182,7 @@ class StudyRecipe(Strict):
             raise ValueError(f"compare names '{unknown[0]}', which is not an arm: choose from {', '.join(names)}")
         untrained = [arm.name for arm in self.arms if arm.untrained]
         check_hypotheses(self.hypotheses, {arm.name: arm.seeds for arm in self.arms}, untrained, self.lookup)
+        check_gates(self.gates, names, untrained)
         return self
 
     @property
@@ -195,27 +211,36 @@ def _is_shared(key: str) -> bool:
 class Study(Record):
     """A study's recipe with the base recipe's settings and the hashes of initial policies and evaluation sets.
 
-    ``policies`` has the hashes of the initial policies by path.
+    ``changes`` are settings that come after those of every arm, by dotted key (--set). ``policies`` has the hashes of
+    the initial policies by path; one whose path names the seed has none, as it is made for the study.
     """
 
     recipe: StudyRecipe
     shared: dict[str, JsonValue]
+    changes: dict[str, JsonValue] = {}
     sha256: str
     policies: dict[str, str]
     set_hashes: dict[str, str]
 
     def settings_of(self, arm: Arm, seed: int, admissions: Sequence[int] | None) -> Tree:
         """Return all settings of one run, as a recipe has them. ``admissions`` are those that the arm matches."""
-        tree: Tree = copy.deepcopy(self.shared)
-        for key, value in arm.overrides.items():
-            put(tree, key, value)
+        tree = self._stated(arm)
         if arm.match_admissions is not None:
             put(tree, "tasks.admissions", list(admissions or ()))
+        if SEED in _policy(tree):
+            put(tree, "policy.path", _policy(tree).replace(SEED, str(seed)))
         return tree | {"seed": seed}
+
+    def _stated(self, arm: Arm) -> Tree:
+        """Return what the recipes state for every seed of an arm."""
+        tree: Tree = copy.deepcopy(self.shared)
+        for key, value in (*arm.overrides.items(), *self.changes.items()):
+            put(tree, key, value)
+        return tree
 
     def iterations(self, arm: Arm) -> int:
         """Return the iterations of an arm's runs. Raises InputError when no recipe states them."""
-        found = arm.overrides.get("iterations", self.shared.get("iterations"))
+        found = self.settings_of(arm, 0, None).get("iterations")
         if not isinstance(found, int):
             raise InputError(f"{self.recipe.base}: state 'iterations' there or in the study's settings")
         return found
@@ -225,9 +250,17 @@ class Study(Record):
         own = {key: value for key, value in arm.overrides.items() if key.startswith(_DECIDES_D0)}
         return json.dumps(own, sort_keys=True) if own else ""
 
-    def policy_of(self, arm: Arm) -> str:
-        """Return the policy that the arm starts from, or scores."""
-        return _policy(self.settings_of(arm, 0, None))
+    def policy_of(self, arm: Arm, seed: int) -> str:
+        """Return the policy that the arm starts from with this seed, or scores."""
+        return _policy(self.settings_of(arm, seed, None))
+
+    def initial_policy(self, arm: Arm, seed: int) -> str:
+        """Return the hash of the policy that a seed starts from where each has its own, else ""."""
+        return _policy_hash(self.policy_of(arm, seed)) if SEED in self.stated_policy(arm) else ""
+
+    def stated_policy(self, arm: Arm) -> str:
+        """Return the policy as the recipe states it, for every seed."""
+        return _policy(self._stated(arm))
 
     @property
     def environment(self) -> str:
@@ -247,7 +280,8 @@ class Study(Record):
         names = self.recipe.set_names(mode)
         scored: JsonValue = [[name, self.set_hashes[name]] for name in names]
         looked = self.recipe.lookup and not arm.untrained
-        return _sha256([run, self.policies[self.policy_of(arm)], scored, self.recipe.limits, looked])
+        policy = self.stated_policy(arm)
+        return _sha256([run, self.policies.get(policy, policy), scored, self.recipe.limits, looked])
 
 
 def read_study(path: Path) -> tuple[StudyRecipe, Tree]:
@@ -264,8 +298,10 @@ def read_study(path: Path) -> tuple[StudyRecipe, Tree]:
         raise InputError(f"{path}: {complaint(error).replace('Value error, ', '')}") from None
 
 
-def load_study(path: Path) -> Study:
+def load_study(path: Path, overrides: Sequence[str] = ()) -> Study:
     """Read the study at ``path``; files that it names are looked up from the working directory, as in recipes.
+
+    ``overrides`` are settings on top of every arm's (``dotted.key=value``, or ``@FILE``), part of the study's hashes.
 
     What ships with the project, recipes and initial policies, is found from any working directory.
 
@@ -275,14 +311,17 @@ def load_study(path: Path) -> Study:
     shared = read_recipe(recipe.base)
     for key, value in recipe.settings.items():
         put(shared, key, value)
+    changes: dict[str, JsonValue] = {".".join(one.keys): one.value for one in changes_given(overrides)}
     study = Study(
         recipe=recipe,
         shared=shared,
-        sha256=_sha256([tree, shared]),
+        changes=changes,
+        sha256=_sha256([tree, shared, *([changes] if changes else [])]),
         policies={},
         set_hashes={},
     )
-    policies = {name: _policy_hash(name) for name in dict.fromkeys(map(study.policy_of, recipe.arms))}
+    stated = dict.fromkeys(map(study.stated_policy, recipe.arms))
+    policies = {name: _policy_hash(name) for name in stated if SEED not in name}
     try:
         set_hashes = {name: sha256 for mode in FIRST_SEED for name, sha256 in _checked_sets(study, mode)}
         _check_matching(study)

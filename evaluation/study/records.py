@@ -42,7 +42,7 @@ class IterationFigures(ResultRecord):
     itself scores, None without one. ``drafts`` were proposed, of which ``refused`` by reason and ``admitted`` to
     D_{t+1}. Environment calls are those of rollouts and of exploration (D_0's in the first iteration).
     ``supervised_tokens``: written tokens that the round's expert step learnt from, passes counted; its replays of
-    references are not among the environment calls.
+    references are not among the environment calls. ``processed_tokens``: those that went through the model for it.
     ``trained_functions`` and ``admitted_functions``: tasks by function that their reference calls, of those that the
     round drew and of those admitted. ``measured``: wall seconds by stage, of the iteration and of its round.
     """
@@ -59,6 +59,7 @@ class IterationFigures(ResultRecord):
     rollout_calls: int
     exploration_calls: int
     supervised_tokens: int = Field(default=0, exclude_if=operator.not_)
+    processed_tokens: int = Field(default=0, exclude_if=operator.not_)
     mixed_groups: float
     trained_functions: dict[str, int]
     admitted_functions: dict[str, int]
@@ -90,7 +91,8 @@ class ArmHeader(ResultRecord):
     """The first line of a result.
 
     ``recipe`` is the hash of everything stated that decides the outcomes, ``study`` of the study's recipe with its
-    base. ``initial_tasks`` is the hash of D_0, None for an arm that is not trained. ``functions``: the number that
+    base. ``initial_policy`` is the hash of the policy that the seed starts from, written where each has its own.
+    ``initial_tasks`` is the hash of D_0, None for an arm that is not trained. ``functions``: the number that
     tasks can call. ``tasks_left_out`` says why the arm's tasks are not kept beside the result; empty, and not written,
     where they are, and where no run made any.
     """
@@ -99,6 +101,7 @@ class ArmHeader(ResultRecord):
     seed: int
     recipe: str
     study: str
+    initial_policy: str = Field(default="", exclude_if=operator.not_)
     initial_tasks: str | None
     labels: tuple[str, ...]
     functions: int

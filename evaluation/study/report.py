@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from evaluation.study.comparisons import Cell, Comparison, Interval, MetricBySeed, length_table
 from evaluation.study.figures import ArmFacts
+from evaluation.study.gates import gate_table, void
 from evaluation.study.hypotheses import Findings, hypothesis_table, points, rule
 from evaluation.study.plan import Place
 from evaluation.study.recipe import BASELINE, Mode, Study
@@ -29,12 +30,15 @@ def study_table(summary: StudySummary, reading: str = "") -> str:
     """
     facts = summary.facts
     lines = [f"<!-- made by python -m evaluation.study, mode {facts.mode}, recipe {facts.recipe[:12]} -->", ""]
+    lines += [line for sentence in void(facts.gates) for line in (sentence, "")]
     lines += [reading.strip(), ""] if reading.strip() else []
     if facts.missing:
         sentence = f"{len(facts.missing)} arms and seeds of the recipe are not there yet"
         lines += [f"**Partial**: {sentence}; n in each row is what is.", ""]
     if facts.limit is not None:
         lines += [f"Of each evaluation set its first {facts.limit} tasks only.", ""]
+    if facts.gates:
+        lines += ["**Gates** (percent; means over seeds)", "", *_table(*gate_table(facts.gates)), ""]
     if facts.hypotheses is not None:
         lines += _hypotheses(facts.hypotheses)
     for set_name in dict.fromkeys(name for cells in summary.cells.values() for name in cells):
@@ -180,7 +184,9 @@ def _signals(arms: dict[str, ArmFacts]) -> list[str]:
 
 def _spending(arms: dict[str, ArmFacts]) -> list[str]:
     rows = []
-    supervised = any(one.supervised_tokens for facts in arms.values() for one in facts.budgets.values())
+    spent = [one for facts in arms.values() for one in facts.budgets.values()]
+    columns = {"supervised tokens": "supervised_tokens", "through the model": "processed_tokens"}
+    columns = {name: key for name, key in columns.items() if any(getattr(one, key) for one in spent)}
     for name, facts in arms.items():
         budgets = list(facts.budgets.values())
         rows.append(
@@ -191,12 +197,12 @@ def _spending(arms: dict[str, ArmFacts]) -> list[str]:
                 _range(one.rollouts for one in budgets),
                 _range(one.optimizer_steps for one in budgets),
                 _range(one.environment_calls for one in budgets),
-                *([_range(one.supervised_tokens for one in budgets)] if supervised else []),
+                *(_range(getattr(one, key) for one in budgets) for key in columns.values()),
                 f"{max(facts.wall_seconds.values()):.0f}",
             )
         )
     head = ("arm", "what it is", "seeds", "rollouts", "optimizer steps", "environment calls")
-    table = _table((*head, *(["supervised tokens"] if supervised else []), "wall s, most"), rows)
+    table = _table((*head, *columns, "wall s, most"), rows)
     sentence = "**Budgets** (of each seed; seconds of a run that was stopped are of its last attempt)"
     return [sentence, "", *table, ""] if rows else []
 

@@ -19,7 +19,7 @@ from evaluation.outcomes import TaskOutcome
 from evaluation.settings import ENDPOINT, LOOKUP, ScoringSettings
 from evaluation.study.arm import FinishedRun
 from evaluation.study.plan import Plan, Planned, Starts, check_start, current_result
-from evaluation.study.recipe import Arm, Study, Tree, environment_options
+from evaluation.study.recipe import SEED, Arm, Study, Tree, environment_options
 from evaluation.study.records import ArmHeader, ArmMeasured, ArmResult, tasks_path
 from evaluation.test_access import current_commit
 from memory.jsonl import read_jsonl, write_atomically, write_json
@@ -27,6 +27,7 @@ from memory.processes import ChildFailure, exclusive, run_child
 from memory.run import RunDirectory
 from memory.strict_yaml import read_yaml
 from training.rendering.options import RenderingOptions
+from training.rollout.settings import IN_PROCESS
 
 RECIPE_FILE = "recipe.yaml"
 ONE_THREAD = {
@@ -51,13 +52,20 @@ def run_jobs(plan: Plan, at_once: int, keep_runs: bool) -> list[str]:
 
 def check_settings(plan: Plan) -> None:
     """Check the settings of all planned arms before the first one runs. Raises InputError."""
+    for job in plan.jobs:
+        path = plan.study.policy_of(plan.study.recipe.arm(job.arm), job.seed)
+        if SEED in plan.study.stated_policy(plan.study.recipe.arm(job.arm)) and not Path(path).is_dir():
+            raise InputError(
+                f"{job.arm}, seed {job.seed}: the policy {path} is not there: make one for each seed, for example with "
+                f"python -m training.warm_start --seed {job.seed} --out {path}"
+            )
     files = []
     for name in dict.fromkeys(job.arm for job in plan.jobs):
         arm = plan.study.recipe.arm(name)
         if not arm.untrained:
             admissions = [1] * plan.study.iterations(arm)
             files.append(plan.place.work / "recipes" / f"{name}.yaml")
-            _write_recipe(files[-1], plan.study.settings_of(arm, 0, admissions))
+            _write_recipe(files[-1], plan.study.settings_of(arm, plan.seeds()[name][0], admissions))
     if not files:
         return
     log = plan.place.work / "check.log"
@@ -154,7 +162,7 @@ class _Schedule:
         say(f"{arm.name}, seed {planned.seed}: started")
         started = time.perf_counter()
         run = None if arm.untrained else await self._trained(arm, folder)
-        policy = study.policy_of(arm) if run is None else str(run.policy)
+        policy = study.policy_of(arm, planned.seed) if run is None else str(run.policy)
         outcomes = await self._attempts(folder, settings, policy, run)
         path = place.result(planned.arm, planned.seed)
         header = ArmHeader(
@@ -162,6 +170,7 @@ class _Schedule:
             seed=planned.seed,
             recipe=study.run_hash(arm, planned.seed, mode, admissions),
             study=study.sha256,
+            initial_policy=study.initial_policy(arm, planned.seed),
             initial_tasks=run.initial_hash if run else None,
             labels=run.labels if run else (),
             functions=run.functions if run else 0,
@@ -192,7 +201,9 @@ class _Schedule:
             write_json(file, scoring)
             outcomes += await self._scored(file, policy)
             if self._study.recipe.lookup and run is not None:
-                outcomes += await self._scored(file, LOOKUP, run.learnable(folder))
+                alone = folder / f"scoring-{number}-alone.json"
+                write_json(alone, scoring.model_copy(update={"sampling": IN_PROCESS}))  # no model is sampled from
+                outcomes += await self._scored(alone, LOOKUP, run.learnable(folder))
         return outcomes
 
     async def _scored(self, file: Path, policy: str, train: Path | None = None) -> list[TaskOutcome]:
@@ -217,7 +228,7 @@ class _Schedule:
             raise InputError(f"{command[0]}: {_last_error(log, start)}")
 
     def _scoring(self, settings: Tree) -> tuple[ScoringSettings, ...]:
-        """Return how final policies are scored: as the study says, on the device of its runs.
+        """Return how final policies are scored: as the study says, on the device and servers of its runs.
 
         One command scores all sets, or one each where an environment does not serve several.
         """
@@ -231,6 +242,7 @@ class _Schedule:
             "device": policy.get("device", "auto"),
             "dtype": policy.get("dtype", "float32"),
             **{key: policy.get(key) for key in RenderingOptions.model_fields},
+            "sampling": settings.get("sampling") or IN_PROCESS,
         }
         served = str(policy.get("path", "")).startswith(ENDPOINT)
         return ScoringSettings.model_validate(

@@ -12,6 +12,7 @@ from environments.base import Record
 from evaluation.settings import LOOKUP
 from evaluation.study.comparisons import Cell, cell, difference
 from evaluation.study.figures import ArmFacts, arm_facts, unequal_budgets
+from evaluation.study.gates import GateFinding, gate_findings
 from evaluation.study.hypotheses import Findings, findings_of, lookup_row
 from evaluation.study.plan import Place, Starts, check_start, current_result
 from evaluation.study.recipe import BASELINE, FIRST_SEED, RESERVED, Arm, Mode, Study
@@ -32,7 +33,7 @@ class StudyFacts(Record):
     ``arms``: budgets, curves and costs. ``missing``: arms and seeds of the recipe without a result of the recipe as it
     is now. ``outdated``: those of them with a result of another recipe. ``unequal_budgets``: where arms of a seed
     differ in what they should share. ``panels``: hashes of the evaluation sets. ``openings``: every line of the test
-    access log. ``hypotheses``: what came of those of the recipe, written where it has any.
+    access log. ``hypotheses``: what came of those of the recipe, ``gates`` of its demands; written where it has any.
     """
 
     mode: Mode
@@ -46,6 +47,7 @@ class StudyFacts(Record):
     unequal_budgets: tuple[str, ...]
     openings: tuple[StudyAccess, ...]
     hypotheses: Findings | None = Field(None, exclude_if=operator.not_)
+    gates: tuple[GateFinding, ...] = Field((), exclude_if=operator.not_)
 
 
 class StudySummary(Record):
@@ -98,8 +100,19 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
         unequal_budgets=unequal_budgets(arms, BASELINE),
         openings=accesses,
         hypotheses=_findings(study, mode, cells, headers, accesses) if study.recipe.hypotheses else None,
+        gates=gate_findings(
+            study.recipe.gates,
+            {name: by_set[set_names[0]] for name, by_set in cells.items() if set_names[0] in by_set},
+            arms,
+            _planned(study, mode),
+        ),
     )
     return StudySummary(cells=cells, facts=facts)
+
+
+def _planned(study: Study, mode: Mode) -> dict[str, int]:
+    """Return the number of seeds of each arm before which no gate has a state: in development one is enough."""
+    return {arm.name: arm.seeds if mode == "test" else 1 for arm in study.recipe.arms}
 
 
 def _findings(
@@ -121,11 +134,12 @@ def _findings(
         if header.study != study.sha256
     ]
     opened = [one for one in accesses if one.recipe != study.sha256]
+    by_shape = recipe.score == "shapes" and any(one is not None and one.breakdown is not None for one in differences)
     held = mode == "test"  # development is where recipes change
     return Findings(
         panel=set_name,
-        by_shape=any(one is not None and one.breakdown is not None for one in differences),
-        findings=findings_of(recipe.hypotheses, differences, planned),
+        by_shape=by_shape,
+        findings=findings_of(recipe.hypotheses, differences, planned, by_shape=recipe.score == "shapes"),
         other_results=tuple(others) if held else (),
         other_openings=len(opened) if held else 0,
     )

@@ -6,13 +6,13 @@ a turn is a call, whose answer is the next user message.
 
 from __future__ import annotations
 
+import json
 from typing import NamedTuple
 
-from pydantic import ValidationError
-
-from environments.base import Action, Environment, InputError, MalformedCall, TaskSpec, ToolCall, ToolSpec, UserTurn
+from environments.base import Action, Environment, InputError, MalformedCall, Outcome, TaskSpec, ToolSpec, UserTurn
 from environments.history import GivenTurn, open_for_agent
-from training.rendering.tool_calls import Schema, tool_schema
+from training.rendering.strict_json import read_json
+from training.rendering.tool_calls import Schema, call_of, tool_schema
 
 __all__ = ["FINISH_TURN", "Attempt", "Reply", "check_tasks", "shown_tools"]
 
@@ -65,6 +65,10 @@ class Attempt:
             return Reply(turn.full_text, False, turn)
         return Reply(_OVER, False, None, True, float(self._episode.outcome().success))
 
+    def outcome(self) -> Outcome:
+        """Return the outcome of what was done so far; turns that were not reached fail."""
+        return self._episode.outcome()
+
     def state(self) -> str:
         """Return the canonical text of the state that the environment compares."""
         return self._episode.state()
@@ -76,8 +80,8 @@ class Attempt:
 
 def _action(name: str, arguments: object) -> Action:
     try:
-        return ToolCall.model_validate({"name": name, "arguments": arguments})
-    except (ValidationError, RecursionError):
+        return call_of(read_json(json.dumps({"name": name, "arguments": arguments})))
+    except (TypeError, ValueError, RecursionError):
         return MalformedCall(text=f"{name}(...)", reason="arguments are an object of JSON values")
 
 

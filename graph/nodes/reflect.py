@@ -14,7 +14,7 @@ from agents.roles import RoleRefused
 from environments.base import InputError
 from graph.assembly import RunServices
 from graph.branches import describe, weaknesses
-from graph.ours import contexts_without_signals
+from graph.ours import contexts_without_signals, shuffled
 from graph.records import Failure
 from graph.report.digest import of_reflect
 from graph.state import IterationState, IterationUpdate
@@ -37,6 +37,7 @@ async def reflect(state: IterationState, runtime: Runtime[RunServices]) -> Itera
     failures: Sequence[Failure] = ()
     if services.settings.signals.contexts == "signals":
         contexts, failures = await _reflected(services, folder, state)
+        contexts = shuffled(contexts) if services.settings.signals.shuffled else contexts
     else:
         contexts = await asyncio.to_thread(contexts_without_signals, services, folder, state.iteration)
     await asyncio.to_thread(write_jsonl, folder.contexts, contexts)

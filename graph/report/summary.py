@@ -43,6 +43,10 @@ def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
     left_out = [kind for kind in SignalKind if kind not in signals.kinds]
     if left_out:
         labels.append(f"without {' and '.join(left_out)} signals")
+    if signals.functions is not None:
+        labels.append(f"contexts of {len(signals.functions)} given functions and pairs")
+    if signals.shuffled:
+        labels.append("reflections shuffled")
     if settings.training.seal is not None:
         labels.append("SEAL")
     if not settings.memory.deduplicate:

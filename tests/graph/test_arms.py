@@ -296,3 +296,23 @@ def test_seals_diagnosis_joins_the_contexts_and_tells_them_apart(tmp_path: Path)
         if context.label is not None:
             assert context.signature() == f"{without.signature()}|{context.label}"
     assert summary_of(run).labels == ("scripted roles", "SEAL")
+
+
+def test_shuffled_reflections_change_places_between_tasks_with_the_same_tools(tmp_path: Path) -> None:
+    runs = {"plain": evolved(tmp_path / "plain"), "mixed": evolved(tmp_path / "mixed", "signals.shuffled=true")}
+    found = {name: {one.id: one for one in rows(run, "contexts.jsonl", FailureContext)} for name, run in runs.items()}
+    assert found["plain"].keys() == found["mixed"].keys()
+    moved = 0
+    for name, before in found["plain"].items():
+        after = found["mixed"][name]
+        assert (after.task_id, after.tools, after.initial_state, after.kind, after.setup) == (
+            before.task_id, before.tools, before.initial_state, before.kind, before.setup,
+        )  # fmt: skip
+        assert after.tool in after.tools
+        assert set(after.explore) <= set(after.tools)
+        moved += (after.how, after.facts) != (before.how, before.facts)
+    for field in ("how", "why", "facts", "explore"):
+        told = [Counter(str(getattr(one, field)) for one in each.values()) for each in found.values()]
+        assert told[0] == told[1], "each reflection is used once"
+    assert moved > len(found["plain"]) / 2
+    assert [summary_of(run).labels.count("reflections shuffled") for run in runs.values()] == [0, 1]

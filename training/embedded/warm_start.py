@@ -245,8 +245,8 @@ def warm_start(
 ) -> WarmStartRecord:
     """Train a policy on a file of tasks and write it to ``out`` with its record.
 
-    ``environment_name`` is a benchmark, or module:callable of the environment that the tasks are of; ``options`` are
-    its own. Raises InputError.
+    ``environment_name`` is a benchmark, or module:callable of the environment that the tasks are of; ``options``
+    are its options. Raises InputError.
     """
     check_output("--out", out, "folder")
     started = time.monotonic()
@@ -261,7 +261,8 @@ def warm_start(
 
     torch.set_num_threads(1)  # sums of several threads round otherwise
     console = Console(stderr=True)
-    environment = recorded(open_named(environment_name, options, trust_agent_code=trust_agent_code, tasks=learnt))
+    opened = open_named(environment_name, options, trust_agent_code=trust_agent_code, tasks=learnt)
+    environment = recorded(opened)
     refuse_held_out(tasks, learnt, environment)
     shown = [_demonstrated(environment, task, settings) for task in track(learnt, "replaying tasks", console=console)]
     compact = settings.compact(benchmark_of(environment))
@@ -318,7 +319,10 @@ def main(
     environment: Annotated[
         str, typer.Option(help="a benchmark, or module:callable of the tasks' environment")
     ] = DEFAULT,
-    option: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="an option of the environment")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="an option of the environment, as in a recipe's environment.options"),
+    ] = None,
     steps: Annotated[int, typer.Option(help="optimizer steps; they define the result")] = 1000,
     seed: Annotated[int, typer.Option(help="of the weights and the batches")] = 0,
     hidden: Annotated[int, typer.Option(help="hidden size; the feed-forward layers have twice as much")] = 128,
@@ -346,8 +350,8 @@ def main(
             settings = WarmStartSettings(**{name: one for name, one in given if name in WarmStartSettings.model_fields})
         except ValidationError as error:
             raise InputError(f"--{complaint(error).replace('_', '-', 1)}") from None
-        own = options_given(option or [])
-        record = warm_start(tasks, out, settings, environment, options=own, trust_agent_code=trust_agent_code)
+        options = options_given(option or [])
+        record = warm_start(tasks, out, settings, environment, options=options, trust_agent_code=trust_agent_code)
     typer.echo(
         f"{out}: {record.parameters:,} parameters, {record.tasks} tasks, loss {record.first_loss:.3f} -> "
         f"{record.last_loss:.3f} (held out {record.held_out_loss:.3f}), {record.measured.seconds:.0f} s, "

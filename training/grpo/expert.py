@@ -4,7 +4,9 @@ Every task that joins the set has a reference that the environment verified, or 
 step of GRPO takes little from a task that the policy never solves, because its rewards are all equal; its reference
 says what to do. With ``training.expert`` a round begins with supervised updates on the references of the tasks that
 joined since the round before (the first round: D_0), in ``passes`` passes; a share ``replay`` of what is learnt from is
-drawn from older tasks. GRPO follows from there.
+drawn from older tasks. GRPO follows from there. With ``tokens`` passes go on until so many tokens went through the
+model, prompts included, and a round without new tasks learns from older ones: arms of a comparison are at equal cost
+then. The reference that reaches the number is the last one.
 
 Each pass is cut into pools of about POOL batches, drawn at random; a pool is sorted by length and cut into batches,
 whose order is drawn (``draws``; ``training.supervised``, which makes the updates). Older references join a pool before
@@ -37,6 +39,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
@@ -72,7 +75,11 @@ def expert_step(
     plan, ranks = rollouts.plan, rollouts.ranks
     since = plan.iteration - 1 if plan.iteration > 0 else None
     seed = derive_seed(plan.run_seed, "expert", plan.iteration)
-    new, old = learnt_from(tasks, since, replay=settings.replay > 0, evolved=evolved)
+    new, old = learnt_from(tasks, since, replay=settings.replay > 0 or settings.tokens is not None, evolved=evolved)
+    if since is None and not settings.initial:
+        new = []
+    elif settings.tokens is not None and not new:
+        new, old = old, []
     # One process plays: a reference that failed in another one alone would leave them with different updates.
     data = ranks.by_first(lambda: played(rollouts, new, old, settings, seed))
     return lambda trainer: ExpertStep(
@@ -135,23 +142,42 @@ def played(
             f"training.expert: none of {len(new)} references succeeds under the limits of an episode: raise "
             "training.max_tokens, training.max_new_tokens or training.max_actions"
         )
-    pools = list(draws(len(learnt), len(old), settings, derive_seed(seed, "draws"), batch))
-    drawn = {place for _, places in pools for place in places}
-    usable = {place for place in sorted(drawn) if table.row(old[place]) is not None}
     updates: list[tuple[TokenRow, ...]] = []
-    for number, (places, older) in enumerate(pools):
+    drawn: set[int] = set()
+    taken, left = 0, settings.tokens
+    for number, (places, older) in enumerate(draws(len(learnt), len(old), settings, derive_seed(seed, "draws"), batch)):
+        taken += len(places)
+        drawn.update(older)
         words = derive_seed(seed, "words", number)
-        first = number < len(pools) // settings.passes
-        pool = [table.learnt(learnt[place], None if first else words) for place in places]
-        pool += [table.learnt(old[place], words) for place in older if place in usable]
+        pool = [table.learnt(learnt[place], None if taken <= len(learnt) else words) for place in places]
+        pool += [table.learnt(old[place], words) for place in older if table.row(old[place]) is not None]
+        if left is not None:
+            pool = _up_to(pool, left, derive_seed(seed, "last", number))
+            left -= sum(row.length for row in pool)
         cut = batches([row.length for row in pool], batch, derive_seed(seed, "batches", number))
         updates += [tuple(pool[place] for place in part) for part in cut]
+        if left is not None and left <= 0:
+            break
+    usable = [place for place in drawn if table.row(old[place]) is not None]
     return ExpertData(
         updates=tuple(updates),
         references=len(learnt),
         replayed=len(usable),
         left_out=len(new) - len(learnt) + len(drawn) - len(usable),
     )
+
+
+def _up_to(pool: Sequence[TokenRow], tokens: int, seed: int) -> list[TokenRow]:
+    """Return the pool, or as many of its rows, new and older ones alike, as reach ``tokens``, in a drawn order."""
+    if sum(row.length for row in pool) <= tokens:
+        return list(pool)
+    kept: list[TokenRow] = []
+    for row in random.Random(seed).sample(pool, len(pool)):
+        if tokens <= 0:
+            break
+        kept.append(row)
+        tokens -= row.length
+    return kept
 
 
 class _References:
@@ -199,16 +225,18 @@ def draws(
 ) -> Iterator[tuple[list[int], list[int]]]:
     """Yield the indexes of each pool's new and old references; pools are of about POOL batches, and equal sizes.
 
-    Each of ``passes`` passes takes each new reference once, in an order of its own. Old ones are drawn for each pool
-    without replacement, up to the share ``replay`` of it.
+    Each of ``passes`` passes takes each new reference once, in an order of its own; with ``tokens`` passes do not end
+    while there is a new reference. Old ones are drawn for each pool without replacement, up to the share ``replay`` of
+    it.
     """
     rng = random.Random(seed)
     replayed = min(round(batch * settings.replay), batch - 1)
     size = batch - replayed
-    for _ in range(settings.passes):
+    endless = settings.tokens is not None and new > 0
+    for _ in count() if endless else range(settings.passes):
         for places in evenly(rng.sample(range(new), new), POOL * size):
-            count = min(old, round(len(places) * replayed / size))
-            yield places, rng.sample(range(old), count)
+            again = min(old, round(len(places) * replayed / size))
+            yield places, rng.sample(range(old), again)
 
 
 class ExpertStep(TrainerCallback):
@@ -247,6 +275,7 @@ class ExpertStep(TrainerCallback):
                 replayed=self.data.replayed,
                 updates=len(losses),
                 tokens=sum(sum(row.mask) for rows in self.data.updates for row in rows),
+                processed=sum(row.length for rows in self.data.updates for row in rows),
                 first_loss=_mean(losses[:tenth]),
                 last_loss=_mean(losses[-tenth:]),
                 measured=Measured(seconds=time.perf_counter() - began),

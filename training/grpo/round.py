@@ -155,8 +155,7 @@ class _Round:
         """Train the steps that are left, and compute the round's record from the files on disk."""
         start = self.ranks.by_first(self._start)
         settings = self.settings.training
-        share = self.settings.tasks.evolved_share
-        draw = round_draw(self.tasks, share, iteration=self.iteration, seed=self.settings.seed)
+        draw = round_draw(self.tasks, self.settings.tasks, iteration=self.iteration, seed=self.settings.seed)
         if left := draw.steps(settings.steps, settings.tasks_per_step)[start.done - start.before :]:
             self._train(RoundPlan(self.settings.seed, self.iteration, start.done + 1, left), start)
         return self.ranks.by_first(self._record)

@@ -11,6 +11,7 @@ from math import floor
 from environments.base import InputError
 from memory.jsonl import derive_seed
 from memory.records import Task
+from memory.settings import TaskSettings
 
 __all__ = ["RoundDraw", "draw_steps", "round_draw"]
 
@@ -95,20 +96,26 @@ def _draw_step(evolved: _Pool, others: _Pool, per_step: int, wanted: int) -> tup
 
 @dataclass(frozen=True)
 class RoundDraw:
-    """The tasks that a round may draw, the share of evolved ones among them, and the seed."""
+    """The tasks that a round may draw, the share of evolved ones among them, how often each is drawn, and the seed."""
 
     tasks: tuple[Task, ...]
     evolved_share: float | None
     seed: int
+    repeats: int = 1
 
     def steps(self, steps: int, per_step: int) -> tuple[tuple[Task, ...], ...]:
-        """Return the tasks of each of ``steps`` training steps: see ``draw_steps``."""
-        return draw_steps(self.tasks, steps, per_step, self.evolved_share, self.seed)
+        """Return the tasks of each of ``steps`` training steps: see ``draw_steps``.
+
+        With ``repeats`` the steps of the first 1 / repeats of the round, rounded up, come again and again.
+        """
+        different = -(-steps // self.repeats)
+        drawn = draw_steps(self.tasks, different, per_step, self.evolved_share, self.seed)
+        return tuple(drawn[step % different] for step in range(steps))
 
 
-def round_draw(tasks: Sequence[Task], evolved_share: float | None, *, iteration: int, seed: int) -> RoundDraw:
+def round_draw(tasks: Sequence[Task], settings: TaskSettings, *, iteration: int, seed: int) -> RoundDraw:
     """Return how the tasks of the round of ``iteration`` are drawn from ``tasks``, which are D_t.
 
     ``seed`` is the run's.
     """
-    return RoundDraw(tuple(tasks), evolved_share, derive_seed(seed, iteration, "draw"))
+    return RoundDraw(tuple(tasks), settings.evolved_share, derive_seed(seed, iteration, "draw"), settings.repeats)

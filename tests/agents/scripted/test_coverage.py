@@ -5,15 +5,18 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.scripted.coverage import coverage_contexts
 from agents.scripted.explorer import GuidedExplorer
 from agents.settings import ExplorationSettings
-from environments.base import TaskSpec, ToolCall
+from environments.base import InputError, TaskSpec, ToolCall
 from environments.bfcl.environment import BFCLEnvironment
+from graph.settings import check_starts
 from memory.records import FailureContext, Unsignalled
+from training.signal_settings import SignalSettings
 
 ENVIRONMENT = BFCLEnvironment(("GorillaFileSystem", "VehicleControlAPI"))
 STARTS = ENVIRONMENT.starts()
@@ -151,3 +154,26 @@ def test_by_need_neighbours_are_those_of_the_group_that_need_it_most() -> None:
     assert one.explore == ("sort", "cat", "cp", "du", "echo")
     (plain,) = contexts([task(name) for name in NAMES if name != "sort"], 1)
     assert set(plain.explore) != set(one.explore)
+
+
+def test_given_functions_and_pairs_take_turns_and_nothing_else_does() -> None:
+    asked = [("mv",), ("mkdir", "cd"), ("startEngine",)]
+    often = [task("mv")] * 3
+
+    def found(count, explored=()):  # type: ignore[no-untyped-def]
+        return coverage_contexts(often, explored, ENVIRONMENT, count, 0, 0, given=asked)
+
+    first = found(2)
+    assert named(first) == {("mv",): 1, ("mkdir", "cd"): 1}, "also those that tasks have"
+    assert named(found(7)) == {("mv",): 3, ("mkdir", "cd"): 2, ("startEngine",): 2}
+    assert all(set(one.focus_pattern) <= set(one.tools) for one in found(7))
+    assert named(found(2, explored=first)) == {("startEngine",): 1, ("mv",): 1}
+
+
+def test_a_function_that_no_start_state_offers_is_refused_before_a_run() -> None:
+    for asked, says in (([["fly"]], "offers fly"), ([["mv", "startEngine"]], "offers mv and startEngine")):
+        chosen = SignalSettings.model_validate({"contexts": "coverage", "functions": asked})
+        with pytest.raises(InputError, match=says):
+            check_starts(chosen, ENVIRONMENT)
+    with pytest.raises(ValueError, match="functions"):
+        SignalSettings.model_validate({"contexts": "random", "functions": [["mv"]]})

@@ -40,6 +40,12 @@ def test_the_first_tasks_are_whole_indices_of_every_category() -> None:
     assert {one.strata["category"] for one in first} == set(CATEGORIES)
 
 
+def test_the_set_of_base_is_a_part_of_the_set_of_all_categories() -> None:
+    part = [one for one in BENCHMARK.open_evaluation_set("human-dev") if one.strata["category"] == "base"]
+    assert list(BENCHMARK.open_evaluation_set("human-base-dev")) == part
+    assert BENCHMARK.evaluation_set("human-base-dev").tasks == len(part) == EACH
+
+
 def test_every_reference_passes_behind_what_is_played() -> None:
     world = BFCLEnvironment()
     for one in BENCHMARK.open_evaluation_set("human-dev"):
@@ -78,7 +84,7 @@ def test_what_is_played_has_no_limit_of_steps() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("name", "tasks"), [("human-test", 1764), ("abstain-test", 242)])
+@pytest.mark.parametrize(("name", "tasks"), [("human-test", 1764), ("human-base-test", 441), ("abstain-test", 242)])
 def test_the_test_split_opens_with_a_line_in_a_log(name: str, tasks: int, tmp_path: Path) -> None:
     described, log = BENCHMARK.evaluation_set(name), tmp_path / "log.jsonl"
     assert (described.tasks, described.held_out) == (tasks, True)

@@ -164,3 +164,19 @@ def test_a_mistake_is_one_sentence(
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
     assert says in done.stderr
+
+
+def test_power_of_a_study_from_the_outcomes_of_an_arm_s_seeds(tmp_path: Path) -> None:
+    for seed in range(3):
+        rows = [
+            one.model_copy(update={"strata": {"category": "base" if n % 2 else "other"}})
+            for n, one in enumerate(outcomes([(n * (seed + 2)) % 5 < 2 for n in range(40)]))
+        ]
+        write_jsonl(tmp_path / f"{seed}.jsonl", rows)
+    files = [str(tmp_path / f"{seed}.jsonl") for seed in range(3)]
+    asked = ("power", *files, "--seeds", "4", "--clusters", "30")
+    shown = run_here("evaluation.analyses.__main__", *asked)
+    assert shown.stdout.startswith("4 seeds on 30 clusters of 30 tasks show a difference of")
+    found = analyse(*asked, "--stratum", "category=base", "--hypotheses", "5")
+    assert (found["tests"], found["pairs"], found["clusters"]) == (5, 6, 30)
+    assert 0 < found["by_interval"] < found["difference"] < 1

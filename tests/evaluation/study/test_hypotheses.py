@@ -132,6 +132,49 @@ def landed(place: Place, study: Study, shapes: list[tuple[str, ...]]) -> None:
         land(place, result(study, "grpo", seed, [NO] * 8 + [seed == 102] * 4, shapes))
 
 
+@pytest.mark.parametrize(
+    ("found", "interval", "corrected", "margin", "reached"),
+    [
+        (0.0, (-0.02, 0.02), 0.9, 0.03, "equality shown"),
+        (0.0, (-0.02, 0.02), 0.9, 0.02, "not shown"),
+        (0.0, (-0.02, 0.02), 0.9, None, "not shown"),
+        (0.01, (0.005, 0.02), 0.01, 0.03, "equality shown"),  # a difference, and one that does not matter
+        (0.03, (0.01, 0.05), 0.01, 0.03, "difference shown"),
+        (0.0, None, None, 0.03, "not shown"),
+    ],
+)
+def test_equality_is_shown_within_a_margin_alone(
+    found: float, interval: tuple[float, float] | None, corrected: float | None, margin: float | None, reached: str
+) -> None:
+    assert conclusion(0.0, found, interval, corrected, margin) == reached
+
+
+def test_a_margin_is_for_arms_that_are_expected_to_be_equal(tmp_path: Path, place: Place) -> None:
+    with pytest.raises(InputError, match="margin is for arms that are expected to be equal, and expected is 20"):
+        stating(tmp_path, GAIN | {"margin": 3})
+    study = stating(tmp_path, CHANCE | {"margin": 3})
+    land(place, *(result(study, arm, seed, [YES, NO, NO, NO]) for arm in ("grpo", "random") for seed in (100, 101)))
+    text = write_report(study, "dev", place)
+    assert "| random minus grpo | within 3 |" in text
+    assert "Equality is shown where the whole of 95 % is within the margin" in text
+
+
+def test_success_of_tasks_is_tested_where_a_recipe_says_so(tmp_path: Path, place: Place) -> None:
+    study = stating(tmp_path, GAIN, recipe=ARMS + "score: tasks\n")
+    shapes = [("ls",), ("ls",), ("ls",), ("cd",)]
+    for seed in (100, 101):
+        land(
+            place,
+            result(study, "grpo", seed, [NO] * 4, shapes),
+            result(study, "full", seed, [YES, NO, NO, YES], shapes),
+        )
+    (one,) = summarise(study, "dev", place).facts.hypotheses.findings
+    assert one.found == 0.5
+    by_shape = stating(tmp_path, GAIN)
+    (other,) = summarise(by_shape, "dev", place).facts.hypotheses.findings
+    assert other.found == pytest.approx((1 / 3 + 1) / 2)
+
+
 def test_a_report_begins_with_what_came_of_the_hypotheses(tmp_path: Path, place: Place) -> None:
     study = stating(tmp_path, GAIN, CHOICE)
     landed(place, study, SHAPES)

@@ -25,7 +25,7 @@ from evaluation.study.plots import DifferenceRow, Series, difference_chart, line
 from evaluation.study.recipe import SetsBySplit, load_study
 from evaluation.study.records import read_result
 from evaluation.study.report import write_report
-from evaluation.study.schedule import _Schedule
+from evaluation.study.schedule import _Schedule, check_settings
 from evaluation.study.summary import summarise
 from evaluation.test_access import StudyAccess
 from graph.recipe import load_recipe
@@ -336,7 +336,7 @@ def test_arms_change_what_the_recipe_says_that_it_varies(tmp_path):
     assert other.settings_of(full, 7, None) == {
         "iterations": 4, "policy": {"path": "recipes/starter-seal"}, "tasks": {"initial_count": 50}, "seed": 7,
     }  # fmt: skip
-    assert other.policy_of(full) == "recipes/starter-seal"
+    assert other.policy_of(full, 100) == "recipes/starter-seal"
     assert other.policies["recipes/starter-seal"] != other.policies["recipes/starter"]
     hashes = {
         arm: {study.run_hash(study.recipe.arm(arm), 100, "dev", None) for study in (plain, other)}
@@ -345,6 +345,28 @@ def test_arms_change_what_the_recipe_says_that_it_varies(tmp_path):
     assert [len(hashes[arm]) for arm in ("grpo", "full", "starter")] == [1, 2, 1], "the others' results stay theirs"
     with pytest.raises(InputError, match="of other iterations"):
         made_study(tmp_path, VARIED.replace("OWN", "iterations: 3"))
+
+
+def test_each_seed_starts_from_a_policy_of_its_own_where_the_path_names_it(tmp_path, place):
+    text = RECIPE.replace("arms:", f"settings: {{policy.path: '{tmp_path}/start-{{seed}}'}}\narms:")
+    study = made_study(tmp_path, text)
+    full, starter = study.recipe.arm("full"), study.recipe.arm("starter")
+    assert study.settings_of(full, 101, None)["policy"] == {"path": f"{tmp_path}/start-101"}
+    assert study.policy_of(starter, 100) == f"{tmp_path}/start-100"
+    assert len({study.run_hash(full, seed, "dev", None) for seed in (100, 101)}) == 2
+    plan = make_plan(study, "dev", place, ("full",), (101,))
+    with pytest.raises(InputError, match=r"full, seed 101: the policy .*start-101 is not there: make one for each"):
+        check_settings(plan)
+    before = study.run_hash(full, 101, "dev", None)
+    (tmp_path / "start-101").mkdir()
+    (tmp_path / "start-101" / "config.json").write_text("{}")
+    assert study.run_hash(full, 101, "dev", None) == before, "results are reported where the policies are not"
+    hashes = {study.initial_policy(full, seed) for seed in (100, 101)}
+    assert len(hashes) == 2
+    assert made_study(tmp_path).initial_policy(full, 100) == ""
+    land(place, *(result(study, arm, 100, [YES], initial_policy=arm) for arm in ("grpo", "full")))
+    with pytest.raises(UnequalStart, match="seed 100: full and grpo began with different policies"):
+        summarise(study, "dev", place)
 
 
 def test_only_arms_with_equal_settings_of_d0_must_begin_with_equal_tasks(tmp_path, place):
@@ -361,7 +383,7 @@ def test_an_untrained_arm_scores_another_policy_and_an_endpoint_s(tmp_path):
         text = RECIPE.replace("untrained: true", f"untrained: true, overrides: {{{overrides}}}")
         study = made_study(tmp_path, text)
         starter = study.recipe.arm("starter")
-        return study.policy_of(starter), study.run_hash(starter, 100, "dev", None)
+        return study.policy_of(starter, 100), study.run_hash(starter, 100, "dev", None)
 
     plain, served = hashed(""), hashed("policy.path: 'openai:some-model'")
     assert (plain[0], served[0]) == ("recipes/starter", "openai:some-model")
@@ -439,6 +461,19 @@ def test_one_command_scores_the_sets_that_one_environment_serves(tmp_path, place
             assert (one.max_new_tokens, one.limit, one.thinking, one.tools_shown) == (70, 3, False, 4)
             assert one.environment == LAMPS
             assert one.access_log == (place.access_log if mode == "test" else None)
+
+
+@pytest.mark.process
+def test_final_policies_are_sampled_by_the_servers_of_the_runs(tmp_path, place):
+    plain = of_lamps(tmp_path)
+    servers = {"engine": "vllm_server", "servers": ["http://127.0.0.1:8000"]}
+    study = plain.model_copy(update={"changes": {"sampling": servers}})
+    schedule = _Schedule(make_plan(study, "dev", place, None, None), 1, False)
+    (scoring,) = schedule._scoring(study.settings_of(study.recipe.arm("grpo"), 100, None))
+    assert scoring.sampling.model_dump(include={"engine", "servers"}) == {
+        **servers,
+        "servers": ("http://127.0.0.1:8000",),
+    }
 
 
 def test_a_study_opens_sets_of_a_ledger_by_its_own_log(tmp_path):

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from support.sample_records import task
 
 from environments.base import InputError
-from training.grpo.task_sampler import draw_steps
+from memory.jsonl import derive_seed
+from memory.settings import TaskSettings
+from training.grpo.task_sampler import draw_steps, round_draw
 
 
 def seeds(count):
@@ -83,3 +85,12 @@ def test_a_share_that_floats_cannot_hold_is_kept_exactly():
 def test_the_seed_decides_the_draw():
     draws = [draw_steps(seeds(20), 2, 5, 0.5, seed) for seed in range(5)]
     assert len({tuple(t.id for step in draw for t in step) for draw in draws}) == 5
+
+
+@pytest.mark.parametrize(("steps", "repeats", "different"), [(6, 1, 6), (6, 3, 2), (7, 3, 3), (2, 5, 1)])
+def test_a_round_draws_its_tasks_again_at_later_steps(steps: int, repeats: int, different: int) -> None:
+    settings = TaskSettings(evolved_share=0.5, repeats=repeats)
+    drawn = round_draw([*seeds(20), *evolved(20)], settings, iteration=1, seed=5).steps(steps, 4)
+    assert len(drawn) == steps
+    assert drawn[:different] == draw_steps([*seeds(20), *evolved(20)], different, 4, 0.5, derive_seed(5, 1, "draw"))
+    assert all(step == drawn[number % different] for number, step in enumerate(drawn))

@@ -180,6 +180,49 @@ def test_a_reference_is_worded_anew_but_in_its_first_pass(starter) -> None:
     assert len({tuple(sorted(texts(rows))) for rows in passes}) == 3
 
 
+def processed(data) -> int:
+    return sum(row.length for rows in data.updates for row in rows)
+
+
+@pytest.mark.parametrize(("new", "old", "replay"), [(3, 0, 0.0), (3, 4, 0.5), (1, 1, 0.9)])
+@pytest.mark.parametrize("tokens", [1, 700, 4000])
+def test_as_many_tokens_go_through_the_model_as_are_asked_for(starter, tokens, new, old, replay) -> None:
+    rollouts = in_a_round(starter)
+    tasks = [[beyond(f"{kind}-{place}") for place in range(count)] for kind, count in (("new", new), ("old", old))]
+    settings = ExpertSettings(tokens=tokens, replay=replay)
+    made = expert.played(rollouts, *tasks, settings, seed=0, batch=4)
+    longest = max(row.length for rows in made.updates for row in rows)
+    assert tokens <= processed(made) < tokens + longest
+    assert made == expert.played(rollouts, *tasks, settings, seed=0, batch=4)
+    if tokens == 4000:
+        assert made.references == new
+        assert (made.replayed > 0) == (replay > 0)
+
+
+def test_a_round_without_new_tasks_learns_as_many_tokens_from_older_ones(starter) -> None:
+    rollouts = in_a_round(starter)
+    rollouts.ranks = SimpleNamespace(by_first=lambda work: work())
+    tasks = [beyond("first"), beyond("second")]
+
+    def data(iteration: int, **changes: object):
+        rollouts.plan = SimpleNamespace(iteration=iteration, run_seed=0)
+        made: list[object] = []
+        step = expert.expert_step(rollouts, ExpertSettings(**changes), tasks, True, made.append)
+        return step(SimpleNamespace()).data
+
+    assert (data(1).references, processed(data(1))) == (0, 0)
+    static = data(1, tokens=2000)
+    assert (static.references, static.replayed) == (2, 0)
+    assert processed(static) >= 2000
+    assert data(0, tokens=2000, initial=False).updates == ()
+    assert processed(data(1, tokens=2000, initial=False)) == processed(static)
+
+
+def test_passes_are_refused_beside_tokens() -> None:
+    with pytest.raises(ValueError, match="passes"):
+        ExpertSettings(passes=2, tokens=1000)
+
+
 class Stopped(BaseException):
     """Ends a round in the middle of a step."""
 

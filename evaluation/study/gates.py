@@ -1,0 +1,185 @@
+"""Gates of a study: what has to hold of its records, or its comparisons mean nothing (ours).
+
+A comparison of two sources of tasks says something only where tasks can be learnt from and the signals occur. A recipe
+states such demands before anything runs, as ranges of figures that the records have; nothing of them is chosen
+afterwards. A study of which one fails is void, and its report begins with that. Gates are measured in the mode that is
+reported, on its first evaluation set: in development they tell whether a test set is worth opening.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from environments.base import Record
+from memory.records import SignalKind
+
+if TYPE_CHECKING:
+    from evaluation.study.comparisons import Cell
+    from evaluation.study.figures import ArmFacts
+
+Measure = Literal["success", "mixed_groups", "forgetting", "boundary", "rare"]
+State = Literal["passed", "failed", "not run yet"]
+
+_WORDS: Mapping[Measure, str] = {
+    "success": "success",
+    "mixed_groups": "groups that are mixed",
+    "forgetting": "marks that are forgetting",
+    "boundary": "marks that are boundary",
+    "rare": "marks that are rare",
+}
+
+
+class Gate(BaseModel):
+    """A range, in percent, that a figure of an arm has to be in, or its difference to that of another arm."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    measure: Measure = Field(
+        description="success: of the main evaluation set's tasks; mixed_groups: share of GRPO's groups in which some "
+        "rollouts succeed and some fail; forgetting, boundary, rare: the kind's share of the signals' marks"
+    )
+    arm: str = Field(description="the arm whose seeds are measured")
+    against: str | None = Field(None, description="the arm that is subtracted; null: the figure itself is meant")
+    at_least: float = Field(ge=-100, le=100, allow_inf_nan=False, description="the smallest value, in percent")
+    at_most: float = Field(100.0, ge=-100, le=100, allow_inf_nan=False, description="the largest value, in percent")
+    why: str = Field(min_length=1, max_length=500, description="one sentence of the report: why it has to hold")
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        if self.at_least > self.at_most:
+            raise ValueError(f"at_least is {self.at_least:g} and at_most {self.at_most:g}: no value passes")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The arms that have to run."""
+        return (self.arm,) if self.against is None else (self.arm, self.against)
+
+    @property
+    def sentence(self) -> str:
+        """The demand in words."""
+        whose = self.arm if self.against is None else f"{self.arm} minus {self.against}"
+        unit = "%" if self.against is None else "points"
+        above = f" to {self.at_most:g}" if self.at_most < 100 else " or more"
+        return f"{_WORDS[self.measure]} of {whose}: {self.at_least:g}{above} {unit}"
+
+
+class GateFinding(Record):
+    """A gate and what came of it: ``value`` is the mean over ``seeds`` of the ``planned`` seeds, in percent.
+
+    There is no state before all seeds are there. Marks are counted together over seeds and rounds.
+    """
+
+    demand: str
+    why: str
+    value: float | None
+    seeds: int
+    planned: int
+    state: State
+
+
+def check_gates(gates: Sequence[Gate], arms: Collection[str], untrained: Collection[str]) -> None:
+    """Raise ValueError for a gate of an arm that there is not, or of a figure that an untrained arm does not have."""
+    for one in gates:
+        if unknown := [name for name in one.names if name not in arms]:
+            raise ValueError(f"gates name '{unknown[0]}', which is not an arm: choose from {', '.join(arms)}")
+        if one.measure != "success" and (idle := [name for name in one.names if name in untrained]):
+            raise ValueError(f"gates ask for {one.measure} of '{idle[0]}', which is not trained: name a trained arm")
+
+
+def gate_findings(
+    gates: Sequence[Gate], cells: Mapping[str, Cell], facts: Mapping[str, ArmFacts], planned: Mapping[str, int]
+) -> tuple[GateFinding, ...]:
+    """Return what came of each gate.
+
+    ``cells`` are the arms' on the main evaluation set, ``facts`` their figures, ``planned`` their numbers of seeds in
+    the mode.
+    """
+    found = []
+    for one in gates:
+        seeds = _seeds(one, cells, facts)
+        wanted = min(planned[name] for name in one.names)
+        value = _value(one, seeds, cells, facts) if seeds else None
+        state: State = "not run yet"
+        if value is not None and len(seeds) >= wanted:
+            state = "passed" if one.at_least <= value <= one.at_most else "failed"
+        found.append(
+            GateFinding(
+                demand=one.sentence,
+                why=" ".join(one.why.split()),
+                value=value,
+                seeds=len(seeds),
+                planned=wanted,
+                state=state,
+            )
+        )
+    return tuple(found)
+
+
+def _seeds(gate: Gate, cells: Mapping[str, Cell], facts: Mapping[str, ArmFacts]) -> list[str]:
+    """Return the seeds of which all arms of the gate have the figure."""
+    there = []
+    for name in gate.names:
+        if gate.measure == "success":
+            there.append(set(cells[name].by_seed) if name in cells else set())
+        else:
+            there.append(set(facts[name].budgets) if name in facts else set())
+    return sorted(set.intersection(*there), key=int)
+
+
+def _value(gate: Gate, seeds: Sequence[str], cells: Mapping[str, Cell], facts: Mapping[str, ArmFacts]) -> float | None:
+    values = [_figure(gate.measure, name, seeds, cells, facts) for name in gate.names]
+    known = [one for one in values if one is not None]
+    if len(known) < len(values):
+        return None
+    return round(100 * (known[0] - sum(known[1:])), 6)
+
+
+def _figure(
+    measure: Measure, name: str, seeds: Sequence[str], cells: Mapping[str, Cell], facts: Mapping[str, ArmFacts]
+) -> float | None:
+    """Return an arm's figure in [0, 1], None where it is not defined."""
+    if measure == "success":
+        return fmean(cells[name].by_seed[seed] for seed in seeds)
+    if measure == "mixed_groups":
+        return fmean(point.mixed_groups for point in facts[name].curve)
+    marks = facts[name].signals
+    total = sum(marks.get(kind, 0) for kind in SignalKind)
+    # Without a mark there is no share, and the signals do not occur: that fails, too.
+    return marks.get(measure, 0) / total if total else 0.0
+
+
+def void(findings: Sequence[GateFinding]) -> list[str]:
+    """Return the sentences that a report begins with: of failed gates, and of those that are not measured yet."""
+    failed = [one for one in findings if one.state == "failed"]
+    waiting = sum(one.state == "not run yet" for one in findings)
+    sentences = [
+        f"**The trial is void**: {one.demand} was demanded, {_percent(one.value)} was found. {one.why}"
+        for one in failed
+    ]
+    if waiting:
+        sentences.append(f"**{waiting} of {len(findings)} gates are not measured yet**: nothing below is a result.")
+    return sentences
+
+
+def gate_table(findings: Sequence[GateFinding]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the head and the rows of a report's table of gates."""
+    rows = [
+        (
+            one.demand,
+            _percent(one.value),
+            str(one.seeds) if one.seeds >= one.planned else f"{one.seeds} of {one.planned}",
+            one.state,
+            one.why,
+        )
+        for one in findings
+    ]
+    return ("gate", "found", "n seeds", "state", "why"), rows
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{round(value, 1) + 0.0:.1f}"
