@@ -69,8 +69,12 @@ def test_tools_with_a_state_and_one_session(tmp_path: Path) -> None:
     with serving("state", 1, tmp_path / "log") as url:
         environment = open_named("openenv", {"url": url, "starts": 3})
         assert isinstance(environment, OpenEnvEnvironment)
+        with closing(environment.open(task(environment, "List."))) as episode:
+            episode.start()
+            label = json.loads(episode.step(ToolCall(name="list_parcels")).text)[0]
+        loads = ToolCall(name="load_parcel", arguments={"label": label, "van": "south"})
+        assert verify(task(environment, f"Put {label} into the van south.", loads), environment, (), ()).accepted
         opened = task(environment, "Open the depot's gate.", ToolCall(name="open_gate"))
-        assert verify(opened, environment, (), ()).accepted
         with closing(environment.open(opened)) as first, closing(environment.open(opened)) as second:
             for episode in (first, second):
                 episode.start()
