@@ -73,7 +73,7 @@ def assemble(run: RunDirectory, settings: RunSettings) -> RunServices:
         environment=environment,
         roles=roles,
         unguided=unguided_roles(roles, settings.roles, ledger, benchmark_of(environment)),
-        held_out=_held_out(environment, settings.evaluation.tasks),
+        held_out=held_out_of(environment, settings.evaluation.tasks),
         ledger=ledger,
         breaker=Breaker(),
     )
@@ -104,7 +104,7 @@ def services_at(root: Path, call: str | None = None) -> RunServices:
         return services
 
 
-def _held_out(environment: Environment, path: str | None) -> HeldOut:
+def held_out_of(environment: Environment, path: str | None) -> HeldOut:
     """Return what the environment holds out, joined with a file of tasks.
 
     Raises InputError when a file cannot be read or a line is not a task.

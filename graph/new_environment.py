@@ -19,7 +19,7 @@ from environments.base import InputError
 from environments.checkout import ROOT
 from environments.command import check_output, exit_statuses, new_folder
 
-HELD_OUT, TASKS, STARTER = "held-out.jsonl", "tasks.jsonl", "starter"
+HELD_OUT, TASKS, STARTER = "held-out.jsonl", "lessons.jsonl", "starter"
 RECIPE = "recipe.yaml"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _SEEDS = "--set environment.options.seed=1 --set evaluation.tasks=null"

@@ -167,13 +167,18 @@ def _scores(run: RunDirectory, last: int) -> list[tuple[str, Score]]:
 
 
 def _decontamination(content: RunContent) -> str:
-    held_out = content.benchmark.held_out()
+    held_out, file, stated = content.held_out, content.held_out_file, content.settings.evaluation.tasks
+    gone = stated is not None and file is None
+    during = "Drafts that equal one were refused during the run (`sealed` above)."
     if not held_out.fingerprints and not held_out.records:
+        if gone:
+            return f"The run's own held-out file was not there at export, so that nothing was compared again. {during}"
         return "The environment holds no task out, so that nothing was compared."
+    own = f", those of the run's own file {file} among them" if file else ""
     return (
         f"At export each of the {len(content.tasks)} tasks was compared by content with the held-out sets "
-        f"({len(content.benchmark.published_sets())} published sets, {len(held_out.fingerprints)} fingerprints): none "
-        "equals a held-out task. Drafts that did were refused during the run (`sealed` above)."
+        f"({len(content.benchmark.published_sets())} published sets, {len(held_out.fingerprints)} fingerprints{own}): "
+        f"none equals a held-out task. {during}{' The run has a held-out file that was not there.' if gone else ''}"
     )
 
 

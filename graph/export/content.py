@@ -12,6 +12,8 @@ from typing import Any
 from environments.base import Environment, EnvironmentFault, InputError, TaskSpec
 from environments.benchmark import AnyBenchmark
 from environments.registry import benchmark_of, open_environment, unpublishable
+from environments.verification.decontamination import HeldOut
+from graph.assembly import held_out_of
 from graph.export.conversations import TaskMessages, task_messages
 from graph.report.digest import result_of
 from graph.report.lineage import History
@@ -95,6 +97,17 @@ class RunContent:
         withheld = (name for names in task.withheld.values() for name in names)
         return [tool_schema(tool) for tool in self.environment.tools(tuple(dict.fromkeys((*task.tools, *withheld))))]
 
+    @cached_property
+    def held_out(self) -> HeldOut:
+        """What the environment holds out, joined with the run's own held-out file where that is still there."""
+        return held_out_of(self.environment, self.settings.evaluation.tasks if self.held_out_file else None)
+
+    @property
+    def held_out_file(self) -> str | None:
+        """The name of the run's own held-out file, None where it has none or it is gone."""
+        path = self.settings.evaluation.tasks
+        return None if path is None or not Path(path).is_file() else Path(path).name
+
     def messages(self, task: Task) -> TaskMessages:
         """Return a task as messages. Raises InputError for one whose reference cannot be carried out."""
         try:
@@ -106,7 +119,7 @@ class RunContent:
         """Return the ids of tasks that equal a held-out one. Raises InputError for one that cannot be compared."""
         from environments.verification.canonical import canonical
 
-        held_out = self.benchmark.held_out()
+        held_out = self.held_out
         found = []
         for task in self.tasks:
             try:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
-from types import NoneType
+from types import GenericAlias, NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import JsonValue
@@ -230,7 +230,7 @@ def _method(schema: Schema) -> Callable[..., str]:
 
     What neither can say (defaults, keys of objects, bounds) is JSON at the end of a description.
     """
-    from transformers.utils import get_json_schema
+    from transformers.utils.chat_template_utils import get_json_schema
 
     name, words, parameters = schema["name"], schema["description"], schema["parameters"]
 
@@ -276,7 +276,7 @@ def _hint(schema: Schema) -> Any:  # noqa: ANN401 - a type
     if choices and all(isinstance(one, _SCALARS) for one in choices):
         return Literal[tuple(choices)]
     if kind == "array":
-        return list[_hint(schema["items"])] if isinstance(schema.get("items"), dict) else list
+        return GenericAlias(list, (_hint(schema["items"]),)) if isinstance(schema.get("items"), dict) else list
     return _TYPES.get(kind, Any) if isinstance(kind, str) else Any
 
 

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
+from support import ROOT
 
+from environments.appworld.benchmark import BENCHMARK, VERSION
 from environments.appworld.outcomes import (
     CHECKS_FAILED,
     NOT_REACHED,
@@ -177,3 +179,9 @@ def test_answers_are_compared_by_what_they_say(one: JsonValue, other: JsonValue,
 @given(answers)
 def test_every_answer_is_itself(answer: JsonValue) -> None:
     assert same_answer(answer, answer)
+
+
+def test_the_version_of_a_card_is_the_one_that_is_installed() -> None:
+    pinned = (ROOT / "environments" / "appworld" / "requirements.txt").read_text()
+    assert f"appworld=={VERSION}\n" in pinned
+    assert VERSION in BENCHMARK.data

@@ -10,13 +10,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from support.commands import run_here
+from support.made_run import first_tasks
 
 from environments.base import InputError, MalformedCall, Observation, ObservationStatus, ToolCall
 from environments.bfcl.benchmark import BFCL
 from environments.checkout import ROOT
 from environments.registry import packaged, packaged_names
 from environments.verification.decontamination import HeldOut
-from graph.export.cards import _licences
+from graph.export.cards import _decontamination, _licences
 from graph.export.content import RunContent, refuse_unpublishable
 from graph.export.conversations import rollout_messages
 from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES
@@ -266,10 +267,7 @@ def test_content_that_must_not_be_published_is_refused(
 
 def test_which_environments_may_be_published() -> None:
     """Environments of users' own may, unless their benchmark says otherwise."""
-    assert {name: packaged(name).unpublishable is None for name in packaged_names()} == {
-        "bfcl": True,
-        "appworld": False,
-    }
+    assert {name for name in packaged_names() if packaged(name).unpublishable is not None} == {"appworld"}
     settings = load_recipe(ROOT / "recipes" / "own-environment.yaml", ["environment.name=environments.example:depot"])
     refuse_unpublishable(settings)
     with pytest.raises(InputError, match="AppWorld's licence forbids"):
@@ -294,6 +292,20 @@ def test_tasks_of_held_out_sets_are_refused(
     assert done.returncode == 2
     assert f"1 tasks equal held-out ones, {second.id} first" in done.stderr
     assert list(tmp_path.iterdir()) == [], "nothing is left behind"
+
+
+def test_the_runs_own_held_out_file_is_compared(evolved: RunDirectory, tmp_path: Path) -> None:
+    path = tmp_path / "own.jsonl"
+    given = [f"evaluation.tasks={path}", "evaluation.set=null"]
+    content = RunContent(evolved, load_recipe(evolved.settings_path, given))
+    assert "The run has a held-out file that was not there." in _decontamination(content)
+    other = first_tasks()[0].model_copy(update={"turns": ("Something that nobody asked for so far.",)})
+    path.write_text(other.model_dump_json() + "\n")
+    content = RunContent(evolved, load_recipe(evolved.settings_path, given))
+    assert "fingerprints, those of the run's own file own.jsonl among them)" in _decontamination(content)
+    path.write_text(first_tasks()[1].model_dump_json() + "\n")
+    content = RunContent(evolved, load_recipe(evolved.settings_path, given))
+    assert first_tasks()[1].id in content.contaminated()
 
 
 @pytest.mark.parametrize(
