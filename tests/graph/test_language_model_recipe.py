@@ -27,6 +27,7 @@ from training.grpo.record import RoundRecord, StepMetrics
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.long, pytest.mark.usefixtures("preloaded")]
 
+PATIENCE = 1800.0  # seconds of one command; on an idle machine the longest takes two minutes
 TINY_ROUND = {
     "training.expert.passes": "1",
     "training.expert.learning_rate": "2e-4",
@@ -105,7 +106,7 @@ def undisturbed(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Simple
 
 def run_whole(root: Path, options: list[str], **environment: str) -> None:
     log = root.parent / "log"
-    assert finish(command(root, RECIPE, *options), log, **environment) == 0, log.read_text()
+    assert finish(command(root, RECIPE, *options), log, PATIENCE, **environment) == 0, log.read_text()
 
 
 def killed_and_resumed(root: Path, options: list[str], timeout: float) -> None:
