@@ -10,6 +10,8 @@ APPWORLD_RUN := runs/appworld
 APPWORLD_RECIPE := recipes/appworld-quickstart.yaml
 APPWORLD := .venvs/appworld
 VLLM := .venvs/vllm
+OPENENV := .venvs/openenv
+VERIFIERS := .venvs/verifiers
 SITE := .venvs/docs
 VLLM_FOR := $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.synthetic_world.build
@@ -18,7 +20,7 @@ APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.synt
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help install develop model appworld wall vllm test-vllm run run-vllm run-vllm-lora run-appworld run-lm starter starter-seal starter-world benchmark study test test-fast test-long check docs notebooks site chromium pictures report format studio clean
+.PHONY: help install develop model appworld wall vllm test-vllm openenv verifiers run run-vllm run-vllm-lora run-appworld run-lm starter starter-seal starter-world benchmark study test test-fast test-long check docs notebooks site chromium pictures report format studio clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -87,6 +89,22 @@ $(VLLM)/.installed-gpu: training/rollout/vllm-requirements.txt
 	@touch $@
 
 VLLM_IMPORTS = cd $(VLLM) && bin/python -W ignore -c "import vllm.entrypoints.openai.api_server" >/dev/null
+
+openenv: install $(OPENENV)/.installed  ## install OpenEnv in .venvs/openenv: coevolve environment serve
+
+# The constraints are those of .venv, whose packages the server finds too (graph/interop/openenv/serve.py).
+$(OPENENV)/.installed: graph/interop/openenv/requirements.txt
+	$(PYTHON) -m venv --clear $(OPENENV)
+	$(OPENENV)/bin/pip --disable-pip-version-check --quiet install -c constraints.txt -r $<
+	@touch $@
+
+verifiers: $(VERIFIERS)/.installed  ## install verifiers and the tasks' package in .venvs/verifiers
+
+# verifiers needs openai below 3, so it has a virtual environment of its own.
+$(VERIFIERS)/.installed: recipes/verifiers/pyproject.toml
+	$(PYTHON) -m venv --clear $(VERIFIERS)
+	$(VERIFIERS)/bin/pip --disable-pip-version-check --quiet install -e recipes/verifiers
+	@touch $@
 
 # A server of the recipe is started, and ended with the run.
 SERVED = $(BIN)/python -m graph.serve $(1) > build/vllm-server.log 2>&1 & server=$$!; trap "kill $$server" EXIT; \

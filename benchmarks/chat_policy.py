@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Message = dict[Any, Any]
 
-__all__ = ["CLASS", "TOOLS", "chat_tasks", "make_chat_policy"]
+__all__ = ["CLASS", "TOOLS", "chat_tasks", "make_chat_policy", "teach_chat_policy"]
 
 CLASS = "GorillaFileSystem"
 TOOLS = ("cat", "mkdir", "touch")
@@ -68,16 +68,22 @@ def _task(number: int, text: str, calls: tuple[ToolCall, ...]) -> Task:
 
 def make_chat_policy(folder: Path) -> None:
     """Warm-start a policy on the tasks' references (half a minute on one core) and write it to ``folder``."""
+    schemas = [tool_schema(tool) for tool in BFCLEnvironment((CLASS,)).tools(TOOLS)]
+    teach_chat_policy(folder, [_conversation(task) for task in chat_tasks()], schemas, LEARNING)
+
+
+def teach_chat_policy(
+    folder: Path, conversations: Sequence[list[Message]], schemas: list[Message], learning: WarmStartSettings
+) -> None:
+    """Warm-start a policy on what the assistant says in ``conversations``, and write it to ``folder``."""
     import torch
 
     from training.rollout.policy import save_policy
 
     torch.set_num_threads(1)
-    conversations = [_conversation(task) for task in chat_tasks()]
-    schemas = [tool_schema(tool) for tool in BFCLEnvironment((CLASS,)).tools(TOOLS)]
     tokenizer = _tokenizer(conversations, schemas)
-    model = make_model(tokenizer, LEARNING)
-    deque(train(model, _examples(tokenizer, conversations, schemas), tokenizer.pad_token_id, LEARNING), maxlen=0)
+    model = make_model(tokenizer, learning)
+    deque(train(model, _examples(tokenizer, conversations, schemas), tokenizer.pad_token_id, learning), maxlen=0)
     save_policy(folder, model, tokenizer, None)
 
 
@@ -139,4 +145,5 @@ def _examples(
         )
         for messages in conversations
     ]
-    return [Example(list(row["input_ids"]), list(row["assistant_masks"]), frozenset(TOOLS)) for row in rows]
+    names = frozenset(schema["function"]["name"] for schema in schemas)
+    return [Example(list(row["input_ids"]), list(row["assistant_masks"]), names) for row in rows]

@@ -11,6 +11,7 @@ trainer per process, hence a process for each side, measured in turn; one that w
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
@@ -92,7 +93,15 @@ def _interleaved(repeats: int) -> dict[str, tuple[Figures, ...]]:
         make_chat_policy(policy)
         times = repeats + 1
         sides = {
-            side: ("benchmarks.grpo_side", side, str(policy), str(Path(folder) / side), str(times))
+            side: (
+                sys.executable,
+                "-m",
+                "benchmarks.grpo_side",
+                side,
+                str(policy),
+                str(Path(folder) / side),
+                str(times),
+            )
             for side in (OURS, TRL)
         }
         taken = interleaved(sides, QUIET, Figures, times)

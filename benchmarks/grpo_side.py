@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
@@ -19,17 +19,16 @@ from typing import IO, Any
 
 import torch
 from datasets import Dataset
-from pydantic import JsonValue
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from benchmarks.chat_policy import CLASS, TOOLS, chat_tasks
 from benchmarks.grpo import OURS, Figures
-from environments.base import Environment, Episode, ToolCall
 from environments.bfcl.environment import BFCLEnvironment
+from graph.interop.trl_spec import environment_class, outcome_reward
 from memory.processes import ORPHANED
-from memory.records import Task, Trajectory
+from memory.records import Trajectory
 from training.grpo.group_rollouts import GroupRollouts, StepBatch
 from training.grpo.record import RoundPlan, Stopwatch
 from training.grpo.trl_run import RoundCallback, train, trainer_config
@@ -143,51 +142,10 @@ def our_rollouts(policy: Path, plan: RoundPlan, meter: Meter) -> MeteredRollouts
     return rollouts
 
 
-class BFCLTools:
-    """BFCL for TRL's ``environment_factory``: one rollout at a time, whose tools are the public methods."""
-
-    _environment: Environment
-    _tasks: Mapping[str, Task]
-
-    def __init__(self) -> None:
-        self._episode: Episode | None = None
-
-    def reset(self, task_id: str, **_: object) -> None:
-        """Open the task of a row of the data set, whose prompt is the task's text already."""
-        self._episode = self._environment.open(self._tasks[task_id])
-        self._episode.start()
-
-    def get_reward(self) -> float:
-        """1 for success by the official rule."""
-        assert self._episode is not None
-        success = self._episode.outcome().success
-        self._episode.close()
-        return float(success)
-
-
-def environment_class(environment: Environment, tasks: Sequence[Task]) -> type[BFCLTools]:
-    """Return the factory for ``tasks``, which all have the same tools.
-
-    The methods carry no documentation of their own: the comparison gives both sides the same schemas.
-    """
-    methods: dict[str, object] = {name: _method(name) for name in tasks[0].tools}
-    known = {task.id: task for task in tasks}
-    return type("BFCLTools", (BFCLTools,), {"_environment": environment, "_tasks": known, **methods})
-
-
-def _method(name: str) -> Callable[..., str]:
-    def method(self: BFCLTools, **arguments: JsonValue) -> str:
-        assert self._episode is not None
-        return self._episode.step(ToolCall(name=name, arguments=arguments)).text
-
-    method.__name__ = method.__qualname__ = name
-    return method
-
-
 def environment_trainer(policy: Path, plan: RoundPlan, config: GRPOConfig, meter: Meter) -> GRPOTrainer:
     """Return TRL's trainer on its own path. TRL's work around the measured methods is left out of the rollouts.
 
-    The prompts are made equal to ours: TRL would derive schemas with other words from the methods' documentation.
+    The prompts are made equal to ours: TRL derives schemas without double spaces from the methods' documentation.
     """
 
     class Metered(GRPOTrainer):
@@ -209,7 +167,7 @@ def environment_trainer(policy: Path, plan: RoundPlan, config: GRPOConfig, meter
             return rewards
 
     environment = BFCLEnvironment((CLASS,))
-    tools = environment_class(environment, plan.steps[0])
+    tools = environment_class(environment, plan.steps[0], SETTINGS)
 
     class MeteredTools(tools):  # type: ignore[misc, valid-type]
         def reset(self, task_id: str, **others: object) -> None:
@@ -225,6 +183,7 @@ def environment_trainer(policy: Path, plan: RoundPlan, config: GRPOConfig, meter
         train_dataset=Dataset.from_list(rows),
         processing_class=loaded.tokenizer,
         environment_factory=MeteredTools,
+        reward_funcs=outcome_reward,
     )
     trainer._env_tools = {None: [tool_schema(tool) for tool in environment.tools(TOOLS)]}
     return trainer

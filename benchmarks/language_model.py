@@ -6,6 +6,9 @@ pass in bfloat16 autocast, as ``Trainer`` does it. Both learn from the same rows
 
 Rows are those of a step: groups of rollouts that share a prompt of random ids. All rows are equally long, so that plain
 transformers computes no padding. Each side is a process of its own on all cores, measured in turn.
+
+Where ``make vllm`` has installed vLLM's CPU build, it samples the same rows in bfloat16, in a third process
+(``benchmarks.vllm_side``). It learns nothing.
 """
 
 from __future__ import annotations
@@ -23,18 +26,22 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.measurement import Measurement, Pair, interleaved, of_pairs
 from environments.base import InputError, Record
+from environments.checkout import ROOT
 from training.rollout.sampling import Sampled, TokenPrompt
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["OURS", "PLAIN", "LanguageModelFigures", "Shape", "measure"]
+__all__ = ["OURS", "PLAIN", "VLLM", "LanguageModelFigures", "Shape", "measure"]
 
-OURS, PLAIN = "ours", "plain"
+OURS, PLAIN, VLLM = "ours", "plain", "vllm"
 MODEL = Path(".models/smollm2-135m")
 FASTER = 3.0  # times the sampled tokens per second of generate
 MOST = 6.0  # GiB of a process that samples and learns
 ROWS = 4  # of plain learning at once: all of them take 20 GiB
+
+VLLM_PYTHON = ROOT / ".venvs" / "vllm" / "bin" / "python"
+VLLM_BUILD = ROOT / ".venvs" / "vllm" / ".installed-cpu"
 
 RANDOM: dict[str, Any] = {
     "vocab_size": 49152,
@@ -70,13 +77,15 @@ class Shape(Record):
 class LanguageModelFigures(Record):
     """What one side did once: wall seconds of sampling and of learning, and the GiB that its process has needed.
 
+    vLLM's side has the seconds of sampling alone.
+
     ``products`` are GFLOP/s of matrix products in a bfloat16 forward pass over 8 x 512 ids, the head left out.
     """
 
     sampling: float
-    learning: float
-    peak: float
-    products: float
+    learning: float = 0.0
+    peak: float = 0.0
+    products: float = 0.0
 
 
 def measure(repeats: int, model: str | None = None, shape: Shape | None = None) -> Sequence[Measurement]:
@@ -91,14 +100,19 @@ def measure(repeats: int, model: str | None = None, shape: Shape | None = None) 
     with TemporaryDirectory(prefix="benchmark-") as folder:
         path = model or (str(MODEL) if MODEL.is_dir() else _random_model(Path(folder) / "llama"))
         arguments = path, shape.model_dump_json()
-        sides = {side: ("benchmarks.language_model", side, *arguments) for side in (OURS, PLAIN)}
+        sides = {side: (sys.executable, "-m", "benchmarks.language_model", side, *arguments) for side in (OURS, PLAIN)}
+        if VLLM_BUILD.exists():
+            sides[VLLM] = (str(VLLM_PYTHON), str(Path(__file__).with_name("vllm_side.py")), *arguments)
         threads = {"OMP_NUM_THREADS": str(os.cpu_count())}
         # The first time is not counted.
         taken = interleaved(sides, threads, LanguageModelFigures, repeats + 1)[1:]
     figures = {side: [each[side] for each in taken] for side in sides}
 
-    def pairs(figure: Callable[[LanguageModelFigures], float]) -> list[Pair]:
-        return [Pair(figure(ours), figure(plain)) for ours, plain in zip(figures[OURS], figures[PLAIN], strict=True)]
+    def pairs(figure: Callable[[LanguageModelFigures], float], other: str = PLAIN) -> list[Pair]:
+        return [Pair(figure(ours), figure(its)) for ours, its in zip(figures[OURS], figures[other], strict=True)]
+
+    def sampled(one: LanguageModelFigures) -> float:
+        return shape.rows * shape.new / one.sampling
 
     products = median(each.products for each in figures[PLAIN])
     size = f"{shape.tasks} tasks x {shape.rollouts} rows, {shape.prompt} shared and {shape.new} new ids"
@@ -108,11 +122,21 @@ def measure(repeats: int, model: str | None = None, shape: Shape | None = None) 
         of_pairs(
             "language model, sampling",
             "in-process sampler / transformers generate",
-            pairs(lambda one: shape.rows * shape.new / one.sampling),
+            pairs(sampled),
             "sampled tokens/s",
             f"at least {FASTER:g}",
             lambda ratio: ratio >= FASTER,
             what,
+        ),
+        *(
+            of_pairs(
+                "language model, sampling beside vLLM",
+                "in-process sampler / vLLM's CPU build, without compilation",
+                pairs(sampled, other),
+                "sampled tokens/s",
+                note=what,
+            )
+            for other in figures.keys() & {VLLM}
         ),
         of_pairs(
             "language model, learning",

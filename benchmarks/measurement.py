@@ -6,7 +6,6 @@ import contextlib
 import os
 import platform
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from statistics import median
@@ -61,14 +60,14 @@ Answer = TypeVar("Answer", bound=Record)
 def interleaved(
     sides: Mapping[str, Sequence[str]], variables: Mapping[str, str], answer: type[Answer], times: int
 ) -> list[dict[str, Answer]]:
-    """Start the module and arguments of each side, and ask all in turn for their figures, ``times`` times.
+    """Start the command of each side, and ask all in turn for their figures, ``times`` times.
 
     A side answers each line of its standard input with one line of JSON, and waits between them. ``variables`` are
     added to its environment. Raises RuntimeError when a side ends early.
     """
     started = {
         side: subprocess.Popen(
-            [sys.executable, "-m", *command],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -6,16 +6,24 @@ the address that is compared is the address that is asked.
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
 
-__all__ = ["Address", "Origin", "check_address", "origin_of"]
+from environments.base import InputError
+
+__all__ = ["KEYS_VARIABLE", "Address", "Origin", "bound_keys", "check_address", "origin_of"]
+
+KEYS_VARIABLE = "COEVOLVE_KEYS"
+"""The environment variable that binds keys to servers: ``ADDRESS=VARIABLE, ...``."""
 
 _LONGEST = 500
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FORM = re.compile(
     r"(?P<scheme>https?)://(?P<host>[a-z0-9_]+(?:[.-]+[a-z0-9_]+)*|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{1,5}))?"
     r"(?P<path>(?:/[a-z0-9._~%+:,;=-]*)*)",
@@ -68,3 +76,31 @@ def check_address(url: str) -> str:
 
 Address = Annotated[str, AfterValidator(check_address)]
 """The address of a server in settings; see the module."""
+
+
+def bound_keys(variables: Mapping[str, str] = os.environ) -> dict[Origin, str | None]:
+    """Return the names of the variables that ``COEVOLVE_KEYS`` binds, by server; None for an endpoint without keys.
+
+    Raises InputError for an entry that cannot be read.
+    """
+    found: dict[Origin, str | None] = {}
+    entries = [entry.strip() for entry in variables.get(KEYS_VARIABLE, "").split(",")]
+    for number, entry in enumerate(entries, 1):
+        if not entry:
+            continue
+        address, equals, variable = (part.strip() for part in entry.rpartition("="))
+        if not equals:
+            address, variable = variable, ""
+        try:
+            origin = origin_of(address)
+        except ValueError:
+            origin = None
+        if origin is None or not (variable == "" or _VARIABLE.fullmatch(variable)):
+            # Leave the entry out of the message: it may hold a key that was given in place of its variable's name.
+            raise InputError(
+                f"{KEYS_VARIABLE}: entry {number} is not ADDRESS=VARIABLE: write for example "
+                "https://openrouter.ai=OPENROUTER_API_KEY, several separated by commas, and never a key itself"
+            )
+        if found.setdefault(origin, variable or None) != (variable or None):
+            raise InputError(f"{KEYS_VARIABLE}: {origin} is bound twice: leave one variable")
+    return found

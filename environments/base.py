@@ -12,7 +12,7 @@ again.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Generic, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
@@ -64,7 +64,8 @@ class Parameter(Record):
     an array: of its items), empty when any value is allowed. ``code`` is a text: a program in Python that calls the
     environment's other tools as ``apis.NAME(parameter=value)``; its values are the program's literals
     (``verification.programs``). ``trivial`` are values that an agent can give without reading the task: verification
-    tries them (``verification.verify``).
+    tries them (``verification.verify``). ``fields`` are the documented properties of a dict, and ``item`` is the item
+    of an array that holds objects or arrays: both are empty where only ``type`` and ``items`` are documented.
     """
 
     name: str
@@ -75,15 +76,28 @@ class Parameter(Record):
     default: JsonValue = None
     items: str | None = None
     trivial: tuple[JsonValue, ...] = ()
+    fields: tuple[Parameter, ...] = Field((), exclude_if=operator.not_)
+    item: Parameter | None = Field(None, exclude_if=operator.not_)
+
+    def nested(self) -> Iterator[Parameter]:
+        """Yield the parameter itself and all that are documented within it, from the outside in."""
+        yield self
+        for inner in (*self.fields, *([self.item] if self.item else [])):
+            yield from inner.nested()
 
 
 class ToolSpec(Record):
-    """Documentation of one tool; ``group`` is the official class it belongs to."""
+    """Documentation of one tool; ``group`` is the official class it belongs to.
+
+    ``json_schema`` is the schema of all its arguments where the environment has one (``environments.json_schema``):
+    arguments are then checked against it, and renderings show it whole. ``parameters`` are read from it.
+    """
 
     name: str
     group: str
     description: str
     parameters: tuple[Parameter, ...] = ()
+    json_schema: dict[str, JsonValue] = Field({}, exclude_if=operator.not_)
 
     def parameter(self, name: str) -> Parameter | None:
         """Return the parameter called ``name``, or None."""

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 Section = TypeVar("Section", bound=BaseModel)
 
+TRUST_VARIABLE = "COEVOLVE_TRUST_AGENT_CODE"
+"""Variable that a user sets to 1, so that a recipe, which may be a stranger's, can run code without the sandbox."""
+
 
 class Options(BaseModel):
     """Base of a benchmark's options, the recipe key ``environment.options``: unknown keys are errors."""
@@ -143,8 +146,11 @@ class Benchmark(Generic[Section]):
     the order of the report's columns. ``scripted_roles`` is the dotted name of a module with the functions of
     ``agents.roles.OwnRoles``, for an environment that the general scripted roles do not suit.
     ``everyday_groups`` are groups of tools that every task uses, so that they do not count for its difficulty.
+    ``brought``: the options name what the user brings, so that it is checked like an environment of one's own.
     ``unpublishable`` is one sentence on why tasks and trajectories must not be published, None where they may be;
-    ``licence`` is that of the content which they take from the benchmark.
+    ``licence`` is that of the content which they take from the benchmark. ``data`` names the benchmark's package and
+    data, and what of them no evaluation set has; ``verdict`` says whose check an outcome is, and how that was shown.
+    Both are one sentence of an evaluation's card, empty where the benchmark states none.
     """
 
     name: ClassVar[str] = ""
@@ -157,8 +163,11 @@ class Benchmark(Generic[Section]):
     metrics: Mapping[str, Metric] = {"checks_passed": checks_passed}
     scripted_roles: str | None = None
     everyday_groups: frozenset[str] = frozenset()
+    brought: bool = False
     unpublishable: str | None = None
     licence: ContentLicence | None = None
+    data: str = ""
+    verdict: str = ""
 
     # Options and the environment.
 
@@ -193,6 +202,14 @@ class Benchmark(Generic[Section]):
     def evaluation_options(self, options: Section) -> dict[str, JsonValue]:
         """Return the options of a run that its evaluations need too, as ``environment.options`` has them."""
         return {}
+
+    def notes(self, environment: Environment) -> tuple[str, ...]:
+        """Return lines on an opened environment for a user who sees it for the first time."""
+        return ()
+
+    def verification_label(self, options: Section) -> str | None:
+        """Return the label of tasks that were verified without comparing states; None where states are compared."""
+        return None
 
     def explain_no_starts(self, environment: str) -> str:
         """Return one sentence, with the key to change, for an environment whose ``starts()`` is empty."""

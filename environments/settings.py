@@ -53,8 +53,12 @@ class EnvironmentSettings(Section):
 
     @property
     def is_own(self) -> bool:
-        """Return whether it is named by an import path."""
-        return is_import_path(self.name)
+        """Return whether the user brings it: by an import path, or in the options of a benchmark made for that.
+
+        No command that only reads opens it, and its options, which may hold anything, are shown to nobody else.
+        """
+        found = packaged(self.name)
+        return is_import_path(self.name) or (found is not None and found.brought)
 
     @property
     def benchmark(self) -> AnyBenchmark:
@@ -77,6 +81,12 @@ class EnvironmentSettings(Section):
         """The options that the evaluations of a run also need."""
         benchmark = self.benchmark
         return benchmark.evaluation_options(parse_options(benchmark, self.options))
+
+    @property
+    def verification_label(self) -> str | None:
+        """The label of tasks that are verified without comparing states, None where states are compared."""
+        benchmark = self.benchmark
+        return benchmark.verification_label(parse_options(benchmark, self.options))
 
 
 class VerificationSettings(Section):

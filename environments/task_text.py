@@ -73,7 +73,12 @@ def _start(end: re.Pattern[str], text: str) -> str:
 
 def _words(value: JsonValue, parameter: Parameter) -> str:
     if isinstance(value, list):
-        return " and ".join(_words(item, parameter) for item in value) or "nothing"
+        return " and ".join(_words(item, parameter.item or parameter) for item in value) or "nothing"
+    if isinstance(value, dict) and parameter.fields:
+        known = {field.name: field for field in parameter.fields if field.name in value}
+        if len(known) == len(value):
+            said = (f"{_start(_DETAIL, one.description)} {_words(value[name], one)}" for name, one in known.items())
+            return f"({', '.join(said)})"
     if isinstance(value, str) and value in parameter.choices and _WORD.fullmatch(value):
         return value
     return json.dumps(value, ensure_ascii=False)

@@ -25,3 +25,8 @@ def printable(text: str, kept: str = "") -> str:
 def say(text: str) -> None:
     """Print ``text`` on stderr at once, its lines as they are."""
     print(printable(text, _KEPT), file=sys.stderr, flush=True)
+
+
+def table_cell(value: object) -> str:
+    """Return a value as one cell of a Markdown table: a line without markup of tables or HTML."""
+    return " ".join(str(value).split()).replace("|", "\\|").replace("<", "&lt;")

@@ -11,6 +11,7 @@ from agents.spending import Ledger
 from environments.base import Environment, InputError
 from environments.command import check_output
 from environments.terminal import say
+from evaluation.card import check_card
 from evaluation.outcomes import TaskOutcome
 from evaluation.sets import Item
 from evaluation.settings import EndpointSettings, ScoringSettings
@@ -92,7 +93,8 @@ class KeptOutcomes:
     """The outcomes so far, by group and task, kept so that a stopped evaluation goes on without paying twice.
 
     Beside the outcomes' file FILE.jsonl lie FILE.settings.json, with everything that decides an outcome, and
-    FILE.requests.jsonl, with one line per request. Attempts that an infrastructure error ended are made again.
+    FILE.requests.jsonl, with one line per request; in the end the card (``evaluation.card``). Attempts that an
+    infrastructure error ended are made again.
 
     Args:
         output: the outcomes' file; None keeps nothing.
@@ -120,6 +122,7 @@ class KeptOutcomes:
             raise InputError(f"{output}: an evaluation began here: go on with --resume, or choose another --output")
         for path in (output, self.spending, stated):
             check_output("--output", path)
+        check_card(output)
         write_json(stated, settings)
 
     def _take(self, output: Path) -> None:

@@ -126,7 +126,7 @@ def main(
 
     With --model openai:NAME the model is one that an OpenAI-compatible endpoint serves. Its key is read from the
     environment variable that --key-variable names, else from that of its address (docs/models.md). Outcomes are added
-    to --output as they come; --resume goes on.
+    to --output as they come, with a card beside them at the end; --resume goes on.
 
     Exit status: 0; 2 for a user's mistake; 1 when the endpoint only failed or a budget is spent.
     """
@@ -183,7 +183,12 @@ def _evaluate(settings: ScoringSettings, to: Destination) -> None:
         from memory.run import write_jsonl
 
         to.output.parent.mkdir(parents=True, exist_ok=True)
-        write_jsonl(to.output, written(outcomes, selected.benchmark))
+        published = written(outcomes, selected.benchmark)
+        write_jsonl(to.output, published)
+        if settings.served is not None:
+            from evaluation.card import write_card
+
+            write_card(to.output, settings, selected, reports[0], published)
     if to.as_json:
         for report in reports:
             print(report.model_dump_json())

@@ -84,6 +84,11 @@ def current_commit(folder: Path) -> str | None:
         return None
 
 
+def commit_changed(folder: Path) -> bool:
+    """Return whether tracked files of ``folder``'s repository differ from its commit."""
+    return _git(folder, "diff", "--quiet", "HEAD") is None
+
+
 def is_of_study(log: Path) -> bool:
     """Return whether the file is the log of a study, by its first line."""
     if not log.is_file():

@@ -1,4 +1,7 @@
-"""`coevolve environment check`: holds an environment of the user's to the contract, and says what follows."""
+"""`coevolve environment check`: holds an environment of the user's to the contract, and says what follows.
+
+`coevolve environment serve` is ``graph.interop.openenv.serve``, `new` is ``graph.new_environment``.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from environments.command import FAILURE, OneSentence, OneSentenceGroup, exit_statuses
+from graph.interop.openenv.serve import command as serve_command
+from graph.new_environment import command as new_command
 
 if TYPE_CHECKING:
     from environments.base import Environment, TaskSpec
@@ -24,20 +29,27 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, cls=OneS
 
 @app.callback()
 def _group() -> None:
-    """Check an environment of your own."""
+    """Start an environment of your own, check it, or serve tasks to clients of other frameworks."""
+
+
+app.command("new", cls=OneSentence)(new_command)
+app.command("serve", cls=OneSentence)(serve_command)
 
 
 @app.command("check", cls=OneSentence)
 def main(
-    name: Annotated[str, typer.Argument(metavar="MODULE:CALLABLE", help="the environment, as a recipe names it")],
+    name: Annotated[
+        str, typer.Argument(metavar="MODULE:CALLABLE", help="the environment, as a recipe names it, or mcp")
+    ],
     option: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="an option of it, as in a recipe")
     ] = None,
 ) -> None:
     """Hold an environment of your own to what training, verification and the roles rely on.
 
-    It is opened, tasks are found by exploring it, and every property of the contract is checked on them: a line for
-    each, with what follows where it does not hold. Nothing is written.
+    It is opened and looked at: whether it begins and answers alike, and shows its state. Then tasks are found by
+    exploring it, and every property of the contract is checked on them: a line for each, with what follows where it
+    does not hold. Nothing is written.
 
     Exit status: 0 where all hold, 1 where one does not, 2 for a user's mistake.
     """
@@ -45,15 +57,20 @@ def main(
         from environments.base import InputError
         from environments.contract.checks import PROPERTIES, WITHOUT_TASKS, Checked, Contract, check
         from environments.declared import where
-        from environments.registry import find_benchmark, is_import_path, open_named
+        from environments.registry import benchmark_of, find_benchmark, is_import_path, named_benchmark, open_named
+        from graph.first_look import findings, look_at
         from memory.strict_yaml import options_given
 
-        if not is_import_path(name):
+        if not is_import_path(name) and not named_benchmark(name).brought:
             raise InputError(f"{name!r} is not an environment of your own: write module:callable")
         options = options_given(option or [])
         find_benchmark(name)
         contract = Contract(lambda: open_named(name, options))
-        contract.make()
+        opened = contract.make()
+        for note in benchmark_of(opened).notes(opened):
+            print(note)
+        if opened.starts():
+            _broken(findings(look_at(opened)))
         if _broken(check(contract)):
             print(f"the other {len(PROPERTIES) - len(WITHOUT_TASKS)} properties are checked once these hold")
             raise SystemExit(FAILURE)

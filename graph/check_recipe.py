@@ -19,6 +19,10 @@ def main(
     settings_only: Annotated[
         bool, typer.Option("--settings-only", help="leave out what the machine must have: models, files, keys, devices")
     ] = False,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="one setting of each; @FILE: all those of a file"),
+    ] = None,
 ) -> None:
     """Check recipes as a run does before it begins, and stop at the first mistake.
 
@@ -38,7 +42,7 @@ def main(
 
         unopened: dict[Path, str] = {}
         for recipe in recipes:
-            settings = load_recipe(recipe)
+            settings = load_recipe(recipe, overrides or ())
             if settings_only:
                 continue
             if settings.environment.is_own:

@@ -1,30 +1,26 @@
-"""`coevolve plan`: says what a run, or each arm of a study, needs: memory by device, tokens, requests, hours."""
+"""`coevolve plan`: says what a run, or each arm of a study, needs: memory, hours, and tokens and money of roles."""
 
 from __future__ import annotations
 
-import functools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from agents.chat.endpoint import destination
 from environments.base import InputError, Record
 from environments.command import OneSentence, exit_statuses
 from environments.terminal import printable
-from graph.report.forecast import Forecast, RunRates, forecast, measured_rates
+from evaluation.statistics import smallest_difference
+from evaluation.study.recipe import StudyRecipe, read_study
+from graph.fit import RecipePlan, config_here, config_of, in_gib, plan_of, refusal
+from graph.report.forecast import Forecast, RunRates, measured_rates
 from graph.settings import RunSettings
-from memory.jsonl import parse_json, read_whole
 from memory.run import RunDirectory
 from training.device_memory import device_at_hand, memory_at_hand
-from training.grpo.launch import sharding
-from training.model_shape import ModelShape, shape_of
-from training.plan import GIB, Device, Launch, Memory, memory_of
-from training.rollout.policy_path import policy_folder
-from training.settings import LoraSettings
+from training.plan import GIB
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,35 +30,16 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 TABLE_WIDTH = 68
 
 
-class RecipePlan(Record):
-    """The plan of a recipe, or of all seeds of an arm.
-
-    ``memory``: None where the policy's config.json is not here. ``available``: bytes of each device, None where not
-    known; ``fits`` then too. ``advice``: settings with which it would fit, of those that change least of the training.
-    ``forecast``: of one run, None for an arm that is scored and not trained. ``destinations``: the address that each
-    chat role asks, with the variable of its key, by role.
-    """
-
-    policy: str
-    device: Device
-    launch: Launch
-    memory: Memory | None
-    available: int | None
-    fits: bool | None
-    advice: str | None
-    forecast: Forecast | None
-    seeds: int = 1
-    destinations: dict[str, str] = {}
-
-
 @app.command(cls=OneSentence)
 def main(
     recipe: Annotated[
         Path | None, typer.Argument(help="recipe of a run or of a study; recipes/quickstart.yaml if none")
     ] = None,
     arms: Annotated[str | None, typer.Option(help="of a study: names, separated by commas; all if not given")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="of a study: of each arm; the recipe's if none")] = None,
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting, as in a recipe")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="one setting, as in a recipe; @FILE: all those of a file"),
     ] = None,
     config: Annotated[
         Path | None,
@@ -80,13 +57,14 @@ def main(
     measured: Annotated[Path | None, typer.Option(help="a run whose rounds give rates and lengths")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one line of JSON")] = False,
 ) -> None:
-    """Say what a recipe needs: parameters, memory of each device, tokens, hours, requests and money.
+    """Say what a recipe needs: memory of each device, hours, tokens, and requests and money of chat roles.
 
     Only the policy's config.json is read. Memory is counted at the highest point of a step, with every rollout at its
-    token limit; docs/scale.md says how close that is to what was measured. Hours need a rate: --tokens-per-second, or
-    a run of this recipe on the same machine (--measured RUN). Scoring on evaluation sets is not counted.
+    token limit. Machine and rates are those of section plan of the recipe, or of a file with --set @FILE; options, and
+    a run of this recipe on the same machine (--measured RUN), come before them. Scoring on evaluation sets is not
+    counted. Of a study each arm has a row, and the smallest difference that its tasks and seeds can show is said.
 
-    Exit status: 0; 2 with one sentence for a recipe that does not fit into --memory, or another mistake.
+    Exit status: 0; 2 with one sentence for a recipe that does not fit into the memory, or another mistake.
     """
     with exit_statuses():
         from graph.recipe import QUICKSTART, load_recipe
@@ -97,125 +75,40 @@ def main(
         rates = rates.model_copy(update={key: value for key, value in given.items() if value is not None})
 
         def planned(settings: RunSettings, read: dict[str, Any] | None) -> RecipePlan:
-            on = device or device_at_hand(settings.policy.device)
-            available = round(memory * GIB) if memory is not None else memory_at_hand(on)
+            stated = memory if memory is not None else settings.plan.gib
+            on = device or ("cuda" if settings.plan.gib is not None else device_at_hand(settings.policy.device))
+            available = round(stated * GIB) if stated is not None else memory_at_hand(on)
             return plan_of(settings, read, device=on, available=available, tokens=tokens, rates=rates)
 
         changes = list(overrides or [])
-        study = _study(path, arms, changes) if arms is not None or _is_study(path) else None
-        if study is None:
+        made: dict[str, RecipePlan] = {}
+        power: list[Power] = []
+        if not _is_study(path):
+            if arms is not None or seeds is not None:
+                raise InputError(f"{path} is not a study: --arms and --seeds choose of one, remove them")
             settings = load_recipe(path, changes)
-            made = {"": planned(settings, config_of(settings, config))}
+            made[""] = planned(settings, config_of(settings, config))
         else:
-            named = next(iter(study.values()))[0].policy.path if config is not None else None
-            made = {}
-            for name, (settings, seeds, trains) in study.items():
+            study, _ = read_study(path)
+            chosen = _arms(path, study, arms, changes)
+            named = next(iter(chosen.values()))[0].policy.path if config is not None else None
+            for name, (settings, own, trains) in chosen.items():
                 read = None
                 if trains:  # the others are scored alone, also behind an endpoint
-                    read = _config_here(settings, config if settings.policy.path == named else None)
+                    read = config_here(settings, config if settings.policy.path == named else None)
                 one = planned(settings, read)
-                made[name] = one.model_copy(update={"seeds": seeds, "forecast": one.forecast if trains else None})
+                made[name] = one.model_copy(
+                    update={"seeds": (seeds or own) if trains else 1, "forecast": one.forecast if trains else None}
+                )
+            power = _power(study, made, next(iter(chosen.values()))[0])
         if as_json:
             shown = {name: one.model_dump(mode="json") for name, one in made.items()}
-            print(json.dumps(shown if study is not None else shown[""]), flush=True)
+            print(json.dumps(shown if _is_study(path) else shown[""]), flush=True)
         else:
-            _print(made)
+            _print(made, power)
         for name, one in made.items():
             if one.fits is False:
-                raise InputError(_refusal(one, f"{path}, arm {name}" if name else str(path)))
-
-
-def plan_of(
-    settings: RunSettings,
-    config: dict[str, Any] | None,
-    *,
-    device: Device,
-    available: int | None,
-    tokens: int | None = None,
-    rates: RunRates | None = None,
-) -> RecipePlan:
-    """Return the plan of a run whose policy has that config.json, on devices of ``available`` bytes each.
-
-    On a machine without a GPU all processes share one memory: their needs are added.
-    """
-    launch = launch_of(settings)
-
-    def needs(changed: RunSettings, shape: ModelShape) -> Memory:
-        policy, training, sampling = changed.policy, changed.training, changed.sampling
-        return memory_of(shape, policy, training, device=device, tokens=tokens, launch=launch, sampling=sampling)
-
-    memory = fits = advice = None
-    if config is not None:
-        shape = _shape(json.dumps(config), settings.policy.lora)
-        memory = needs(settings, shape)
-        fits = None if available is None else memory.fullest(device) <= available
-        if fits is False and available is not None:
-            ways = _ways_out(settings, shape, config, launch, device)
-            enough = (words for words, changed, of in ways if needs(changed, of).fullest(device) <= available)
-            advice = next(enough, None)
-    return RecipePlan(
-        policy=settings.policy.path,
-        device=device,
-        launch=launch,
-        memory=memory,
-        available=available,
-        fits=fits,
-        advice=advice,
-        forecast=forecast(settings, rates or RunRates()),
-        destinations={f"roles.{name}": str(destination(role, name)) for name, role in settings.roles.by_chat().items()},
-    )
-
-
-def launch_of(settings: RunSettings) -> Launch:
-    """Return the processes that train, of ``training.launch``."""
-    stated = settings.training.launch
-    if stated is None:
-        return Launch()
-    return Launch(processes=stated.processes, sharding=sharding(stated) or "ddp")
-
-
-def config_of(settings: RunSettings, given: Path | None = None) -> dict[str, Any]:
-    """Return the policy's config.json; nothing is downloaded.
-
-    Raises InputError for a folder without one, and for a model of the hub that is neither cached nor ``given``.
-    """
-    found = _config_here(settings, given)
-    if found is None:
-        raise InputError(
-            f"policy.path: {settings.policy.path} is not in the hub's cache, and nothing is downloaded here: give its "
-            "config.json with --config FILE"
-        )
-    return found
-
-
-def _config_here(settings: RunSettings, given: Path | None) -> dict[str, Any] | None:
-    """Return like ``config_of``; None for a model of the hub that is neither cached nor ``given``."""
-    path = given
-    if path is None:
-        named = policy_folder(settings.policy.path)
-        path = Path(named) / "config.json"
-        if not Path(named).is_dir():
-            from huggingface_hub import try_to_load_from_cache
-
-            cached = try_to_load_from_cache(named, "config.json")
-            if not isinstance(cached, str):
-                return None
-            path = Path(cached)
-    if not path.is_file():
-        raise InputError(f"{path} is missing: give the policy's config.json with --config FILE")
-    try:
-        read = parse_json(read_whole(path))
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON: {error}") from None
-    if not isinstance(read, dict):
-        raise InputError(f"{path} is not a JSON object: give the policy's config.json with --config FILE")
-    return read
-
-
-@functools.cache
-def _shape(config: str, lora: LoraSettings | None) -> ModelShape:
-    """Return ``shape_of``, once for all arms of a study that train one policy alike: building a model takes seconds."""
-    return shape_of(json.loads(config), lora)
+                raise InputError(refusal(one, f"{path}, arm {name}" if name else str(path)))
 
 
 def _is_study(path: Path) -> bool:
@@ -224,12 +117,12 @@ def _is_study(path: Path) -> bool:
     return "base" in read_recipe(path)
 
 
-def _study(path: Path, arms: str | None, changes: list[str]) -> dict[str, tuple[RunSettings, int, bool]]:
+def _arms(
+    path: Path, study: StudyRecipe, arms: str | None, changes: list[str]
+) -> dict[str, tuple[RunSettings, int, bool]]:
     """Return settings and number of seeds of each chosen arm, and whether it is trained."""
-    from evaluation.study.recipe import read_study
     from graph.recipe import load_recipe
 
-    study, _ = read_study(path)
     names = [name.strip() for name in arms.split(",")] if arms is not None else [arm.name for arm in study.arms]
     found = {}
     for arm in map(study.arm, names):
@@ -244,65 +137,49 @@ def _study(path: Path, arms: str | None, changes: list[str]) -> dict[str, tuple[
     return found
 
 
-def _ways_out(
-    settings: RunSettings, shape: ModelShape, config: dict[str, Any], launch: Launch, device: Device
-) -> Iterator[tuple[str, RunSettings, ModelShape]]:
-    """Yield settings that need less memory, in words: those that compute the same update first, then an adapter."""
-    training = settings.training
-    rows = training.tasks_per_step * training.rollouts_per_task // training.updates_per_step // launch.processes
-    now = training.micro_batch or rows
-    batches = [now, *(size for size in range(now - 1, 0, -1) if rows % size == 0)]
+class Power(Record):
+    """The smallest difference of two arms that a study shows in four of five cases, on one evaluation set.
 
-    def tuned(words: str, policy: RunSettings, of: ModelShape) -> Iterator[tuple[str, RunSettings, ModelShape]]:
-        for again in dict.fromkeys((training.gradient_checkpointing, True)):
-            checkpointing = "training.gradient_checkpointing=true" if again != training.gradient_checkpointing else ""
-            for size in batches:
-                micro_batch = f"training.micro_batch={size}" if size != now else ""
-                changed = training.model_copy(update={"micro_batch": size, "gradient_checkpointing": again})
-                told = " ".join(filter(None, (words, checkpointing, micro_batch)))
-                yield told, policy.model_copy(update={"training": changed}), of
+    ``tasks``: None where the set is not installed. ``least``: with tasks and seeds that are independent; ``most``: with
+    seeds that solve the same tasks, and clusters of tasks that are solved together. Both are shares of the tasks.
+    """
 
-    apart = settings.sampling.model_copy(update={"engine": "vllm_server"})
-    places = [("", settings)]
-    if device == "cuda" and settings.sampling.engine == "in_process":
-        places.append(("sampling.engine=vllm_server", settings.model_copy(update={"sampling": apart})))
-    for words, placed in places:
-        yield from tuned(words, placed, shape)
-    if settings.policy.lora is None:
-        lora: dict[str, object] = {"lora": LoraSettings()}
-        adapter = f"policy.lora={{rank: {LoraSettings().rank}}}"
-        if device == "cuda" and settings.policy.dtype != "bfloat16":
-            lora["dtype"] = "bfloat16"
-            adapter += " policy.dtype=bfloat16"
-        adapted = shape_of(config, LoraSettings())
-        for words, placed in places:
-            changed = placed.model_copy(update={"policy": settings.policy.model_copy(update=lora)})
-            yield from tuned(f"{adapter} {words}".strip(), changed, adapted)
+    name: str
+    tasks: int | None
+    seeds: int
+    least: float | None
+    most: float | None
 
 
-def _refusal(plan: RecipePlan, recipe: str) -> str:
-    assert plan.available is not None
-    assert plan.memory is not None
-    worst = max(plan.memory.devices, key=lambda need: need.peak * (need.count if plan.device == "cpu" else 1))
-    several = f" in {worst.count} processes" if plan.device == "cpu" and worst.count > 1 else ""
-    way = f"set {plan.advice}" if plan.advice else "choose a smaller policy or a larger device, or more of them"
-    return (
-        f"{recipe}: {plan.policy} does not fit: the {worst.name} needs {in_gib(worst.peak)} GiB{several} of "
-        f"{in_gib(plan.available)}: {way}"
-    )
+def _power(study: StudyRecipe, plans: Mapping[str, RecipePlan], settings: RunSettings) -> list[Power]:
+    """Return the power of the study's held-out sets; none where no two arms are trained, or discordance is unknown."""
+    seeds = [one.seeds for one in plans.values() if one.forecast is not None]
+    differ, cluster = settings.plan.discordance, settings.plan.cluster
+    if differ is None or len(seeds) < 2:
+        return []
+    found = []
+    for name in study.sets.test:
+        tasks = least = most = None
+        try:
+            tasks = settings.environment.benchmark.evaluation_set(name).tasks
+        except InputError:  # of a benchmark whose data is not here
+            pass
+        else:
+            tasks = min(tasks, study.limit or tasks)
+            least = smallest_difference(differ, tasks * min(seeds))
+            most = smallest_difference(differ, tasks / cluster)
+        found.append(Power(name=name, tasks=tasks, seeds=min(seeds), least=least, most=most))
+    return found
 
 
-def in_gib(size: float) -> str:
-    """Return bytes as a number of GiB."""
-    return f"{size / GIB:.2f}" if size < 10 * GIB else f"{size / GIB:.1f}"
-
-
-def _print(plans: dict[str, RecipePlan]) -> None:
+def _print(plans: dict[str, RecipePlan], power: Sequence[Power]) -> None:
     from rich.console import Console
 
     console = Console(width=None if sys.stdout.isatty() else 120)
     if "" not in plans:
         console.print(_arms_table(plans))
+        for one in power:
+            console.print(_in_words(one), markup=False, soft_wrap=True)
         return
     plan = plans[""]
     for table in _memory_tables(plan):
@@ -312,6 +189,15 @@ def _print(plans: dict[str, RecipePlan]) -> None:
         console.print(f"{role} asks {printable(where)}", markup=False, soft_wrap=True)
     if plan.available is None:
         console.print(f"no {plan.device} device here: give --memory GIB to know whether it fits", markup=False)
+
+
+def _in_words(power: Power) -> str:
+    if power.tasks is None or power.least is None or power.most is None:
+        return f"{power.name}: not installed here, so its number of tasks is not known"
+    least, most = (f"{100 * share:.1f}" for share in (power.least, power.most))
+    difference = least if least == most else f"{least} to {most}"
+    seeds = f"{power.seeds} seed{'s' * (power.seeds > 1)} of an arm"
+    return f"{power.name}: {power.tasks} tasks, {seeds}: shows differences from {difference} points on (power 80 %)"
 
 
 def _memory_tables(plan: RecipePlan) -> Iterator[Table]:
@@ -327,6 +213,8 @@ def _memory_tables(plan: RecipePlan) -> Iterator[Table]:
             for name, size in parts.items():
                 table.add_row(f"{phase}{name}", in_gib(size))
         table.add_row("highest", in_gib(need.peak))
+        if plan.gpus is not None and plan.fullest > max(one.peak for one in plan.memory.devices):
+            table.add_row("with what shares its GPU", in_gib(plan.fullest))
         if plan.available is not None:
             table.add_row("available", in_gib(plan.available))
         table.caption = f"{plan.memory.parameters:,} parameters, {plan.memory.trained:,} trained"
@@ -342,12 +230,15 @@ def _cost_table(plan: RecipePlan) -> Table:
     table = Table(title="the whole run", show_header=False, min_width=TABLE_WIDTH)
     table.add_row("rollouts", f"{found.rollouts:,}")
     table.add_row("sampled tokens", _amount(found.sampled_tokens, found.bounded))
-    hours = "give --tokens-per-second or --measured RUN"
-    table.add_row("hours", hours if found.hours is None else _amount(found.hours, found.bounded, 2))
+    hours = "give --tokens-per-second or --measured RUN, or set plan.gpu_seconds"
+    table.add_row("hours", hours if found.hours is None else _amount(found.hours, found.bounded_hours, 2))
+    if found.gpu_hours is not None:
+        table.add_row("GPU hours", _amount(found.gpu_hours, found.bounded_hours, 1))
     table.add_row("requests of chat roles", _amount(found.requests, asks))
     table.add_row("their prompt tokens", _amount(found.prompt_tokens, asks))
     table.add_row("their completion tokens", _amount(found.completion_tokens, asks))
-    table.add_row("money", _amount(found.money, False, 2))
+    table.add_row("their money", _amount(found.roles_money, asks, 2))
+    table.add_row("all money", _amount(found.money, False, 2))
     return table
 
 
@@ -356,13 +247,14 @@ def _amount(value: float | None, most: bool, digits: int = 0) -> str:
 
 
 def _arms_table(plans: dict[str, RecipePlan]) -> Table:
-    """Return a row for each arm: what a device must hold, and the costs of all its seeds, at most."""
+    """Return a row for one seed of each arm, and the sum over all seeds: what a GPU must hold, and the costs."""
     from rich.table import Table
 
-    table = Table(title="each arm, all its seeds", caption="at most; an arm without a number is scored, not trained")
+    table = Table(title="one seed of each arm", caption="an arm without a number is scored, not trained")
     for name in ("arm", "policy"):
         table.add_column(name, overflow="fold")
-    for name in ("seeds", "GiB", "rollouts", "million tokens", "requests", "hours", "money"):
+    numbers = ("seeds", "GiB", "rollouts", "GPU hours", "hours", "requests", "M tokens in", "M out", "money of roles")
+    for name in numbers:
         table.add_column(name, justify="right")
 
     def costs(found: list[tuple[Forecast, int]]) -> list[str]:
@@ -370,19 +262,25 @@ def _arms_table(plans: dict[str, RecipePlan]) -> Table:
             known = [one for one in amounts if one is not None]
             return f"{sum(known):,.{digits}f}" if len(known) == len(amounts) else "not known"
 
+        def each(name: str, digits: int, per: float = 1.0) -> str:
+            read = [(getattr(one, name), seeds) for one, seeds in found]
+            return whole([None if one is None else one * seeds / per for one, seeds in read], digits)
+
         return [
-            f"{sum(one.rollouts * seeds for one, seeds in found):,}",
-            whole([one.sampled_tokens * seeds / 1e6 for one, seeds in found], 1),
-            f"{sum(one.requests * seeds for one, seeds in found):,}",
-            whole([None if one.hours is None else one.hours * seeds for one, seeds in found], 2),
-            whole([None if one.money is None else one.money * seeds for one, seeds in found], 2),
+            each("rollouts", 0),
+            each("gpu_hours", 1),
+            each("hours", 1),
+            each("requests", 0),
+            each("prompt_tokens", 1, 1e6),
+            each("completion_tokens", 1, 1e6),
+            each("roles_money", 2),
         ]
 
     trained = {name: (one.forecast, one.seeds) for name, one in plans.items() if one.forecast is not None}
     for name, plan in plans.items():
-        held = "not known" if plan.memory is None else in_gib(plan.memory.fullest(plan.device))
-        own = [held, *costs([trained[name]])] if name in trained else []
-        table.add_row(name, printable(plan.policy), str(plan.seeds), *own)
+        held = "not known" if plan.memory is None else in_gib(plan.fullest)
+        own = [held, *costs([(trained[name][0], 1)])] if name in trained else []
+        table.add_row(name, printable(plan.policy.rpartition("/")[2]), str(plan.seeds), *own)
     table.add_section()
     table.add_row("all", "", str(sum(one.seeds for one in plans.values())), "", *costs(list(trained.values())))
     return table

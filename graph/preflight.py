@@ -11,10 +11,10 @@ from pathlib import Path
 from agents.chat.endpoint import resolve
 from environments.base import InputError
 from environments.declared import look
-from environments.registry import benchmark_of, open_environment
+from environments.registry import benchmark_of, is_import_path, open_environment
 from environments.terminal import say
 from evaluation.settings import check_evaluation
-from graph.plan import config_of, in_gib, launch_of
+from graph.fit import config_of, in_gib, launch_of
 from graph.settings import RunSettings, check_benchmark, check_starts
 from graph.tracking.trackers import check_trackers
 from memory.settings import OFFICIAL
@@ -35,7 +35,7 @@ def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = T
     if opens_own or not settings.environment.is_own:
         environment = open_environment(settings.environment)
         check_benchmark(settings, f"environment {settings.environment.name}", benchmark_of(environment))
-    else:
+    elif is_import_path(settings.environment.name):
         look(settings.environment.name)
     for name, role in settings.roles.by_chat().items():
         resolve(role, name)
@@ -74,7 +74,7 @@ def check_memory(settings: RunSettings) -> None:
     """Raise InputError for a policy that cannot be trained here, and warn of one that may not fit.
 
     Nothing is downloaded and no weights are read. Not checked are a launch that offloads, because the plan does not
-    know what stays on a device; and servers, on devices of their own.
+    know what stays on a device; and servers, unless ``plan.gpus`` says that they are on this machine.
     """
     training = settings.training
     if training.launch is not None and offloads(training.launch):
@@ -91,8 +91,8 @@ def check_memory(settings: RunSettings) -> None:
         memory = memory_of(
             shape, settings.policy, training, device=device, launch=launch_of(settings), sampling=sampling, **rollouts
         )
-        # The trainer's own; servers are elsewhere.
-        return memory.model_copy(update={"devices": memory.devices[:1]}).fullest(device)
+        here = memory.devices if settings.plan.gpus is not None else memory.devices[:1]
+        return memory.model_copy(update={"devices": here}).fullest(device, settings.plan.gpus)
 
     low, high = PLANNED_TO_MEASURED
     where = "this machine" if device == "cpu" else "a GPU of this machine"

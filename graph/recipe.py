@@ -19,7 +19,7 @@ from environments.checkout import QUICKSTART
 from environments.declared import look
 from environments.registry import is_import_path
 from graph.settings import RunSettings, check_benchmark
-from memory.strict_yaml import parse_yaml, read_recipe
+from memory.strict_yaml import Override, changes_given, read_recipe
 
 __all__ = ["QUICKSTART", "difference", "load_recipe", "with_raised_budget"]
 
@@ -35,13 +35,16 @@ Tree = dict[str, Any]
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
-    """Return the settings in the file at ``path`` with ``overrides`` (each ``dotted.key=value``) on top.
+    """Return the settings in the file at ``path`` with ``overrides`` (``dotted.key=value``, or ``@FILE``) on top.
 
     A recipe that ships with the project is also found by its name in the checkout (recipes/quickstart.yaml).
     Raises InputError with one sentence that names the file or override and the key.
     """
     tree = read_recipe(path)
-    given = {_apply(tree, override): override for override in overrides}
+    given: dict[tuple[str, ...], str] = {}
+    for change in changes_given(overrides):
+        _apply(tree, change)
+        given[change.keys] = change.given
     try:
         settings = RunSettings.model_validate_json(json.dumps(tree, default=str), strict=True)
     except ValidationError as error:
@@ -84,22 +87,16 @@ def with_raised_budget(kept: RunSettings, asked: RunSettings) -> RunSettings:
     )
 
 
-def _apply(tree: Tree, override: str) -> tuple[str, ...]:
-    """Put one ``dotted.key=value`` into ``tree``; returns the key's parts."""
-    source = f"--set {override}"
-    name, equals, value = override.partition("=")
-    keys = tuple(name.strip().split("."))
-    if not equals or not all(keys):
-        raise InputError(f"{source}: write it as key=value, for example training.steps=5")
+def _apply(tree: Tree, change: Override) -> None:
+    """Put one setting into ``tree``."""
     section = tree
-    for key in keys[:-1]:
+    for key in change.keys[:-1]:
         if section.get(key) is None:
             section[key] = {}
         section = section[key]
         if not isinstance(section, dict):
-            raise InputError(f"{source}: '{key}' is a value, not a section")
-    section[keys[-1]] = parse_yaml(value, source)
-    return keys
+            raise InputError(f"--set {change.given}: '{key}' is a value, not a section")
+    section[change.keys[-1]] = change.value
 
 
 def _look_at_named(tree: Tree, given: Mapping[tuple[str, ...], str]) -> None:

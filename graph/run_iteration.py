@@ -26,13 +26,17 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command(cls=OneSentence)
 def main(
     recipe: Annotated[Path | None, typer.Option(help="YAML file of settings; recipes/quickstart.yaml if none")] = None,
+    mcp: Annotated[
+        str | None, typer.Option(metavar="COMMAND", help="an MCP server to evolve on; instead of --recipe")
+    ] = None,
     run: Annotated[Path, typer.Option(help="run directory")] = Path("runs/quickstart"),
     iterations: Annotated[int | None, typer.Option(min=1, help="iterations of the run in total")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on with a run that was stopped, or extend one")] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="every random draw derives from it")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one line of JSON an iteration on stdout")] = False,
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting, for example training.steps=5")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="one setting, such as training.steps=5; @FILE: all of a file"),
     ] = None,
 ) -> None:
     """Evolve an agent and its tasks: training, then a graph that turns its weaknesses into new, verified tasks.
@@ -42,6 +46,9 @@ def main(
     (roles.budget.tokens, .calls, .money) may be raised, and that training.report_to may name
     others. When a budget is spent the run stops after that iteration and says so; --resume stops at once while it is
     still spent. Progress goes to stderr, and at the end one line per iteration of this command to stdout.
+
+    With --mcp the server is looked at, tasks are made on it and a policy is warmed up before the run begins, by
+    recipes/mcp.yaml; the first page says what was found, what was made and what could not be verified.
 
     Exit status: 0 when something was made, 4 when nothing was (no iteration ended, or in none of them a rollout
     succeeded or a task was admitted), 2 for a user's mistake, 130 on SIGINT and 143 on SIGTERM (the state is kept), 1
@@ -58,6 +65,13 @@ def main(
         watch_parent()
         try:
             with redirect_stdout(sys.stderr):  # keeps the simulators' prints out of stdout
+                if mcp is not None:
+                    if recipe is not None or resume:
+                        raise InputError("--mcp begins a run of its own: leave --recipe and --resume out")
+                    from graph.server_run import begin
+
+                    begin(mcp, run, given, lambda line: print(line, file=sys.stderr if as_json else stdout, flush=True))
+                    given, resume = [], True
                 work = open_run(run, recipe, given, iterations, resume)
                 before, summaries = _evolve(work, stdout if as_json else None)
         except Interrupted as stop:

@@ -33,7 +33,8 @@ def main(
     count: Annotated[int | None, typer.Option(min=1, help="tasks to make (tasks.initial_count)")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="every random draw derives from it")] = None,
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting, as in a recipe")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="one setting, as in a recipe; @FILE: all those of a file"),
     ] = None,
 ) -> None:
     """Make tasks that aim at no weakness: D_0, and the file for the warm start of an initial policy.
@@ -55,7 +56,7 @@ def main(
     with exit_statuses(RepeatedFailure):
         try:
             with redirect_stdout(sys.stderr):  # keeps the simulators' prints out of stdout
-                tasks = _seed(recipe, given, run, output)
+                tasks = seed_file(recipe, given, run, output)
         except Interrupted as stop:
             say(f"stopped by {stop.received.name}")
             raise typer.Exit(stop.status) from None
@@ -64,7 +65,8 @@ def main(
     print(f"{len(tasks)} tasks ({lengths_text}) in {output or (run and RunDirectory(run).tasks_path)}")
 
 
-def _seed(recipe: Path | None, given: list[str], run: Path | None, output: Path | None) -> tuple[Task, ...]:
+def seed_file(recipe: Path | None, given: list[str], run: Path | None, output: Path | None) -> tuple[Task, ...]:
+    """Make the tasks of a recipe with the settings ``given`` on top, in a new run or a new file. Raises InputError."""
     from tempfile import TemporaryDirectory
 
     from graph.preflight import check_run

@@ -42,6 +42,10 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     context: typer.Context,
     recipe: Annotated[Path, typer.Argument(help="recipe or settings.yaml of a run: its policy is served")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="one setting, as in a recipe; @FILE: all those of a file"),
+    ] = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="port to listen on")] = 8000,
     host: Annotated[
         str, typer.Option(help="address to listen on; anyone who can connect controls the server without a password")
@@ -54,7 +58,7 @@ def main(
     with exit_statuses():
         from graph.recipe import load_recipe
 
-        argv, variables = server_command(load_recipe(recipe), host, port)
+        argv, variables = server_command(load_recipe(recipe, overrides or ()), host, port)
         os.execve(argv[0], [*argv, *context.args], {**os.environ, **variables})
 
 

@@ -33,6 +33,43 @@ class DeadlineSettings(Section):
     )
 
 
+class PlanSettings(Section):
+    """The machine and the rates that `coevolve plan` counts with, where its options do not state others.
+
+    No run reads them (ours).
+    """
+
+    gpus: int | None = Field(
+        None, ge=1, le=100_000, description="GPUs of the machine; null: one for each process and server (ours)"
+    )
+    gib: float | None = Field(None, gt=0, le=1e6, description="GiB of each GPU; null: those of this machine (ours)")
+    gpu_seconds: float | None = Field(
+        None,
+        gt=0,
+        le=1e9,
+        description="GPU seconds of one rollout, with all that its run does beside; null: hours are not known (ours)",
+    )
+    contexts: float | None = Field(
+        None, gt=0, le=1e9, description="contexts of one iteration on average; null: as many as there can be (ours)"
+    )
+    prompt_tokens: float | None = Field(
+        None, gt=0, le=1e9, description="prompt tokens of one request of a chat role on average (ours)"
+    )
+    completion_tokens: float | None = Field(
+        None, gt=0, le=1e9, description="completion tokens of one request of a chat role on average (ours)"
+    )
+    discordance: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="share of tasks that one of two arms solves and the other does not; decides the smallest "
+        "difference that a study can show (ours)",
+    )
+    cluster: float = Field(
+        1.0, ge=1, le=1e6, description="tasks of an evaluation set that share a scenario or an index (ours)"
+    )
+
+
 class RunSettings(Section):
     """The settings of one run; a recipe file holds exactly these sections."""
 
@@ -49,6 +86,7 @@ class RunSettings(Section):
     tasks: TaskSettings = TaskSettings()
     evaluation: EvaluationSettings = Field(EvaluationSettings(), validate_default=True)
     deadlines: DeadlineSettings = DeadlineSettings()
+    plan: PlanSettings = PlanSettings()
 
     @model_validator(mode="after")
     def _one_admission_an_iteration(self) -> Self:

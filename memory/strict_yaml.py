@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import yaml
 from pydantic import JsonValue
@@ -20,7 +20,7 @@ from environments.base import InputError
 from environments.checkout import find_recipe
 from memory.jsonl import read_whole
 
-__all__ = ["dump_yaml", "options_given", "parse_yaml", "read_recipe", "read_yaml"]
+__all__ = ["Override", "changes_given", "dump_yaml", "options_given", "parse_yaml", "read_recipe", "read_yaml"]
 
 LONGEST = 2**17
 """Largest YAML file in bytes (ours). The longest recipe of the project has a twentieth."""
@@ -137,3 +137,35 @@ def options_given(options: Sequence[str]) -> dict[str, JsonValue]:
             raise InputError(f"--option {option}: write it as key=value, for example max_steps=5")
         given[key] = parse_yaml(value, f"--option {option}")
     return given
+
+
+class Override(NamedTuple):
+    """One setting that ``--set`` states: the parts of its dotted key, its value, and the option as it was given."""
+
+    keys: tuple[str, ...]
+    value: Any
+    given: str
+
+
+def changes_given(overrides: Sequence[str]) -> Iterator[Override]:
+    """Yield what ``--set KEY=VALUE`` states, values in YAML, and ``--set @FILE``: every value of a file's sections.
+
+    Raises InputError for an option without a key, and for a file as ``read_recipe`` does.
+    """
+    for given in overrides:
+        if given.startswith("@"):
+            yield from (Override(keys, value, given) for keys, value in _leaves(read_recipe(Path(given[1:]))))
+            continue
+        name, equals, value = given.partition("=")
+        keys = tuple(name.strip().split("."))
+        if not equals or not all(keys):
+            raise InputError(f"--set {given}: write it as key=value, for example training.steps=5")
+        yield Override(keys, parse_yaml(value, f"--set {given}"), given)
+
+
+def _leaves(tree: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from (((str(name), *keys), leaf) for keys, leaf in _leaves(value))
+        else:
+            yield (str(name),), value

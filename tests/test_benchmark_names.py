@@ -12,8 +12,9 @@ AT_MOST = 5
 
 
 def sources() -> Iterator[Path]:
-    """Every source file outside the packages of a benchmark and of its scripted roles."""
+    """Every source file outside the packages of a benchmark and of its scripted roles, and of other protocols."""
     own = [ROOT / room / name for room in ("environments", "agents/scripted") for name in BENCHMARKS]
+    own.append(ROOT / "graph" / "interop")
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
             if not any(path.is_relative_to(folder) for folder in own):

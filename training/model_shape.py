@@ -5,20 +5,28 @@ It is built from its ``config.json`` alone: no weights are read, and none take m
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import re
 import warnings
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from environments.base import InputError, Record
 from environments.heavy_imports import heavy_imports
 from training.settings import LoraSettings
 
-__all__ = ["ModelShape", "shape_in_process_of_its_own", "shape_of"]
+__all__ = ["ModelShape", "shape_in_process_of_its_own", "shape_of", "shipped_config"]
 
 _LAYER = re.compile(r"(.*\.\d+)\.")
+
+
+def shipped_config(name: str) -> dict[str, Any] | None:
+    """Return what ``backbones.json`` has of the ``config.json`` of a model on the hub, None for one that it lacks."""
+    models: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "backbones.json").read_text())["models"]
+    return models.get(name)
 
 
 class ModelShape(Record):
@@ -58,7 +66,7 @@ def shape_of(config: Mapping[str, Any], lora: LoraSettings | None = None) -> Mod
     given = {"model_type": config.get("model_type"), **(part if isinstance(part, Mapping) else config)}
     try:
         read = AutoConfig.for_model(**given)
-        with torch.device("meta"), warnings.catch_warnings(action="ignore", category=FutureWarning):
+        with torch.device("meta"), warnings.catch_warnings(action="ignore"):
             model = AutoModelForCausalLM.from_config(read)  # type: ignore[no-untyped-call]
             sizes = {name: one.numel() for name, one in model.named_parameters()}
             if lora is not None:

@@ -2,7 +2,7 @@
 
 Parameters are counted on the model itself (``training.model_shape``). Every other term is a formula of its shape and of
 settings; the docstring beside it gives the formula, its source and what it assumes. Bytes are counted at the highest
-point: every rollout has ``tokens`` tokens, and no two rollouts are alike. docs/scale.md has the ratios measured on CPU.
+point: every rollout has ``tokens`` tokens, and no two rollouts are alike.
 
 Symbols: P parameters, T those that are trained, L layers, h hidden width, q and k the widths of a layer's queries and
 keys, i the feed-forward width that one token goes through, V vocabulary, s tokens of a rollout, N processes.
@@ -37,6 +37,7 @@ ROWS_TOGETHER = 8  # rows that the trainer scores at once (training.grpo.trainer
 SAMPLED_AT_ONCE = 128  # episodes that are decoded together at most (training.rollout.episodes)
 PREFILL_TOKENS = 8192  # tokens of one pass of the sampler in process at most
 WRITTEN_ALONE = 8192  # vocabulary from which on, on CPU, logits are of written tokens alone (training.grpo.scoring)
+TILE = (4096, 32_768)  # tokens and vocabulary of a tile of TRL's head (trl.kernels.chunked_logprob, trl.trainer.utils)
 
 PROCESS_BYTES: Mapping[str, int] = {"cpu": 650_000_000, "cuda": GIB}
 """Memory of a training process beside the model: on CPU its imports, 470 MB, and 180 MB that its first step loads, both
@@ -91,11 +92,16 @@ class Memory(Record):
     trained: int
     devices: tuple[DeviceNeed, ...]
 
-    def fullest(self, device: Device) -> int:
-        """Return the bytes that a device must have; on CPU all processes share one, with one run beside them."""
-        if device == "cuda":
+    def fullest(self, device: Device, gpus: int | None = None) -> int:
+        """Return the bytes that a device must have; on CPU all processes share one, with one run beside them.
+
+        With fewer ``gpus`` than processes and servers, one GPU holds several of them; None: each has its own.
+        """
+        if device == "cpu":
+            return sum(need.peak * need.count - need.held.get(RUN, 0) * (need.count - 1) for need in self.devices)
+        if gpus is None or sum(need.count for need in self.devices) <= gpus:
             return max(need.peak for need in self.devices)
-        return sum(need.peak * need.count - need.held.get(RUN, 0) * (need.count - 1) for need in self.devices)
+        return sum(need.peak * -(-need.count // gpus) for need in self.devices)
 
 
 def activation_bytes(shape: ModelShape, *, mixed: bool, lora: bool) -> int:
@@ -123,17 +129,24 @@ def activation_bytes(shape: ModelShape, *, mixed: bool, lora: bool) -> int:
     return total
 
 
-def logits_bytes(shape: ModelShape, rows: int, tokens: int, *, device: str, mixed: bool) -> int:
-    """Return the bytes of logits at the highest point of a backward pass over ``rows`` rollouts.
+def logits_bytes(shape: ModelShape, rows: int, tokens: int, *, device: str, mixed: bool, lora: bool = False) -> int:
+    """Return the bytes of the output layer at the highest point of a backward pass over ``rows`` rollouts.
 
-    Per row s V values. All rows' scaled logits are kept for the backward pass; the rows that are scored together (8)
-    have further copies while their gradient is computed. On CPU three: the two gradients of gather and logsumexp, and
-    that of the unscaled logits. On a GPU one, because TRL's fused kernel makes neither. 4 bytes each, 2 in bfloat16 on
-    a GPU. Source: ``selective_log_softmax_and_entropy`` of TRL 1.16; the GPU's part was read, not measured.
+    On a GPU TRL's head makes the logits of a tile at a time (``TILE``) and keeps none: one tile, in bfloat16 2 bytes
+    each; of every token that is scored at once the last layer's output and its gradient; and where the head is
+    trained, its gradient in float32. Source: ``ChunkedLogProbFunction`` of TRL 1.16, read and not measured.
+
+    On CPU: per row s V values. All rows' scaled logits are kept for the backward pass; the rows that are scored
+    together (8) have three further copies while their gradient is computed: the two gradients of gather and logsumexp,
+    and that of the unscaled logits. 4 bytes each.
     """
     together = min(rows, ROWS_TOGETHER)
-    copies, width = (1, 2 if mixed else 4) if device == "cuda" else (3, 4)
-    return tokens * shape.vocabulary * width * (rows + copies * together)
+    if device == "cpu":
+        return tokens * shape.vocabulary * 4 * (rows + 3 * together)
+    width = 2 if mixed else 4
+    scored = together * tokens
+    tile = min(scored, TILE[0]) * min(shape.vocabulary, TILE[1]) * width
+    return tile + scored * shape.hidden * (4 + width) + (0 if lora else 4 * shape.vocabulary * shape.hidden)
 
 
 def kv_bytes(shape: ModelShape, rows: int, tokens: int, width: int) -> int:
@@ -165,8 +178,9 @@ def memory_of(
     - sampling in process: ``kv_bytes``, one pass of prompts (4 i + 4 h values for each of 8192 tokens at most), and the
       sampler's logits, 36 V bytes per row (float32 logits and log-probabilities, float64 sums);
     - sharding (fsdp): weights, gradients, moments and reference are divided by N (Rajbhandari et al., arXiv
-      1910.02054, stage 3), and two of the largest parts are gathered at a time; ddp holds all in each process, and the
-      gradients a second time in its buckets. Processes share the rollouts of a step;
+      1910.02054, stage 3), and two of the largest parts are gathered at a time; the reference is gathered as a whole,
+      because TRL shards it as one piece, before the update; ddp holds all in each process, and the gradients a second
+      time in its buckets. Processes share the rollouts of a step;
     - a vLLM server: weights in ``policy.dtype``, the KV cache of one rollout at least, and ``PROCESS_BYTES``. It takes
       its share of the device (``gpu_memory_utilization``) whatever it needs.
 
@@ -198,6 +212,8 @@ def memory_of(
         sampled["prompts"] = prompts * 4 * (shape.mlp + shape.hidden) * base_bytes
         sampled["sampler's logits"] = 36 * shape.vocabulary * rows
     else:
+        if launch.shards > 1 and "reference" in held:
+            sampled["gathered reference"] = shape.parameters * dtype_bytes
         parts = {"weights": shape.parameters * dtype_bytes, "KV cache": kv_bytes(shape, 1, tokens, dtype_bytes)}
         served = {"process": PROCESS_BYTES[device], **parts}
         count = len(sampling.servers) or 1
@@ -233,7 +249,7 @@ def _update(
     scored = tokens
     if device == "cpu" and shape.vocabulary >= WRITTEN_ALONE and training.max_episode_steps is not None:
         scored = min(tokens, training.max_new_tokens * training.max_episode_steps)
-    logits = logits_bytes(shape, together, scored, device=device, mixed=mixed)
+    logits = logits_bytes(shape, together, scored, device=device, mixed=mixed, lora=lora)
     activations = together * tokens * kept
     gradients = 4 * shape.trained // launch.shards * (2 if launch.sharding == "ddp" else 1)
     one_pass = together == rows and launch.sharding != "ddp"

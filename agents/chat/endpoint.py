@@ -24,27 +24,24 @@ does not need.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from pydantic import SecretStr
 
 from agents.settings import ChatSettings, RoleSettings
-from environments.addresses import Origin, origin_of
+from environments.addresses import KEYS_VARIABLE, Origin, bound_keys, origin_of
 from environments.base import InputError
 
 OPENAI_URL = "https://api.openai.com/v1"
 MODEL_VARIABLE = "COEVOLVE_CHAT_MODEL"
 URL_VARIABLE = "OPENAI_BASE_URL"
 KEY_VARIABLE = "OPENAI_API_KEY"
-KEYS_VARIABLE = "COEVOLVE_KEYS"
 HIDDEN = "[key]"
 SHORTEST_SECRET = 8
 """Keys with fewer characters are placeholders for endpoints without keys: not secret, and redacting them would mangle
 replies that contain the same word."""
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class KeyBinding(NamedTuple):
@@ -188,34 +185,6 @@ def _of_the_openai_key(role: str) -> set[Origin]:
     named = {name: os.environ.get(name) for name in (_variable(role, "BASE_URL"), URL_VARIABLE)}
     named[URL_VARIABLE] = named[URL_VARIABLE] or OPENAI_URL
     return {_checked(f"the environment variable {name}", url) for name, url in named.items() if url}
-
-
-def bound_keys(variables: Mapping[str, str] = os.environ) -> dict[Origin, str | None]:
-    """Return the names of the variables that ``COEVOLVE_KEYS`` binds, by server; None for an endpoint without keys.
-
-    Raises InputError for an entry that cannot be read.
-    """
-    found: dict[Origin, str | None] = {}
-    entries = [entry.strip() for entry in variables.get(KEYS_VARIABLE, "").split(",")]
-    for number, entry in enumerate(entries, 1):
-        if not entry:
-            continue
-        address, equals, variable = (part.strip() for part in entry.rpartition("="))
-        if not equals:
-            address, variable = variable, ""
-        try:
-            origin = origin_of(address)
-        except ValueError:
-            origin = None
-        if origin is None or not (variable == "" or _VARIABLE.fullmatch(variable)):
-            # Leave the entry out of the message: it may hold a key that was given in place of its variable's name.
-            raise InputError(
-                f"{KEYS_VARIABLE}: entry {number} is not ADDRESS=VARIABLE: write for example "
-                "https://openrouter.ai=OPENROUTER_API_KEY, several separated by commas, and never a key itself"
-            )
-        if found.setdefault(origin, variable or None) != (variable or None):
-            raise InputError(f"{KEYS_VARIABLE}: {origin} is bound twice: leave one variable")
-    return found
 
 
 def _key(variable: str, base_url: str, role: str, commanded: bool) -> SecretStr:

@@ -185,9 +185,12 @@ def _tool_text(tool: ToolSpec) -> str:
     return "\n".join([f"{tool.name}: {tool.description}", *(_parameter_text(p) for p in tool.parameters)])
 
 
-def _parameter_text(parameter: Parameter) -> str:
+def _parameter_text(parameter: Parameter, indent: str = "  ") -> str:
     need = "required" if parameter.required else f"default {json.dumps(parameter.default)}"
-    return f"  {parameter.name} ({parameter.type}, {need}): {parameter.description}"
+    inner = parameter.item or parameter
+    kind = f"array of {inner.type}" if parameter.item else parameter.type
+    line = f"{indent}{parameter.name} ({kind}, {need}): {parameter.description}"
+    return "\n".join([line, *(_parameter_text(field, indent + "  ") for field in inner.fields)])
 
 
 def _checks(turn: TurnOutcome) -> str:

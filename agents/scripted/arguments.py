@@ -65,9 +65,8 @@ class ArgumentDraws:
         known = constants(parameter) or self._constants_of_namesake(tool, parameter)
         if known:
             return self._constant(tool, parameter, known)
-        if parameter.type == "dict" and (fields := self._fields(tool)):
-            picked = self._rng.sample(fields, self._rng.randint(1, min(_FIELDS, len(fields))))
-            return {field.name: self._value(tool, field, chosen) for field in picked}
+        if parameter.type == "dict" and (fields := self._picked_fields(tool, parameter)):
+            return {field.name: self._value(tool, field, chosen) for field in fields}
         if (form := date_format(parameter)) is not None:
             return self._date(tool, parameter, chosen, form)
         if parameter.type == "string":
@@ -83,6 +82,13 @@ class ArgumentDraws:
             if namesake is not None and namesake.type == parameter.type and namesake.choices:
                 return namesake.choices
         return ()
+
+    def _picked_fields(self, tool: ToolSpec, parameter: Parameter) -> list[Parameter]:
+        """Draw the fields of an object: its documented ones as a call's parameters, else of what ``tool`` changes."""
+        if parameter.fields:
+            return [one for one in parameter.fields if one.required or self._rng.random() < self._optional]
+        fields = self._fields(tool)
+        return self._rng.sample(fields, self._rng.randint(1, min(_FIELDS, len(fields)))) if fields else []
 
     def _fields(self, tool: ToolSpec) -> tuple[Parameter, ...]:
         """Return the fields of what ``tool`` changes: the parameters of the tool of its group that makes such a thing.
@@ -106,6 +112,8 @@ class ArgumentDraws:
             size = self._rng.randint(1, len(parameter.choices))
             picked = set(self._rng.sample(range(len(parameter.choices)), size))
             return [choice for place, choice in enumerate(parameter.choices) if place in picked]
+        if (nested := parameter.item) is not None:
+            return [self._value(tool, nested, chosen) for _ in range(self._rng.randint(1, 2))]
         item = parameter.model_copy(update={"type": parameter.items or "string"})
         return [self._item(tool, item, chosen) for _ in range(self._rng.randint(1, 2))]
 

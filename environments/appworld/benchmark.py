@@ -19,6 +19,7 @@ from environments.appworld.evaluation_sets import (
 from environments.appworld.installation import find_installation
 from environments.base import Environment, TaskSpec
 from environments.benchmark import (
+    TRUST_VARIABLE,
     Benchmark,
     CompactCaps,
     EvaluationSet,
@@ -28,8 +29,8 @@ from environments.benchmark import (
     Options,
 )
 
-TRUST_VARIABLE = "COEVOLVE_TRUST_AGENT_CODE"
-"""Variable that a user sets to 1, so that a recipe, which may be a stranger's, can do without the sandbox."""
+VERSION = "0.1.3.post1"
+"""The package in the engine's environment (requirements.txt)."""
 UNTOLD = "the environment failed; its words are on stderr alone"
 
 
@@ -80,6 +81,8 @@ class AppWorld(Benchmark[AppWorldOptions]):
     metrics = METRICS
     scripted_roles = "agents.scripted.appworld.roles"
     everyday_groups = frozenset({"supervisor", "api_docs"})
+    data = f"appworld {VERSION}, with the world that the hashes of its sets identify (benchmark or synthetic)"
+    verdict = "the checks of each official task, run by AppWorld's own evaluator"
     unpublishable = (
         "AppWorld's licence forbids to publish its tasks, and what derives from them, as plain text: keep them on "
         "machines that have AppWorld"

@@ -87,6 +87,15 @@ class BFCL(Benchmark[BFCLOptions]):
         notice=f"Start states, tools and their documentation are those of bfcl-eval {VERSION} (Berkeley Function "
         "Calling Leaderboard, Apache-2.0); trajectories hold what its simulators answered.",
     )
+    data = (
+        f"bfcl-eval {VERSION}; of the 200 tasks in each multi-turn category 20 are reserved for tests of the checker, "
+        "so that all@all has 180"
+    )
+    verdict = (
+        "bfcl-eval's own state and response checkers on its own simulators, the official limit of steps and order of "
+        "turns; equal to its multi_turn_checker for the references of all 800 tasks and for corrupted attempts at "
+        "them (tests/environments/bfcl/test_official_equality.py)"
+    )
     evaluation_sets = {
         **{f"{family}-{split}": held for family in _FAMILIES for split, held in (("dev", False), ("test", True))},
         **{

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue, ValidationError
 
-from environments.base import InputError, StartState, TaskSpec, ToolSpec
+from environments.base import Environment, InputError, StartState, TaskSpec, ToolSpec
 from environments.python_class.documentation import documented_tools
 from environments.python_class.episode import PythonEpisode
 from environments.python_class.world import CALL_SECONDS, ClassWorld, ToolRefused
@@ -16,6 +16,23 @@ __all__ = ["PythonEnvironment", "ToolRefused"]
 
 LONGEST_CALL = 3600.0
 _NAME = re.compile(r"[A-Za-z][\w-]*")
+
+
+def check_own(task: TaskSpec, environment: Environment, only_class: str) -> None:
+    """Raise InputError for a task of another environment, without turns, or with unknown classes or tools."""
+    name = environment.name
+    if task.environment != name:
+        raise InputError(f"a task of the environment {task.environment!r} was given to {name!r}: open it there")
+    if not task.turns:
+        raise InputError("the task has no user turn: give one at least")
+    if task.classes != (only_class,):
+        raise InputError(f"{name} has the class {only_class}, not {', '.join(task.classes)}")
+    if task.long_context:
+        raise InputError(f"{name} has no long-context tasks: leave long_context out")
+    for turn in task.withheld:
+        if not 0 <= turn < len(task.turns):
+            raise InputError(f"tools are withheld until turn {turn}, but the task has {len(task.turns)} turns")
+    environment.tools((*task.tools, *(tool for names in task.withheld.values() for tool in names)))
 
 
 class PythonEnvironment:
@@ -52,20 +69,7 @@ class PythonEnvironment:
 
         Raises InputError for a task of another environment, or unknown classes, tools or states.
         """
-        if task.environment != self.name:
-            raise InputError(
-                f"a task of the environment {task.environment!r} was given to {self.name!r}: open it there"
-            )
-        if not task.turns:
-            raise InputError("the task has no user turn: give one at least")
-        if task.classes != (self._world.__name__,):
-            raise InputError(f"{self.name} has the class {self._world.__name__}, not {', '.join(task.classes)}")
-        if task.long_context:
-            raise InputError(f"{self.name} has no long-context tasks: leave long_context out")
-        for turn in task.withheld:
-            if not 0 <= turn < len(task.turns):
-                raise InputError(f"tools are withheld until turn {turn}, but the task has {len(task.turns)} turns")
-        self.tools((*task.tools, *(name for names in task.withheld.values() for name in names)))
+        check_own(task, self, self._world.__name__)
         return PythonEpisode(task, lambda: self._make(task.initial_state))
 
     def tools(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:

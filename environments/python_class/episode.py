@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from environments.base import (
     Action,
@@ -19,13 +19,25 @@ from environments.base import (
     UserTurn,
     outcome_of_turns,
 )
-from environments.python_class.world import ClassWorld, unknown_tool
+from environments.python_class.world import unknown_tool
 from environments.verification.replay import is_informative
 
 STATE_MISMATCH = "state_mismatch"
 RESPONSE_MISMATCH = "response_mismatch"
 NOT_REACHED = "turn_not_reached"
 _FAILURES = FailureNames(STATE_MISMATCH, RESPONSE_MISMATCH, NOT_REACHED)
+
+
+class World(Protocol):
+    """What an episode acts on: ``environments.python_class.world.ClassWorld``, or a server's."""
+
+    def state(self) -> str:
+        """Return the canonical text of the state after the last call."""
+        ...
+
+    def run(self, call: ToolCall) -> Observation:
+        """Execute one call; wrong arguments are answered, not raised."""
+        ...
 
 
 class _Played(NamedTuple):
@@ -59,10 +71,10 @@ class PythonEpisode:
     an agent without actions fails. Methods that are called out of order raise RuntimeError.
     """
 
-    def __init__(self, task: TaskSpec, make: Callable[[], ClassWorld]) -> None:
+    def __init__(self, task: TaskSpec, make: Callable[[], World]) -> None:
         self._task = task
         self._make = make
-        self._world: ClassWorld | None = make()
+        self._world: World | None = make()
         self._turns = Turns(task, self._measured)
         self._received: set[str] = set()
         self._wanted: tuple[_Wanted, ...] | None = None
@@ -91,7 +103,7 @@ class PythonEpisode:
         return self._turns.end()
 
     def state(self) -> str:
-        """Return the canonical JSON of the public attributes."""
+        """Return the canonical text of the world's state."""
         return self._live().state()
 
     def outcome(self) -> Outcome:
@@ -137,7 +149,7 @@ class PythonEpisode:
             turns.append(_Wanted(world.state(), informative, error, idle, given))
         return tuple(turns)
 
-    def _live(self) -> ClassWorld:
+    def _live(self) -> World:
         if self._world is None:
             raise RuntimeError("the episode is closed: open another one")
         return self._world

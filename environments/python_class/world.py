@@ -83,9 +83,9 @@ class ClassWorld:
         tool = self._tools.get(call.name)
         if tool is None:
             return unknown_tool(call.name)
-        problem = _beyond_caps(call) or argument_problem(call, tool)
+        problem = beyond_caps(call) or argument_problem(call, tool)
         if problem:
-            return _error(problem)
+            return error_observation(problem)
         arguments = {name: _converted(tool, name, value) for name, value in call.arguments.items()}
         before, result, refused = self._state, None, None
         name, method = f"{type(self._instance).__name__}.{call.name}", getattr(self._instance, call.name)
@@ -110,7 +110,7 @@ class ClassWorld:
                 "ToolRefused for what an agent is to read, and keeps and returns JSON values"
             ) from error
         if refused is not None:
-            return _error(refused).model_copy(update={"calls": (call,)})
+            return error_observation(refused).model_copy(update={"calls": (call,)})
         informative = result is not None and result not in ("", [], {})
         status = ObservationStatus.OK if informative or self._state != before else ObservationStatus.EMPTY
         return Observation(text=text, status=status, calls=(call,))
@@ -130,10 +130,11 @@ def _place(error: BaseException, method: Callable[..., object]) -> str:
 
 def unknown_tool(name: str) -> Observation:
     """Return the answer to a call of an unknown tool."""
-    return _error(f"there is no tool {name!r}")
+    return error_observation(f"there is no tool {name!r}")
 
 
-def _error(reason: str) -> Observation:
+def error_observation(reason: str) -> Observation:
+    """Return the answer to a call that was refused."""
     return Observation(text=json.dumps({"error": reason}, ensure_ascii=False), status=ObservationStatus.ERROR)
 
 
@@ -173,7 +174,8 @@ def _number(value: JsonValue, wanted: str | None) -> JsonValue:
     return int(value) if wanted == "integer" else float(value) if wanted == "float" else value
 
 
-def _beyond_caps(call: ToolCall) -> str | None:
+def beyond_caps(call: ToolCall) -> str | None:
+    """Return a phrase where the arguments of a call are too deep or too long, or cannot be written, else None."""
     try:
         text = json.dumps(_canonical(call.arguments, "an argument", MAX_DEPTH), ensure_ascii=False)
         text.encode()

@@ -80,9 +80,16 @@ class Seen:
 
 
 def documented(value: JsonValue, tool: ToolSpec, parameter: Parameter) -> bool:
-    """Return whether the documentation of ``tool`` states ``value`` (not a list or an object) for ``parameter``."""
+    """Return whether the documentation of ``tool`` states ``value`` (not a list or an object) for ``parameter``.
+
+    What is documented within an object or an array counts for the whole parameter.
+    """
     if value is None or isinstance(value, bool):
         return True
+    return any(_states(value, tool, one) for one in parameter.nested())
+
+
+def _states(value: JsonValue, tool: ToolSpec, parameter: Parameter) -> bool:
     stated = [*parameter.choices, *leaves(parameter.default)]
     if any(value == known and not isinstance(known, bool) for known in stated):
         return True

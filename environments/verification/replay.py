@@ -20,25 +20,28 @@ from environments.base import (
     ToolCall,
     ToolSpec,
 )
+from environments.json_schema import schema_problem
 
 
 def argument_problem(call: ToolCall, tool: ToolSpec) -> str | None:
     """Return a phrase for the first error in the arguments of ``call`` by the documentation of ``tool``, else None.
 
     A whole number is accepted where a float is documented, and a whole float where an integer is. Null is accepted for
-    an optional parameter whose default is null.
+    an optional parameter whose default is null. A tool with a JSON Schema is checked against that instead.
     """
     for name, value in call.arguments.items():
         parameter = tool.parameter(name)
         if parameter is None:
             return f"{call.name} has no parameter {name!r}"
-        if value is None and not parameter.required and parameter.default is None:
+        if tool.json_schema or (value is None and not parameter.required and parameter.default is None):
             continue
         problem = _value_problem(value, parameter)
         if problem:
             return f"{name}={value!r:.80} of {call.name} {problem}"
     missing = [p.name for p in tool.parameters if p.required and p.name not in call.arguments]
-    return f"{call.name} requires {missing[0]!r}" if missing else None
+    if missing:
+        return f"{call.name} requires {missing[0]!r}"
+    return schema_problem(call.name, call.arguments, tool.json_schema) if tool.json_schema else None
 
 
 def _value_problem(value: JsonValue, parameter: Parameter) -> str | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
 from environments.base import InputError
+from environments.checkout import child_variables
 from environments.command import FAILURE, OneSentence, exit_statuses
 from environments.terminal import say
 
@@ -36,6 +38,14 @@ def main(
     seeds: Annotated[
         str | None, typer.Option(help="such as 0,2-4; all of the recipe if not given (development counts from 100)")
     ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="one setting of every arm; @FILE: all those of a file"),
+    ] = None,
+    plan_only: Annotated[
+        bool,
+        typer.Option("--plan", help="run nothing, say what the arms need: coevolve plan, for these arms and seeds"),
+    ] = False,
     report: Annotated[bool, typer.Option("--report", help="run nothing, report on the results that exist")] = False,
     output: Annotated[
         Path | None,
@@ -47,7 +57,8 @@ def main(
     """Run what is missing of a study, in the order of its arms, and report on all results.
 
     An arm and seed with a result of the same recipe is skipped; a result of another recipe is replaced. The same
-    command continues a study that was stopped, also in the middle of a run.
+    command continues a study that was stopped, also in the middle of a run. Settings of --set are part of what a result
+    is of.
 
     Exit status: 0; 2 for a user's mistake; 1 when an arm failed, or arms of a seed did not begin with the same tasks;
     130 on SIGINT and 143 on SIGTERM.
@@ -62,7 +73,10 @@ def main(
         from evaluation.test_access import committed
 
         mode: Mode = split or "dev"
-        study = load_study(recipe)
+        changes = list(overrides or [])
+        if plan_only:
+            _plan(recipe, arms, _numbers(seeds), changes)
+        study = load_study(recipe, changes)
         place = Place(output=output or Path("results") / recipe.stem, work=work)
         for option, folder in (("--output", place.output), ("--work", place.work)):
             if folder.exists() and not folder.is_dir():
@@ -70,7 +84,8 @@ def main(
         failures: list[str] = []
         plan = None if report else make_plan(study, mode, place, _names(arms), _numbers(seeds))
         if plan is not None and plan.jobs:
-            commit = committed([find_recipe(recipe), find_recipe(study.recipe.base)]) if mode == "test" else None
+            files = [find_recipe(one) for one in (recipe, study.recipe.base, *_files(changes, mode))]
+            commit = committed(files) if mode == "test" else None
             check_settings(plan)
             if commit is not None:
                 _log_access(plan, commit)
@@ -80,6 +95,25 @@ def main(
             say(f"error: {failure}")
         if failures:
             raise typer.Exit(FAILURE)
+
+
+def _plan(recipe: Path, arms: str | None, seeds: tuple[int, ...] | None, changes: list[str]) -> NoReturn:
+    """Become ``coevolve plan`` for the arms and seeds: one estimator, of the package above this one."""
+    given = [*(("--arms", arms) if arms is not None else ()), *(("--seeds", str(len(seeds))) if seeds else ())]
+    given += [word for change in changes for word in ("--set", change)]
+    words = [sys.executable, "-m", "graph.plan", str(recipe), *given]
+    os.execve(sys.executable, words, {**os.environ, **child_variables()})
+
+
+def _files(changes: list[str], mode: Mode) -> list[Path]:
+    """Return the files that ``--set`` names. Raises InputError for another setting where held-out sets will open."""
+    loose = [change for change in changes if not change.startswith("@")]
+    if mode == "test" and loose:
+        raise InputError(
+            f"--set {loose[0]}: held-out sets open for committed files alone: write it into a file, commit that, and "
+            "give --set @FILE"
+        )
+    return [Path(change[1:]) for change in changes if change.startswith("@")]
 
 
 def _names(arms: str | None) -> tuple[str, ...] | None:

@@ -21,7 +21,7 @@ from evaluation.settings import ENDPOINT, LOOKUP, AttemptSettings
 from evaluation.study.gates import Gate, check_gates
 from evaluation.study.hypotheses import MOST, Hypothesis, check_hypotheses
 from memory.jsonl import complaint
-from memory.strict_yaml import read_recipe
+from memory.strict_yaml import changes_given, read_recipe
 from training.rendering.options import RenderingOptions
 
 BASELINE = "grpo"
@@ -211,12 +211,13 @@ def _is_shared(key: str) -> bool:
 class Study(Record):
     """A study's recipe with the base recipe's settings and the hashes of initial policies and evaluation sets.
 
-    ``policies`` has the hashes of the initial policies by path; one whose path names the seed has none, as it is made
-    for the study.
+    ``changes`` are settings that come after those of every arm, by dotted key (--set). ``policies`` has the hashes of
+    the initial policies by path; one whose path names the seed has none, as it is made for the study.
     """
 
     recipe: StudyRecipe
     shared: dict[str, JsonValue]
+    changes: dict[str, JsonValue] = {}
     sha256: str
     policies: dict[str, str]
     set_hashes: dict[str, str]
@@ -233,13 +234,13 @@ class Study(Record):
     def _stated(self, arm: Arm) -> Tree:
         """Return what the recipes state for every seed of an arm."""
         tree: Tree = copy.deepcopy(self.shared)
-        for key, value in arm.overrides.items():
+        for key, value in (*arm.overrides.items(), *self.changes.items()):
             put(tree, key, value)
         return tree
 
     def iterations(self, arm: Arm) -> int:
         """Return the iterations of an arm's runs. Raises InputError when no recipe states them."""
-        found = arm.overrides.get("iterations", self.shared.get("iterations"))
+        found = self.settings_of(arm, 0, None).get("iterations")
         if not isinstance(found, int):
             raise InputError(f"{self.recipe.base}: state 'iterations' there or in the study's settings")
         return found
@@ -297,8 +298,10 @@ def read_study(path: Path) -> tuple[StudyRecipe, Tree]:
         raise InputError(f"{path}: {complaint(error).replace('Value error, ', '')}") from None
 
 
-def load_study(path: Path) -> Study:
+def load_study(path: Path, overrides: Sequence[str] = ()) -> Study:
     """Read the study at ``path``; files that it names are looked up from the working directory, as in recipes.
+
+    ``overrides`` are settings on top of every arm's (``dotted.key=value``, or ``@FILE``), part of the study's hashes.
 
     What ships with the project, recipes and initial policies, is found from any working directory.
 
@@ -308,10 +311,12 @@ def load_study(path: Path) -> Study:
     shared = read_recipe(recipe.base)
     for key, value in recipe.settings.items():
         put(shared, key, value)
+    changes: dict[str, JsonValue] = {".".join(one.keys): one.value for one in changes_given(overrides)}
     study = Study(
         recipe=recipe,
         shared=shared,
-        sha256=_sha256([tree, shared]),
+        changes=changes,
+        sha256=_sha256([tree, shared, *([changes] if changes else [])]),
         policies={},
         set_hashes={},
     )

@@ -27,6 +27,7 @@ from memory.processes import ChildFailure, exclusive, run_child
 from memory.run import RunDirectory
 from memory.strict_yaml import read_yaml
 from training.rendering.options import RenderingOptions
+from training.rollout.settings import IN_PROCESS
 
 RECIPE_FILE = "recipe.yaml"
 ONE_THREAD = {
@@ -200,7 +201,9 @@ class _Schedule:
             write_json(file, scoring)
             outcomes += await self._scored(file, policy)
             if self._study.recipe.lookup and run is not None:
-                outcomes += await self._scored(file, LOOKUP, run.learnable(folder))
+                alone = folder / f"scoring-{number}-alone.json"
+                write_json(alone, scoring.model_copy(update={"sampling": IN_PROCESS}))  # no model is sampled from
+                outcomes += await self._scored(alone, LOOKUP, run.learnable(folder))
         return outcomes
 
     async def _scored(self, file: Path, policy: str, train: Path | None = None) -> list[TaskOutcome]:
@@ -225,7 +228,7 @@ class _Schedule:
             raise InputError(f"{command[0]}: {_last_error(log, start)}")
 
     def _scoring(self, settings: Tree) -> tuple[ScoringSettings, ...]:
-        """Return how final policies are scored: as the study says, on the device of its runs.
+        """Return how final policies are scored: as the study says, on the device and servers of its runs.
 
         One command scores all sets, or one each where an environment does not serve several.
         """
@@ -239,6 +242,7 @@ class _Schedule:
             "device": policy.get("device", "auto"),
             "dtype": policy.get("dtype", "float32"),
             **{key: policy.get(key) for key in RenderingOptions.model_fields},
+            "sampling": settings.get("sampling") or IN_PROCESS,
         }
         served = str(policy.get("path", "")).startswith(ENDPOINT)
         return ScoringSettings.model_validate(

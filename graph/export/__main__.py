@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from environments.base import InputError
-from environments.command import OneSentence, check_output, exit_statuses
+from environments.command import OneSentence, check_output, exit_statuses, new_folder
 
 if TYPE_CHECKING:
     from graph.export.content import RunContent
@@ -72,7 +68,7 @@ def main(
         if push is not None:
             refuse_unpublishable(settings)
         name = title or f"CoEvolve {directory.root.resolve().name}"
-        with _new_folder(output) as folder:
+        with new_folder(output) as folder:
             if policy:
                 record = export_policy(directory, settings, folder, iteration, license_, name)
                 said = f"the policy of round {record.iteration}, {record.last_step} steps, with a model card"
@@ -96,21 +92,6 @@ def _data(content: RunContent, folder: Path, licence: str | None, title: str, su
     card = dataset_card(content, tables, licence, title, successes)
     (folder / "README.md").write_text(card, encoding="utf-8")
     return f"{tables[TASKS]} tasks and {tables[TRAJECTORIES]} trajectories with a card"
-
-
-@contextmanager
-def _new_folder(path: Path) -> Iterator[Path]:
-    """Yield a folder beside ``path`` that becomes it when the block ends well, and is removed when it does not."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    made = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    made.mkdir()
-    try:
-        yield made
-        # Renaming replaces an empty folder only: one that somebody made meanwhile stays.
-        made.rename(path)
-    except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
-        raise
 
 
 if __name__ == "__main__":

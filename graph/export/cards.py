@@ -16,6 +16,7 @@ from huggingface_hub import DatasetCard, DatasetCardData, EvalResult, ModelCard,
 
 from agents.chat.endpoint import model_of
 from environments.base import InputError
+from environments.terminal import table_cell
 from evaluation.outcomes import Score
 from graph.export.content import RunContent, stated_settings
 from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES
@@ -84,10 +85,10 @@ def dataset_card(
         template_str=_template("dataset_card.md"),
         title=title,
         successes=successes,
-        provenance=[(name, _cell(value)) for name, value in provenance.items()],
+        provenance=[(name, table_cell(value)) for name, value in provenance.items()],
         settings=dump_yaml(stated).rstrip() if stated else "",
         verified=_VERIFIED[settings.verification.mode] if settings.verification.enabled else unverified,
-        verification=[(_cell(name), count, (REASONS | of_d0).get(name, "")) for name, count in counts],
+        verification=[(table_cell(name), count, (REASONS | of_d0).get(name, "")) for name, count in counts],
         decontamination=_decontamination(content),
         licences=_licences(content, licence),
         scripted=not chat,
@@ -111,8 +112,7 @@ def policy_card(
 
     ``adapter``: it is a LoRA adapter. ``compact``: it reads the project's own rendering.
     """
-    path = settings.policy.path
-    base = path if REPOSITORY.fullmatch(path) and not path.startswith((".", "recipes/")) else None
+    base = _base(settings)
     scores = _scores(run, record.iteration)
     front = ModelCardData(
         model_name=title,
@@ -149,6 +149,12 @@ def policy_card(
     return f"{card}\n"
 
 
+def _base(settings: RunSettings) -> str | None:
+    """Return the hub's name of the policy that the run began with; None for a folder."""
+    path = settings.policy.path
+    return path if REPOSITORY.fullmatch(path) and not path.startswith((".", "recipes/")) else None
+
+
 def _template(name: str) -> str:
     return files("graph.export").joinpath(name).read_text(encoding="utf-8")
 
@@ -182,6 +188,8 @@ def _licences(content: RunContent, licence: str | None) -> str:
     if chat:
         models = ", ".join(sorted({model_of(role, name) for name, role in chat.items()}))
         words.append(f"Texts of tasks and contexts were written by {models}, whose terms of use apply to them.")
+    if base := _base(content.settings):
+        words.append(f"Rollouts were written by {base} in training, whose licence may cover what it writes.")
     return " ".join(words)
 
 
@@ -197,7 +205,3 @@ def _eval_results(settings: RunSettings, score: Score) -> list[EvalResult]:
         )
         for name, value in score.metrics.items()
     ]
-
-
-def _cell(value: object) -> str:
-    return " ".join(str(value).split()).replace("|", "\\|").replace("<", "&lt;")

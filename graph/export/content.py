@@ -12,6 +12,7 @@ from typing import Any
 from environments.base import Environment, EnvironmentFault, InputError, TaskSpec
 from environments.benchmark import AnyBenchmark
 from environments.registry import benchmark_of, open_environment, unpublishable
+from graph.export.conversations import TaskMessages, task_messages
 from graph.report.digest import result_of
 from graph.report.lineage import History
 from graph.settings import RunSettings, changed
@@ -93,6 +94,13 @@ class RunContent:
             raise InputError(f"{self.run.tasks_path} does not have the task {task_id} of a rollout: restore it")
         withheld = (name for names in task.withheld.values() for name in names)
         return [tool_schema(tool) for tool in self.environment.tools(tuple(dict.fromkeys((*task.tools, *withheld))))]
+
+    def messages(self, task: Task) -> TaskMessages:
+        """Return a task as messages. Raises InputError for one whose reference cannot be carried out."""
+        try:
+            return task_messages(self.environment, task)
+        except (InputError, EnvironmentFault) as error:
+            raise InputError(f"the reference of task {task.id} cannot be carried out ({error}): remove it") from error
 
     def contaminated(self) -> list[str]:
         """Return the ids of tasks that equal a held-out one. Raises InputError for one that cannot be compared."""

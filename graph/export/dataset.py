@@ -1,23 +1,24 @@
 """A run's tasks and trajectories as a data set of the Hugging Face hub: a folder with Parquet files and a card.
 
-Every column has one plain type, so that other readers of Parquet take it too: records, calls and schemas, whose keys
-differ from row to row, are JSON text. Trajectories have TRL's conversational format, ``messages`` and ``tools``.
+Messages and tool schemas, whose keys differ from row to row, are ``datasets.Json``: JSON text in the file, so that
+other readers of Parquet take it too, and objects when ``datasets`` loads it. So TRL's trainers take both tables as they
+are: tasks have its prompt-completion format, trajectories its conversational format, each with ``tools``. Records are
+plain text, because ``datasets.Json`` rounds numbers when it reads.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from environments.base import InputError, ToolCall
+from environments.base import InputError
 from graph.export.content import RunContent, checked_json
+from graph.export.conversations import rollout_messages
 from graph.report.lineage import Chain
 from memory.records import Task, Trajectory
-from training.rendering.tool_calls import call_message
 
 __all__ = ["COLUMNS", "TASKS", "TRAJECTORIES", "write_tables"]
 
@@ -26,23 +27,20 @@ TASKS, TRAJECTORIES = "tasks", "trajectories"
 _BATCH = 100
 """Rows that are in memory at a time: a rollout may hold megabytes of text."""
 
-_MESSAGE = {
-    "role": "string",
-    "content": "string",
-    "tool_calls": [{"id": "string", "type": "string", "function": {"name": "string", "arguments": "string"}}],
-    "tool_call_id": "string",
-    "name": "string",
-}
+_JSON = "json"
+"""An object of any keys; its cells are given as JSON text."""
 
 COLUMNS: Mapping[str, Mapping[str, Any]] = {
     TASKS: {
-        "id": "string",
+        "task_id": "string",
+        "environment": "string",
+        "prompt": [_JSON],
+        "completion": [_JSON],
+        "tools": [_JSON],
+        "start_state": "string",
+        "task": "string",
         "origin": "string",
         "admitted_at": "int64",
-        "turns": ["string"],
-        "tools": ["string"],
-        "reference": "string",
-        "task": "string",
         "parent_task": "string",
         "parent_rollout": "string",
         "signal_kind": "string",
@@ -66,11 +64,11 @@ COLUMNS: Mapping[str, Mapping[str, Any]] = {
         "sampled_tokens": "int64",
         "signals": ["string"],
         "gave_rise_to": ["string"],
-        "messages": [_MESSAGE],
-        "tools": "string",
+        "messages": [_JSON],
+        "tools": [_JSON],
     },
 }
-"""The columns of both tables with their types (Arrow's names, lists and structures); all but the ids may be null."""
+"""The columns of both tables with their types (Arrow's names, lists, and ``json``); all but the ids may be null."""
 
 Row = dict[str, Any]
 
@@ -88,9 +86,11 @@ def task_rows(content: RunContent) -> Iterator[Row]:
     """Yield a row for each task, in the order of the task set, with what it came from and what became of it."""
     for task in content.tasks:
         plain = task.model_dump(mode="json")
-        row: Row = {name: plain[name] for name in ("id", "origin", "admitted_at", "turns", "tools")}
-        row |= {"reference": checked_json(plain["reference"], content.run, task.id)}
-        row |= {"task": checked_json(plain, content.run, task.id)}
+        row: Row = {name: plain[name] for name in ("environment", "origin", "admitted_at")}
+        row |= {"task_id": task.id, "task": checked_json(plain, content.run, task.id)}
+        row |= {name: _cells(part, content, task.id) for name, part in content.messages(task)._asdict().items()}
+        start = {"initial_state": plain["initial_state"], "setup": plain["setup"]}
+        row["start_state"] = checked_json(start, content.run, task.id)
         chain = content.history.chain_of(task.id)
         row |= {} if chain is None else _lineage(content, chain, task)
         course = content.history.course(task.id).by_iteration
@@ -135,8 +135,8 @@ def trajectory_rows(content: RunContent, successes: bool = False) -> Iterator[Ro
             "stop_reasons": [str(turn.stop_reason) for turn in one.turns if turn.stop_reason is not None],
             "signals": sorted({str(signal.kind) for signal in content.history.marks.get(one.id, ())}),
             "gave_rise_to": sorted(children[one.id]),
-            "messages": _checked_messages(one, content),
-            "tools": checked_json(content.tools(one.task_id), content.run, one.task_id),
+            "messages": _cells(rollout_messages(one), content, one.id),
+            "tools": _cells(content.tools(one.task_id), content, one.task_id),
         }
 
 
@@ -146,12 +146,19 @@ def _finite(one: Trajectory, content: RunContent) -> float | None:
     return one.reward
 
 
-def _checked_messages(one: Trajectory, content: RunContent) -> list[dict[str, Any]]:
-    for turn in one.turns:
-        for step in turn.steps:
-            if isinstance(step.action, ToolCall):
-                checked_json(step.action.arguments, content.run, one.id)
-    return chat_messages(one)
+def _cells(values: Sequence[object], content: RunContent, record_id: str) -> list[str]:
+    """Return objects as cells of a column of ``json``. Raises InputError for one that ``datasets`` cannot read."""
+    from datasets.utils.json import ujson_loads
+
+    texts = [checked_json(value, content.run, record_id) for value in values]
+    for text in texts:
+        try:
+            ujson_loads(text)
+        except ValueError as error:
+            raise InputError(
+                f"{content.run.root}: {record_id} holds what datasets cannot read ({error}): correct or remove it"
+            ) from None
+    return texts
 
 
 def _write(path: Path, columns: Mapping[str, Any], rows: Iterator[Row], content: RunContent) -> int:
@@ -173,42 +180,10 @@ def _write(path: Path, columns: Mapping[str, Any], rows: Iterator[Row], content:
 
 
 def _features(column: Any) -> Any:  # noqa: ANN401 - a column, or a mapping of columns
-    from datasets import Value
+    from datasets import Json, Value
 
     if isinstance(column, str):
-        return Value(column)
+        return Json() if column == _JSON else Value(column)
     if isinstance(column, list):
         return [_features(column[0])]
     return {name: _features(inner) for name, inner in column.items()}
-
-
-ChatMessage = dict[str, Any]
-
-
-def chat_messages(trajectory: Trajectory) -> list[ChatMessage]:
-    """Return a trajectory as messages of the roles user, assistant and tool; the arguments of calls are JSON text.
-
-    Each action is an assistant message of its own: a record does not say which calls a policy wrote in one message, nor
-    the words with which it ended a turn. So a turn that the agent ended closes with an empty assistant message.
-    Text that was not a call is what the assistant said, and the environment's answer to it is a user's message: a
-    tool's message needs a call.
-    """
-    messages: list[ChatMessage] = []
-    place = 0
-    for turn in trajectory.turns:
-        messages.append({"role": "user", "content": turn.full_text})
-        for step in turn.steps:
-            answer = step.observation.full_text
-            if isinstance(step.action, ToolCall):
-                call = call_message(place, step.action.name, json.dumps(step.action.arguments, ensure_ascii=False))
-                messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
-                messages.append(
-                    {"role": "tool", "name": step.action.name, "tool_call_id": call["id"], "content": answer}
-                )
-                place += 1
-            else:
-                messages.append({"role": "assistant", "content": step.action.text})
-                messages.append({"role": "user", "content": answer})
-        if turn.ended:
-            messages.append({"role": "assistant", "content": ""})
-    return messages

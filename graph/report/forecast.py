@@ -50,19 +50,24 @@ class Forecast(Record):
 
     ``rollouts``: iterations x steps x tasks per step x K. ``sampled_tokens``: rollouts x tokens of a rollout, measured
     or ``training.max_tokens`` (then ``bounded``: at most). ``hours``: sampled tokens / tokens per second, and the
-    seconds of the other stages. ``requests``: of chat roles, at most (``requests_per_context`` for every context).
-    Where exploration makes D_0, as many contexts as tasks are counted for it, an assumption: some give several tasks
-    and some none. ``prompt_tokens`` and ``completion_tokens``: requests x tokens of a request. ``money``: hours x price
-    of an hour, and the roles' tokens x their prices, the dearest of several roles.
+    seconds of the other stages (``bounded_hours`` as the tokens); without that rate rollouts x ``plan.gpu_seconds``,
+    over the machine's GPUs. ``gpu_hours``: hours x GPUs, None on CPU. ``requests``: of chat roles, at most
+    (``requests_per_context`` for every context). Where exploration makes D_0, as many contexts as tasks are counted for
+    it, an assumption: some give several tasks and some none. ``prompt_tokens`` and ``completion_tokens``: requests x
+    tokens of a request. ``roles_money``: the roles' tokens x their prices, the dearest of several roles. ``money``:
+    that, and hours x price of an hour.
     """
 
     rollouts: int
     sampled_tokens: float
     bounded: bool
     hours: float | None
+    bounded_hours: bool
+    gpu_hours: float | None
     requests: int
     prompt_tokens: float | None
     completion_tokens: float | None
+    roles_money: float | None
     money: float | None
 
 
@@ -101,25 +106,36 @@ def forecast(settings: RunSettings, rates: RunRates = NO_RATES) -> Forecast:
     per_iteration = training.steps * training.tasks_per_step * training.rollouts_per_task
     rollouts = settings.iterations * per_iteration
     tokens = rollouts * (rates.tokens_per_rollout or training.max_tokens)
-    hours = None
+    plan, gpus = settings.plan, _gpus(settings)
+    hours = gpu_hours = None
     if rates.tokens_per_second is not None:
         others = rates.seconds_once + settings.iterations * rates.seconds_each
         hours = (tokens / rates.tokens_per_second + others) / 3600
+        gpu_hours = hours * gpus if settings.policy.device == "cuda" else None
+    elif plan.gpu_seconds is not None:
+        gpu_hours = rollouts * plan.gpu_seconds / 3600
+        hours = gpu_hours / gpus
     requests = _requests(settings, rates, per_iteration)
 
     def of_requests(each: float | None) -> float | None:
         return 0.0 if not requests else None if each is None else requests * each
 
-    prompt, completion = of_requests(rates.prompt_tokens), of_requests(rates.completion_tokens)
+    prompt = of_requests(rates.prompt_tokens or plan.prompt_tokens)
+    completion = of_requests(rates.completion_tokens or plan.completion_tokens)
+    roles_money = _of_roles(settings, prompt, completion)
+    devices = None if hours is None or rates.price_per_hour is None else hours * rates.price_per_hour
     return Forecast(
         rollouts=rollouts,
         sampled_tokens=tokens,
         bounded=rates.tokens_per_rollout is None,
         hours=hours,
+        bounded_hours=rates.tokens_per_second is not None and rates.tokens_per_rollout is None,
+        gpu_hours=gpu_hours,
         requests=requests,
         prompt_tokens=prompt,
         completion_tokens=completion,
-        money=_money(settings, rates, hours, prompt, completion),
+        roles_money=roles_money,
+        money=None if devices is None or roles_money is None else devices + roles_money,
     )
 
 
@@ -127,10 +143,19 @@ def _mean(values: Sequence[float]) -> float | None:
     return mean(values) if values else None
 
 
+def _gpus(settings: RunSettings) -> int:
+    """Return the GPUs of the machine: those that are stated, or one for each process and server."""
+    sampling = settings.sampling
+    servers = (len(sampling.servers) or 1) if sampling.engine != "in_process" else 0
+    return settings.plan.gpus or settings.training.processes + servers
+
+
 def _requests(settings: RunSettings, rates: RunRates, rollouts: int) -> int:
     """Return the requests of chat roles at most; a signal marks each rollout that is read at most once per kind."""
     roles, signals, limits = settings.roles, settings.signals, settings.roles.exploration
-    validates = settings.verification.enabled and settings.verification.mode != "deterministic"
+    validation = settings.verification
+    validates = validation.enabled and validation.mode != "deterministic"
+    actions = roles.validator_actions + (validation.completion == "judge")
 
     def each(reflects: bool) -> int:
         return requests_per_context(
@@ -139,27 +164,24 @@ def _requests(settings: RunSettings, rates: RunRates, rollouts: int) -> int:
             rounds=limits.rounds,
             steps=limits.steps,
             drafts=limits.drafts_per_context,
-            validator_steps=roles.validator_actions if validates else 0,
+            validator_steps=actions if validates else 0,
         )
 
-    contexts = rates.contexts
-    if contexts is None:
-        read = rollouts * (signals.last_steps or settings.training.steps) // settings.training.steps
-        contexts = signals.contexts_per_iteration or read * len(signals.kinds)
+    read = rollouts * (signals.last_steps or settings.training.steps) // settings.training.steps
+    most = signals.contexts_per_iteration or read * len(signals.kinds)
+    contexts = min(most, rates.contexts or settings.plan.contexts or most)
     asked = round(settings.iterations * contexts * each(signals.contexts == "signals"))
     return asked + (each(False) * settings.tasks.initial_count if settings.tasks.initial is None else 0)
 
 
-def _money(
-    settings: RunSettings, rates: RunRates, hours: float | None, prompt: float | None, completion: float | None
-) -> float | None:
-    """Return the price; None where an amount or a price that it needs is not known."""
+def _of_roles(settings: RunSettings, prompt: float | None, completion: float | None) -> float | None:
+    """Return the price of the roles' tokens; None where an amount or a price that it needs is not known."""
     chat = settings.roles.by_chat().values()
-    terms: list[tuple[float | None, float | None, float]] = [(hours, rates.price_per_hour, 1.0)]
-    if chat:
-        terms.append((prompt, max((one.price_prompt for one in chat if one.price_prompt), default=None), 1e6))
-        dearest = max((one.price_completion for one in chat if one.price_completion), default=None)
-        terms.append((completion, dearest, 1e6))
-    if any(amount is None or price is None for amount, price, _ in terms):
+    dearest = [
+        max((price for one in chat if (price := getattr(one, key))), default=None)
+        for key in ("price_prompt", "price_completion")
+    ]
+    terms = [(amount, price) for amount, price in zip((prompt, completion), dearest, strict=True) if chat]
+    if any(amount is None or price is None for amount, price in terms):
         return None
-    return sum((amount or 0.0) / per * (price or 0.0) for amount, price, per in terms)
+    return sum((amount or 0.0) / 1e6 * (price or 0.0) for amount, price in terms)

@@ -295,6 +295,8 @@ def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tu
         labels.append(f"own environment {settings.environment.name}")
         if benchmark.unpublishable is not None:
             labels.append(PRIVATE + benchmark.unpublishable)
+    if (label := settings.environment.verification_label) is not None:
+        labels.append(label)
     if settings.evaluation.scored is None and not benchmark.published_sets():
         labels.append("no task is held out")
     if settings.evaluation.limit is not None and settings.evaluation.scored is not None:

@@ -37,24 +37,6 @@ def test_the_references_of_the_tasks_succeed_and_single_calls_do_not(environment
     assert len({task.turns for task in chat_tasks()}) == 8
 
 
-def test_trl_acts_in_the_same_environment(environment: BFCLEnvironment) -> None:
-    tasks = chat_tasks()
-    from benchmarks.grpo_side import environment_class  # imports TRL
-
-    tools = environment_class(environment, tasks)()
-    public = [name for name in dir(tools) if not name.startswith("_")]
-    assert sorted(public) == sorted([*TOOLS, "reset", "get_reward"])
-    for task in (tasks[1], tasks[0]):
-        tools.reset(task_id=task.id, prompt="ignored")
-        assert tools.get_reward() == 0.0
-        tools.reset(task_id=task.id)
-        episode = environment.open(task)
-        episode.start()
-        for call in task.reference[0]:
-            assert getattr(tools, call.name)(**call.arguments) == episode.step(call).text
-        assert tools.get_reward() == 1.0
-
-
 def test_both_sides_read_the_same_prompt(environment: BFCLEnvironment) -> None:
     from training.rendering.chat_template import ChatTemplateRendering
     from training.rendering.tool_calls import tool_schema

@@ -6,19 +6,26 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import language_model
 from benchmarks.language_model import RANDOM, Shape, measure
 from environments.base import InputError
 
-pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.long]
+pytestmark = [pytest.mark.slow, pytest.mark.process]
 
 
-def test_both_sides_sample_and_learn(tmp_path: Path) -> None:
+def save_small(folder: Path) -> str:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    small = {"vocab_size": 600, "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 1, "head_dim": 8}
-    heads = {"num_attention_heads": 6, "num_key_value_heads": 2}
-    LlamaForCausalLM(LlamaConfig(**RANDOM | small | heads)).save_pretrained(tmp_path)
-    sampling, learning, memory = measure(1, str(tmp_path), Shape(tasks=2, rollouts=4, prompt=70, new=5))
+    small = {"vocab_size": 600, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "head_dim": 32}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    LlamaForCausalLM(LlamaConfig(**RANDOM | small | heads)).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.long
+def test_both_sides_sample_and_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(language_model, "VLLM_BUILD", tmp_path / "none")
+    sampling, learning, memory = measure(1, save_small(tmp_path), Shape(tasks=2, rollouts=4, prompt=70, new=5))
     assert sampling.ours > 0
     assert sampling.other > 0
     assert learning.note.endswith("all 600 tokens of the rows count, shared ones in each row")
@@ -26,6 +33,18 @@ def test_both_sides_sample_and_learn(tmp_path: Path) -> None:
     assert "GFLOP/s" in sampling.note
 
 
+@pytest.mark.vllm
+@pytest.mark.external
+def test_vllm_samples_the_same_rows_where_it_is_installed(tmp_path: Path) -> None:
+    if not language_model.VLLM_BUILD.exists():
+        pytest.skip("vLLM's CPU build is not installed: make vllm VLLM_FOR=cpu")
+    rows = measure(1, save_small(tmp_path), Shape(tasks=2, rollouts=4, prompt=70, new=5))
+    assert [row.name for row in rows][:2] == ["language model, sampling", "language model, sampling beside vLLM"]
+    assert rows[0].ours == rows[1].ours
+    assert rows[1].other > 0
+
+
+@pytest.mark.long
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no config\.json"):
         measure(1, str(tmp_path))

@@ -34,14 +34,16 @@ from environments.base import (
     UserTurn,
 )
 from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.package import CATEGORIES
+from environments.bfcl.package import CATEGORIES, VERSION
 from environments.registry import named_benchmark
+from evaluation import card
 from evaluation.attempts import attempt
+from evaluation.card import EvaluationCard
 from evaluation.outcomes import Report, TaskOutcome
 from evaluation.served import Offered, attempt_served, read_reply
 from evaluation.sets import Item, open_set
-from evaluation.test_access import SplitAccess
-from memory.jsonl import read_jsonl
+from evaluation.test_access import SplitAccess, commit_changed, current_commit
+from memory.jsonl import read_json, read_jsonl
 from memory.records import StopReason, Task
 from training.rendering.base import EndTurn
 from training.rollout.episodes import EpisodeLimits
@@ -57,6 +59,9 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("COEVOLVE_POLICY_MODEL", "COEVOLVE_CHAT_MODEL", "COEVOLVE_POLICY_BASE_URL", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    # The commit of the card, without git's processes (``test_the_card_has_the_commit`` starts them).
+    monkeypatch.setattr(card, "current_commit", lambda folder: "c0ffee")
+    monkeypatch.setattr(card, "commit_changed", lambda folder: True)
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +126,21 @@ def test_references_through_the_endpoint_succeed_in_every_official_category(
     body = server.requests[0].body
     assert (body["temperature"], body["max_completion_tokens"], body["model"]) == (0.0, 1024, "some-model")
     assert not any(KEY in path.read_text() for path in tmp_path.iterdir())
+    made = read_json(tmp_path / "outcomes.card.json", EvaluationCard)
+    assert (made.model, made.decoding, made.mean) == (report.model, report.decoding, 1.0)
+    (scored,) = made.sets
+    known = named_benchmark("bfcl").evaluation_set(f"{category}@dev")
+    assert (scored.sha256, scored.attempted, scored.tasks) == (known.sha256, FIRST, known.tasks)
+    assert [(one.name, one.n, one.faults) for one in made.scores] == [
+        (name, FIRST, 0) for name in (f"{category}@dev", f"category={category}", "split=dev")
+    ]
+    assert (made.limits["max_actions"], made.limits["max_tokens"]) == (20, 900_000)
+    assert f"bfcl-eval {VERSION}" in made.data
+    assert "equal to its multi_turn_checker" in made.verdict
+    assert (made.commit, made.changed, made.spent) == ("c0ffee", True, report.spent)
+    text = (tmp_path / "outcomes.card.md").read_text()
+    assert f"| {category}@dev | 2 | 100.0% | {100 * made.scores[0].interval[0]:.1f} to 100.0 |" in text
+    assert "127.0.0.1" not in text + made.model_dump_json(), "nothing of the endpoint's address"
     if category == "miss_func":
         spec = chosen[0].task
         (turn, (name, *_)), *_ = spec.withheld.items()
@@ -386,6 +406,8 @@ def test_an_attempt_that_was_masked_is_made_again(items: tuple[Item, ...], tmp_p
         assert "could not be evaluated: EndpointFailed: the endpoint gave no answer" in first.stderr
         report = json.loads(first.stdout)
         assert report["scores"][0]["infrastructure_errors"] == 1
+        made = read_json(tmp_path / "outcomes.card.json", EvaluationCard)
+        assert [(one.n, one.successes, one.faults, one.failures) for one in made.scores[:1]] == [(1, 1, 1, {})]
         assert f"1 of {len(base(items))} attempts could not be evaluated and count in no rate" in " ".join(
             report["notes"]
         )
@@ -394,6 +416,39 @@ def test_an_attempt_that_was_masked_is_made_again(items: tuple[Item, ...], tmp_p
     report = json.loads(second.stdout)
     assert report["scores"][0]["successes"] == FIRST
     assert "could not be evaluated" not in " ".join(report["notes"])
+    made = read_json(tmp_path / "outcomes.card.json", EvaluationCard)
+    assert (made.scores[0].n, made.scores[0].faults) == (FIRST, 0)
+
+
+@pytest.mark.process
+def test_the_card_has_the_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def git(*arguments: str) -> str:
+        said = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.org", *arguments]
+        return subprocess.run(said, check=True, capture_output=True, text=True).stdout.strip()
+
+    assert current_commit(tmp_path) is None
+    git("init", "-q")
+    (tmp_path / "a").write_text("1")
+    git("add", "a")
+    git("commit", "-q", "-m", "a")
+    assert (current_commit(tmp_path), commit_changed(tmp_path)) == (git("rev-parse", "HEAD"), False)
+    (tmp_path / "a").write_text("2")
+    assert commit_changed(tmp_path)
+
+
+def test_a_card_counts_failures_and_quotes_a_model_as_one_cell(items: tuple[Item, ...], tmp_path: Path) -> None:
+    nothing = {first_words(item): [[] for _ in script_of(item.task)] for item in base(items)}
+    with FaultyServer(player(nothing)) as server:
+        done = evaluate(server, *BASE, "--model", "openai:a|b\n<c>", "--output", str(tmp_path / "out.jsonl"))
+        assert done.returncode == 0, done.stderr
+        (tmp_path / "out.settings.json").unlink()
+        for name in ("out.jsonl", "out.requests.jsonl"):
+            (tmp_path / name).unlink()
+        again = evaluate(server, *BASE, "--output", str(tmp_path / "out.jsonl"))
+    made = read_json(tmp_path / "out.card.json", EvaluationCard)
+    assert made.scores[0].failures == {"multi_turn:empty_turn_model_response": FIRST}
+    assert (tmp_path / "out.card.md").read_text().startswith("# openai:a\\|b &lt;c> on bfcl\n")
+    assert (again.returncode, "out.card.json exists" in again.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_several_processes_share_one_memory_on_cpu_and_not_on_gpus(large: str, m
 
 
 def test_a_launch_that_offloads_is_not_evaluated(large: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shipped = (GRPO_ALONE.parent / "launch" / "fsdp2-4b.yaml").read_text()
+    shipped = (GRPO_ALONE.parent / "launch" / "fsdp2.yaml").read_text()
     config = tmp_path / "launch.yaml"
     launch = f"training.launch={{processes: 2, config: '{config}'}}"
     having(monkeypatch, 4)
@@ -117,6 +117,16 @@ def test_servers_elsewhere_take_nothing_here(large: str, monkeypatch: pytest.Mon
     having(monkeypatch, 82)
     served = "sampling={engine: vllm_server, servers: ['http://a:1', 'http://b:1', 'http://c:1']}"
     check_memory(recipe(large, served))
+
+
+def test_a_server_on_the_same_gpu_takes_its_part(large: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph.preflight, "device_at_hand", lambda stated: "cuda")
+    machine = (large, "policy.dtype=bfloat16", "policy.lora={rank: 8}", "sampling={engine: vllm_server}")
+    having(monkeypatch, 9)
+    check_memory(recipe(*machine))
+    with pytest.raises(InputError, match=r"a GPU of this machine has 9\.0"):
+        check_memory(recipe(*machine, "plan.gpus=1"))
+    check_memory(recipe(*machine, "plan.gpus=2"))
 
 
 def test_a_model_of_any_family_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

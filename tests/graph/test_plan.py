@@ -12,7 +12,9 @@ from support.made_run import make_run
 from support.served_model import QWEN3_4B
 
 from agents.spending import Request
-from graph.plan import RecipePlan, _study
+from evaluation.study.recipe import read_study
+from graph.fit import RecipePlan
+from graph.plan import _arms
 from graph.recipe import load_recipe
 from graph.records import Evolution, StageSeconds
 from graph.report.forecast import NO_RATES, forecast
@@ -69,6 +71,7 @@ def test_a_policy_of_the_hub_needs_its_configuration_and_downloads_nothing(confi
     assert (made.memory.parameters, len(made.memory.devices)) == (4_022_468_096, 2)
     assert made.forecast is not None
     assert made.forecast.requests > 0
+    assert planned(*recipe, "--device", "cuda", *served, "--memory", "500").memory == made.memory, "what ships of it"
 
 
 def test_what_does_not_fit_is_refused_with_changes_that_do(config: str) -> None:
@@ -151,7 +154,8 @@ def test_memory_is_said_in_gibibytes() -> None:
 
 
 def test_a_study_has_a_row_for_each_arm_that_is_chosen() -> None:
-    given = ("recipes/papers/t10-bfcl.yaml", "--arms", "grpo,starter", "--set", "iterations=2", "--device", "cuda")
+    machine = ("--set", "@recipes/machines/node-8x80gb.yaml")
+    given = ("recipes/papers/t10-bfcl.yaml", "--arms", "grpo,starter", "--set", "iterations=2", *machine)
     done = run_here("graph.plan", *given, "--json")
     assert done.returncode == 0, done.stderr
     arms = {name: RecipePlan.model_validate(one) for name, one in json.loads(done.stdout).items()}
@@ -159,11 +163,43 @@ def test_a_study_has_a_row_for_each_arm_that_is_chosen() -> None:
     grpo, starter = arms.values()
     assert grpo.forecast is not None
     assert grpo.forecast.rollouts == 2 * 10 * 32 * 8
-    assert (grpo.memory, starter.forecast) == (None, None), "its config.json is not here; it is scored alone"
-    said = run_here("graph.plan", *given).stdout
-    assert "5,120" in said
+    assert grpo.memory is not None
+    assert starter.forecast is None, "it is scored alone"
+    hours = 5120 * 11.8 / 3600  # table 7 of the paper, by recipes/papers/literal-bfcl.yaml
+    assert (grpo.forecast.gpu_hours, grpo.forecast.hours) == pytest.approx((hours, hours / 8))
+    said = run_here("graph.plan", *given, "--seeds", "3").stdout
+    assert all(amount in said for amount in ("5,120", "15,360", f"{hours:.1f}", f"{3 * hours:.1f}"))
     done = run_here("graph.plan", "recipes/papers/t10-bfcl.yaml", "--arms", "none")
     assert (done.returncode, "choose from grpo, full, starter" in done.stderr) == (2, True)
+
+
+def test_a_recipe_of_a_run_has_no_arms() -> None:
+    done = run_here("graph.plan", "recipes/quickstart.yaml", "--seeds", "2")
+    assert (done.returncode, "is not a study: --arms and --seeds choose of one" in done.stderr) == (2, True)
+
+
+def test_a_study_says_what_differences_it_can_show() -> None:
+    machine = ("--set", "@recipes/machines/node-8x80gb.yaml")
+    given = ("recipes/papers/t2-bfcl.yaml", "--arms", "grpo,full", *machine)
+    one, four = (run_here("graph.plan", *given, "--seeds", seeds).stdout for seeds in ("1", "4"))
+    assert "base@test: 118 tasks, 1 seed of an arm: shows differences from 9.9 points on (power 80 %)" in one
+    assert "118 tasks, 4 seeds of an arm: shows differences from 5.0 to 9.9 points on" in four
+    alone = run_here("graph.plan", "recipes/papers/t2-bfcl.yaml", "--arms", "full", *machine).stdout
+    assert "points" not in alone, "one arm is compared with none"
+
+
+def test_requests_of_roles_are_of_the_contexts_that_there_are() -> None:
+    def requests(*changes: str) -> int:
+        return forecast(load_recipe(Path("recipes/papers/literal-bfcl.yaml"), changes), NO_RATES).requests
+
+    each = 1 + 3 * 10 + 1 + (30 + 1)  # one reflection, three runs of ten steps, one abstraction, one validation
+    initial = 100 * (each - 1)
+    assert requests() == 12 * 238 * each + initial, "the mean of figure 3b"
+    assert requests("signals.contexts_per_iteration=1") == 12 * each + initial
+    assert requests("verification.completion=outcome") == 12 * 238 * (each - 1) + 100 * (each - 2)
+    made = forecast(load_recipe(Path("recipes/papers/literal-bfcl.yaml")), NO_RATES)
+    assert made.roles_money == pytest.approx((made.prompt_tokens * 1.2 + made.completion_tokens * 6) / 1e6)
+    assert made.money is None, "the GPUs have no price"
 
 
 def test_an_arm_replaces_a_section_of_which_the_study_states_a_key(tmp_path: Path) -> None:
@@ -173,7 +209,7 @@ def test_an_arm_replaces_a_section_of_which_the_study_states_a_key(tmp_path: Pat
         "sets: {dev: [templated-dev], test: [templated-test]}\n"
         "arms: [{name: grpo, description: none, overrides: {training.seal: null}}, {name: seal, description: some}]\n"
     )
-    arms = _study(study, None, [])
+    arms = _arms(study, read_study(study)[0], None, [])
     assert arms["grpo"][0].training.seal is None
     assert arms["seal"][0].training.seal is not None
     assert arms["seal"][0].training.seal.weights.dynamic

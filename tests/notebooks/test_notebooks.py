@@ -27,6 +27,7 @@ PROMISED: dict[str, tuple[str, ...]] = {
     "06_appworld.ipynb": (),
     "07_read_a_run.ipynb": ("training step", "generation", "reflection", "environment calls"),
     "08_your_environment.ipynb": ("has no docstring", "all 24 properties hold", "60 tasks", "accepted", "--resume"),
+    "09_language_model.ipynb": ("before", "after", "boundary", "reference", "admitted", "environment.options.classes"),
 }
 """What the outputs of each notebook have to name; nothing where they depend on what is installed."""
 

@@ -49,18 +49,20 @@ class RunningServer:
 
 @contextmanager
 def serving(
-    policy: Path, context: int, logs: Path, *, lora_rank: int | None = None, port: int = 0
+    policy: Path, context: int, logs: Path, *, lora_rank: int | None = None, port: int = 0, dtype: str = "float32"
 ) -> Iterator[RunningServer]:
-    """A server of the policy in float32, as ``python -m graph.serve`` starts it, until the block ends."""
+    """A server of the policy, as ``python -m graph.serve`` starts it, until the block ends."""
     if not PYTHON.exists():
         pytest.skip("vLLM is not installed: make vllm")
     logs.mkdir(parents=True, exist_ok=True)
-    sections: dict[str, Any] = {"policy": {"path": str(policy)}, "training": {"max_tokens": context}}
+    sections: dict[str, Any] = {"policy": {"path": str(policy), "dtype": dtype}, "training": {"max_tokens": context}}
     if lora_rank is not None:
         sections["policy"]["lora"] = {"rank": lora_rank}
     recipe, log = logs / "recipe.yaml", logs / "server.log"
     recipe.write_text(json.dumps(sections))
     with socket.socket() as free:
+        # A server that was killed a moment ago leaves connections that wait at its address.
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         free.bind(("127.0.0.1", port))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "graph.serve", str(recipe), "--port", str(port)]

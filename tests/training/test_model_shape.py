@@ -6,7 +6,7 @@ import pytest
 from support.served_model import QWEN3_4B
 
 from environments.base import InputError
-from training.model_shape import shape_in_process_of_its_own, shape_of
+from training.model_shape import shape_in_process_of_its_own, shape_of, shipped_config
 from training.settings import LoraSettings
 
 pytestmark = pytest.mark.slow
@@ -51,3 +51,21 @@ def test_a_configuration_that_makes_no_model_is_refused(config: dict[str, object
 
 def test_a_process_of_its_own_counts_the_same() -> None:
     assert shape_in_process_of_its_own(QWEN3_4B, None) == shape_of(QWEN3_4B)
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("Qwen/Qwen3-0.6B", 0.6),
+        ("Qwen/Qwen3-1.7B", 1.7),
+        ("Qwen/Qwen3-4B-Instruct-2507", 4.0),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", 30.5),
+        ("Qwen/Qwen2.5-3B-Instruct", 3.1),
+        ("Qwen/Qwen2.5-7B-Instruct", 7.6),
+        ("Team-ACE/ToolACE-2-Llama-3.1-8B", 8.0),
+    ],
+)
+def test_what_ships_of_a_backbone_has_the_parameters_that_its_publisher_states(name: str, billions: float) -> None:
+    config = shipped_config(name)
+    assert config is not None
+    assert round(shape_of(config).parameters / 1e9, 1) == billions

@@ -13,13 +13,13 @@ import operator
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import Field, ValidationError
+from pydantic import Field, JsonValue, ValidationError
 
 from environments.base import Environment, InputError, Record, recorded
 from environments.benchmark import AnyBenchmark
@@ -28,6 +28,7 @@ from environments.registry import DEFAULT, benchmark_of, is_import_path, open_na
 from memory.jsonl import complaint, derive_seed, whole_folder
 from memory.records import Measured, Task
 from memory.run import write_json
+from memory.strict_yaml import options_given
 from training.embedded.compact import CompactRendering
 from training.embedded.compact_text import CompactSettings, CompactText
 from training.embedded.demonstrations import (
@@ -239,11 +240,13 @@ def warm_start(
     settings: WarmStartSettings,
     environment_name: str = DEFAULT,
     *,
+    options: Mapping[str, JsonValue] | None = None,
     trust_agent_code: bool = False,
 ) -> WarmStartRecord:
     """Train a policy on a file of tasks and write it to ``out`` with its record.
 
-    ``environment_name`` is a benchmark, or module:callable of the environment that the tasks are of. Raises InputError.
+    ``environment_name`` is a benchmark, or module:callable of the environment that the tasks are of; ``options``
+    are its options. Raises InputError.
     """
     check_output("--out", out, "folder")
     started = time.monotonic()
@@ -258,7 +261,8 @@ def warm_start(
 
     torch.set_num_threads(1)  # sums of several threads round otherwise
     console = Console(stderr=True)
-    environment = recorded(open_named(environment_name, trust_agent_code=trust_agent_code, tasks=learnt))
+    opened = open_named(environment_name, options, trust_agent_code=trust_agent_code, tasks=learnt)
+    environment = recorded(opened)
     refuse_held_out(tasks, learnt, environment)
     shown = [_demonstrated(environment, task, settings) for task in track(learnt, "replaying tasks", console=console)]
     compact = settings.compact(benchmark_of(environment))
@@ -315,6 +319,10 @@ def main(
     environment: Annotated[
         str, typer.Option(help="a benchmark, or module:callable of the tasks' environment")
     ] = DEFAULT,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="an option of the environment, as in a recipe's environment.options"),
+    ] = None,
     steps: Annotated[int, typer.Option(help="optimizer steps; they define the result")] = 1000,
     seed: Annotated[int, typer.Option(help="of the weights and the batches")] = 0,
     hidden: Annotated[int, typer.Option(help="hidden size; the feed-forward layers have twice as much")] = 128,
@@ -342,7 +350,8 @@ def main(
             settings = WarmStartSettings(**{name: one for name, one in given if name in WarmStartSettings.model_fields})
         except ValidationError as error:
             raise InputError(f"--{complaint(error).replace('_', '-', 1)}") from None
-        record = warm_start(tasks, out, settings, environment, trust_agent_code=trust_agent_code)
+        options = options_given(option or [])
+        record = warm_start(tasks, out, settings, environment, options=options, trust_agent_code=trust_agent_code)
     typer.echo(
         f"{out}: {record.parameters:,} parameters, {record.tasks} tasks, loss {record.first_loss:.3f} -> "
         f"{record.last_loss:.3f} (held out {record.held_out_loss:.3f}), {record.measured.seconds:.0f} s, "

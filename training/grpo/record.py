@@ -46,9 +46,10 @@ def _is_none(value: object) -> bool:
 
 
 class SamplingGap(Record):
-    """Differences in nats of the sampler's log-probabilities to the trainer's, over the tokens of one step.
+    """Differences in nats of the sampler's log-probabilities to the trainer's, over the written tokens of one step.
 
-    Means over the step's updates, ``largest`` of the largest in each.
+    Both are of the policy before the step's updates; they differ by rounding, that of bfloat16 above all. Means over
+    the step's updates, ``largest`` of the largest in each.
     """
 
     mean: float
@@ -65,7 +66,7 @@ class StepRecord(Record):
     nothing is clipped and the key is not written.
     ``stop_reasons`` counts the user turns of all rollouts by why they stopped.
 
-    ``measured``: how far the engine was from the trainer; written where importance sampling corrects for it.
+    ``measured``: how far the sampler was from the trainer; None in records of rounds that did not log it.
     """
 
     step: int
@@ -183,13 +184,21 @@ class RoundRecord(Record):
     expert: ExpertRecord | None = Field(default=None, exclude_if=_is_none)
     measured: RoundSeconds
 
+    @property
+    def gap(self) -> SamplingGap | None:
+        """Return the differences of the sampler over the round's steps: the mean of their means, and the largest."""
+        gaps = [step.measured for step in self.steps if step.measured is not None]
+        if not gaps:
+            return None
+        return SamplingGap(mean=_mean(one.mean for one in gaps), largest=max(one.largest for one in gaps))
+
 
 class StepMetrics(Record):
     """One global step in plain numbers, for experiment trackers: a line of ``metrics.jsonl``.
 
     ``trainer`` is TRL's own log, means over the updates of the step, by TRL's names. ``rollouts`` are the numbers of
     the step's ``StepRecord`` that do not come from the trainer, by ``plain_numbers``. ``measured`` are those of TRL's
-    numbers that differ between equal runs: times, and how far an engine was from the trainer.
+    numbers that may differ between equal runs: times, and how far the sampler was from the trainer.
     """
 
     step: int
@@ -198,7 +207,7 @@ class StepMetrics(Record):
     measured: dict[str, float] = {}
 
 
-_OF_THE_TRAINER = frozenset({"step", "kl", "loss", "grad_norm", "clipped"})
+_OF_THE_TRAINER = frozenset({"step", "kl", "loss", "grad_norm", "clipped", "measured"})
 _WITHOUT_MEANING = frozenset({"epoch"})  # of a data set; a round draws tasks
 _MEASURED = ("step_time", "sampling/", "profiling/")
 
@@ -246,7 +255,7 @@ class RoundProgress(Record):
 CLIPPED = "clip_ratio/region_mean"
 GAP = "sampling/sampling_logp_difference/mean"
 LARGEST_GAP = "sampling/sampling_logp_difference/max"
-"""TRL's names of numbers that a step's record holds."""
+"""TRL's names of numbers that a step's record holds; ``RoundTrainer`` logs the last two with every sampler."""
 
 
 def step_record(

@@ -20,8 +20,9 @@ Sampler     An engine that rounds otherwise than the trainer samples from anothe
                    ``sampling.correction`` each token's surrogate is multiplied by pi_old / mu, of the token
                    (``token_*``) or of the rollout (``sequence_*``), with mu as the engine reports it. Ratios above 3
                    are cut to it (``*_truncate``) or taken as 0 (``*_mask``). The trainer's model then scores pi_old
-                   with one update per step too. Without correction the engine's log-probabilities are recorded and
-                   enter no loss. This is TRL's own correction (its default: sequence_mask; the papers have none).
+                   with one update per step too. Without correction the log-probabilities of mu enter no loss. This is
+                   TRL's own correction (its default: sequence_mask; the papers have none). With any sampler, that in
+                   process among them, |log pi_old - log mu| is logged over the step's written tokens (``GAP``).
 Clip        to 1 - ``clip_low`` .. 1 + ``clip_high``. From the second update of a step on, a token whose ratio is beyond
                    the bound that its advantage pushes it to has no gradient but that of the KL term. ``dual_clip``
                    bounds r where A_it < 0.
@@ -92,6 +93,7 @@ from environments.command import writing
 from training.grpo.advantages import per_group
 from training.grpo.checkpoints import checkpoint_folder
 from training.grpo.group_rollouts import GroupRollouts, StepBatch
+from training.grpo.record import GAP, LARGEST_GAP
 from training.grpo.scoring import can_score, score_written
 
 ScoreTokens = Callable[..., tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]]
@@ -115,6 +117,10 @@ class RoundTrainer(GRPOTrainer):
         """Which of the rows that are scored next have no gradient, (rows,); None: none of them is known to."""
         self._mask: torch.Tensor | None = None
         """Which tokens of the micro-batch the policy wrote, (rows, tokens); None before there is a micro-batch."""
+        self._scored: torch.Tensor | None = None
+        """Log-probabilities of the micro-batch by the policy that is updated, (rows, tokens), without a gradient."""
+        self._gaps: list[torch.Tensor] = []
+        """Of each micro-batch since the last log: sum, number and largest of the sampler's differences, (3,)."""
         super().__init__(rollout_func=self._roll_out, **given)
         assert isinstance(self.args, GRPOConfig)
         if self.args.vllm_importance_sampling_correction:
@@ -199,12 +205,27 @@ class RoundTrainer(GRPOTrainer):
     def compute_loss(
         self, model: torch.nn.Module, inputs: dict[str, Any], *args: object, **kwargs: object
     ) -> torch.Tensor:
-        """Return TRL's loss of a micro-batch."""
+        """Return TRL's loss of a micro-batch, and note how far the sampler was from pi_old on its tokens."""
         self._idle = self._without_gradient(inputs["advantages"])
         self._mask = inputs["completion_mask"] * inputs["tool_mask"]
         loss: torch.Tensor = super().compute_loss(model, inputs, *args, **kwargs)
-        self._idle = self._mask = None
+        old = inputs.get("old_per_token_logps", self._scored)
+        assert old is not None
+        assert self._mask is not None
+        gaps = (old - inputs["sampling_per_token_logps"]).abs()[self._mask.bool()].double()
+        gaps = gaps[~gaps.isnan()]  # an engine may report none of a token
+        largest = gaps.max() if len(gaps) else gaps.sum()
+        self._gaps.append(torch.stack([gaps.sum(), gaps.new_tensor(len(gaps)), largest]))
+        self._idle = self._mask = self._scored = None
         return loss
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add to TRL's log of an update the mean and the largest difference of the sampler, over all processes."""
+        if self._gaps:
+            sums, counts, largest = self.accelerator.gather(torch.stack(self._gaps)).unbind(dim=1)
+            logs |= {GAP: float(sums.sum() / counts.sum().clamp(min=1)), LARGEST_GAP: float(largest.max())}
+            self._gaps = []
+        super().log(logs, start_time)
 
     def _shares_prompts(self, model: torch.nn.Module) -> bool:
         """Return whether rows are scored by ``score_written``."""
@@ -234,6 +255,16 @@ class RoundTrainer(GRPOTrainer):
         return advantages == 0.0
 
     def _get_per_token_logps_and_entropies(
+        self,
+        *given: Any,  # noqa: ANN401 - TRL's own arguments
+        **named: Any,  # noqa: ANN401 - TRL's own arguments
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """Return what TRL's method returns, as ``_scores`` computes it."""
+        found = self._scores(*given, **named)
+        self._scored = found[0].detach()
+        return found
+
+    def _scores(
         self,
         model: torch.nn.Module,
         input_ids: torch.Tensor,

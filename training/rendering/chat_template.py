@@ -140,7 +140,7 @@ _MARK = "dummy_value_of_the_differencing"
 _NO_NAME = "unknown"
 _TODAY = "26 Jul 2024"
 """The date that Llama 3's templates show (their own default), so that a run on another day has equal prompts."""
-_DONE = "Done."
+DONE = "Done."
 """A teacher's message that ends a turn: references hold no words."""
 _PRIVATE_USE = range(0xE000, 0xF8FF)
 _TAG = re.compile(r"[<\[].+[>\]]", re.DOTALL)
@@ -285,7 +285,7 @@ class ChatTemplateRendering:
             self._writes = True
         if isinstance(action, EndTurn):
             marker = _marker(action.text)
-            said: Message = {"role": "assistant", "content": self._inert(action.text or _DONE, marker)}
+            said: Message = {"role": "assistant", "content": self._inert(action.text or DONE, marker)}
         else:
             arguments = json.dumps(action.arguments, ensure_ascii=False)
             marker = _marker(action.name, arguments)
@@ -325,6 +325,14 @@ class ChatTemplateRendering:
                 f"the chat template of {self.model} cannot render a conversation with tool calls ({error}): choose a "
                 "model that was trained to call tools"
             ) from error
+
+
+def announced(new: Sequence[Documentation], text: str) -> str:
+    """Return a later user message after the documentation of tools that are new in its turn, one per line."""
+    if not new:
+        return text
+    lines = "\n".join(one if isinstance(one, str) else json.dumps(one) for one in new)
+    return f"These tools are available from now on:\n{lines}\n\n{text}"
 
 
 class ChatTemplateDialogue:
@@ -372,11 +380,7 @@ class ChatTemplateDialogue:
     def next_turn(self, turn: UserTurn, tools: Sequence[ToolSpec]) -> list[int]:
         """Return the ids of the next user message, which documents tools that are new in this turn, one per line."""
         new = self._new_documentation(turn, tools, [tool.name for tool in tools if tool.name not in self._tools])
-        text = turn.full_text
-        if new:
-            lines = "\n".join(one if isinstance(one, str) else json.dumps(one) for one in new)
-            text = f"These tools are available from now on:\n{lines}\n\n{text}"
-        return self._go_on(*self._rendering.suffix([{"role": "user", "content": text}]))
+        return self._go_on(*self._rendering.suffix([{"role": "user", "content": announced(new, turn.full_text)}]))
 
     def _new_documentation(
         self, turn: UserTurn, tools: Sequence[ToolSpec], added: Collection[str]

@@ -169,7 +169,8 @@ def tool_schema(tool: ToolSpec) -> Schema:
         "function": {
             "name": tool.name,
             "description": tool.description,
-            "parameters": {
+            "parameters": tool.json_schema
+            or {
                 "type": "object",
                 "properties": {parameter.name: _schema(parameter) for parameter in tool.parameters},
                 "required": [parameter.name for parameter in tool.parameters if parameter.required],

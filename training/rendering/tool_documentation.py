@@ -1,9 +1,10 @@
 """Documentation of tools in prompts: one line per function, and which of them a user turn is shown.
 
 A line is ``name(parameter: type, other?: type = default) first sentence of the description``. A parameter that may be
-left out has a question mark, one with documented values shows them in place of its type, and a list ends in ``[]``. The
-sentence that all tools of a group share is left out. ``highest_ranked`` ranks functions by BM25 (library bm25s) over
-their names, descriptions and parameters, split into stems (``environments.words``). Formats and ranking are ours.
+left out has a question mark, one with documented values shows them in place of its type, an object with documented
+fields shows those in braces, and a list ends in ``[]``. The sentence that all tools of a group share is left out.
+``highest_ranked`` ranks functions by BM25 (library bm25s) over their names, descriptions and parameters, split into
+stems (``environments.words``). Formats and ranking are ours.
 """
 
 from __future__ import annotations
@@ -22,13 +23,19 @@ def tool_line(tool: ToolSpec) -> str:
 
 
 def _parameter(parameter: Parameter) -> str:
+    default = "" if parameter.default is None else f" = {json.dumps(parameter.default, ensure_ascii=False)}"
+    return f"{parameter.name}{'' if parameter.required else '?'}: {_kind(parameter)}{default}"
+
+
+def _kind(parameter: Parameter) -> str:
     kind = parameter.items or "any" if parameter.type == "array" else parameter.type
     if parameter.choices:
         kind = "|".join(json.dumps(choice, ensure_ascii=False) for choice in parameter.choices)
+    if parameter.item:
+        kind = _kind(parameter.item)
     if parameter.type == "array":
-        kind = f"({kind})[]" if "|" in kind else f"{kind}[]"
-    default = "" if parameter.default is None else f" = {json.dumps(parameter.default, ensure_ascii=False)}"
-    return f"{parameter.name}{'' if parameter.required else '?'}: {kind}{default}"
+        return f"({kind})[]" if "|" in kind and not parameter.item else f"{kind}[]"
+    return f"{{{', '.join(map(_parameter, parameter.fields))}}}" if parameter.fields else kind
 
 
 def highest_ranked(text: str, tools: Sequence[ToolSpec], count: int) -> frozenset[str]:

@@ -95,7 +95,8 @@ class RowCache(Cache):
         """Give every slot of ``targets`` the first ``length`` positions of slot ``source``."""
         for key, held in self.blocks.items():
             block = self._hold(key, held, max(targets) + 1, length)
-            block[list(targets), :, :length] = block[source, :, :length]
+            # A clone: torch refuses a source within the block that is written, where it fills its positions.
+            block[list(targets), :, :length] = block[source, :, :length].clone()
 
     def move(self, source: int, target: int) -> None:
         """Give slot ``target`` the contents of slot ``source``."""

@@ -122,7 +122,7 @@ def _iteration(history: History, settings: RunSettings, number: int, summary: Su
         "cost": [] if summary is None else summary.cost.words("\n").split("\n"),
         "sampled_tokens": sum(one.sampled_tokens for group in groups for one in group.rollouts),
         "warnings": [] if summary is None else list(summary.warnings),
-        "facts": [] if summary is None else facts_of(summary),
+        "facts": [] if summary is None else [*facts_of(summary), *_gap(round_)],
     }
 
 
@@ -144,6 +144,13 @@ def facts_of(summary: Summary) -> list[list[str]]:
         ]
     rows += [[name.strip(), cell] for name, cell in engine_rows(summary)]
     return [[name, words] for name, words in rows if words not in ("", "none")]
+
+
+def _gap(round_: RoundRecord | None) -> list[list[str]]:
+    """Return how far the sampler's log-probabilities were from the trainer's: a name and words, where it is known."""
+    if round_ is None or (gap := round_.gap) is None:
+        return []
+    return [["sampler and trainer", f"differ by {gap.mean:.1e} nats per token, at most {gap.largest:.1e}"]]
 
 
 def _reasons(history: History) -> dict[str, str]:

@@ -368,6 +368,44 @@ def test_the_test_evaluation_set_opens_for_a_committed_recipe_only(repository: P
         assert not (repository.parent / "work").exists()
 
 
+def test_held_out_sets_open_for_settings_of_a_committed_file_only(repository: Path) -> None:
+    git(repository.parent, "add", ".")
+    git(repository.parent, "commit", "--quiet", "-m", "recipe")
+    done = study_here(repository, "--split", "test", "--set", "training.steps=2")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--set training.steps=2: held-out sets open for committed files alone" in done.stderr
+    machine = repository.parent / "machine.yaml"
+    machine.write_text("training: {micro_batch: 1}\n")
+    done = study_here(repository, "--split", "test", "--set", f"@{machine}")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "machine.yaml" in done.stderr
+    assert "commit it" in done.stderr
+    assert not (repository.parent / "out").exists()
+
+
+def test_settings_on_top_come_after_every_arms_and_belong_to_its_result(tmp_path: Path) -> None:
+    path = made_recipe(tmp_path)
+    plain, changed = load_study(path), load_study(path, ["signals.window=7", "iterations=2"])
+    for name in ("grpo", "full"):
+        arm = plain.recipe.arm(name)
+        assert changed.settings_of(arm, 0, None)["signals"]["window"] == 7
+        assert (plain.iterations(arm), changed.iterations(arm)) == (1, 2)
+        assert plain.run_hash(arm, 0, "dev", None) != changed.run_hash(arm, 0, "dev", None)
+    assert plain.sha256 != changed.sha256
+    starter = plain.recipe.arm("starter")
+    assert plain.run_hash(starter, 0, "dev", None) == changed.run_hash(starter, 0, "dev", None), "it is not trained"
+
+
+def test_plan_runs_nothing_and_says_what_the_arms_need(tmp_path: Path) -> None:
+    done = study(made_recipe(tmp_path), "--plan", "--arms", "grpo,full", "--seeds", "100-102", "--set", "iterations=4")
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[1] for line in done.stdout.splitlines() if " starter " in line] == ["grpo", "full"]
+    assert done.stdout.count(" 16 ") == 2, "4 iterations of 1 step, 2 tasks and 2 rollouts"
+    assert " 96 " in done.stdout, "three seeds of both"
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "work").exists()
+
+
 def test_the_base_recipe_is_held_to_the_same(repository: Path) -> None:
     git(repository.parent, "add", ".")
     git(repository.parent, "commit", "--quiet", "-m", "recipe")

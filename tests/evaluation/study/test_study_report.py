@@ -463,6 +463,19 @@ def test_one_command_scores_the_sets_that_one_environment_serves(tmp_path, place
             assert one.access_log == (place.access_log if mode == "test" else None)
 
 
+@pytest.mark.process
+def test_final_policies_are_sampled_by_the_servers_of_the_runs(tmp_path, place):
+    plain = of_lamps(tmp_path)
+    servers = {"engine": "vllm_server", "servers": ["http://127.0.0.1:8000"]}
+    study = plain.model_copy(update={"changes": {"sampling": servers}})
+    schedule = _Schedule(make_plan(study, "dev", place, None, None), 1, False)
+    (scoring,) = schedule._scoring(study.settings_of(study.recipe.arm("grpo"), 100, None))
+    assert scoring.sampling.model_dump(include={"engine", "servers"}) == {
+        **servers,
+        "servers": ("http://127.0.0.1:8000",),
+    }
+
+
 def test_a_study_opens_sets_of_a_ledger_by_its_own_log(tmp_path):
     """Where a user's command adds a line, a study's command finds the one that the study wrote."""
     log, benchmark = tmp_path / "openings.jsonl", named_benchmark(LAMPS)

@@ -16,8 +16,10 @@ from environments.bfcl.benchmark import BFCL
 from environments.checkout import ROOT
 from environments.registry import packaged, packaged_names
 from environments.verification.decontamination import HeldOut
-from graph.export.content import refuse_unpublishable
-from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES, chat_messages
+from graph.export.cards import _licences
+from graph.export.content import RunContent, refuse_unpublishable
+from graph.export.conversations import rollout_messages
+from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES
 from graph.export.hub import push_folder
 from graph.recipe import load_recipe
 from graph.report.lineage import History
@@ -27,6 +29,15 @@ from memory.strict_yaml import parse_yaml
 from memory.tasks import load_tasks
 
 COMMAND = "graph.export.__main__"
+
+
+def read(table: Path, **chosen: Any) -> list[dict[str, Any]]:
+    """The rows as another reader of Parquet has them, objects from their JSON text."""
+    rows = pq.read_table(table, **chosen).to_pylist()
+    for row in rows:
+        for name in {"prompt", "completion", "tools", "messages"} & row.keys():
+            row[name] = [json.loads(text) for text in row[name]]
+    return rows
 
 
 def export(run: RunDirectory, output: Path, *options: str):
@@ -39,25 +50,34 @@ def exported(evolved: RunDirectory, tmp_path_factory: pytest.TempPathFactory) ->
     done = export(evolved, folder)
     assert done.returncode == 0, done.stderr
     _, front, card = (folder / "README.md").read_text().split("---\n", 2)
-    tables = {name: pq.read_table(folder / f"{name}.parquet").to_pylist() for name in COLUMNS}
+    tables = {name: read(folder / f"{name}.parquet") for name in COLUMNS}
     return SimpleNamespace(
         run=evolved, folder=folder, front=parse_yaml(front, "card"), card=card, printed=done, **tables
     )
+
+
+def called(messages: list[dict[str, Any]]) -> list[ToolCall]:
+    """The calls of messages."""
+    calls = (call["function"] for message in messages for call in message.get("tool_calls", ()))
+    return [ToolCall.model_validate(call) for call in calls]
 
 
 @pytest.mark.slow
 def test_every_task_and_rollout_is_a_row(exported: SimpleNamespace) -> None:
     tasks = load_tasks(exported.run)
     played = read_jsonl(exported.run.iteration(0).trajectories, Trajectory)
-    assert [row["id"] for row in exported.tasks] == [task.id for task in tasks]
+    assert [row["task_id"] for row in exported.tasks] == [task.id for task in tasks]
     assert [row["id"] for row in exported.trajectories] == [one.id for one in played]
     assert (
         exported.printed.stdout == f"{exported.folder}: {len(tasks)} tasks and {len(played)} trajectories with a card\n"
     )
     for row, task in zip(exported.tasks, tasks, strict=True):
-        assert row["turns"] == list(task.turns)
         assert Task.model_validate_json(row["task"]) == task
-        assert json.loads(row["reference"]) == [[call.model_dump() for call in turn] for turn in task.reference]
+        assert [one["content"] for one in row["prompt"] if one["role"] == "user"] == [task.turns[0]]
+        assert called(row["completion"]) == list(task.reference[0])
+        assert {tool["function"]["name"] for tool in row["tools"]} == set(task.tools)
+        assert json.loads(row["start_state"]) == task.model_dump(mode="json", include={"initial_state", "setup"})
+        assert row["environment"] == "bfcl"
     for row, one in zip(exported.trajectories, played, strict=True):
         assert (row["task_id"], row["step"], row["success"]) == (one.task_id, one.step, one.success)
         assert row["reward"] == one.reward
@@ -68,7 +88,7 @@ def test_the_lineage_of_an_admitted_task_is_in_its_row(exported: SimpleNamespace
     admitted = [row for row in exported.tasks if row["admitted_at"] is not None]
     assert admitted
     for row in admitted:
-        chain = history.chain_of(row["id"])
+        chain = history.chain_of(row["task_id"])
         assert row["parent_task"] == chain.weak.id
         assert row["parent_rollout"] == chain.rollout.id
         assert row["signal_kind"] == chain.signal.kind
@@ -78,8 +98,10 @@ def test_the_lineage_of_an_admitted_task_is_in_its_row(exported: SimpleNamespace
         assert lineage["draft"]["id"] in {one.draft.id for one in chain.outcomes}
         assert lineage["verification"]["accepted"] is True
     by_id = {row["id"]: row for row in exported.trajectories}
-    assert {task for row in exported.trajectories for task in row["gave_rise_to"]} == {row["id"] for row in admitted}
-    assert all(row["id"] in by_id[row["parent_rollout"]]["gave_rise_to"] for row in admitted)
+    assert {task for row in exported.trajectories for task in row["gave_rise_to"]} == {
+        row["task_id"] for row in admitted
+    }
+    assert all(row["task_id"] in by_id[row["parent_rollout"]]["gave_rise_to"] for row in admitted)
     assert all(row["signal_kind"] in by_id[row["parent_rollout"]]["signals"] for row in admitted)
     seeds = [row for row in exported.tasks if row["admitted_at"] is None]
     assert all(row["parent_task"] is row["lineage"] is None and row["rollouts"] == 12 for row in seeds)
@@ -96,7 +118,7 @@ def test_the_library_of_data_sets_loads_the_folder_offline(
         loaded = datasets.load_dataset(str(exported.folder), name, split="train", cache_dir=str(tmp_path))
         assert len(loaded) == len(rows)
         assert loaded.column_names == list(COLUMNS[name])
-        assert [one["id"] for one in loaded] == [row["id"] for row in rows]
+        assert list(loaded) == rows, "objects, not their text"
     default = datasets.load_dataset(str(exported.folder), split="train", cache_dir=str(tmp_path))
     assert default.column_names == list(COLUMNS[TASKS])
     assert loaded[0]["messages"][1]["role"] == "assistant"
@@ -120,8 +142,8 @@ def test_calls_and_answers_alternate_and_text_that_was_no_call_is_said() -> None
         TrajectoryTurn(text="And now?"),
     )
     one = Trajectory(id="r", task_id="t", iteration=0, step=1, sample=0, turns=turns)
-    function = {"name": "ls", "arguments": '{"a": true, "name": "\u00e9"}'}
-    assert chat_messages(one) == [
+    function = {"name": "ls", "arguments": {"a": True, "name": "\u00e9"}}
+    assert rollout_messages(one) == [
         {"role": "user", "content": "What is here?"},
         {
             "role": "assistant",
@@ -136,36 +158,48 @@ def test_calls_and_answers_alternate_and_text_that_was_no_call_is_said() -> None
     ]
 
 
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 1.7976931348623157e308, 5e-324])
+def test_numbers_that_datasets_would_change_stay_text(number: float) -> None:
+    call = ToolCall(name="add", arguments={"a": number})
+    step = Step(action=call, observation=Observation(text="", status=ObservationStatus.OK))
+    one = Trajectory(
+        id="r", task_id="t", iteration=0, step=1, sample=0, turns=(TrajectoryTurn(text="", steps=(step,)),)
+    )
+    given = rollout_messages(one)[1]["tool_calls"][0]["function"]["arguments"]
+    assert isinstance(given, str)
+    assert json.loads(given) == {"a": number}
+
+
 @pytest.fixture(scope="module")
 def conversations(exported: SimpleNamespace) -> list[dict[str, Any]]:
-    """The trajectories as TRL reads them."""
-    from trl.trainer.utils import remove_none_values
-
-    return [remove_none_values(row) for row in exported.trajectories]
+    """Both tables as conversations."""
+    tasks = [{"messages": row["prompt"] + row["completion"], "tools": row["tools"]} for row in exported.tasks]
+    return [*tasks, *exported.trajectories]
 
 
 def test_each_answer_of_a_tool_follows_its_call(conversations: list[dict[str, Any]]) -> None:
     for row in conversations:
-        offered = {tool["function"]["name"] for tool in json.loads(row["tools"])}
+        offered = {tool["function"]["name"] for tool in row["tools"]}
         for before, message in zip([None, *row["messages"]], row["messages"], strict=False):
             if message["role"] == "tool":
                 (call,) = before["tool_calls"]
                 assert call["id"] == message["tool_call_id"]
                 assert call["function"]["name"] in offered
-                assert isinstance(json.loads(call["function"]["arguments"]), dict)
-    assert len(conversations) == 60
+                assert isinstance(call["function"]["arguments"], dict)
+    assert len(conversations) > 60
 
 
 @pytest.mark.slow
-def test_chat_templates_render_every_conversation(conversations: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize("name", ["qwen2_5", "qwen3"])
+def test_chat_templates_render_every_conversation(conversations: list[dict[str, Any]], name: str) -> None:
     import trl
     from transformers.utils.chat_template_utils import render_jinja_template
 
-    text = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text()
+    text = (Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja").read_text()
     for row in conversations:
         (rendered,), _ = render_jinja_template(
             conversations=[row["messages"]],
-            tools=json.loads(row["tools"]),
+            tools=row["tools"],
             chat_template=text,
             bos_token="",
             eos_token="",
@@ -173,9 +207,7 @@ def test_chat_templates_render_every_conversation(conversations: list[dict[str, 
         for message in row["messages"]:
             assert message["content"].strip() in rendered
         for call in (call for message in row["messages"] for call in message.get("tool_calls", ())):
-            given = call["function"]["arguments"]
-            assert given in rendered or json.dumps(json.loads(given), separators=(",", ":")) in rendered
-            assert json.dumps(given) not in rendered, "the arguments are a text within a text"
+            assert json.dumps(call["function"]["arguments"], ensure_ascii=False) in rendered
 
 
 def test_the_card_says_what_the_records_say(exported: SimpleNamespace) -> None:
@@ -202,12 +234,21 @@ def test_the_card_says_what_the_records_say(exported: SimpleNamespace) -> None:
     assert str(exported.run.root) not in card, "no path of this machine"
 
 
+def test_the_licence_of_a_model_of_the_hub_is_named(evolved: RunDirectory) -> None:
+    def licences(policy: str) -> str:
+        return _licences(RunContent(evolved, load_recipe(evolved.settings_path, [f"policy.path={policy}"])), None)
+
+    said = "Rollouts were written by Qwen/Qwen3-4B in training, whose licence may cover what it writes."
+    assert licences("Qwen/Qwen3-4B").endswith(said)
+    assert "Rollouts were written" not in licences("recipes/starter")
+
+
 def test_another_licence_and_successes_alone(evolved: RunDirectory, tmp_path: Path) -> None:
     done = export(evolved, tmp_path / "set", "--license", "cc-by-4.0", "--successes", "--title", "a: [b]")
     assert done.returncode == 0, done.stderr
     front = parse_yaml((tmp_path / "set" / "README.md").read_text().split("---\n", 2)[1], "card")
     assert (front["license"], front["pretty_name"]) == ("cc-by-4.0", "a: [b]")
-    rows = pq.read_table(tmp_path / "set" / "trajectories.parquet", columns=["success"]).to_pylist()
+    rows = read(tmp_path / "set" / "trajectories.parquet", columns=["success"])
     assert {row["success"] for row in rows} == {True}
 
 
@@ -294,7 +335,7 @@ def test_long_and_strange_text_is_exported_unchanged(copied: RunDirectory, tmp_p
     path.write_text(changed.model_dump_json() + "\n" + rest)
     done = export(copied, tmp_path / "dataset")
     assert done.returncode == 0, done.stderr
-    row = pq.read_table(tmp_path / "dataset" / "trajectories.parquet").to_pylist()[0]
+    row = read(tmp_path / "dataset" / "trajectories.parquet")[0]
     assert [message["content"] for message in row["messages"] if message["role"] == "tool"] == [text] * len(steps)
 
 

@@ -18,7 +18,8 @@ from evaluation.outcomes import Report, Score, ScoreChange
 from evaluation.settings import read_settings
 from graph.recipe import load_recipe
 from graph.report.costs import StageCost
-from graph.report.page.data import facts_of
+from graph.report.lineage import History
+from graph.report.page.data import facts_of, overview
 from graph.report.summary import COMPACT_LABEL, Summary, engine_rows, summarise
 from graph.run.interruption import Interruption
 from graph.run.progress import Progress
@@ -26,7 +27,7 @@ from graph.run.stages import Run, printed_score, score_before
 from memory.processes import ChildFailure
 from memory.records import Measured, SignalKind, StopReason, Trajectory
 from memory.run import PolicyDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl
-from training.grpo.record import RoundRecord, RoundSeconds
+from training.grpo.record import RoundRecord, RoundSeconds, SamplingGap
 from training.rollout.policy import PolicyCard
 from training.rollout.sampling import EngineFigures
 
@@ -187,6 +188,18 @@ def test_why_turns_stopped_is_in_the_summary_and_on_the_page(scored: RunDirector
         write_json(path, record)
     assert summary.stop_reasons == counted
     assert ["turns stopped by", "40 end of turn, 2 actions"] in facts_of(summary)
+
+
+def test_how_far_the_sampler_was_from_the_trainer_is_on_the_page(scored: RunDirectory, tmp_path: Path) -> None:
+    run = RunDirectory(shutil.copytree(scored.root, tmp_path / "run"))
+    record = read_json(run.iteration(0).round, RoundRecord)
+    gaps = [SamplingGap(mean=0.001 * place, largest=1.0 / place) for place in range(1, len(record.steps) + 1)]
+    steps = [step.model_copy(update={"measured": gap}) for step, gap in zip(record.steps, gaps, strict=True)]
+    write_json(run.iteration(0).round, record.model_copy(update={"steps": tuple(steps)}))
+    write_json(run.iteration(0).summary, summary_of(run))
+    mean = sum(gap.mean for gap in gaps) / len(gaps)
+    words = ["sampler and trainer", f"differ by {mean:.1e} nats per token, at most 1.0e+00"]
+    assert words in overview(History.read(run))["iterations"][0]["facts"]
 
 
 def test_the_line_that_an_evaluation_prints_is_understood(tmp_path: Path) -> None:

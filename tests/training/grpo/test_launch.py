@@ -75,13 +75,14 @@ def test_the_configurations_are_accelerates_and_pass_our_checks(path: Path) -> N
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 
     read = load_config_from_file(str(path))
-    launch = LaunchSettings(processes=read.num_processes, config=str(path))
+    launch = LaunchSettings(processes=8, config=str(path))
     check_launch(launch, PolicySettings(device="cuda", dtype="bfloat16"), SERVERS)
     kind = sharding(launch)
     assert str(read.distributed_type.value) == {None: "MULTI_GPU", "fsdp": "FSDP"}[kind]
     # As accelerate's own command reads them: keys that it does not know would be ignored without a word.
     parser = launch_command_parser()
-    given, defaults, _ = _validate_launch_command(parser.parse_args(["--config_file", str(path), "x.py"]))
+    asked = ["--config_file", str(path), "--num_processes", "8", "x.py"]
+    given, defaults, _ = _validate_launch_command(parser.parse_args(asked))
     assert (given.use_fsdp, given.multi_gpu) == (kind == "fsdp", kind is None)
     options = {action.dest for action in parser._actions}
     assert {*defaults.fsdp_config} <= options

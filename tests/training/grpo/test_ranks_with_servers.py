@@ -24,7 +24,7 @@ from training.rollout.settings import SamplingSettings
 pytestmark = [pytest.mark.vllm, pytest.mark.external, pytest.mark.process, pytest.mark.slow]
 
 STEPS, TASKS, K = 2, 4, 4
-EXPERT = {"passes": 4, "batch": 5, "learning_rate": 1e-3}
+EXPERT = {"passes": 4, "learning_rate": 1e-3}
 """The starter learns these tasks half: groups have successes and failures, and servers get other weights at once."""
 
 

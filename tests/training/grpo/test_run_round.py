@@ -97,6 +97,9 @@ def test_the_numbers_of_each_step_are_kept_with_those_of_trl(two_rounds: SimpleN
             assert one.trainer["loss"] == pytest.approx(step.loss, abs=1e-12)
             assert {"entropy", "learning_rate", "completions/mean_length", "frac_reward_zero_std"} <= one.trainer.keys()
             assert one.measured["step_time"] > 0
+            assert step.measured is not None
+            assert one.measured["sampling/sampling_logp_difference/mean"] == step.measured.mean
+            assert 0 < step.measured.mean < step.measured.largest < 1e-4, "in float32 the sampler is the trainer"
             assert one.rollouts["success"] == step.success
             assert one.rollouts["stop_reasons/end_of_turn"] == step.stop_reasons["end_of_turn"]
 

@@ -104,6 +104,30 @@ def test_the_ratio_is_to_the_policy_that_sampled(played: SimpleNamespace) -> Non
     assert min(moved[1::UPDATES]) > 1e-3
 
 
+def test_the_gap_of_an_update_is_over_its_written_tokens_to_the_policy_before_it(
+    played: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sampler whose log-probabilities are 0.5 too low, and 2 on one token; what is not written does not count."""
+    trainer, update = played.trainer, dict(played.updates[1])
+    update.pop("logps")
+    written = (update["completion_mask"] * update["tool_mask"]).bool()
+    row, column = written.nonzero()[0]
+    sampled = update["old_per_token_logps"] - 0.5
+    sampled[row, column] -= 1.5
+    update["sampling_per_token_logps"] = torch.where(written, sampled, 99.0)
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    monkeypatch.setattr(trainer, "_gaps", [])
+    trainer.compute_loss(trainer.model, update)
+    logs: dict[str, float] = {}
+    with monkeypatch.context() as alone:
+        alone.setattr("transformers.Trainer.log", lambda *_: None)
+        trainer.log(logs)
+    tokens = int(written.sum())
+    assert logs["sampling/sampling_logp_difference/mean"] == pytest.approx(0.5 + 1.5 / tokens, rel=1e-5)
+    assert logs["sampling/sampling_logp_difference/max"] == pytest.approx(2.0, rel=1e-5)
+
+
 def test_the_log_of_a_step_is_the_mean_over_its_updates() -> None:
     from training.grpo.trl_run import mean_numbers
 
@@ -130,6 +154,7 @@ def one_token_rows(played: SimpleNamespace, monkeypatch, ratios: list[float], ad
         "advantages": torch.tensor(advantages),
         "num_items_in_batch": torch.tensor(float(rows)),
         "old_per_token_logps": logps.detach() - torch.tensor(ratios).log()[:, None],
+        "sampling_per_token_logps": logps.detach(),
     }
     trainer.compute_loss(trainer.model, batch).backward()
     return logps.grad[:, 0].tolist()

@@ -50,3 +50,19 @@ def test_every_piece_is_in_one_pass_that_is_not_too_large(lengths: list[int]) ->
 )
 def test_like_lengths_go_together(lengths: list[int], expected: list[list[int]]) -> None:
     assert in_process.passes(lengths) == expected
+
+
+@pytest.mark.parametrize("length", [0, 1, 100, 127, 128])
+def test_a_prompt_is_copied_whether_or_not_it_fills_the_block(length: int) -> None:
+    """A block has 128 positions; torch treats a source that fills all of them as one memory with its target."""
+    torch = Late("torch")
+    cache = in_process.RowCache()
+    states = torch.arange(128.0 * 2 * 3).reshape(1, 2, 128, 3)
+    cache.select([0], torch.arange(128)[None], 128, rows=1, capacity=128)
+    cache.update(states, -states, 0)
+    cache.copy(0, [1, 2], length)
+    for part, kept in (("keys", states), ("values", -states)):
+        block = cache.blocks[0, part]
+        assert block.shape[:2] == (3, 2)
+        assert all(torch.equal(block[row, :, :length], kept[0, :, :length]) for row in (0, 1, 2))
+        assert torch.equal(block[0], kept[0])

@@ -1,0 +1,1 @@
+"""Make an environment of an MCP server, which is untrusted: its tools, its answers, its hints and its life."""

@@ -1,0 +1,229 @@
+"""Start one MCP server and ask it, within limits on the size, number and time of its messages.
+
+The SDK (package ``mcp``) speaks the protocol, on one event loop in a thread of its own. Whatever a server does wrong
+becomes an ``EnvironmentFault`` with its cause; only a tool's own answer, an error among them, is an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from pydantic import JsonValue, ValidationError
+
+from environments.base import EnvironmentFault
+from environments.mcp.transports import Heard, Launch, over_http, over_pipes
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp_types import CallToolResult, Tool
+
+MAX_TEXT = 20_000
+"""Characters of an answer; the rest is left out, and said to be (our choice)."""
+
+START_SECONDS = 30.0
+"""Seconds that a server has to start and to list its tools, at least (our choice): some read a package first."""
+
+MAX_PAGES = 20
+"""Pages of a server's list of tools, at most (our choice)."""
+
+_GRACE = 5.0
+_SHORTEST_SECRET = 6
+_QUIET = ("PATH", "LANG", "SYSTEMROOT")  # what a program needs to start; the user names any other variable
+_CLOSED, _TIMEOUT = -32000, -32001  # codes that the SDK itself raises (mcp_types.jsonrpc)
+_Answer = TypeVar("_Answer")
+
+
+class Answer(NamedTuple):
+    """The answer of a tool: its text, and whether it says that the call failed."""
+
+    text: str
+    is_error: bool
+
+
+class Connection:
+    """A started server; one thread uses it at a time.
+
+    Args:
+        launch: how it is started.
+        seconds: timeout of each call; the start and the list of tools have ``START_SECONDS`` at least.
+
+    Raises EnvironmentFault with the cause where it does not start. So do all methods but ``close`` where it hangs, ends
+    or answers with what is not of the protocol; the connection is of no use afterwards.
+    """
+
+    def __init__(self, launch: Launch, seconds: float) -> None:
+        self.seconds = seconds
+        self._heard = Heard()
+        self._launch = launch
+        self._client: Client | None = None
+        self._stop: asyncio.Event | None = None
+        self._ready: asyncio.Future[None] | None = None
+        self._task = asyncio.run_coroutine_threadsafe(self._live(), _loop())
+        try:
+            self._answered("its start", self._started())
+        except EnvironmentFault:
+            self.close()
+            raise
+
+    def list_tools(self) -> list[Tool]:
+        """Return the tools that the server lists."""
+        return self._answered("its list of tools", self._listed())
+
+    def call(self, name: str, arguments: Mapping[str, JsonValue]) -> Answer:
+        """Call a tool and return its answer."""
+        from mcp import MCPError
+
+        self._heard.bytes = 0
+        try:
+            return _answer(self._answered(f"the call of {name}", self._called(name, dict(arguments))))
+        except MCPError as error:  # the protocol's own refusal: unknown tool, wrong arguments
+            return Answer(f"error {error.code}: {error.message}", True)
+
+    def leave(self) -> None:
+        """Ask the server to end. Idempotent."""
+        stop = self._stop
+        if stop is not None:
+            _loop().call_soon_threadsafe(stop.set)
+        else:
+            self._task.cancel()
+
+    def close(self) -> None:
+        """End the server. Idempotent; the wait for its end is bounded."""
+        self.leave()
+        with suppress(BaseException):
+            self._task.result(_GRACE)
+            return
+        self._task.cancel()
+
+    async def _live(self) -> None:
+        """Hold the session: the library's scopes belong to the task that opened them."""
+        from mcp import Client
+
+        self._ready = asyncio.get_running_loop().create_future()
+        try:
+            async with Client(self._transport(), mode="legacy", cache=None) as client:
+                self._client, self._stop = client, asyncio.Event()
+                self._ready.set_result(None)
+                await self._stop.wait()
+        except Exception as error:  # noqa: BLE001 - of the library, in groups; each is a cause of no start
+            if not self._ready.done():
+                self._ready.set_exception(error)
+        finally:
+            self._client = None
+
+    def _transport(self) -> Any:  # noqa: ANN401 - one of the library's kinds of servers
+        if self._launch.factory is not None:
+            return self._launch.factory()
+        if self._launch.url is not None:
+            return over_http(self._launch.url, self.seconds, self._heard)
+        return over_pipes(self._launch, self._heard)
+
+    async def _started(self) -> None:
+        while self._ready is None:
+            await asyncio.sleep(0)
+        await asyncio.shield(self._ready)
+
+    async def _listed(self) -> list[Tool]:
+        tools: list[Tool] = []
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            page = await self._live_client().list_tools(cursor=cursor)
+            tools += page.tools
+            cursor = page.next_cursor
+            if cursor is None:
+                return tools
+        raise EnvironmentFault(f"its list of tools has more than {MAX_PAGES} pages")
+
+    async def _called(self, name: str, arguments: dict[str, JsonValue]) -> CallToolResult:
+        from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
+
+        # Not call_tool: that checks answers against a schema of the server, whose regular expressions may not end.
+        request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments))
+        return await self._live_client().session.send_request(request, CallToolResult)
+
+    def _live_client(self) -> Client:
+        if self._client is None:
+            raise EnvironmentFault(self._cause("it has ended"))
+        return self._client
+
+    def _answered(self, what: str, work: Coroutine[Any, Any, _Answer]) -> _Answer:
+        from mcp import MCPError
+
+        seconds = self.seconds if what.startswith("the call") else max(self.seconds, START_SECONDS)
+        asked = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, seconds), _loop())
+        try:
+            return asked.result(seconds + _GRACE)
+        except MCPError as error:
+            if error.code not in (_CLOSED, _TIMEOUT) and what.startswith("the call"):
+                raise
+            raise EnvironmentFault(f"{what}: {self._cause(error.message)}") from None
+        except TimeoutError:
+            asked.cancel()
+            raise EnvironmentFault(f"{what}: {self._cause(f'no answer within {seconds:g} s')}") from None
+        except EnvironmentFault as fault:
+            raise EnvironmentFault(f"{what}: {fault}") from None
+        except ValidationError as error:
+            said = f"its answer is not of the protocol ({error.errors()[0]['msg']:.120})"
+            raise EnvironmentFault(f"{what}: {self._cause(said)}") from None
+        except Exception as error:  # noqa: BLE001 - the library lets errors of operating system and of groups through
+            raise EnvironmentFault(f"{what}: {self._cause(_said(error))}") from None
+
+    def _cause(self, said: str) -> str:
+        parts = (said, self._heard.problem, self._heard.errors and f"its errors end in: {self._heard.errors[-300:]}")
+        return shown("; ".join(part for part in parts if part), self._launch.variables)
+
+
+def shown(text: str, variables: Mapping[str, str]) -> str:
+    """Return a server's text without control characters, and without the values of variables that it was handed."""
+    for name, value in variables.items():
+        if name not in _QUIET and len(value) >= _SHORTEST_SECRET:
+            text = text.replace(value, f"${name}")
+    return "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in text)
+
+
+def handed_on(names: Sequence[str]) -> dict[str, str]:
+    """Return the variables of this process that a server gets: those named, and the few that a program needs."""
+    return {name: os.environ[name] for name in (*_QUIET, *names) if name in os.environ}
+
+
+def _answer(result: CallToolResult) -> Answer:
+    parts = [_block_text(block.model_dump(mode="json", by_alias=True, exclude_none=True)) for block in result.content]
+    if not parts and result.structured_content is not None:
+        parts = [json.dumps(result.structured_content, ensure_ascii=False)]
+    text = "\n".join(parts)
+    cut = f"... [{len(text):,} characters, cut]" if len(text) > MAX_TEXT else ""
+    return Answer((text[:MAX_TEXT] + cut) or "null", result.is_error)
+
+
+def _block_text(block: Mapping[str, Any]) -> str:
+    """Return a text as it is, and of any other content its kind, size and digest: it is not read."""
+    inside = block.get("resource") if block.get("type") == "resource" else block
+    if isinstance(inside, dict) and isinstance(inside.get("text"), str):
+        return str(inside["text"])
+    whole = json.dumps(block, sort_keys=True, ensure_ascii=False)
+    return f"[{block.get('type')}, {len(whole)} characters, sha256 {hashlib.sha256(whole.encode()).hexdigest()[:16]}]"
+
+
+def _said(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {' '.join(str(error).split()):.200}"
+
+
+@cache
+def _thread_of(process: int) -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="mcp", daemon=True).start()
+    return loop
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    return _thread_of(os.getpid())  # a forked process has no thread of its parent

@@ -1,0 +1,1 @@
+"""Any environment that an OpenEnv server offers, over its protocol 0.10."""

@@ -1,0 +1,1 @@
+"""Environments and tasks of ours in the protocols of other frameworks: OpenEnv, and verifiers."""

@@ -1,0 +1,103 @@
+"""Play a task by tool calls alone: the agent ends its user turn by the tool ``finish_turn``.
+
+Protocols of other frameworks have one user message and tool calls after it. Ours has several user turns, so the end of
+a turn is a call, whose answer is the next user message.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from environments.base import Action, Environment, InputError, MalformedCall, Outcome, TaskSpec, ToolSpec, UserTurn
+from environments.history import GivenTurn, open_for_agent
+from training.rendering.strict_json import read_json
+from training.rendering.tool_calls import Schema, call_of, tool_schema
+
+__all__ = ["FINISH_TURN", "Attempt", "Reply", "check_tasks", "shown_tools"]
+
+FINISH_TURN = ToolSpec(
+    name="finish_turn",
+    group="",
+    description="End your turn, once all that the user asked for is done. Returns the user's next message, if any.",
+)
+_OVER = "the conversation is over"
+
+
+class Reply(NamedTuple):
+    """The answer to one call.
+
+    ``turn`` is the user turn that the call opened, if it did. ``reward`` is 1 for a success by the environment's rule,
+    else 0; None until the attempt is ``done``.
+    """
+
+    text: str
+    failed: bool
+    turn: UserTurn | None = None
+    done: bool = False
+    reward: float | None = None
+
+
+class Attempt:
+    """One attempt at one task; single use, for one thread at a time.
+
+    ``turn`` is the user turn that the agent begins with, ``history`` the turns that the reference played before it.
+    Raises InputError for a task that the environment cannot open. An EnvironmentFault passes to the caller, here and in
+    ``call``: it is not the agent's, and has no reward.
+    """
+
+    def __init__(self, environment: Environment, task: TaskSpec) -> None:
+        self._episode = environment.open(task)
+        try:
+            self.history: tuple[GivenTurn, ...]
+            self.history, self.turn = open_for_agent(self._episode, task)
+        except BaseException:
+            self._episode.close()
+            raise
+
+    def call(self, name: str, arguments: object) -> Reply:
+        """Execute one call, whatever its arguments are. Raises RuntimeError once the attempt is done."""
+        if name != FINISH_TURN.name:
+            observation = self._episode.step(_action(name, arguments))
+            return Reply(observation.full_text, observation.failed)
+        turn = self._episode.end_turn()
+        if turn is not None:
+            return Reply(turn.full_text, False, turn)
+        return Reply(_OVER, False, None, True, float(self._episode.outcome().success))
+
+    def outcome(self) -> Outcome:
+        """Return the outcome of what was done so far; turns that were not reached fail."""
+        return self._episode.outcome()
+
+    def state(self) -> str:
+        """Return the canonical text of the state that the environment compares."""
+        return self._episode.state()
+
+    def close(self) -> None:
+        """Release what the attempt holds. Idempotent."""
+        self._episode.close()
+
+
+def _action(name: str, arguments: object) -> Action:
+    try:
+        return call_of(read_json(json.dumps({"name": name, "arguments": arguments})))
+    except (TypeError, ValueError, RecursionError):
+        return MalformedCall(text=f"{name}(...)", reason="arguments are an object of JSON values")
+
+
+def shown_tools(environment: Environment, turn: UserTurn) -> list[Schema]:
+    """Return what an agent may call in ``turn`` as OpenAI-style function schemas, ``finish_turn`` last."""
+    return [tool_schema(tool) for tool in (*environment.tools(turn.tools), FINISH_TURN)]
+
+
+def check_tasks(environment: Environment, tasks: tuple[TaskSpec, ...], source: str) -> None:
+    """Raise InputError, with the position in ``source``, for a task that an attempt cannot begin with."""
+    if not tasks:
+        raise InputError(f"{source} holds no task: name another")
+    for number, task in enumerate(tasks, start=1):
+        if FINISH_TURN.name in task.tools:
+            raise InputError(f"{source}, task {number}: a tool of its own is called {FINISH_TURN.name}: rename it")
+        try:
+            environment.open(task).close()
+        except InputError as error:
+            raise InputError(f"{source}, task {number}: {error}") from None

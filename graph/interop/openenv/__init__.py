@@ -1,0 +1,1 @@
+"""Tasks of ours for OpenEnv's clients."""

@@ -1,0 +1,109 @@
+"""An OpenEnv server in this process, in a few lines of the protocol: honest, or with one hostile answer.
+
+``test_openenv_protocol.py`` holds its honest answers to those of OpenEnv's own server, where that is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import Server, ServerConnection, serve
+
+Evil = Callable[[ServerConnection], None]
+TOOLS = [
+    {"name": "read_count", "description": "Read the counter.", "input_schema": {"type": "object", "properties": {}}},
+    {
+        "name": "add_number",
+        "description": "Add a number to the counter.",
+        "input_schema": {
+            "type": "object",
+            "properties": {"number": {"type": "integer", "description": "number between 1 and 5"}},
+            "required": ["number"],
+        },
+    },
+]
+
+
+class CounterHost:
+    """A counter per session; ``evil`` answers the calls of tools in place of the host, once ``after`` were honest.
+
+    ``answers`` replaces the answer to a message by its type (reset, state, list_tools). ``room`` is the number of
+    sessions. ``sessions`` counts those that were opened. With ``clock`` the state holds the time.
+    """
+
+    def __init__(self, evil: Evil | None = None, after: int = 0, room: int = 64, shows_state: bool = True) -> None:
+        self.evil, self.after, self.room, self.shows_state = evil, after, room, shows_state
+        self.answers: dict[str, dict[str, Any]] = {}
+        self.sessions = self._open = self.calls = 0
+        self.tools: Any = TOOLS
+        self.clock = False
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> CounterHost:
+        self._server: Server = serve(self._session, "127.0.0.1", 0, compression=None, max_size=None, close_timeout=0.2)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.socket.getsockname()[1]}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+
+    def _session(self, connection: ServerConnection) -> None:
+        with self._lock:
+            self._open += 1
+            self.sessions += 1
+            full = self._open > self.room
+        try:
+            if full:
+                said = {"message": "no room", "code": "CAPACITY_REACHED", "active_sessions": 1, "max_sessions": 1}
+                connection.send(json.dumps({"type": "error", "data": said}))
+                return
+            with suppress(ConnectionClosed):
+                self._talk(connection)
+        finally:
+            with self._lock:
+                self._open -= 1
+
+    def _talk(self, connection: ServerConnection) -> None:
+        world = {"count": 0, "steps": 0}
+        for text in connection:
+            message = json.loads(text)
+            kind, data = message["type"], message.get("data", {})
+            kind = data["type"] if kind == "step" else kind
+            if kind in self.answers:
+                answer = self.answers[kind]
+            elif kind == "reset":
+                world = {"count": data["index"], "steps": 0}
+                answer = observation({"prompt": f"Bring the counter to {data['index'] + 1}."})
+            elif kind == "state":
+                answer = {"type": "state", "data": {"episode_id": None, "step_count": world["steps"]}}
+                answer["data"] |= {"count": world["count"]} if self.shows_state else {}
+                answer["data"] |= {"clock": time.monotonic()} if self.clock else {}
+            elif kind == "list_tools":
+                answer = observation({"tools": self.tools})
+            else:
+                self.calls += 1
+                if self.evil is not None and self.calls > self.after:
+                    self.evil(connection)
+                    continue
+                answer = self._called(world, data)
+            connection.send(json.dumps(answer))
+
+    def _called(self, world: dict[str, int], data: dict[str, Any]) -> dict[str, Any]:
+        world["steps"] += 1
+        name = data["tool_name"]
+        if name == "add_number":
+            world["count"] += data["arguments"]["number"]
+        told = {"tool_name": name, "result": world["count"] if name == "read_count" else None, "error": None}
+        return observation(told, float(world["count"] >= 5))
+
+
+def observation(seen: dict[str, Any], reward: float | None = None, done: bool = False) -> dict[str, Any]:
+    """Return an observation as OpenEnv's server writes it."""
+    return {"type": "observation", "data": {"observation": seen, "reward": reward, "done": done}}
