@@ -146,7 +146,7 @@ def test_a_plan_reads_the_policy_of_the_first_seed(study: SimpleNamespace) -> No
 
 
 def test_the_shipped_recipe_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
+    monkeypatch.chdir(tmp_path)  # where no policy was made
     shipped = load_study(RECIPE)
     place = Place(output=tmp_path / "out", work=tmp_path / "work")
     with pytest.raises(InputError, match=r"start-100 is not there: make one for each seed"):
