@@ -35,7 +35,7 @@ DRAWS = 400
 """Simulated studies: the quantile of 80 % has a standard error of about 0.02 of its rank."""
 
 
-class Power(Record):
+class SimulatedPower(Record):
     """What a study of ``seeds`` seeds and ``clusters`` clusters of tasks can show, in [0, 1].
 
     ``difference`` is the smallest that a share ``power`` of studies shows where Holm's correction is for ``tests``
@@ -62,7 +62,7 @@ class Power(Record):
         )
 
 
-def smallest_difference(
+def simulated_difference(
     arms: Sequence[Sequence[Sequence[TaskOutcome]]],
     *,
     seeds: int,
@@ -71,7 +71,7 @@ def smallest_difference(
     power: float = 0.8,
     seed: int = 0,
     draws: int = DRAWS,
-) -> Power:
+) -> SimulatedPower:
     """Return the smallest difference of success that a study can show.
 
     ``arms`` hold the outcomes of each arm's policies on one evaluation set, by seed; policies of one arm are compared.
@@ -112,7 +112,7 @@ def smallest_difference(
         by_interval.append(-interval[0])
         needed.append(max(-interval[0], by_test))
         sizes.append(len(columns))
-    return Power(
+    return SimulatedPower(
         seeds=seeds,
         clusters=clusters,
         tasks=float(np.mean(sizes)),

@@ -14,7 +14,7 @@ from environments.base import InputError, Record
 from environments.command import OneSentence, exit_statuses
 from environments.terminal import printable
 from evaluation.statistics import smallest_difference
-from evaluation.study.recipe import StudyRecipe, read_study
+from evaluation.study.recipe import FIRST_SEED, SEED, StudyRecipe, read_study
 from graph.fit import RecipePlan, config_here, config_of, in_gib, plan_of, refusal
 from graph.report.forecast import Forecast, RunRates, measured_rates
 from graph.settings import RunSettings
@@ -131,6 +131,8 @@ def _arms(
         stated = [f"{key}={json.dumps(value)}" for key, value in both]
         try:
             settings = load_recipe(study.base, [*stated, *changes])
+            first = settings.policy.path.replace(SEED, str(FIRST_SEED["dev"]))  # those of the other seeds are as large
+            settings = settings.model_copy(update={"policy": settings.policy.model_copy(update={"path": first})})
         except InputError as error:
             raise InputError(f"{path}, arm {arm.name}: {error}") from None
         found[arm.name] = settings, arm.seeds, not arm.untrained

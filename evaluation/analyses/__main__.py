@@ -76,13 +76,13 @@ def power(
     """The smallest difference of success that a study can show, by simulation from development outcomes (ours)."""
     with exit_statuses():
         from evaluation.outcomes import TaskOutcome
-        from evaluation.power import smallest_difference
+        from evaluation.power import simulated_difference
         from memory.jsonl import read_jsonl
 
         name, _, value = (stratum or "").partition("=")
         read = [read_jsonl(path, TaskOutcome) for path in outcomes]
         arm = [[one for one in some if stratum is None or one.strata.get(name) == value] for some in read]
-        found = smallest_difference([arm], seeds=seeds, clusters=clusters, tests=hypotheses)
+        found = simulated_difference([arm], seeds=seeds, clusters=clusters, tests=hypotheses)
         typer.echo(json.dumps(found.model_dump(mode="json")) if as_json else found.sentence)
 
 

@@ -64,8 +64,8 @@ class Gate(BaseModel):
         """The demand in words."""
         whose = self.arm if self.against is None else f"{self.arm} minus {self.against}"
         unit = "%" if self.against is None else "points"
-        above = f" to {self.at_most:g}" if self.at_most < 100 else " or more"
-        return f"{_WORDS[self.measure]} of {whose}: {self.at_least:g}{above} {unit}"
+        least = f"{self.at_least:g} to {self.at_most:g}" if self.at_most < 100 else f"at least {self.at_least:g}"
+        return f"{_WORDS[self.measure]} of {whose}: {least} {unit}"
 
 
 class GateFinding(Record):
@@ -155,12 +155,11 @@ def _figure(
 
 def void(findings: Sequence[GateFinding]) -> list[str]:
     """Return the sentences that a report begins with: of failed gates, and of those that are not measured yet."""
-    failed = [one for one in findings if one.state == "failed"]
+    failed = [f"{one.demand}, found {_percent(one.value)}" for one in findings if one.state == "failed"]
     waiting = sum(one.state == "not run yet" for one in findings)
-    sentences = [
-        f"**The trial is void**: {one.demand} was demanded, {_percent(one.value)} was found. {one.why}"
-        for one in failed
-    ]
+    sentences = []
+    if failed:
+        sentences.append(f"**The trial is void**: {len(failed)} of {len(findings)} gates failed ({'; '.join(failed)}).")
     if waiting:
         sentences.append(f"**{waiting} of {len(findings)} gates are not measured yet**: nothing below is a result.")
     return sentences
@@ -168,7 +167,7 @@ def void(findings: Sequence[GateFinding]) -> list[str]:
 
 def gate_table(findings: Sequence[GateFinding]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the head and the rows of a report's table of gates."""
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             one.demand,
             _percent(one.value),

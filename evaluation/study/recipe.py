@@ -125,7 +125,6 @@ class StudyRecipe(Strict):
     )
     gates: tuple[Gate, ...] = Field(
         (),
-        max_length=MOST,
         description="demands on the records without which the comparisons mean nothing: a report of which one fails "
         "begins with that (ours)",
     )
@@ -227,8 +226,8 @@ class Study(Record):
         tree = self._stated(arm)
         if arm.match_admissions is not None:
             put(tree, "tasks.admissions", list(admissions or ()))
-        if SEED in _policy(tree):
-            put(tree, "policy.path", _policy(tree).replace(SEED, str(seed)))
+        if SEED in (path := _policy(tree)):
+            put(tree, "policy.path", path.replace(SEED, str(seed)))
         return tree | {"seed": seed}
 
     def _stated(self, arm: Arm) -> Tree:

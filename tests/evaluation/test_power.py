@@ -9,7 +9,7 @@ import pytest
 
 from environments.base import InputError
 from evaluation.outcomes import TaskOutcome
-from evaluation.power import Power, smallest_difference
+from evaluation.power import SimulatedPower, simulated_difference
 from evaluation.statistics import shared_interval, t_test
 
 
@@ -35,8 +35,8 @@ def policies(
     ]
 
 
-def found(arms, **changes) -> Power:
-    return smallest_difference(arms, **{"seeds": 4, "clusters": 30, "draws": 150} | changes)
+def found(arms, **changes) -> SimulatedPower:
+    return simulated_difference(arms, **{"seeds": 4, "clusters": 30, "draws": 150} | changes)
 
 
 @pytest.mark.parametrize(("ability", "developed"), [(0.0, 40), (0.0, 15), (0.05, 40)])

@@ -76,9 +76,7 @@ def test_a_report_says_first_that_a_trial_is_void(tmp_path: Path, place: Place) 
     result(study, "starter", 100, [YES, NO]).write(place.result("starter", 100))
     text = write_report(study, "dev", place)
     body = [line for line in text.splitlines() if line and not line.startswith("<!--")]
-    assert body[0] == (
-        "**The trial is void**: success of starter: 10 to 40 % was demanded, 50.0 was found. there is room"
-    )
+    assert body[0] == ("**The trial is void**: 1 of 2 gates failed (success of starter: 10 to 40 %, found 50.0).")
     assert body[1].startswith("**1 of 2 gates are not measured yet**")
     assert "| success of random: 10 to 60 % |  | 0 of 1 | not run yet | there is room |" in body
     facts = json.loads((place.output / "development.json").read_text())["study"]

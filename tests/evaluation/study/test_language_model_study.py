@@ -87,12 +87,13 @@ def study(preloaded: None, tmp_path_factory: pytest.TempPathFactory) -> SimpleNa
     """The study's command on one arm of each kind, with seed 100 and one development turn."""
     folder = tmp_path_factory.mktemp("lm-study")
     place = ["--output", str(folder / "out"), "--work", str(folder / "work")]
-    given = [str(toy(folder)), *place, "--seeds", "100", "--arms", ",".join(ARMS), "--jobs", "2", "--keep-runs"]
+    recipe = toy(folder)
+    given = [str(recipe), *place, "--seeds", "100", "--arms", ",".join(ARMS), "--jobs", "2", "--keep-runs"]
     done = run_here("evaluation.study.__main__", *given)
     assert done.returncode == 0, done.stderr
     results = {arm: read_result(folder / "out" / "raw" / f"{arm}-100.jsonl.gz") for arm in ARMS}
     runs = {arm: RunDirectory.open(folder / "work" / f"{arm}-100" / "run") for arm in ARMS[1:]}
-    return SimpleNamespace(results=results, runs=runs, report=done.stdout)
+    return SimpleNamespace(recipe=recipe, results=results, runs=runs, report=done.stdout)
 
 
 @pytest.mark.long
@@ -131,13 +132,21 @@ def test_static_learns_from_people_alone_and_the_control_from_its_functions(stud
 @pytest.mark.usefixtures("preloaded")
 def test_the_report_says_first_that_a_random_model_makes_a_trial_void(study: SimpleNamespace) -> None:
     first = next(line for line in study.report.splitlines() if line and not line.startswith("<!--"))
-    assert first.startswith("**The trial is void**: success of starter: 10 to 60 % was demanded, 0.0 was found")
-    assert "| success of control minus static: 5 or more points | 0.0 | 1 | failed |" in study.report
+    assert first.startswith("**The trial is void**: 7 of 7 gates failed (success of starter: 10 to 60 %, found 0.0;")
+    assert "| success of control minus static: at least 5 points | 0.0 | 1 | failed |" in study.report
     assert "| through the model |" in study.report
 
 
+@pytest.mark.long
+@pytest.mark.usefixtures("preloaded")
+def test_a_plan_reads_the_policy_of_the_first_seed(study: SimpleNamespace) -> None:
+    done = run_here("graph.plan", str(study.recipe), "--arms", "signals", "--memory", "20", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["signals"]["policy"].endswith("start-100")
+
+
 def test_the_shipped_recipe_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
+    monkeypatch.chdir(tmp_path)  # where no policy was made
     shipped = load_study(RECIPE)
     place = Place(output=tmp_path / "out", work=tmp_path / "work")
     with pytest.raises(InputError, match=r"start-100 is not there: make one for each seed"):
