@@ -100,6 +100,7 @@ def measure(repeats: int, model: str | None = None, shape: Shape | None = None) 
     with TemporaryDirectory(prefix="benchmark-") as folder:
         path = model or (str(MODEL) if MODEL.is_dir() else _random_model(Path(folder) / "llama"))
         arguments = path, shape.model_dump_json()
+        sides: dict[str, tuple[str, ...]]
         sides = {side: (sys.executable, "-m", "benchmarks.language_model", side, *arguments) for side in (OURS, PLAIN)}
         if VLLM_BUILD.exists():
             sides[VLLM] = (str(VLLM_PYTHON), str(Path(__file__).with_name("vllm_side.py")), *arguments)

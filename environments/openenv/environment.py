@@ -279,7 +279,9 @@ def comparable(session: Session) -> dict[str, JsonValue]:
 
 def request_of(first: Stepped) -> str:
     """Return what a task of the server asks for: the text of its first observation, or all of it as JSON."""
-    shown = {key: value for key, value in first.observation.items() if key != "metadata" and value not in (None, "")}
+    shown: dict[str, JsonValue] = {
+        key: value for key, value in first.observation.items() if key != "metadata" and value not in (None, "")
+    }
     texts = [shown[key] for key in _REQUESTS if isinstance(shown.get(key), str)]
     return str(texts[0]) if texts else _text(shown)
 

@@ -182,7 +182,8 @@ def record(run: RunDirectory) -> None:
     found += _answers(settings, str(trained), AFTER, turns)
     order = {task.id: place for place, task in enumerate(turns)}
     answers = temporary_folder() / ANSWERS
-    write_jsonl(answers, sorted(found, key=lambda one: order[one.task_id]))
+    found.sort(key=lambda one: order[one.task_id])
+    write_jsonl(answers, found)
     with tarfile.open(RECORDED, "w:gz", compresslevel=9) as archive:
         archive.add(answers, ANSWERS, filter=_without_machine)
         for path in sorted(run.root.rglob("*")):

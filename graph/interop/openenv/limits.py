@@ -116,7 +116,7 @@ class _Connection(H11Protocol):
     def is_answering(self) -> bool:
         """Whether a whole request was received, and its answer is being made."""
         answering = self.cycle is not None and not self.cycle.response_complete
-        return answering and self.conn.their_state in (h11.DONE, h11.MIGHT_SWITCH_PROTOCOL)
+        return answering and self.conn.their_state not in (h11.IDLE, h11.SEND_BODY, h11.ERROR)
 
     def _expect(self) -> None:
         if self._watch is not None:
