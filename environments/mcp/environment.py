@@ -19,7 +19,7 @@ from environments.base import (
     ToolSpec,
 )
 from environments.benchmark import explain
-from environments.mcp.fleet import FOLDER, Fleet, ServerPlace, ServerStart
+from environments.mcp.fleet import FOLDER, OWN_FOLDER, Fleet, ServerPlace, ServerStart
 from environments.mcp.tools import GROUP
 from environments.python_class.environment import check_own
 from environments.python_class.episode import PythonEpisode
@@ -74,16 +74,20 @@ class StartFile(Record):
 
 
 class ShownStart(Record):
-    """A start as tasks have it: explorers read paths as values, which names of a mapping are not."""
+    """A start as tasks have it: explorers read paths as values, which names of a mapping are not.
 
+    ``folder`` is the path of the server's own folder where it has one; it says nothing else.
+    """
+
+    folder: str | None = None
     calls: tuple[ToolCall, ...] = ()
     files: tuple[StartFile, ...] = ()
 
     @classmethod
-    def of(cls, start: ServerStart) -> Self:
+    def of(cls, start: ServerStart, has_folder: bool) -> Self:
         """Return the form in which tasks have ``start``."""
         files = tuple(StartFile(path=f"{FOLDER}/{name}", text=text) for name, text in start.files.items())
-        return cls(calls=start.calls, files=files)
+        return cls(folder=FOLDER if has_folder else None, calls=start.calls, files=files)
 
     def start(self) -> ServerStart:
         """Return the start. Raises ValidationError for a path outside the folder."""
@@ -107,13 +111,14 @@ class MCPEnvironment:
         self.fleet = fleet
         self._given = tuple(starts)
         self._cached = cached
+        has_folder = any(OWN_FOLDER in word for word in fleet.plan.launch.command)
         self._starts = tuple(
             StartState(
                 id=f"{NAME}-{position}",
                 environment=NAME,
                 split="train",
                 classes=(GROUP,),
-                initial_state={GROUP: ShownStart.of(start).model_dump(mode="json")},
+                initial_state={GROUP: ShownStart.of(start, has_folder).model_dump(mode="json", exclude_none=True)},
                 tools=tuple(fleet.listing.tools),
             )
             for position, start in enumerate(starts)
