@@ -24,7 +24,7 @@ MAX_DEPTH = 40
 """Levels of lists and objects in a schema, at most (our choice)."""
 
 CHECK_SECONDS = 2.0
-"""Seconds of the check of one call (our choice): subschemas that combine others can multiply without end."""
+"""CPU seconds of the check of one call (our choice): subschemas that combine others can multiply without end."""
 
 _Schema = dict[str, Any]
 _TYPES = {"integer": "integer", "number": "float", "boolean": "boolean", "array": "array", "object": "dict"}
@@ -91,7 +91,7 @@ def parameters_of(schema: Mapping[str, Any]) -> tuple[Parameter, ...]:
 def schema_problem(tool: str, arguments: Mapping[str, JsonValue], schema: Mapping[str, Any]) -> str | None:
     """Return a phrase for the first error in the arguments of ``tool`` by a ``closed_schema``, else None."""
     try:
-        with time_limit(f"the check of {tool}", CHECK_SECONDS):
+        with time_limit(f"the check of {tool}", CHECK_SECONDS, of_cpu=True):
             found = min(
                 _validator(json.dumps(schema)).iter_errors(dict(arguments)),
                 key=lambda error: [str(part) for part in error.absolute_path],
@@ -102,7 +102,7 @@ def schema_problem(tool: str, arguments: Mapping[str, JsonValue], schema: Mappin
             place = "".join(f"[{part!r}]" if isinstance(part, int) else f".{part}" for part in found.absolute_path)
             return f"{place[1:] or 'the arguments'} of {tool}: {found.message:.200}"
     except OutOfTime:
-        return f"the arguments of {tool} could not be checked against its schema within {CHECK_SECONDS:g} s"
+        return f"the arguments of {tool} could not be checked against its schema within {CHECK_SECONDS:g} s of CPU"
     except Exception as error:  # noqa: BLE001 - a schema of a stranger may fail in any way on some arguments
         return f"the arguments of {tool} cannot be checked against its schema ({type(error).__name__})"
 

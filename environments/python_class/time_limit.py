@@ -29,6 +29,7 @@ class OutOfTime(BaseException):
 class _Call:
     name: str
     seconds: float
+    clock: int
     due: float
     raised: float | None = None
     said: bool = False
@@ -67,7 +68,7 @@ class _Watch:
             time.sleep(TICK)
             with self._lock:
                 for thread, call in self._calls.items():
-                    self._enforce(thread, call, time.monotonic())
+                    self._enforce(thread, call, time.clock_gettime(call.clock))
 
     def _enforce(self, thread: int, call: _Call, now: float) -> None:
         if now < call.due or (call.raised is not None and now < call.raised + AGAIN_AFTER):
@@ -86,12 +87,14 @@ _watch = _Watch()
 
 
 @contextmanager
-def time_limit(name: str, seconds: float) -> Iterator[None]:
+def time_limit(name: str, seconds: float, *, of_cpu: bool = False) -> Iterator[None]:
     """Raise OutOfTime in the block once it has run for ``seconds``; ``name`` names the call.
 
-    The block may be left half done: do not use its objects afterwards.
+    The seconds are those of the thread's own work with ``of_cpu``, so that a busy machine changes nothing; else those
+    of the clock. The block may be left half done: do not use its objects afterwards.
     """
-    call = _Call(name, seconds, time.monotonic() + seconds)
+    clock = time.pthread_getcpuclockid(threading.get_ident()) if of_cpu else time.CLOCK_MONOTONIC
+    call = _Call(name, seconds, clock, time.clock_gettime(clock) + seconds)
     around = _watch.begin(call)
     try:
         yield
