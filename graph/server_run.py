@@ -17,6 +17,7 @@ from environments.checkout import QUICKSTART
 from environments.command import check_output
 from graph.first_look import Look, findings, look_at
 from memory.records import Task
+from memory.run import RunDirectory
 
 RECIPE = QUICKSTART.with_name("mcp.yaml")
 
@@ -40,6 +41,7 @@ def begin(command: str, run: Path, given: Sequence[str], tell: Callable[[str], N
     from training.embedded.warm_start import WarmStartSettings, warm_start
 
     start = run.with_name(f"{run.name}-start")
+    policy = start / "initial"
     for place in (run, start):
         check_output("--run", place, "folder")
     try:
@@ -47,7 +49,7 @@ def begin(command: str, run: Path, given: Sequence[str], tell: Callable[[str], N
     except ValueError as error:
         raise InputError(f"--mcp {command}: {error}: write the command as in a shell") from None
     os.environ[TRUST_VARIABLE] = "1"
-    stated = [f"environment.options.command={json.dumps(words)}", f"policy.path={json.dumps(str(start / 'policy'))}"]
+    stated = [f"environment.options.command={json.dumps(words)}", f"policy.path={json.dumps(str(policy))}"]
     settings = load_recipe(RECIPE, [*stated, *given])
     environment = open_environment(settings.environment)
     for line in benchmark_of(environment).notes(environment):
@@ -62,10 +64,10 @@ def begin(command: str, run: Path, given: Sequence[str], tell: Callable[[str], N
     tasks = seed_file(RECIPE, [*stated, f"evaluation.tasks={json.dumps(str(held_out))}", *given], run, None)
     made = WarmStartSettings(steps=STEPS, seed=settings.seed)
     record = warm_start(
-        run / "tasks.jsonl", start / "policy", made, settings.environment.name, options=settings.environment.options
+        RunDirectory(run).tasks_path, policy, made, settings.environment.name, options=settings.environment.options
     )
     tell(f"tasks      {len(tasks)} verified in {run}, {HELD_OUT} held out in {held_out}")
-    tell(f"policy     {start / 'policy'}, {record.parameters:,} parameters, warmed up on these tasks' references")
+    tell(f"policy     {policy}, {record.parameters:,} parameters, warmed up on these tasks' references")
     for line in without_tasks(environment, tasks, look):
         tell(line)
 

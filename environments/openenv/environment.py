@@ -66,7 +66,7 @@ class Rules(Record):
 
 
 class HostWorld:
-    """One episode on the server: ``environments.python_class.episode.World``.
+    """One episode on the server: ``environments.python_class.episode.EpisodeWorld``.
 
     The session may be taken away between two calls. The next call begins a new one and repeats the earlier actions.
     """

@@ -34,6 +34,7 @@ from memory.records import PAPER_SHARES, SignalKind, Task
 from memory.run import RunDirectory, read_json
 from memory.tasks import load_tasks
 from training.grpo.record import RoundRecord
+from training.rollout.settings import IN_PROCESS
 
 if TYPE_CHECKING:
     from training.rollout.episodes import EpisodeResult
@@ -203,8 +204,8 @@ def _answers(settings: RunSettings, path: str, name: str, turns: Sequence[Task])
     """Yield what the policy at ``path`` writes on each of ``turns`` in greedy decoding."""
     import torch
 
+    from training.rollout.engines import open_sampler
     from training.rollout.episodes import EpisodeLimits, EpisodeRequest, run_episodes
-    from training.rollout.in_process import InProcessSampler
     from training.rollout.policy import load_policy
 
     training = settings.training
@@ -218,7 +219,15 @@ def _answers(settings: RunSettings, path: str, name: str, turns: Sequence[Task])
     )
     requests = [EpisodeRequest(task=task, seed=0) for task in turns]
     environment = open_environment(settings.environment)
-    played = run_episodes(policy, InProcessSampler(policy.model), environment, requests, limits, 0.0)
+    sampler = open_sampler(
+        IN_PROCESS,
+        policy,
+        Path(path),
+        bfloat16=settings.policy.dtype == "bfloat16",
+        adapter=policy.adapter,
+        stored=True,
+    )
+    played = run_episodes(policy, sampler, environment, requests, limits, 0.0)
     for one in played:
         success = one.outcome is not None and one.outcome.success
         yield WrittenTurn(task_id=one.task.id, policy=name, wrote=_messages(policy, one), success=success)

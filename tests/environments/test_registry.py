@@ -114,7 +114,7 @@ def test_an_own_environment_is_opened_with_its_options(shop):
 @pytest.mark.parametrize(
     ("given", "key", "says"),
     [
-        ({"name": "webshop"}, ("name",), "write bfcl, appworld, mcp, or module:callable"),
+        ({"name": "webshop"}, ("name",), "write bfcl, appworld, mcp, openenv, or module:callable"),
         (appworld(classes=["spotify"]), ("options",), "appworld would ignore it: choose from max_steps, "),
         (appworld(world="made"), ("options",), "appworld would ignore it"),
         (appworld(max_steps=0), ("options", "max_steps"), "greater than or equal to 1"),

@@ -62,7 +62,7 @@ def test_the_folder_runs_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     done = new(tmp_path, "bakery", "--held-out", "6")
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "bakery"
-    assert sorted(one.name for one in folder.iterdir()) == [
+    assert sorted(one.name for one in folder.iterdir() if one.is_file()) == [
         "bakery.py",
         "held-out.jsonl",
         "recipe.yaml",

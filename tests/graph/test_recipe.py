@@ -35,7 +35,7 @@ MISTAKES = [
     (
         "training: {expert: {passes: 1, reword: true}}",
         [],
-        "'reword' is for passes above 1 or replay above 0, and there is none: remove it, or set one",
+        "'reword' is for passes above 1 or replay above 0 or tokens, and there is none: remove it, or set one",
     ),
     ("signals: {coverage_by: need}", [], "'coverage_by' is for contexts: coverage, signals would"),
     ("signals: {kinds: []}", [], "signals.kinds: tuple should have at least 1 item"),
