@@ -105,12 +105,14 @@ def undisturbed(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Simple
 
 
 def run_whole(root: Path, options: list[str], **environment: str) -> None:
+    root.parent.mkdir(exist_ok=True)
     log = root.parent / "log"
     assert finish(command(root, RECIPE, *options), log, PATIENCE, **environment) == 0, log.read_text()
 
 
 def killed_and_resumed(root: Path, options: list[str], timeout: float) -> None:
     """A run that SIGKILL ends in its expert step, in GRPO, and at a checkpoint that is not yet marked as whole."""
+    root.parent.mkdir(exist_ok=True)
     iteration, log = root / "iterations" / "000", root.parent / "log"
     points = (iteration / "expert.json", iteration / "metrics.jsonl", root / "policy" / "*" / "model.safetensors")
     for number, file in enumerate(points):

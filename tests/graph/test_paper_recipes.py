@@ -211,6 +211,6 @@ def test_every_arm_of_a_papers_table_is_a_recipe(path: Path, tmp_path: Path, mon
     monkeypatch.chdir(ROOT)
     study = load_study(path.relative_to(ROOT))
     for arm in (one for one in study.recipe.arms if not one.untrained):
-        admissions = [1] * 12 if arm.match_admissions else None
+        admissions = [1] * study.iterations(arm) if arm.match_admissions else None
         (tmp_path / "arm.yaml").write_text(yaml.safe_dump(study.settings_of(arm, 0, admissions)))
         load_recipe(tmp_path / "arm.yaml")
