@@ -179,7 +179,7 @@ def test_the_trial_for_a_gpu_fits_beside_its_servers(tmp_path: Path, monkeypatch
     assert isinstance(own, dict)
     assert (own["steps"] * 4, own["tasks_per_step"], own["rollouts_per_task"]) == (40, 16, 8)
     assert study.shared["memory"] == {"deduplicate": False}
-    assert study.recipe.base == Path("recipes/paper-bfcl.yaml")
+    assert study.recipe.base == Path("recipes/papers/literal-bfcl.yaml")
     (tmp_path / "config.json").write_text(json.dumps(QWEN3_1_7B))
     given = (str(path), "--config", str(tmp_path / "config.json"), "--device", "cuda", "--memory", "80", "--json")
     done = run_here("graph.plan", *given)
