@@ -35,7 +35,8 @@ TINY_ROUND = {
     "training.tasks_per_step": "2",
     "training.rollouts_per_task": "2",
     "training.micro_batch": "2",
-    "training.max_new_tokens": "16",
+    "training.max_new_tokens": "64",
+    "tasks.repeats": "1",
     "training.kl": "0.001",
 }
 
