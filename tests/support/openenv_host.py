@@ -1,6 +1,6 @@
 """An OpenEnv server in this process, in a few lines of the protocol: honest, or with one hostile answer.
 
-``test_openenv_protocol.py`` holds its honest answers to those of OpenEnv's own server, where that is installed.
+``test_openenv_server.py`` holds its honest answers to those of OpenEnv's own server, where that is installed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from typing import Any
 
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import Server, ServerConnection, serve
+
+from environments.base import Environment, TaskSpec, ToolCall
+from environments.verification.replay import bare_task
 
 Evil = Callable[[ServerConnection], None]
 TOOLS = [
@@ -107,3 +110,8 @@ class CounterHost:
 def observation(seen: dict[str, Any], reward: float | None = None, done: bool = False) -> dict[str, Any]:
     """Return an observation as OpenEnv's server writes it."""
     return {"type": "observation", "data": {"observation": seen, "reward": reward, "done": done}}
+
+
+def task(environment: Environment, text: str, *calls: ToolCall) -> TaskSpec:
+    """A task of the environment's first start in one user turn."""
+    return bare_task(environment.starts()[0]).model_copy(update={"turns": (text,), "reference": (calls,)})

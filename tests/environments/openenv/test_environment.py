@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from support.openenv_host import CounterHost, observation
+from support.openenv_host import CounterHost, observation, task
 
-from environments.base import ObservationStatus, TaskSpec, ToolCall
+from environments.base import ObservationStatus, ToolCall
 from environments.contract.checks import Contract, check
 from environments.openenv.benchmark import BENCHMARK, OpenEnvOptions
 from environments.openenv.environment import OpenEnvEnvironment
@@ -35,19 +35,6 @@ def opened(host: CounterHost, **options: str) -> OpenEnvEnvironment:
     environment = open_named("openenv", {"url": host.url, "starts": 3, **options})
     assert isinstance(environment, OpenEnvEnvironment)
     return environment
-
-
-def task(environment: OpenEnvEnvironment, text: str, *calls: ToolCall) -> TaskSpec:
-    start = environment.starts()[0]
-    return TaskSpec(
-        environment=start.environment,
-        split="train",
-        classes=start.classes,
-        turns=(text,),
-        initial_state=start.initial_state,
-        tools=start.tools,
-        reference=(calls,),
-    )
 
 
 def test_the_contract_holds(host: CounterHost) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.hostile_answers import ANSWERS, errs, failed, floods, tells
 from support.openenv_host import TOOLS, CounterHost, observation
+from support.openenv_host import task as asking
 
 from environments.base import EnvironmentFault, Episode, InputError, ObservationStatus, TaskSpec, ToolCall
 from environments.openenv import host as host_module
@@ -29,16 +30,7 @@ def opened(fake: CounterHost, **options: Any) -> Iterator[OpenEnvEnvironment]:
 
 
 def task(environment: OpenEnvEnvironment, *calls: ToolCall) -> TaskSpec:
-    start = environment.starts()[0]
-    return TaskSpec(
-        environment=start.environment,
-        split="train",
-        classes=start.classes,
-        turns=("Add 2.",),
-        initial_state=start.initial_state,
-        tools=start.tools,
-        reference=(calls,),
-    )
+    return asking(environment, "Add 2.", *calls)
 
 
 @contextmanager

@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx
 import pytest
 from support import ROOT
-from support.openenv_host import CounterHost
+from support.openenv_host import CounterHost, task
 from websockets.sync.client import connect
 
-from environments.base import InputError, ObservationStatus, TaskSpec, ToolCall
+from environments.base import InputError, ObservationStatus, ToolCall
 from environments.openenv.environment import OpenEnvEnvironment
 from environments.registry import open_named
 from environments.verification.verify import Refusal, verify
@@ -50,19 +50,6 @@ def serving(kind: str, sessions: int, log: Path) -> Iterator[str]:
         finally:
             process.terminate()
             process.wait(20)
-
-
-def task(environment: OpenEnvEnvironment, text: str, *calls: ToolCall) -> TaskSpec:
-    start = environment.starts()[0]
-    return TaskSpec(
-        environment=start.environment,
-        split="train",
-        classes=start.classes,
-        turns=(text,),
-        initial_state=start.initial_state,
-        tools=start.tools,
-        reference=(calls,),
-    )
 
 
 def test_tools_with_a_state_and_one_session(tmp_path: Path) -> None:
