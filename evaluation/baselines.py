@@ -2,8 +2,8 @@
 
 A trained policy has learnt something only where it does better. ``lookup`` answers each clause of the user's text with
 the call of the training clause that shares most words. ``nearest-turn`` answers the whole text with all calls of the
-training turn that does. ``bm25-lookup`` chooses a function for each clause by its documentation, and takes the
-arguments from training.
+training turn that does. ``bm25-lookup`` chooses a function for each clause by its documentation and the training
+turns that ask for it, and takes the arguments from training.
 """
 
 from __future__ import annotations
@@ -107,13 +107,18 @@ class NearestTurn:
 class RankedFunction:
     """Calls for each clause of a text the function that BM25 ranks highest, as the nearest training call of it does.
 
+    BM25 ranks the documentation of a function and the training turns that ask for it.
+
     A function without a training call gets the clause's values, by the types of the parameters that it requires.
     """
 
     def __init__(self, tasks: Sequence[TaskSpec], environment: Environment) -> None:
         self._tools = environment.tools
         self._known: defaultdict[str, list[tuple[Clause, ToolCall]]] = defaultdict(list)
-        for text, calls in turns(tasks):
+        self._requests: defaultdict[str, list[str]] = defaultdict(list)
+        for text, calls in {repr(one): one for one in turns(tasks)}.values():
+            for name in dict.fromkeys(call.name for call in calls):
+                self._requests[name].append(text)
             parts = clauses(text)
             aligned = parts if len(parts) == len(calls) else [whole(text)] * len(calls)
             for clause, call in zip(aligned, calls, strict=True):
@@ -126,7 +131,7 @@ class RankedFunction:
         offered = self._tools(turn.tools)
         made = []
         for clause in clauses(turn.text) if offered else ():
-            (name,) = highest_ranked(" ".join(sorted(clause.words)), offered, 1)
+            (name,) = highest_ranked(" ".join(sorted(clause.words)), offered, 1, self._requests)
             made.append(self._call(clause, next(tool for tool in offered if tool.name == name)))
         return tuple(made)
 

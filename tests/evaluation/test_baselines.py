@@ -189,6 +189,14 @@ def test_a_function_is_chosen_by_its_documentation_and_called_as_in_training() -
     assert made(driver, "anything") == []
 
 
+def test_a_function_is_chosen_by_the_training_turns_that_ask_for_it() -> None:
+    environment, tools = open_named("bfcl"), ("mkdir", "cd", "du")
+    said = "Is my cupboard full by now?"
+    assert made(RankedFunction([], environment), said, *tools)[0][0] != "du"
+    known = training("How full is the cupboard?", ("du", {"human_readable": True}))
+    assert made(RankedFunction([known, known], environment), said, *tools) == [("du", {"human_readable": True})]
+
+
 def test_controls_act_in_the_agents_turns_alone() -> None:
     (item,) = open_set("base@dev", 1)
     task = item.task.model_copy(update={"played": len(item.task.turns) - 1})

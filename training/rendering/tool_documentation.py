@@ -10,7 +10,8 @@ stems (``environments.words``). Formats and ranking are ours.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from environments.base import Parameter, ToolSpec
 from environments.words import first_sentence, with_own_descriptions, words
@@ -38,13 +39,19 @@ def _kind(parameter: Parameter) -> str:
     return f"{{{', '.join(map(_parameter, parameter.fields))}}}" if parameter.fields else kind
 
 
-def highest_ranked(text: str, tools: Sequence[ToolSpec], count: int) -> frozenset[str]:
+def highest_ranked(
+    text: str, tools: Sequence[ToolSpec], count: int, requests: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> frozenset[str]:
     """Return the names of the ``count`` tools whose documentation BM25 ranks highest for ``text``.
 
-    Of tools with equal scores, which share no word with the text for one, earlier ones rank higher.
+    ``requests`` are texts that ask for a tool, by its name: they count as its documentation. Of tools with equal
+    scores, which share no word with the text for one, earlier ones rank higher.
     """
     asked = words(text)
-    documents = [_document(tool) for tool in with_own_descriptions(tools)]
+    documents = [
+        [*_document(tool), *(word for one in requests.get(tool.name, ()) for word in words(one))]
+        for tool in with_own_descriptions(tools)
+    ]
     if count >= len(tools) or not any(set(asked) & set(document) for document in documents):
         return frozenset(tool.name for tool in tools[:count])
     from bm25s import BM25
