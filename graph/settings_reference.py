@@ -39,13 +39,13 @@ def settings_reference() -> str:
 
 
 def _often_set() -> Iterator[str]:
-    """Return the table of what two shipped recipes set: the small one, and the paper's."""
-    given = [_leaves(read_recipe(ROOT / "recipes" / name)) for name in _SHOWN]
-    yield "## What recipes set"
-    yield f"\n| key | {' | '.join(_SHOWN)} |\n|---|---|---|"
-    for key in dict.fromkeys(key for one in given for key in one):
-        cells = [f"`{_value(one[key])}`" if key in one else "" for one in given]
-        yield f"| `{key}` | {' | '.join(cells)} |"
+    """Return the keys that two shipped recipes set, the small one and the paper's, by section."""
+    keys = [key for name in _SHOWN for key in _leaves(read_recipe(ROOT / "recipes" / name))]
+    sections = dict.fromkeys(key.rpartition(".")[0] for key in keys)
+    yield f"## What recipes set\n\n{' or '.join(f'`recipes/{name}`' for name in _SHOWN)}, which give the reasons:\n"
+    for section in sections:
+        names = dict.fromkeys(key.rpartition(".")[2] for key in keys if key.rpartition(".")[0] == section)
+        yield f"- {f'`{section}`: ' if section else ''}{', '.join(f'`{name}`' for name in names)}"
 
 
 def _leaves(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
