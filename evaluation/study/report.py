@@ -1,4 +1,4 @@
-"""Writes the report of a study: summary.json, tables in Markdown and plots, from the results that exist.
+"""Writes the report of a study: summary.json and tables in Markdown, from the results that exist.
 
 The tables have hypotheses and what came of them, success by evaluation set, differences by seed, and each arm's
 budgets. Their words are those of the committed reports, which a report of the committed results reproduces.
@@ -263,13 +263,11 @@ def _range(values: Iterable[float], form: str = "{:,.0f}") -> str:
 
 
 def write_report(study: Study, mode: Mode, place: Place) -> str:
-    """Write summary, tables and plots of all results of a mode; return the tables.
+    """Write summary and tables of all results of a mode; return the tables.
 
     Development has separate files (``development.json``, ...). Raises UnequalStart, and InputError for a corrupt
     result.
     """
-    from evaluation.study.plots import study_plots
-
     summary = summarise(study, mode, place)
     said = place.output / READING_FILE
     reading = said.read_text(encoding="utf-8") if mode == "test" and said.exists() else ""
@@ -278,6 +276,4 @@ def write_report(study: Study, mode: Mode, place: Place) -> str:
     write_atomically(place.output / f"{stem}.json", [text.encode()])
     table = study_table(summary, reading)
     write_atomically(place.output / f"{stem}.md", [table.encode()])
-    for name, svg in study_plots(summary).items():
-        write_atomically(place.output / "plots" / f"{stem}-{name}.svg", [svg.encode()])
     return table

@@ -1,27 +1,20 @@
-"""Reports from results made by hand: paired differences, budgets, what is partial or outdated, and the plots."""
+"""Reports from results made by hand: paired differences, budgets, and what is partial or outdated."""
 
 import gzip
 import json
-import re
-from itertools import pairwise
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 from support import ROOT
 from support.made_results import RECIPE, figures, made_study, result
 
 from environments.base import InputError
-from environments.drawing import ticks
 from environments.metrics import CALL_METRICS
 from environments.registry import named_benchmark
 from evaluation.sets import open_set
 from evaluation.study.comparisons import cell, difference
 from evaluation.study.plan import Place, UnequalStart, make_plan
-from evaluation.study.plots import DifferenceRow, Series, difference_chart, line_chart
 from evaluation.study.recipe import SetsBySplit, load_study
 from evaluation.study.records import read_result
 from evaluation.study.report import write_report
@@ -107,9 +100,6 @@ def test_a_whole_report(study, place):
     for told in ("**Partial**", "100: +25.0, 101: +25.0", "scripted roles", "prove nothing"):
         assert told in table
     assert table == (place.output / "development.md").read_text()
-    plots = {path.name for path in (place.output / "plots").iterdir()}
-    names = ("success", "signals", "acceptance", "coverage", "difference-templated-dev")
-    assert plots == {f"development-{name}.svg" for name in names}
     assert write_report(study, "dev", place) == table
 
 
@@ -127,13 +117,6 @@ def test_tokens_that_were_learnt_from_are_a_budget_where_there_are_any(study, pl
     }
     assert budgets["full"]["supervised_tokens"] == 80
     assert "supervised_tokens" not in budgets["grpo"]
-
-
-def test_a_long_name_of_an_arm_has_room_in_the_plot():
-    name = "no-verification-perturbed (n = 3)"
-    drawn = difference_chart("templated-dev", [DifferenceRow(name=name, mean=1.0, interval=None, values=(1.0,))])
-    (end,) = re.findall(rf'x="([0-9.]+)"[^>]*>{re.escape(name)}<', drawn)
-    assert float(end) >= 7 * len(name)
 
 
 def test_a_report_of_nothing_says_so(study, place):
@@ -266,35 +249,6 @@ def test_a_corrupt_result_is_named(study, place):
     path.write_bytes(gzip.compress(b""))
     with pytest.raises(InputError, match="is empty"):
         read_result(path)
-
-
-@given(st.floats(-1e4, 1e4), st.floats(1e-3, 1e4))
-def test_ticks_are_even_round_and_around(low, width):
-    found = ticks(low, low + width)
-    assert found[0] <= low + 1e-6 * width
-    assert found[-1] >= low + width - 1e-6 * width
-    assert 2 <= len(found) <= 10
-    steps = [right - left for left, right in pairwise(found)]
-    assert max(steps) - min(steps) < 1e-6 * max(steps)
-
-
-def test_charts_are_svg_with_every_name_and_value_inside():
-    series = [Series(name=name, points=((0, 0.2), (20, 0.5), (40, 0.4))) for name in ("grpo", "a < b & c")]
-    chart = ElementTree.fromstring(line_chart("success", "steps", series))
-    texts = [node.text for node in chart.iter("{http://www.w3.org/2000/svg}text")]
-    assert {"success", "steps", "grpo", "a < b & c"} <= set(texts)
-    assert len(list(chart.iter("{http://www.w3.org/2000/svg}polyline"))) == 2
-    rows = [
-        DifferenceRow(name="full", mean=3.0, interval=(-2.0, 8.0), values=(1.0, 5.0)),
-        DifferenceRow(name="one", mean=-40.0, interval=None, values=(-40.0,)),
-    ]
-    chart = ElementTree.fromstring(difference_chart("points", rows))
-    circles = list(chart.iter("{http://www.w3.org/2000/svg}circle"))
-    assert len(circles) == 5
-    assert all(0 <= float(circle.get("cx")) <= 720 for circle in circles)
-    assert min(circles, key=lambda circle: float(circle.get("cx"))).get("cy") == "79"
-    with pytest.raises(ValueError, match="no series"):
-        line_chart("success", "steps", [])
 
 
 def test_what_a_person_says_of_the_results_stands_above_the_tables(tmp_path):
