@@ -37,8 +37,6 @@ from environments.benchmark import AnyBenchmark, Benchmark
 from environments.checkout import append_working_directory, places
 from environments.verification.programs import syntax_tree
 
-__all__ = ["ENTRY_POINTS", "find", "look", "where"]
-
 ENTRY_POINTS = "coevolve.environments"
 """The group of entry points by which an installed package offers ``module:attribute``."""
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from evaluation.selection import Selected
     from evaluation.settings import ScoringSettings
 
-__all__ = ["EvaluationCard", "check_card", "write_card"]
-
 NO_SEED = "no seed is sent: a repeated evaluation gives equal outcomes as far as the endpoint gives equal replies"
 _UNKNOWN = "not stated"
 _INTERVALS = ("95 % (Wilson)", "95 % (other states, functions)")
