@@ -37,11 +37,6 @@ def test_an_unknown_benchmark_is_refused_with_those_there_are(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_every_name_is_a_module_that_measures():
-    for name in command.Compared:
-        assert callable(command.import_module(f"benchmarks.{name}").measure)
-
-
 def test_what_was_measured_before_a_failure_is_kept(tmp_path, monkeypatch):
     """The first benchmark gives its row, the second breaks off: one sentence, status 1."""
 

@@ -501,26 +501,6 @@ def test_a_held_out_set_opens_for_its_log_once_the_endpoint_is_known(tmp_path: P
     assert (access.panel, access.tasks, access.model) == ("test", 2, "openai:some-model")
 
 
-def test_a_refused_key_is_the_users_mistake(items: tuple[Item, ...]) -> None:
-    with FaultyServer(lambda request: Raw(401, {"error": {"message": f"wrong key {KEY}"}})) as server:
-        done = evaluate(server, *BASE)
-    assert done.returncode == 2
-    assert "check OPENAI_API_KEY, --model and --base-url" in done.stderr
-    assert KEY not in done.stderr
-
-
-def test_model_and_endpoint_are_found_in_the_environment(
-    items: tuple[Item, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with FaultyServer(player(scripts(base(items)))) as server:
-        monkeypatch.setenv("COEVOLVE_POLICY_MODEL", "of-the-environment")
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        done = run_here("evaluation.run", *BASE, "--limit", "1", "--model", "openai:", "--json")
-    assert done.returncode == 0, done.stderr
-    assert {request.body["model"] for request in server.requests} == {"of-the-environment"}
-    assert json.loads(done.stdout)["model"] == "openai:of-the-environment"
-
-
 class Worlds:
     """An environment with a tool that runs programs, and a preface; a program that says ``right`` solves the task."""
 

@@ -110,14 +110,6 @@ def test_what_is_no_reply(message: AIMessage, told: str, prose: bool) -> None:
     assert len(shown(message)) <= LONGEST_SHOWN
 
 
-@settings(deadline=None)
-@given(st.text(max_size=200), st.booleans())
-def test_any_text_is_a_reply_or_malformed(text: str, as_call: bool) -> None:
-    """No other exception, whatever a model writes."""
-    with suppress(Malformed):
-        read_reply(Answer, broken_call(text) if as_call else AIMessage(content=text))
-
-
 @pytest.mark.slow
 @settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=5), st.recursive(st.integers() | st.text(), st.lists, max_leaves=5)))

@@ -433,12 +433,6 @@ def test_a_held_out_evaluation_set_needs_an_access_that_is_logged(tmp_path: Path
         open_set("longer-test", 1, ledger)
 
 
-def test_evaluating_a_held_out_evaluation_set_by_hand_is_refused() -> None:
-    done = run_here("evaluation.run", "--evaluation-set", "templated-test", "--limit", "1")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "evaluation.study" in done.stderr
-
-
 def test_the_recipe_of_a_run_is_refused_as_what_it_is() -> None:
     with pytest.raises(InputError, match=r"quickstart\.yaml: not a study's recipe"):
         load_study(Path("recipes/quickstart.yaml"))

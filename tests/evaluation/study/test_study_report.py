@@ -509,13 +509,6 @@ def test_a_study_with_lookup_is_another_one_and_one_without_is_the_recorded(tmp_
         assert same == arm.untrained
 
 
-def test_what_is_missing_is_told_by_arm(tmp_path, place):
-    study = made_study(tmp_path)
-    assert "- not there: grpo-100, grpo-101, grpo-102, " in write_report(study, "dev", place)
-    land(place, result(study, "grpo", 101, [YES, NO, NO, NO]))
-    assert "- not there: grpo-100, grpo-102, " in write_report(study, "dev", place)
-
-
 def test_shares_of_signals_are_printed_beside_the_papers(study, place):
     marked = figures(0, success=0.3).model_copy(update={"signals": {"forgetting": 1, "boundary": 4, "rare": 15}})
     land(place, result(study, "grpo", 100, [NO] * 4, iterations=(marked, marked)))
