@@ -132,7 +132,7 @@ def test_a_stopped_study_says_how_to_go_on_and_reports_what_there_is(finished: P
     assert "Partial" not in whole
     assert "| grpo | 2 |" in whole
     assert re.search(r"\| full \| 1 \|.*100: [+-]\d+\.\d", whole)
-    for told in ("| full (lookup) | 1 |", "| grpo (lookup) | 2 |", "templated-dev by length", "minus grpo, by shape"):
+    for told in ("| full (lookup) | 1 |", "| grpo (lookup) | 2 |", "minus grpo, by shape"):
         assert told in whole
     assert "starter (lookup)" not in whole
 
