@@ -91,8 +91,9 @@ Lengths = tuple[str, Sequence[int], Sequence[int | None]]
 def lengths_table(sets: Sequence[Lengths]) -> Table:
     """Return figures 6 and 7: a row for each number of turns and of calls, a column for each set."""
     rows: list[tuple[str, ...]] = []
-    for place, what in ((1, "turns"), (2, "calls")):
-        known = [[value for value in one[place] if value is not None] for one in sets]
+    columns: tuple[list[Sequence[int | None]], ...] = ([turns for _, turns, _ in sets], [calls for _, _, calls in sets])
+    for what, column in zip(("turns", "calls"), columns, strict=True):
+        known = [[value for value in values if value is not None] for values in column]
         for number in sorted({value for values in known for value in values}):
             shares = (f"{Counter(values)[number] / len(values):.1%}" if values else "unknown" for values in known)
             rows.append((f"{number} {what if number != 1 else what.removesuffix('s')}", *shares))
