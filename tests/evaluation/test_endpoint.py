@@ -453,8 +453,6 @@ def test_a_card_counts_failures_and_quotes_a_model_as_one_cell(items: tuple[Item
     [
         (("--base-url", "http://localhost:1/v1"), "--base-url is for --model openai:NAME"),
         (("--model", "openai:"), "--model names no model: write it behind the colon"),
-        (("--model", "openai:m", "--key-variable", "NO_SUCH_KEY"), "NO_SUCH_KEY is not set"),
-        (("--model", "openai:m", "--key-variable", "sk-a key"), "--key-variable"),
         (
             ("--model", "openai:m", "--base-url", "localhost"),
             "--base-url must be an address such as http://host:8000/v1",
@@ -471,12 +469,14 @@ def test_a_mistake_is_one_sentence(options: tuple[str, ...], says: str) -> None:
     assert says in line
 
 
-@pytest.mark.parametrize(("key", "value"), [("base_url", "https://evil.example/v1"), ("key_variable", "HF_TOKEN")])
-def test_a_file_of_settings_cannot_choose_where_a_key_goes(tmp_path: Path, key: str, value: str) -> None:
+def test_a_file_of_settings_cannot_choose_where_a_key_goes(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
-    file.write_text(f"model: openai:m\n{key}: {value}\n")
+    file.write_text("model: openai:m\nbase_url: https://evil.example/v1\n")
     done = run_here("evaluation.run", *BASE, "--settings", str(file))
-    assert (done.returncode, f"{file}: {key} decides where a key goes, which no file may" in done.stderr) == (2, True)
+    assert (done.returncode, f"{file}: base_url decides where a key goes, which no file may" in done.stderr) == (
+        2,
+        True,
+    )
 
 
 @pytest.mark.process
@@ -487,8 +487,7 @@ def test_a_held_out_set_opens_for_its_log_once_the_endpoint_is_known(tmp_path: P
     with FaultyServer(player({one.spec.turns[0]: script_of(one.spec) for one in test})) as server:
         refused = evaluate(server, *options)
         assert (refused.returncode, "add --access-log FILE" in refused.stderr) == (2, True)
-        keyless = ("--key-variable", "NO_SUCH_KEY")
-        assert evaluate(server, *options, *keyless, "--access-log", str(log)).returncode == 2
+        assert evaluate(server, *options, "--model", "openai:", "--access-log", str(log)).returncode == 2
         assert not log.exists(), "nothing could have been scored"
         done = evaluate(server, *options, "--access-log", str(log), "--json")
     assert done.returncode == 0, done.stderr

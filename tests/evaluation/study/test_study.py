@@ -282,32 +282,6 @@ def test_arms_over_policy_and_number_of_tasks_are_scored_on_official_categories(
     assert any("other, seed 100: 2 optimizer steps" in told for told in summary["study"]["unequal_budgets"])
 
 
-SERVED = """\
-base: BASE
-sets: {dev: [base@dev], test: [base@test]}
-limit: 2
-arms:
-  - {name: grpo, description: plain, seeds: 1}
-  - {name: served, description: a model of an endpoint, seeds: 1, untrained: true, overrides: {policy.path: "openai:m"}}
-"""
-
-
-def test_a_model_of_an_endpoint_is_an_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from support.faulty_server import KEY, FaultyServer
-    from support.served_policy import player, script_of
-
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    recipe, tasks = made_recipe(tmp_path, SERVED), [item.task for item in open_set("base@dev", 2)]
-    with FaultyServer(player({task.turns[0]: script_of(task) for task in tasks})) as server:
-        monkeypatch.setenv("COEVOLVE_POLICY_BASE_URL", server.url)
-        done = study_here(recipe, "--arms", "served", "--jobs", "1")
-    assert done.returncode == 0, done.stderr
-    found = read_result(tmp_path / "out" / "raw" / "served-100.jsonl.gz")
-    assert [(one.task_id, one.group, one.success) for one in found.outcomes] == [
-        (one.id, "base@dev", True) for one in tasks
-    ]
-
-
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [

@@ -332,17 +332,17 @@ def test_only_arms_with_equal_settings_of_d0_must_begin_with_equal_tasks(tmp_pat
         summarise(study, "dev", place)
 
 
-def test_an_untrained_arm_scores_another_policy_and_an_endpoint_s(tmp_path):
+def test_an_untrained_arm_scores_another_policy(tmp_path):
     def hashed(overrides):
         text = RECIPE.replace("untrained: true", f"untrained: true, overrides: {{{overrides}}}")
         study = made_study(tmp_path, text)
         starter = study.recipe.arm("starter")
         return study.policy_of(starter, 100), study.run_hash(starter, 100, "dev", None)
 
-    plain, served = hashed(""), hashed("policy.path: 'openai:some-model'")
-    assert (plain[0], served[0]) == ("recipes/starter", "openai:some-model")
-    thinking = hashed("policy.path: 'openai:some-model', policy.thinking: true")
-    assert len({plain[1], served[1], thinking[1]}) == 3
+    plain, other = hashed(""), hashed("policy.path: 'another/model'")
+    assert (plain[0], other[0]) == ("recipes/starter", "another/model")
+    thinking = hashed("policy.path: 'another/model', policy.thinking: true")
+    assert len({plain[1], other[1], thinking[1]}) == 3
 
 
 def of_lamps(folder, more=""):
