@@ -25,7 +25,6 @@ class Compared(StrEnum):
     """The modules that measure, by name; a new one has ``measure(repeats)`` and a line here."""
 
     GRPO = "grpo"  # five minutes: rollouts and a GRPO step, against plain TRL
-    DEDUPLICATION = "deduplication"  # three minutes, and some more the first time
     LANGUAGE_MODEL = "language_model"  # ten minutes on two cores: sampling and learning with 135 M parameters
 
 
@@ -42,9 +41,8 @@ def main(
 ) -> None:
     """Measure speed against what a user would run instead, and write the table.
 
-    grpo: rollouts and a GRPO step against plain TRL. deduplication: the failure memory at 300, 3,000 and 30,000
-    contexts against a filtered query of Chroma. language_model: sampling and learning with 135 M parameters against
-    plain transformers, on all cores. Rows are written as soon as a benchmark is done. Exit status: 0,
+    grpo: rollouts and a GRPO step against plain TRL. language_model: sampling and learning with 135 M parameters
+    against plain transformers, on all cores. Rows are written as soon as a benchmark is done. Exit status: 0,
     whatever the figures are; 2 for a user's mistake; 1 when a benchmark failed.
     """
     with exit_statuses(RuntimeError):
@@ -53,7 +51,7 @@ def main(
             check_output("--output", output)
             check_output("--output", output.with_suffix(".jsonl"))
         path = output or (TABLE if not only else Path("build/benchmarks") / f"{'-'.join(names)}.md")
-        os.environ.update(SINGLE_THREADED)  # before torch and the index are imported
+        os.environ.update(SINGLE_THREADED)  # before torch is imported
         from benchmarks.measurement import table
         from memory.jsonl import write_atomically, write_jsonl
 

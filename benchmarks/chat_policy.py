@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 Message = dict[Any, Any]
 
-__all__ = ["CLASS", "TOOLS", "chat_tasks", "make_chat_policy", "teach_chat_policy"]
-
 CLASS = "GorillaFileSystem"
 TOOLS = ("cat", "mkdir", "touch")
 LEARNING = WarmStartSettings(steps=120, batch=4, warmup_steps=10, vocabulary=1024, max_length=2048)

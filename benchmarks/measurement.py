@@ -15,8 +15,6 @@ import psutil  # type: ignore[import-untyped]
 
 from environments.base import Record
 
-__all__ = ["Measurement", "Pair", "of_pairs", "table"]
-
 _PACKAGES = ("torch", "transformers", "trl", "chromadb", "bfcl-eval")
 _COLUMNS = ("benchmark", "what is compared", "ours", "other", "ratio", "spread", "expected", "met", "repeats")
 _READING = (

@@ -17,8 +17,6 @@ from pydantic_core import PydanticCustomError
 
 from environments.base import InputError
 
-__all__ = ["KEYS_VARIABLE", "Address", "Origin", "bound_keys", "check_address", "origin_of"]
-
 KEYS_VARIABLE = "COEVOLVE_KEYS"
 """The environment variable that binds keys to servers: ``ADDRESS=VARIABLE, ...``."""
 

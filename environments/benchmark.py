@@ -20,7 +20,7 @@ from environments.metrics import Metric, checks_passed
 
 if TYPE_CHECKING:
     from environments.verification.decontamination import HeldOut
-    from environments.verification.fingerprints import HeldOutRecord, PublishedSet
+    from environments.verification.fingerprints import PublishedSet
 
 Section = TypeVar("Section", bound=BaseModel)
 
@@ -260,13 +260,6 @@ class Benchmark(Generic[Section]):
     def published_sets(self) -> tuple[PublishedSet, ...]:
         """Return the fingerprints and call sequences of the held-out sets. Raises InputError like ``held_out``."""
         return ()
-
-    def make_held_out_record(self) -> HeldOutRecord:
-        """Make the record of the held-out sets by content. Only ``evaluation`` calls this.
-
-        Raises InputError where nothing is recorded by content.
-        """
-        raise InputError(f"{self.name} records no held-out set by content: name another benchmark")
 
     # Evaluation. Only ``evaluation`` calls these: they open held-out sets.
 

@@ -19,18 +19,6 @@ from typer.core import TyperCommand, TyperGroup
 from environments.base import EnvironmentFault, InputError
 from environments.terminal import say
 
-__all__ = [
-    "FAILURE",
-    "MISTAKE",
-    "NOTHING",
-    "StorageError",
-    "check_output",
-    "exit_statuses",
-    "new_folder",
-    "storage_refusal",
-    "writing",
-]
-
 FAILURE = 1
 """Exit status of work that failed though its input was right."""
 

@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from html import escape
 from math import ceil, floor, log10
 
-__all__ = ["COLOURS", "line", "scale", "svg", "text", "ticks"]
-
 COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """The colours of Okabe and Ito, which readers with any colour vision can distinguish."""
 

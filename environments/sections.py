@@ -19,8 +19,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
 from pydantic.config import JsonDict
 
-__all__ = ["GIVEN", "Above", "Declared", "Section", "declared", "in_words", "requires", "unmet"]
-
 GIVEN: Literal["..."] = "..."
 """In ``requires``: the setting is there, with any value."""
 

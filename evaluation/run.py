@@ -125,8 +125,8 @@ def main(
     """Score a model: official outcomes, by default greedy and one attempt per task; by task, call shape and function.
 
     With --model openai:NAME the model is one that an OpenAI-compatible endpoint serves. Its key is read from the
-    environment variable that --key-variable names, else from that of its address (docs/models.md). Outcomes are added
-    to --output as they come, with a card beside them at the end; --resume goes on.
+    environment variable of its address (docs/models.md). Outcomes are added to --output as they come, with a card
+    beside them at the end; --resume goes on.
 
     Exit status: 0; 2 for a user's mistake; 1 when the endpoint only failed or a budget is spent.
     """

@@ -7,7 +7,6 @@ command, and part of the file that a run or a study hands to the command with ``
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -126,12 +125,8 @@ class EndpointSettings(Section):
 
     base_url: str | None = Field(
         None,
-        description="openai: the endpoint; none: COEVOLVE_POLICY_BASE_URL or OPENAI_BASE_URL, or OpenAI's own",
-    )
-    key_variable: str | None = Field(
-        None,
-        description="openai: name of the environment variable that holds the endpoint's key; none: that of "
-        "COEVOLVE_KEYS for its address, else OPENAI_API_KEY",
+        description="openai: the endpoint, whose key is in the variable of COEVOLVE_KEYS for its address, else in "
+        "OPENAI_API_KEY; none: COEVOLVE_POLICY_BASE_URL or OPENAI_BASE_URL, or OpenAI's own",
     )
     temperature: float | None = Field(
         0.0,
@@ -144,31 +139,19 @@ class EndpointSettings(Section):
     )
     request_timeout: float = Field(120.0, gt=0, le=DAY, description="openai: timeout in seconds of one request (ours)")
     max_retries: int = Field(3, ge=0, le=100, description="openai: retries of a failed request (ours)")
-    price_prompt: float | None = Field(None, ge=0.0, le=1e9, description="openai: price of a million prompt tokens")
-    price_completion: float | None = Field(
-        None, ge=0.0, le=1e9, description="openai: price of a million completion tokens"
-    )
     budget_tokens: int | None = Field(None, ge=1, le=10**15, description="openai: stop after so many tokens")
     budget_calls: int | None = Field(None, ge=1, le=10**12, description="openai: stop after so many requests")
-    budget_money: float | None = Field(
-        None, gt=0, le=1e12, description="openai: stop after so much, in the prices' unit"
-    )
 
     @property
     def budget(self) -> BudgetSettings:
         """The limits of all that is spent."""
-        return BudgetSettings(tokens=self.budget_tokens, calls=self.budget_calls, money=self.budget_money)
+        return BudgetSettings(tokens=self.budget_tokens, calls=self.budget_calls)
 
     def as_role(self, model: str) -> ChatSettings:
         """Return the settings of requests to ``model``, empty where an environment variable names it.
 
         Raises InputError that names the option which does not fit.
         """
-        if self.budget_money is not None and None in (self.price_prompt, self.price_completion):
-            raise InputError("--budget-money needs --price-prompt and --price-completion: give both")
-        if self.key_variable is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.key_variable):
-            # Leave its value out of the message: it may be a key that was given in place of the variable's name.
-            raise InputError("--key-variable must be the name of an environment variable, never a key itself")
         try:
             return ChatSettings(
                 model=model or None,
@@ -176,8 +159,6 @@ class EndpointSettings(Section):
                 temperature=self.temperature,
                 timeout=self.request_timeout,
                 max_retries=self.max_retries,
-                price_prompt=self.price_prompt,
-                price_completion=self.price_completion,
             )
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
@@ -253,7 +234,7 @@ class ScoringSettings(AttemptSettings, EndpointSettings, RenderingOptions):
         from agents.chat.endpoint import resolve
 
         assert self.served is not None, "the model is not one of an endpoint"
-        return resolve(self.as_role(self.served), SERVED_ROLE, commanded=True, variable=self.key_variable)
+        return resolve(self.as_role(self.served), SERVED_ROLE, commanded=True)
 
     def named(self) -> Self:
         """Return the settings with the served model's name as it was resolved; unchanged for another model.
@@ -307,12 +288,10 @@ def read_settings(path: Path) -> dict[str, Any]:
         stated = ScoringSettings.model_validate_json(json.dumps(tree, default=str), strict=True)
     except ValidationError as error:
         raise InputError(f"{path}: {complaint(error)}") from None
-    for key in ("base_url", "key_variable"):
-        if getattr(stated, key) is None:
-            continue
+    if stated.base_url is not None:
         raise InputError(
-            f"{path}: {key} decides where a key goes, which no file may: give --{key.replace('_', '-')} on the command "
-            "line, or set the environment variable COEVOLVE_POLICY_BASE_URL"
+            f"{path}: base_url decides where a key goes, which no file may: give --base-url on the command line, or "
+            "set the environment variable COEVOLVE_POLICY_BASE_URL"
         )
     return stated.model_dump(exclude_unset=True)
 

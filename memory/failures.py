@@ -6,7 +6,7 @@ paraphrases), so two contexts are compared only if their signatures are equal, b
 ``where`` selects the contexts that are eligible by age and admitted tasks; ``get`` reads them, and they are compared
 exactly. Chroma's ``query`` runs the same filter and then searches its HNSW graph, which is approximate: where one text
 recurs a hundred times or more, its copies link to each other only, and the search misses the nearest eligible context
-or returns none, differently in every build (``benchmarks/deduplication.py`` counts it).
+or returns none, differently in every build.
 """
 
 from __future__ import annotations

@@ -96,24 +96,21 @@ class Endpoint:
         return text.replace(key, HIDDEN) if len(key) >= SHORTEST_SECRET else text
 
 
-def resolve(settings: ChatSettings, role: str, *, commanded: bool = False, variable: str | None = None) -> Endpoint:
+def resolve(settings: ChatSettings, role: str, *, commanded: bool = False) -> Endpoint:
     """Resolve the endpoint of a chat role; ``role`` is its key in the recipe.
 
-    ``commanded``: see ``Endpoint``. ``variable``: the variable of the key that a command's options name. Raises
-    InputError when no model or no key is given, the address is not one that the user bound, or the key or the URL
-    cannot be sent.
+    ``commanded``: see ``Endpoint``. Raises InputError when no model or no key is given, the address is not one that the
+    user bound, or the key or the URL cannot be sent.
     """
     model = model_of(settings, role, commanded=commanded)
-    to = destination(settings, role, commanded=commanded, variable=variable)
+    to = destination(settings, role, commanded=commanded)
     if to.refusal is not None:
         raise InputError(to.refusal)
     key = SecretStr("") if to.variable is None else _key(to.variable, to.base_url, role, commanded)
     return Endpoint(role, model, to.base_url, to.variable, key, commanded, _own(settings))
 
 
-def destination(
-    settings: ChatSettings, role: str, *, commanded: bool = False, variable: str | None = None
-) -> KeyBinding:
+def destination(settings: ChatSettings, role: str, *, commanded: bool = False) -> KeyBinding:
     """Return where the role's requests would go, and the key's variable, whether or not that is set.
 
     Arguments as in ``resolve``. Raises InputError for a URL or a ``COEVOLVE_KEYS`` that cannot be read.
@@ -122,8 +119,6 @@ def destination(
     origin = origin_of(url)
     bound = bound_keys()
     chosen_here = not commanded and settings.base_url is not None  # by whoever wrote the recipe
-    if variable is not None:
-        return KeyBinding(url, variable)
     if origin in bound:
         return KeyBinding(url, bound[origin])
     if not chosen_here or origin in _of_the_openai_key(role):
@@ -191,10 +186,11 @@ def _key(variable: str, base_url: str, role: str, commanded: bool) -> SecretStr:
     key = os.environ.get(variable, "").strip()
     if not key:
         why = "--model names an endpoint" if commanded else f"roles.{role}.kind is chat"
-        instead = "name another variable with --key-variable" if commanded else "use kind: scripted"
+        instead = "" if commanded else ", or use kind: scripted"
         raise InputError(
-            f"{why}, but the environment variable {variable} is not set: set it to the key of {base_url}, "
-            f"set {KEYS_VARIABLE} to {origin_of(base_url)} for an endpoint without keys, or {instead}"
+            f"{why}, but the environment variable {variable} is not set: set it to the key of {base_url}, or set "
+            f"{KEYS_VARIABLE} to {origin_of(base_url)} for an endpoint without keys, with =VARIABLE for another "
+            f"variable{instead}"
         )
     if not all("!" <= character <= "~" for character in key):
         # The HTTP library would name the whole header in its error.

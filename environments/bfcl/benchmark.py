@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Literal
 
@@ -25,12 +25,12 @@ from environments.benchmark import (
 )
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import Split, load_category
-from environments.bfcl.package import CATEGORIES, CLASSES, VERSION
-from environments.bfcl.templated.evaluation_sets import load_set, set_names
+from environments.bfcl.package import CATEGORIES, VERSION
+from environments.bfcl.templated.evaluation_sets import load_set
 from environments.bfcl.turn_sets import TURN_SETS, turn_ids, turn_tasks
 from environments.metrics import CALL_METRICS
 from environments.verification.decontamination import HeldOut, held_out
-from environments.verification.fingerprints import HeldOutRecord, PublishedSet, Recorder, published_sets
+from environments.verification.fingerprints import PublishedSet, published_sets
 
 _SPLITS: dict[str, tuple[Split, ...]] = {
     "dev": ("dev",),
@@ -139,7 +139,6 @@ class BFCL(Benchmark[BFCLOptions]):
 
     def official_tasks(self, options: BFCLOptions) -> OfficialTasks:
         """Return the tasks of the training split whose classes and categories ``options`` names."""
-        from environments.bfcl.official import load_category
 
         chosen = (category for category in CATEGORIES if category in options.categories)
         found = [one for category in chosen for one in load_category(category, ("train",))]
@@ -191,10 +190,6 @@ class BFCL(Benchmark[BFCLOptions]):
         """Return the published record of every evaluation set. Raises InputError like ``held_out``."""
         return published_sets(self.name)
 
-    def make_held_out_record(self) -> HeldOutRecord:
-        """Make the record of the evaluation sets and the held-out official tasks. Takes some minutes."""
-        return _make_record()
-
     def evaluation_set(self, name: str) -> EvaluationSet:
         """Describe an evaluation set by its file, without rebuilding its tasks; an official one by the tasks' ids."""
         if _is_official(name):
@@ -213,7 +208,6 @@ class BFCL(Benchmark[BFCLOptions]):
         """
         if _is_official(name):
             return turn_tasks(name, limit) if name in TURN_SETS else _official(name, limit)
-        from environments.bfcl.templated.evaluation_sets import load_set
 
         return tuple(
             EvaluationTask(
@@ -244,7 +238,6 @@ def _parts(name: str) -> tuple[tuple[str, ...], str]:
 
 
 def _official(name: str, limit: int | None) -> tuple[EvaluationTask, ...]:
-    from environments.bfcl.official import load_category
 
     categories, split = _parts(name)
     found = {one.id: one for category in categories for one in load_category(category, splits=_SPLITS[split])}
@@ -278,7 +271,6 @@ def _official_ids(name: str) -> tuple[str, ...]:
 
 @cache
 def _known_values() -> tuple[KnownValue, ...]:
-    from environments.bfcl.official import load_category
 
     found: dict[tuple[str, str, str], set[str]] = {}
     for task in load_category("base", ("train",)):
@@ -298,46 +290,3 @@ def _calls(task: TaskSpec) -> int:
 
 BENCHMARK = BFCL()
 _HUMAN = BFCL(human=True)
-
-
-def _make_record() -> HeldOutRecord:
-    """Return the record of BFCL's evaluation sets and held-out official tasks, the latter also by first turns."""
-    environment = BFCLEnvironment()
-    training = [task.spec for name in CATEGORIES for task in load_category(name, ("train",))]
-    base = [task.spec for task in load_category("base", ("train",))]
-    recorder = Recorder(environment, [*base, *_defaults(base[0])], [text for task in training for text in task.turns])
-    for name, label, task in (*_set_tasks(), *_official_tasks()):
-        # The other categories and the first turns of a task nearly equal the whole base task.
-        neighbour = "(first" not in name and not name.startswith(CATEGORIES[1:])
-        recorder.add(name, task, start=label, neighbour=neighbour)
-        recorder.mark_distinctive(name, task)
-    return recorder.record(by_start=True)
-
-
-def _defaults(task: TaskSpec) -> Iterator[TaskSpec]:
-    """Yield a task for each class that begins in the class's default state, which does not belong to a split."""
-    for name in CLASSES:
-        yield task.model_copy(update={"classes": (name,), "initial_state": {}, "tools": ()})
-
-
-def _set_tasks() -> Iterator[tuple[str, str, TaskSpec]]:
-    for name in set_names():
-        for task in load_set(name):
-            yield task.id, f"index {task.id.removeprefix(f'{name}-').partition('-')[0]}", task.spec
-
-
-def _official_tasks() -> Iterator[tuple[str, str, TaskSpec]]:
-    for category in CATEGORIES:
-        for task in load_category(category, ("dev", "test", "reserved"), equality_test=True):
-            for turns in range(len(task.spec.turns), 0, -1):
-                if not any(task.spec.reference[:turns]):
-                    continue
-                first = task.spec.model_copy(
-                    update={
-                        "turns": task.spec.turns[:turns],
-                        "reference": task.spec.reference[:turns],
-                        "withheld": {turn: names for turn, names in task.spec.withheld.items() if turn < turns},
-                    }
-                )
-                whole = turns == len(task.spec.turns)
-                yield task.id if whole else f"{task.id} (first {turns} turns)", f"index {task.index}", first

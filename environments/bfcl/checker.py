@@ -7,10 +7,9 @@ response check.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from environments.base import ObservationStatus, Outcome, TaskSpec, TurnOutcome
@@ -37,26 +36,23 @@ class ExpectedTurn:
     instances: dict[str, Any] | None
 
 
-_references: OrderedDict[str, tuple[ExpectedTurn, ...]] = OrderedDict()
-_references_lock = threading.Lock()
+@dataclass(frozen=True)
+class _Reference:
+    """A task by what its reference depends on."""
+
+    key: str
+    task: TaskSpec = field(compare=False)
 
 
 def reference_turns(task: TaskSpec) -> tuple[ExpectedTurn, ...]:
     """Replay the reference of ``task`` from a fresh state, turn by turn; the last ``REFERENCES_KEPT`` are cached."""
     key = task.model_dump_json(include={"classes", "initial_state", "setup", "reference", "long_context"})
-    with _references_lock:
-        if key in _references:
-            _references.move_to_end(key)
-            return _references[key]
-    turns = _replayed(task)
-    with _references_lock:
-        _references[key] = turns
-        if len(_references) > REFERENCES_KEPT:
-            _references.popitem(last=False)
-    return turns
+    return _replayed(_Reference(key, task))
 
 
-def _replayed(task: TaskSpec) -> tuple[ExpectedTurn, ...]:
+@lru_cache(maxsize=REFERENCES_KEPT)
+def _replayed(reference: _Reference) -> tuple[ExpectedTurn, ...]:
+    task = reference.task
     tools = all_tools()
     simulators = Simulators(task.classes, task.initial_state, task.long_context)
     for call in task.setup:

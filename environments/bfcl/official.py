@@ -84,13 +84,10 @@ def load_category(
     """Return the tasks of ``category`` (base, miss_func, miss_param or long_context) in ``splits``, in official order.
 
     Raises InputError for an unknown category, and for the split "reserved" unless ``equality_test`` is set, which
-    only the test of equality with the official checker and the record for decontamination (hashes alone) do.
+    only the test of equality with the official checker does.
     """
     if "reserved" in splits and not equality_test:
-        raise InputError(
-            "the split 'reserved' is opened by the equality test and the record for decontamination alone: "
-            "leave it out of splits"
-        )
+        raise InputError("the split 'reserved' is opened by the equality test alone: leave it out of splits")
     return tuple(_task(category, index) for index in range(len(_entries(category))) if split_of(index) in splits)
 
 

@@ -40,8 +40,6 @@ from environments.python_class.episode import PythonEpisode
 from environments.python_class.world import beyond_caps, error_observation, unknown_tool
 from environments.verification.replay import argument_problem
 
-__all__ = ["NAME", "Compare", "OpenEnvEnvironment", "Rules", "TaskPlace"]
-
 NAME = "openenv"
 LOW_REWARD = "low_reward"
 _AGENTS_ERRORS = ("execution_error", "invalid_args", "tool_not_found")

@@ -24,8 +24,6 @@ from pydantic_core import from_json
 from environments.addresses import Origin, origin_of
 from environments.base import EnvironmentFault
 
-__all__ = ["Host", "Refused", "Session", "Stepped"]
-
 MAX_BYTES = 1_048_576
 CONNECT_SECONDS = 10.0
 STEP_SECONDS = 60.0

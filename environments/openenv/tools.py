@@ -8,8 +8,6 @@ from environments.base import EnvironmentFault, ToolSpec
 from environments.json_schema import closed_schema, parameters_of, plain_line
 from environments.openenv.host import Host, Refused, Session
 
-__all__ = ["ACT", "read_tools"]
-
 ACT = "act"
 """The one tool of a server without tools."""
 

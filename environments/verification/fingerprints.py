@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Self, TypeVar
 
 from pydantic import JsonValue, ValidationError, model_validator
 
-from environments.base import Environment, InputError, Record, StartState, TaskSpec, ToolCall
+from environments.base import Environment, InputError, Record, TaskSpec, ToolCall
 from environments.verification.canonical import (
     Canonical,
     canonical,
@@ -204,132 +204,62 @@ class HeldOutRecord(Record):
         return self
 
 
-def write_record(path: Path, record: HeldOutRecord) -> None:
-    """Write ``record``, one start or task per line."""
-    fields = []
-    for name, value in record.model_dump(mode="json").items():
-        if isinstance(value, list) and value and isinstance(value[0], dict):
-            lines = ",\n".join(f"  {json.dumps(one, separators=(',', ':'))}" for one in value)
-            fields.append(f'"{name}": [\n{lines}\n ]')
-        else:
-            fields.append(f'"{name}": {json.dumps(value)}')
-    path.write_text("{\n " + ",\n ".join(fields) + "\n}\n", encoding="utf-8")
+def record_of(environment: Environment, tasks: Sequence[tuple[str, TaskSpec]]) -> HeldOutRecord:
+    """Return the record of tasks that a run holds out (``evaluation.tasks``), by their ids.
 
-
-class Recorder:
-    """Make the record of an environment's held-out sets.
-
-    Args:
-        environment: plays the tasks.
-        training: the starts of training, or tasks that begin there.
-        training_turns: user turns that training may have.
+    Their texts are not recorded, as they are like those of training. A task that the environment cannot open is left
+    out. Raises EnvironmentFault when the environment failed.
     """
+    numbers: dict[str, int] = {}
 
-    def __init__(
-        self,
-        environment: Environment,
-        training: Iterable[StartState | TaskSpec],
-        training_turns: Iterable[str] = (),
-    ) -> None:
-        self._environment = environment
-        self._numbers: dict[str, int] = {}
-        self._training = tuple(map(bare_task, training))
-        self._training_parts: dict[tuple[str, str], HeldOutStart] = {}
-        self._held_out: dict[tuple[str, str], HeldOutStart] = {}
-        self._tasks: dict[str, HeldOutTask] = {}
-        self._turns: set[str] = set()
-        self._training_turns = {turn_digest(text) for text in training_turns}
-        for task in self._training:
-            for start in self._starts("training", canonical(environment, task).parts):
-                self._training_parts.setdefault((start.part, start.digest), start)
+    def numbered(found: Iterable[str]) -> tuple[int, ...]:
+        hashes = sorted({word_digest(word) for word in found})
+        return tuple(numbers.setdefault(one, len(numbers)) for one in hashes)
 
-    def add(
-        self, name: str, task: TaskSpec, *, start: str | None = None, with_text: bool = True, neighbour: bool = True
-    ) -> None:
-        """Record one held-out task; ``start`` is the label of its start state, by default the task's name.
+    def starts(label: str, form: Canonical) -> Iterator[HeldOutStart]:
+        for part, value in form.parts.items():
+            yield HeldOutStart(label=label, part=part, digest=part_digest(value), words=numbered(state_words(value)))
 
-        ``with_text``: its texts differ from all texts of training, so a task with one of them is refused.
-        ``neighbour``: it may be reported as the nearest. Raises the errors of ``canonical``.
-        """
-        form = canonical(self._environment, task)
-        for part in self._starts(start or name, form.parts):
-            if (part.part, part.digest) not in self._training_parts:
-                self._held_out.setdefault((part.part, part.digest), part)
+    training: dict[tuple[str, str], HeldOutStart] = {}
+    for begun in map(bare_task, environment.starts()):
+        for start in starts("training", canonical(environment, begun)):
+            training.setdefault((start.part, start.digest), start)
+    held_out: dict[tuple[str, str], HeldOutStart] = {}
+    recorded: dict[str, HeldOutTask] = {}
+    for name, task in tasks:
+        try:
+            form = canonical(environment, task)
+        except (InputError, RecursionError):
+            continue
+        for start in starts(name, form):
+            if (start.part, start.digest) not in training:
+                held_out.setdefault((start.part, start.digest), start)
         if not form.steps:
-            return
-        if with_text:
-            self._turns |= {turn_digest(text) for text in task.turns if len(words(text)) >= LONG_TURN}
+            continue
+        touched = {part: part_digest(form.parts[part]) for part in form.touched}
         words_of_start = {word for part in form.touched for word in state_words(form.parts[part])}
-        small = len(words_of_start) <= SMALL and not all(
-            (part, part_digest(form.parts[part])) in self._training_parts for part in form.touched
-        )
-        recorded = HeldOutTask(
+        small = len(words_of_start) <= SMALL and not training.keys() >= touched.items()
+        one = HeldOutTask(
             id=name,
-            starts={part: part_digest(form.parts[part]) for part in form.touched},
+            starts=touched,
             changes=form.changes,
             reads=tuple(sorted(form.reads)),
             nameless=form.nameless() if small else (),
             shape=shape_of(form) if small else "",
-            said=said(task, form) if with_text else "",
-            words=self._numbered(text_words(task)) if neighbour else (),
-            calls=self._numbered(call_words(self._environment, task)) if neighbour else (),
+            words=numbered(text_words(task)),
+            calls=numbered(call_words(environment, task)),
         )
-        content = recorded.model_dump_json(exclude={"id"})
-        self._tasks.setdefault(content, recorded)
-
-    def mark_distinctive(self, name: str, task: TaskSpec) -> bool:
-        """Mark the record of ``name`` as distinctive where no start of training gives the result of its own start.
-
-        ``task`` is played from every start of training that has one of its classes. Returns whether it was marked.
-        """
-        own = canonical(self._environment, task)
-        for start in self._training:
-            if not set(task.classes) & set(start.classes):
-                continue
-            other = canonical(self._environment, task.model_copy(update={"initial_state": start.initial_state}))
-            if (other.changes, other.reads) == (own.changes, own.reads):
-                return False
-        for content, recorded in self._tasks.items():
-            if recorded.id == name:
-                self._tasks[content] = recorded.model_copy(update={"distinctive": True})
-        return True
-
-    def record(self, *, by_start: bool) -> HeldOutRecord:
-        """Return the record of all added tasks; see ``HeldOutRecord`` for ``by_start``."""
-        content: dict[str, JsonValue] = {
-            "environment": self._environment.name,
-            "by_start": by_start,
-            "vocabulary": list(self._numbers),
-            "training": [start.model_dump(mode="json") for start in self._training_parts.values()],
-            "held_out": [start.model_dump(mode="json") for start in self._held_out.values()],
-            "turns": [*sorted(self._turns - self._training_turns)],
-            "tasks": [task.model_dump(mode="json") for task in self._tasks.values()],
-        }
-        return HeldOutRecord.model_validate(content | {"sha256": _sha256(content)})
-
-    def _starts(self, label: str, parts: Mapping[str, JsonValue]) -> Iterator[HeldOutStart]:
-        for part, value in parts.items():
-            yield HeldOutStart(
-                label=label, part=part, digest=part_digest(value), words=self._numbered(state_words(value))
-            )
-
-    def _numbered(self, found: Iterable[str]) -> tuple[int, ...]:
-        hashes = sorted({word_digest(word) for word in found})
-        return tuple(self._numbers.setdefault(one, len(self._numbers)) for one in hashes)
-
-
-def record_of(environment: Environment, tasks: Sequence[tuple[str, TaskSpec]]) -> HeldOutRecord:
-    """Return the record of tasks that a run holds out (``evaluation.tasks``), whose texts are like those of training.
-
-    A task that the environment cannot open is left out. Raises EnvironmentFault when the environment failed.
-    """
-    recorder = Recorder(environment, environment.starts())
-    for name, task in tasks:
-        try:
-            recorder.add(name, task, with_text=False)
-        except (InputError, RecursionError):
-            continue
-    return recorder.record(by_start=False)
+        recorded.setdefault(one.model_dump_json(exclude={"id"}), one)
+    content: dict[str, JsonValue] = {
+        "environment": environment.name,
+        "by_start": False,
+        "vocabulary": list(numbers),
+        "training": [start.model_dump(mode="json") for start in training.values()],
+        "held_out": [start.model_dump(mode="json") for start in held_out.values()],
+        "turns": [],
+        "tasks": [task.model_dump(mode="json") for task in recorded.values()],
+    }
+    return HeldOutRecord.model_validate(content | {"sha256": _sha256(content)})
 
 
 def shape_of(form: Canonical) -> str:

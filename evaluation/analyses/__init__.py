@@ -1,1 +1,4 @@
-"""Analyses of both papers over records: cost, agreement, similarity, diversity, lengths and curves."""
+"""Tables and figures of CoEvolve over records: agreement, similarity, diversity, lengths; and the audit of tasks."""
+
+Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
+"""The head and the rows of a table, as text."""

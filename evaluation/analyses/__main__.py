@@ -1,29 +1,30 @@
 """`python -m evaluation.analyses`: the tables and figures of the papers that are computed from tasks and outcomes.
 
-Each prints a table, or one JSON object with ``--json``.
-What the papers show of a run's course (success, signals, cost) is in the report of a study.
+Each prints a table. What the papers show of a run's course (success, signals, cost) is in the report of a study.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from environments.base import InputError, Record
+from environments.base import InputError
 from environments.command import OneSentence, OneSentenceGroup, check_output, exit_statuses
 from environments.registry import DEFAULT
 
 if TYPE_CHECKING:
+    from evaluation.analyses import Table
     from evaluation.analyses.similarity import NearestTarget
     from evaluation.sets import Item
     from memory.records import Task
 
 NO_MODEL = "none: texts and lengths of the tasks alone"
 """The model that the test access log names where an analysis opens a held-out set."""
+NEAR = 0.9
+"""Cosine from which a task and an evaluation task are named (ours)."""
 FOUND = 1
 """Exit status of ``decontaminate`` for a task that equals or nearly equals a held-out one."""
 
@@ -43,14 +44,12 @@ EnvironmentName = Annotated[str, typer.Option("--environment", help="the benchma
 AccessLog = Annotated[
     Path | None, typer.Option(help="test access log, for a held-out set: as for coevolve evaluate --access-log")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]
 
 
 @app.command(cls=OneSentence)
 def agreement(
     first: Annotated[Path, typer.Argument(help="outcomes: coevolve evaluate --output")],
     second: Annotated[Path, typer.Argument(help="outcomes of the same tasks by another policy")],
-    as_json: AsJson = False,
 ) -> None:
     """CoEvolve, table 8: tasks that both, one and none of two policies solved, and their paired difference."""
     with exit_statuses():
@@ -60,8 +59,7 @@ def agreement(
 
         found = agreements(read_jsonl(first, TaskOutcome), read_jsonl(second, TaskOutcome))
         note = "95 %: for other start states and functions; McNemar: exact, tasks taken for independent"
-        title = "agreement of two evaluations (CoEvolve, table 8)"
-        _show(as_json, {one.group: one for one in found}, title, agreement_table(found), note)
+        _show("agreement of two evaluations (CoEvolve, table 8)", agreement_table(found), note)
 
 
 @app.command(cls=OneSentence)
@@ -71,7 +69,6 @@ def power(
     clusters: Annotated[int, typer.Option(min=2, help="clusters of the study's evaluation set: indices of BFCL")],
     hypotheses: Annotated[int, typer.Option(min=1, help="hypotheses that Holm's correction is for")] = 1,
     stratum: Annotated[str | None, typer.Option(metavar="NAME=VALUE", help="tasks of it alone: category=base")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """The smallest difference of success that a study can show, by simulation from development outcomes (ours)."""
     with exit_statuses():
@@ -82,8 +79,7 @@ def power(
         name, _, value = (stratum or "").partition("=")
         read = [read_jsonl(path, TaskOutcome) for path in outcomes]
         arm = [[one for one in some if stratum is None or one.strata.get(name) == value] for some in read]
-        found = simulated_difference([arm], seeds=seeds, clusters=clusters, tests=hypotheses)
-        typer.echo(json.dumps(found.model_dump(mode="json")) if as_json else found.sentence)
+        typer.echo(simulated_difference([arm], seeds=seeds, clusters=clusters, tests=hypotheses).sentence)
 
 
 @app.command(cls=OneSentence)
@@ -92,22 +88,19 @@ def similarity(
     evaluation_set: EvaluationSet = None,
     environment: EnvironmentName = DEFAULT,
     access_log: AccessLog = None,
-    as_json: AsJson = False,
 ) -> None:
     """CoEvolve, figure 5: the largest cosine of each training task to an evaluation task. It is a leak report too."""
     with exit_statuses():
-        from evaluation.analyses.similarity import similarity_report, similarity_table
+        from statistics import fmean, median
+
+        from evaluation.analyses.similarity import EMBEDDER, near_table, similarity_table
 
         nearest, count = _nearest(_read_tasks(tasks), evaluation_set, environment, access_log)
-        report = similarity_report(nearest, count)
-        figures = f"mean {report.mean:.3f}, median {report.median:.3f}, largest {report.largest:.3f}"
-        note = f"{report.tasks} tasks against {count}, {report.embedder}: {figures}"
-        title = "largest cosine to an evaluation task (CoEvolve, figure 5)"
-        _show(as_json, {"similarity": report}, title, similarity_table(report), note)
-        if report.above and not as_json:
-            pairs = [(one.task, one.target, f"{one.cosine:.3f}") for one in report.above]
-            title = f"tasks with a cosine of {report.threshold:g} or more"
-            _show(False, {}, title, (("task", "evaluation task", "cosine"), pairs))
+        cosines = [one.cosine for one in nearest]
+        figures = f"mean {fmean(cosines):.3f}, median {median(cosines):.3f}, largest {max(cosines):.3f}"
+        note = f"{len(nearest)} tasks against {count}, {EMBEDDER}: {figures}"
+        _show("largest cosine to an evaluation task (CoEvolve, figure 5)", similarity_table(nearest), note)
+        _show(f"tasks with a cosine of {NEAR:g} or more", near_table(nearest, NEAR))
 
 
 @app.command(cls=OneSentence)
@@ -118,14 +111,13 @@ def subsets(
     environment: EnvironmentName = DEFAULT,
     access_log: AccessLog = None,
     seed: Annotated[int, typer.Option(min=0, help="of the draws")] = 0,
-    as_json: AsJson = False,
 ) -> None:
     """CoEvolve, table 13: training sets of low, medium, high and mixed similarity, of equal size, for tasks.initial.
 
     Choose by similarity to a development set: training tasks that were chosen by a test set have seen it.
     """
     with exit_statuses():
-        from evaluation.analyses.similarity import similarity_subsets
+        from evaluation.analyses.similarity import similarity_subsets, subsets_table
         from memory.run import write_jsonl
 
         check_output("OUTPUT", output, "folder")
@@ -133,11 +125,9 @@ def subsets(
         nearest, _ = _nearest(found, evaluation_set, environment, access_log)
         chosen = similarity_subsets(nearest, seed)
         by_id = {task.id: task for task in found}
-        for one in chosen:
-            write_jsonl(output / f"{one.level}.jsonl", [by_id[name] for name in one.tasks])
-        rows = [(one.level, str(len(one.tasks)), f"{one.mean:.4f}") for one in chosen]
-        table = (("subset", "tasks", "mean cosine"), rows)
-        _show(as_json, {one.level: one for one in chosen}, "subsets by similarity (CoEvolve, table 13)", table)
+        for name, some in chosen.items():
+            write_jsonl(output / f"{name}.jsonl", [by_id[one.task] for one in some])
+        _show("subsets by similarity (CoEvolve, table 13)", subsets_table(chosen))
 
 
 @app.command(cls=OneSentence)
@@ -147,11 +137,10 @@ def diversity(
     environment: EnvironmentName = DEFAULT,
     access_log: AccessLog = None,
     neighbours: Annotated[int, typer.Option(min=1, help="k of SR@k (ours; the paper has no value)")] = 5,
-    as_json: AsJson = False,
 ) -> None:
     """CoEvolve, table 15: SR@k of the tasks that each evolution admitted, and ED_rel from the target tasks if named."""
     with exit_statuses():
-        from evaluation.analyses.diversity import diversity_notes, diversity_report, diversity_table
+        from evaluation.analyses.diversity import diversity_note, diversity_table
         from evaluation.analyses.similarity import text_of
 
         admitted: dict[int, list[str]] = {}
@@ -159,9 +148,9 @@ def diversity(
             if task.admitted_at is not None:
                 admitted.setdefault(task.admitted_at, []).append(text_of(task))
         items = () if evaluation_set is None else _open_targets(evaluation_set, environment, access_log)
-        report = diversity_report(sorted(admitted.items()), [text_of(item.task) for item in items], neighbours)
+        table = diversity_table(admitted, [text_of(item.task) for item in items], neighbours)
         title = f"diversity of admitted tasks, SR@{neighbours} and ED_rel in % (CoEvolve, table 15)"
-        _show(as_json, {"diversity": report}, title, diversity_table(report), diversity_notes(report))
+        _show(title, table, diversity_note(len(items), neighbours))
 
 
 @app.command(cls=OneSentence)
@@ -170,24 +159,23 @@ def lengths(
     evaluation_set: EvaluationSet = None,
     environment: EnvironmentName = DEFAULT,
     access_log: AccessLog = None,
-    as_json: AsJson = False,
 ) -> None:
     """CoEvolve, figures 6 and 7: user turns and calls of synthetic tasks by origin, and of original ones if named."""
     with exit_statuses():
-        from evaluation.analyses.diversity import lengths_table, task_lengths
+        from evaluation.analyses.diversity import Lengths, lengths_table
         from evaluation.sets import calls_of
 
-        found = []
+        found: list[Lengths] = []
         if evaluation_set is not None:
             items = _open_targets(evaluation_set, environment, access_log)
-            counts = [item.reference_calls for item in items]
-            found.append(task_lengths("original", [len(item.task.turns) for item in items], counts))
+            found.append(
+                ("original", [len(item.task.turns) for item in items], [item.reference_calls for item in items])
+            )
         made = _read_tasks(tasks)
         for origin in dict.fromkeys(task.origin for task in made):
             own = [task for task in made if task.origin == origin]
-            found.append(task_lengths(origin, [len(task.turns) for task in own], [calls_of(task) for task in own]))
-        title = "lengths of tasks (CoEvolve, figures 6 and 7)"
-        _show(as_json, {one.name: one for one in found}, title, lengths_table(found))
+            found.append((origin, [len(task.turns) for task in own], [calls_of(task) for task in own]))
+        _show("lengths of tasks (CoEvolve, figures 6 and 7)", lengths_table(found))
 
 
 @app.command(cls=OneSentence)
@@ -196,7 +184,6 @@ def decontaminate(
     environment: Annotated[
         str | None, typer.Option(help="module:callable, for a file of tasks of an environment of your own")
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Hold every task of a run or a file against the held-out sets.
 
@@ -205,13 +192,14 @@ def decontaminate(
     Exit status: 0 clean, 1 found something, 2 for a user's mistake.
     """
     with exit_statuses():
-        from evaluation.analyses.decontamination import audit, audit_note, audit_table, compared_with, examine
+        from evaluation.analyses.decontamination import audit_note, audit_table, compared_with, examine
 
         found = _read_tasks(tasks)
         opened, sets = compared_with(tasks, found, environment)
-        report = audit(tasks, [examine(opened, task, sets) for task in found])
-        _show(as_json, {"audit": report}, f"{tasks}: tasks of held-out sets", audit_table(report), audit_note(report))
-    if report.equal or report.near:
+        findings = [examine(opened, task, sets) for task in found]
+        table = audit_table(findings)
+        _show(f"{tasks}: tasks of held-out sets", table, audit_note(findings))
+    if table[1]:
         raise typer.Exit(FOUND)
 
 
@@ -258,7 +246,7 @@ def _open_targets(evaluation_set: str, environment: str, access_log: Path | None
 
 def _nearest(
     made: Sequence[Task], evaluation_set: str | None, environment: str, access_log: Path | None
-) -> tuple[tuple[NearestTarget, ...], int]:
+) -> tuple[list[NearestTarget], int]:
     """Return the nearest target of each task, and the number of targets."""
     from evaluation.analyses.similarity import embed, nearest_targets, text_of
 
@@ -274,22 +262,13 @@ def _nearest(
     return found, len(items)
 
 
-def _show(
-    as_json: bool,
-    found: Mapping[str, Record],
-    title: str,
-    table: tuple[Sequence[str], Sequence[Sequence[str]]],
-    note: str | None = None,
-) -> None:
-    """Print the records as one JSON object, or the table, its head and its rows, with a note below."""
-    if as_json:
-        print(json.dumps({name: one.model_dump(mode="json") for name, one in found.items()}, allow_nan=False))
-        return
+def _show(title: str, table: Table, note: str | None = None) -> None:
+    """Print a table that has a row, with a note below."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as Printed
 
     head, rows = table
-    shown, console = Table(title=title), Console()
+    shown, console = Printed(title=title), Console()
     for place, column in enumerate(head):
         shown.add_column(column, justify="left" if place == 0 or not column else "right", overflow="fold")
     for row in rows:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
-from environments.base import Environment, EnvironmentFault, InputError, Record
+from environments.base import Environment, EnvironmentFault, InputError
 from environments.registry import benchmark_of, open_environment, open_named, packaged
 from environments.settings import EnvironmentSettings
 from environments.verification.canonical import canonical
 from environments.verification.decontamination import HeldOut, Nearest
 from environments.verification.fingerprints import fingerprint, record_of
+from evaluation.analyses import Table
 from memory.jsonl import read_jsonl
 from memory.records import Task
 from memory.run import RunDirectory
@@ -20,7 +22,7 @@ NEAR = 0.95
 """Overlap of text and of calls from which a task is nearly equal to a held-out one (ours)."""
 
 
-class Finding(Record):
+class Finding(NamedTuple):
     """The comparison of one task with the held-out sets.
 
     ``why`` is empty for a task that equals no held-out one. ``nearest`` is None where nothing is recorded by content.
@@ -30,16 +32,10 @@ class Finding(Record):
     why: str
     nearest: Nearest | None = None
 
-
-class Audit(Record):
-    """The findings of a run or a file: ``equal`` and ``near`` are exclusive."""
-
-    path: str
-    tasks: int
-    equal: tuple[Finding, ...]
-    near: tuple[Finding, ...]
-    median_text: float | None
-    median_calls: float | None
+    @property
+    def is_near(self) -> bool:
+        """Return whether it nearly equals a held-out task: both overlaps, text and calls, reach ``NEAR``."""
+        return not self.why and self.nearest is not None and min(self.nearest.text, self.nearest.calls) >= NEAR
 
 
 def examine(environment: Environment, task: Task, sets: HeldOut) -> Finding:
@@ -51,19 +47,6 @@ def examine(environment: Environment, task: Task, sets: HeldOut) -> Finding:
         reason = "its state contains itself" if isinstance(error, RecursionError) else str(error)
         raise InputError(f"task {task.id} cannot be compared ({reason}): correct or remove it") from error
     return Finding(task=task.id, why=why or "", nearest=nearest)
-
-
-def audit(path: Path, findings: Sequence[Finding]) -> Audit:
-    """Return the report on ``findings``; a task is nearly equal if both overlaps, text and calls, reach ``NEAR``."""
-    overlaps = [(one, one.nearest) for one in findings if one.nearest is not None]
-    return Audit(
-        path=str(path),
-        tasks=len(findings),
-        equal=tuple(one for one in findings if one.why),
-        near=tuple(one for one, most in overlaps if not one.why and min(most.text, most.calls) >= NEAR),
-        median_text=median(most.text for _, most in overlaps) if overlaps else None,
-        median_calls=median(most.calls for _, most in overlaps) if overlaps else None,
-    )
 
 
 def compared_with(path: Path, tasks: Sequence[Task], environment: str | None) -> tuple[Environment, HeldOut]:
@@ -100,10 +83,10 @@ def _named(path: Path, tasks: Sequence[Task], environment: str | None) -> Enviro
     return opened
 
 
-def audit_table(report: Audit) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return the head and the rows of a table with a row for each task that was found."""
+def audit_table(findings: Sequence[Finding]) -> Table:
+    """Return a row for each task that equals a held-out one, then for each that nearly does."""
     rows: list[tuple[str, ...]] = []
-    for one in (*report.equal, *report.near):
+    for one in sorted((one for one in findings if one.why or one.is_near), key=lambda one: one.is_near):
         why = one.why or "Its text and its calls are nearly those of a held-out task."
         most = one.nearest
         known = ("", "", "") if most is None else (_share(most.text), _share(most.calls), _names(most))
@@ -111,12 +94,15 @@ def audit_table(report: Audit) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     return ("task", "text", "calls", "nearest", "why"), rows
 
 
-def audit_note(report: Audit) -> str:
+def audit_note(findings: Sequence[Finding]) -> str:
     """Return the counts and the median overlaps."""
+    overlaps = [one.nearest for one in findings if one.nearest is not None]
+    text = median(one.text for one in overlaps) if overlaps else None
+    calls = median(one.calls for one in overlaps) if overlaps else None
     return (
-        f"{report.tasks} tasks: {len(report.equal)} equal to held-out ones, {len(report.near)} nearly equal (text and "
-        f"calls at least {NEAR:.0%}). Median overlap with the nearest held-out task: text "
-        f"{_share(report.median_text)}, calls {_share(report.median_calls)}."
+        f"{len(findings)} tasks: {sum(bool(one.why) for one in findings)} equal to held-out ones, "
+        f"{sum(one.is_near for one in findings)} nearly equal (text and calls at least {NEAR:.0%}). Median overlap "
+        f"with the nearest held-out task: text {_share(text)}, calls {_share(calls)}."
     )
 
 

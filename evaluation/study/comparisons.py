@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import operator
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from pydantic import Field
 
 from environments.base import Record
 from environments.metrics import Metric, Ratio, success
-from evaluation.call_shapes import Shape, macro_mean
+from evaluation.call_shapes import macro_mean
 from evaluation.outcomes import TaskOutcome, attempted, evaluated, metric_interval
 from evaluation.statistics import t_interval
 from evaluation.study.records import ArmResult
@@ -33,61 +32,21 @@ class Macro(Record):
     shapes: int
 
 
-class Rate(Record):
-    """Success over the seeds' attempts at the ``tasks`` tasks of one length."""
-
-    tasks: int
-    mean: float
-
-
-class Breakdown(Record):
-    """The success of an arm on one evaluation set by call shape, and by length: calls of the reference."""
-
-    macro: Macro
-    by_length: dict[str, Rate] = {}
-
-
-def broken_down(attempts: Attempts, minus: Attempts | None, interval: Interval | None) -> Breakdown:
-    """Return the breakdown of evaluated attempts; with ``minus``, an arm's attempts at the same tasks, differences.
-
-    ``interval`` is that of the mean over call shapes.
-    """
-    everything = [(one.shape, one.success) for outcomes in attempts.values() for one in outcomes]
+def _macro(attempts: Attempts, minus: Attempts | None) -> Macro:
+    """Return the mean over call shapes; with ``minus``, an arm's attempts at the same tasks, the difference."""
     own, others = _macros(attempts), {} if minus is None else _macros(minus)
     by_seed = {seed: value - others.get(seed, 0.0) for seed, value in own.items()}
-    macro = Macro(
+    return Macro(
         mean=fmean(by_seed.values()),
-        interval=interval,
+        interval=_interval(attempts, minus, by_shape=True),
         by_seed={str(seed): value for seed, value in by_seed.items()},
-        shapes=len({shape for shape, _ in everything}),
+        shapes=len({one.shape for outcomes in attempts.values() for one in outcomes}),
     )
-    if minus is not None:
-        return Breakdown(macro=macro)
-    return Breakdown(macro=macro, by_length=_by_length(everything, len(attempts)))
 
 
 def _macros(attempts: Attempts) -> dict[int, float]:
     found = {seed: macro_mean([(one.shape, one.success) for one in outcomes]) for seed, outcomes in attempts.items()}
     return {seed: value for seed, value in found.items() if value is not None}
-
-
-def _by_length(attempts: Iterable[tuple[Shape, bool]], seeds: int) -> dict[str, Rate]:
-    found: defaultdict[int, list[bool]] = defaultdict(list)
-    for shape, solved in attempts:
-        found[len(shape)].append(solved)
-    return {str(n): Rate(tasks=round(len(found[n]) / seeds), mean=fmean(found[n])) for n in sorted(found)}
-
-
-def length_table(set_name: str, arms: Mapping[str, Breakdown]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return the head and the rows of success by calls of the reference: arms in rows. Percent."""
-    lengths = sorted({name for one in arms.values() for name in one.by_length}, key=int)
-    tasks = {n: max(one.by_length[n].tasks for one in arms.values() if n in one.by_length) for n in lengths}
-    head = (f"{set_name} by length", *(f"{n} (n = {tasks[n]})" for n in lengths))
-    return head, [(name, *(_percent(one.by_length.get(n)) for n in lengths)) for name, one in arms.items()]
-
-
-def _percent(rate: Rate | None) -> str:
-    return "" if rate is None else f"{100 * rate.mean:.0f}"
 
 
 class MetricBySeed(Record):
@@ -106,7 +65,7 @@ class Comparison(Record):
 
     ``interval`` covers other seeds, start states and functions (``statistics.shared_interval``), without functions
     where ``functions_known`` is False because the tasks' call shapes are not known. ``t_interval`` is Student's t over
-    seeds, for these tasks. ``breakdown``: by call shape and length, where call shapes are known. ``metrics`` are the
+    seeds, for these tasks. ``macro``: over call shapes, where call shapes are known. ``metrics`` are the
     benchmark's own by name.
     """
 
@@ -116,7 +75,7 @@ class Comparison(Record):
     t_interval: Interval | None
     by_seed: dict[str, float]
     seeds: int
-    breakdown: Breakdown | None = Field(None, exclude_if=operator.not_)
+    macro: Macro | None = Field(None, exclude_if=operator.not_)
     metrics: dict[str, MetricBySeed] = Field({}, exclude_if=operator.not_)
 
 
@@ -225,7 +184,7 @@ def _summary(attempts: Attempts, minus: Attempts | None) -> dict[str, object]:
         "t_interval": t_interval(values),
         "by_seed": {str(seed): value for seed, value in by_seed.items()},
         "seeds": len(values),
-        "breakdown": broken_down(attempts, minus, _interval(attempts, minus, by_shape=True)) if known else None,
+        "macro": _macro(attempts, minus) if known else None,
     }
 
 

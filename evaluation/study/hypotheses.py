@@ -164,9 +164,7 @@ def findings_of(
     ``differences`` has the paired difference of each, None without a seed of both arms, and ``planned`` its number of
     seeds in the recipe. ``by_shape``: the score is the mean over call shapes where they are known, else success.
     """
-    scores = [
-        None if one is None else one.breakdown.macro if one.breakdown and by_shape else one for one in differences
-    ]
+    scores = [None if one is None else one.macro if one.macro and by_shape else one for one in differences]
     p_values = [None if one is None else t_test(list(one.by_seed.values())) for one in scores]
     found = []
     corrected = holm(p_values)

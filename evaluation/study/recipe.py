@@ -17,7 +17,7 @@ from environments.checkout import INITIAL_POLICY, shipped_policy
 from environments.registry import DEFAULT, named_benchmark
 from environments.settings import EnvironmentSettings
 from evaluation.sets import held_out, set_hash
-from evaluation.settings import ENDPOINT, LOOKUP, AttemptSettings
+from evaluation.settings import LOOKUP, AttemptSettings
 from evaluation.study.gates import Gate, check_gates
 from evaluation.study.hypotheses import MOST, Hypothesis, check_hypotheses
 from memory.jsonl import complaint
@@ -63,8 +63,7 @@ class Arm(Strict):
     )
     untrained: bool = Field(
         False,
-        description="score the policy that arms start from, or with overrides of policy another one, also "
-        "openai:NAME of an endpoint; nothing is run",
+        description="score the policy that arms start from, or with overrides of policy another one; nothing is run",
     )
 
     @model_validator(mode="after")
@@ -364,7 +363,7 @@ def _policy(settings: Tree) -> str:
 
 
 def _policy_hash(name: str) -> str:
-    return name if name.startswith(ENDPOINT) else _content_hash(shipped_policy(name) or Path(name))
+    return _content_hash(shipped_policy(name) or Path(name))
 
 
 def put(tree: Tree, key: str, value: JsonValue) -> None:

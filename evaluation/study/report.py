@@ -1,4 +1,4 @@
-"""Writes the report of a study: summary.json, tables in Markdown and plots, from the results that exist.
+"""Writes the report of a study: summary.json and tables in Markdown, from the results that exist.
 
 The tables have hypotheses and what came of them, success by evaluation set, differences by seed, and each arm's
 budgets. Their words are those of the committed reports, which a report of the committed results reproduces.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from evaluation.study.comparisons import Cell, Comparison, Interval, MetricBySeed, length_table
+from evaluation.study.comparisons import Cell, Comparison, Interval, MetricBySeed
 from evaluation.study.figures import ArmFacts
 from evaluation.study.gates import gate_table, void
 from evaluation.study.hypotheses import Findings, hypothesis_table, points, rule
@@ -60,7 +60,7 @@ def _hypotheses(found: Findings) -> list[str]:
 def _success(summary: StudySummary, set_name: str) -> list[str]:
     rows = []
     there = {name: cells[set_name] for name, cells in summary.cells.items() if set_name in cells}
-    broken = {name: one.breakdown for name, one in there.items() if one.breakdown is not None}
+    broken = any(one.macro is not None for one in there.values())
     metrics = list(
         dict.fromkeys(n for cells in summary.cells.values() if set_name in cells for n in cells[set_name].metrics)
     )
@@ -92,8 +92,6 @@ def _success(summary: StudySummary, set_name: str) -> list[str]:
     by_shape = ("by shape", "95 %", f"minus {BASELINE}, by shape", "95 %") if broken else ()
     table = _table((*head, "by seed", "extra calls per solved task", *metrics, *by_shape), rows)
     lines = [f"**{set_name}** ({sizes})", "", *table, ""]
-    if broken:
-        lines += [*_table(*length_table(set_name, broken)), ""]
     for name, cells in summary.cells.items():
         for other, one in cells[set_name].differences.items() if set_name in cells else ():
             if other == BASELINE:
@@ -101,7 +99,7 @@ def _success(summary: StudySummary, set_name: str) -> list[str]:
             sentence = (
                 f"{_points(one)} (95 % {_interval(one.interval)}, t {_interval(one.t_interval)}; n = {one.seeds};"
             )
-            macro = f" by shape {' ('.join(_macro(one))});" if one.breakdown else ""
+            macro = f" by shape {' ('.join(_macro(one))});" if one.macro else ""
             lines += [f"{name} minus {other}: {sentence}{macro} {_by_seed(one)})", ""]
     return lines
 
@@ -116,9 +114,9 @@ def _metric(one: MetricBySeed | None) -> str:
 
 def _macro(one: Comparison | None) -> list[str]:
     """Return the mean over call shapes and its interval."""
-    if one is None or one.breakdown is None:
+    if one is None or one.macro is None:
         return ["", ""]
-    found = one.breakdown.macro
+    found = one.macro
     sign = "" if isinstance(one, Cell) else "+"
     return [f"{round(100 * found.mean, 1) + 0.0:{sign}.1f}", _interval(found.interval)]
 
@@ -263,13 +261,11 @@ def _range(values: Iterable[float], form: str = "{:,.0f}") -> str:
 
 
 def write_report(study: Study, mode: Mode, place: Place) -> str:
-    """Write summary, tables and plots of all results of a mode; return the tables.
+    """Write summary and tables of all results of a mode; return the tables.
 
     Development has separate files (``development.json``, ...). Raises UnequalStart, and InputError for a corrupt
     result.
     """
-    from evaluation.study.plots import study_plots
-
     summary = summarise(study, mode, place)
     said = place.output / READING_FILE
     reading = said.read_text(encoding="utf-8") if mode == "test" and said.exists() else ""
@@ -278,6 +274,4 @@ def write_report(study: Study, mode: Mode, place: Place) -> str:
     write_atomically(place.output / f"{stem}.json", [text.encode()])
     table = study_table(summary, reading)
     write_atomically(place.output / f"{stem}.md", [table.encode()])
-    for name, svg in study_plots(summary).items():
-        write_atomically(place.output / "plots" / f"{stem}-{name}.svg", [svg.encode()])
     return table

@@ -16,7 +16,7 @@ from environments.checkout import ROOT
 from environments.command import MISTAKE, NOTHING
 from environments.terminal import say
 from evaluation.outcomes import TaskOutcome
-from evaluation.settings import ENDPOINT, LOOKUP, ScoringSettings
+from evaluation.settings import LOOKUP, ScoringSettings
 from evaluation.study.arm import FinishedRun
 from evaluation.study.plan import Plan, Planned, Starts, check_start, current_result
 from evaluation.study.recipe import SEED, Arm, Study, Tree, environment_options
@@ -211,10 +211,7 @@ class _Schedule:
         outcomes = file.with_name(f"{LOOKUP if train else 'policy'}-{file.stem}.jsonl")
         options = ["--settings", str(file), "--model", policy, "--output", str(outcomes), "--json"]
         options += [] if train is None else ["--train", str(train)]
-        if policy.startswith(ENDPOINT):
-            options.append("--resume")  # what an arm that was stopped has paid for
-        else:
-            outcomes.unlink(missing_ok=True)  # of an arm that was stopped before its result
+        outcomes.unlink(missing_ok=True)  # of an arm that was stopped before its result
         await self._child(file.parent, ["evaluation.run", *options])
         return read_jsonl(outcomes, TaskOutcome)
 
@@ -238,17 +235,13 @@ class _Schedule:
 
     def _settings_for(self, sets: tuple[str, ...], settings: Tree) -> ScoringSettings:
         policy = settings.get("policy") or {}
-        local = {
-            "device": policy.get("device", "auto"),
-            "dtype": policy.get("dtype", "float32"),
-            **{key: policy.get(key) for key in RenderingOptions.model_fields},
-            "sampling": settings.get("sampling") or IN_PROCESS,
-        }
-        served = str(policy.get("path", "")).startswith(ENDPOINT)
         return ScoringSettings.model_validate(
-            self._study.recipe.limits
-            | ({} if served else local)
-            | {
+            {
+                **self._study.recipe.limits,
+                "device": policy.get("device", "auto"),
+                "dtype": policy.get("dtype", "float32"),
+                **{key: policy.get(key) for key in RenderingOptions.model_fields},
+                "sampling": settings.get("sampling") or IN_PROCESS,
                 "environment": self._study.environment,
                 "options": environment_options(settings),
                 "evaluation_set": sets,

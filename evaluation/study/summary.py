@@ -134,7 +134,7 @@ def _findings(
         if header.study != study.sha256
     ]
     opened = [one for one in accesses if one.recipe != study.sha256]
-    by_shape = recipe.score == "shapes" and any(one is not None and one.breakdown is not None for one in differences)
+    by_shape = recipe.score == "shapes" and any(one is not None and one.macro is not None for one in differences)
     held = mode == "test"  # development is where recipes change
     return Findings(
         panel=set_name,

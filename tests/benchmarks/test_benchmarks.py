@@ -1,15 +1,13 @@
-"""The command that measures: its table and what it refuses; and the benchmark of the failure memory at a small size."""
+"""The command that measures: its table and what it refuses."""
 
 import subprocess
 import sys
-from contextlib import closing
 
 import pytest
 from support import ROOT
 from typer.testing import CliRunner
 
 from benchmarks import __main__ as command
-from benchmarks import deduplication
 from benchmarks.measurement import Measurement, Pair, of_pairs, table
 
 ROW = of_pairs(
@@ -35,24 +33,19 @@ def test_an_unknown_benchmark_is_refused_with_those_there_are(tmp_path):
     refused = CliRunner().invoke(command.app, ["--only", "speed", "--output", str(tmp_path / "table.md")])
     assert refused.exit_code == 2
     assert "'grpo'" in refused.stderr
-    assert "'deduplication'" in refused.stderr
+    assert "'language_model'" in refused.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-def test_every_name_is_a_module_that_measures():
-    for name in command.Compared:
-        assert callable(command.import_module(f"benchmarks.{name}").measure)
 
 
 def test_what_was_measured_before_a_failure_is_kept(tmp_path, monkeypatch):
     """The first benchmark gives its row, the second breaks off: one sentence, status 1."""
 
-    def fail(repeats):
+    def fail(repeats, model):
         raise RuntimeError("the side trl ended early with status 1")
 
     modules = {
         "benchmarks.grpo": type("First", (), {"measure": staticmethod(lambda repeats: [ROW])}),
-        "benchmarks.deduplication": type("Second", (), {"measure": staticmethod(fail)}),
+        "benchmarks.language_model": type("Second", (), {"measure": staticmethod(fail)}),
     }
     monkeypatch.setattr(command, "import_module", modules.get)
     monkeypatch.setattr(command, "SINGLE_THREADED", {})
@@ -78,32 +71,3 @@ def test_the_table_escapes_and_marks_what_is_not_met():
     assert lines[-1] == "- n|1: loaded"
     assert "CPU cores" in text
     assert str(ROOT) not in text
-
-
-@pytest.mark.slow
-@pytest.mark.process
-@pytest.mark.long
-def test_deduplication_measures_on_a_memory_that_it_keeps(tmp_path):
-    warm, recall = deduplication.measure(1, sizes=(300,), cache=tmp_path)
-    assert (warm.name, warm.unit) == ("deduplication: 300 contexts, warm", "ms")
-    assert warm.ours > 0
-    assert warm.other > 0
-    assert recall.name == "deduplication: 300 contexts of 10 texts, recall"
-    assert recall.ours == 1.0 >= recall.other > 0
-    written = (tmp_path / "failures-300" / "complete").stat().st_mtime_ns
-    again = deduplication._folder(300, tmp_path)
-    assert (again / "complete").stat().st_mtime_ns == written
-    (again / "complete").write_text("another history")
-    assert (deduplication._folder(300, tmp_path) / "complete").read_text() != "another history"
-
-
-@pytest.mark.slow
-@pytest.mark.process
-@pytest.mark.long
-def test_probes_are_of_different_signatures_and_both_kinds_of_result(tmp_path):
-    folder = deduplication._folder(480, tmp_path)
-    probes = deduplication._probes(480, 24, 1)
-    assert len({probe.signature() for probe in probes}) == 24
-    with closing(deduplication.FailureMemory(folder, deduplication.MemorySettings())) as memory:
-        compared = memory.compare(probes, deduplication._now(480))
-    assert {one.status for one in compared} == {"new", "known"}

@@ -110,20 +110,6 @@ def test_only_what_is_read_differs():
     assert [bool(cue) for cue in cues] == [True, True, True, False, True, False, False]
 
 
-def test_an_evaluation_sees_the_same_bytes_with_and_without_a_history():
-    task = task_of((LIGHTS,))
-    turns = [[call("setHeadlights"), BABBLE]]
-
-    def prompt(environment):
-        return [tool.model_dump_json() for tool in environment.tools(task.tools)], played(environment, task, turns)
-
-    fresh = prompt(BFCLEnvironment())
-    trained = BFCLEnvironment()
-    inside = cued(trained, GUIDELINES)
-    assert prompt(inside) != fresh
-    assert prompt(trained) == fresh
-
-
 @pytest.mark.slow
 def test_evaluation_knows_nothing_of_the_interface():
     def imported(path):
@@ -212,34 +198,6 @@ def test_hints(classes, action, kind, sentence):
         assert sentence in answer.hint.text
 
 
-def test_every_kind_of_error_has_a_hint_from_a_plain_class_too():
-    task = depot().starts()[0]
-    spec = TaskSpec(
-        environment="depot",
-        split="train",
-        classes=task.classes,
-        turns=("go",),
-        initial_state=task.initial_state,
-        tools=task.tools,
-        reference=((),),
-    )
-    actions = [
-        call("send_vans"),
-        call("send_van"),
-        call("send_van", van="east"),
-        call("send_van", vans="north"),
-        BABBLE,
-    ]
-    _, cues, _ = played(cued(depot()), spec, [actions])
-    assert [kind_of(hint) for hint in cues[1:]] == [
-        H.UNKNOWN_TOOL,
-        H.MISSING_ARGUMENT,
-        H.WRONG_TYPE,
-        H.UNEXPECTED_ARGUMENT,
-        H.MALFORMED,
-    ]
-
-
 def test_hints_name_no_tool_that_is_withheld():
     task = task_of((), (), tools=("lockDoors", "setHeadlights"), withheld={1: ("setHeadlights",)})
     _, cues, _ = played(cued(BFCLEnvironment()), task, [[BABBLE, call("setHeadlights")], [BABBLE]])
@@ -305,12 +263,3 @@ def test_what_looks_like_a_cue_stays_text(text, kind):
 def test_a_cue_of_two_lines_is_refused():
     with pytest.raises(ValidationError, match="one line"):
         Cue(kind="bad_path", text="one\ntwo")
-
-
-def test_tasks_that_cannot_be_opened_are_refused_by_the_environment_inside():
-    interface = cued(BFCLEnvironment())
-    assert interface.name == "bfcl"
-    assert interface.starts() == BFCLEnvironment().starts()
-    with closing(interface.open(task_of((LIGHTS,)))) as episode:
-        assert episode.start().text == "turn 0"
-        assert episode.step(LIGHTS).status is ObservationStatus.OK

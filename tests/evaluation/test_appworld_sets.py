@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from typer.testing import CliRunner
 
 from environments.appworld import benchmark
 from environments.appworld.benchmark import BENCHMARK, UNTOLD
@@ -20,7 +19,6 @@ from environments.base import InputError, TaskSpec
 from environments.registry import find_benchmark
 from evaluation.attempts import limits_for
 from evaluation.outcomes import Report, TaskOutcome, print_report, score, score_strata
-from evaluation.run import app
 from evaluation.selection import select, written
 from evaluation.sets import Item, open_set
 from evaluation.settings import ScoringSettings
@@ -54,14 +52,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
 
 def items_of(name: str, limit: int | None, ledger: Path | None, model: str) -> tuple[Item, ...]:
     """As the command selects them."""
-    chosen = ScoringSettings(
-        environment="appworld",
-        model=model,
-        evaluation_set=(name,),
-        limit=limit,
-        access_log=ledger,
-    )
-    return select(chosen).items
+    chosen = {"environment": "appworld", "model": model, "evaluation_set": (name,)}
+    return select(ScoringSettings(**chosen, limit=limit, access_log=ledger)).items
 
 
 def test_dev_opens_without_a_ledger_and_states_what_the_world_states(world: Installation) -> None:
@@ -159,12 +151,6 @@ def test_only_a_evaluation_set_opens_the_worlds_of_a_test_split(world: Installat
     for split in ("test_normal", "test_challenge"):
         with pytest.raises(InputError, match="not open here"):
             world.task_ids(split)
-
-
-def test_the_help_tells_what_a_ledger_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
-    said = " ".join(CliRunner().invoke(app, ["--help"]).output.split())
-    assert "this access is added, with date, commit, split, hash of its ids, and model" in said
 
 
 @pytest.mark.parametrize(

@@ -109,16 +109,13 @@ def test_references_through_the_endpoint_succeed_in_every_official_category(
             "--max-tokens",
             "900000",
         )
-        done = evaluate(server, *options, "--price-prompt", "2", "--price-completion", "8")
+        done = evaluate(server, *options)
     assert done.returncode == 0, done.stderr
     report = Report.model_validate_json(done.stdout)
     assert (report.scores[0].success, report.scores[0].n, report.rendering) == (1.0, FIRST, "endpoint")
     assert report.decoding == "temperature 0, one attempt a task"
     assert report.spent is not None
     assert report.spent.calls == len(server.requests)
-    assert report.spent.money == pytest.approx(
-        (2 * report.spent.prompt_tokens + 8 * report.spent.completion_tokens) / 1e6
-    )
     assert any(note.startswith(f"{len(server.requests)} requests, ") for note in report.notes)
     assert [one.task_id for one in read_jsonl(output, TaskOutcome)] == [item.task.id for item in chosen]
     lines = read_requests(tmp_path / "outcomes.requests.jsonl")
@@ -456,14 +453,11 @@ def test_a_card_counts_failures_and_quotes_a_model_as_one_cell(items: tuple[Item
     [
         (("--base-url", "http://localhost:1/v1"), "--base-url is for --model openai:NAME"),
         (("--model", "openai:"), "--model names no model: write it behind the colon"),
-        (("--model", "openai:m", "--key-variable", "NO_SUCH_KEY"), "NO_SUCH_KEY is not set"),
-        (("--model", "openai:m", "--key-variable", "sk-a key"), "--key-variable"),
         (
             ("--model", "openai:m", "--base-url", "localhost"),
             "--base-url must be an address such as http://host:8000/v1",
         ),
         (("--model", "openai:m", "--dtype", "bfloat16"), "--dtype decides how a local model runs"),
-        (("--model", "openai:m", "--budget-money", "3"), "--price-prompt and --price-completion"),
         (("--model", "openai:m", "--resume"), "--resume goes on with the --output"),
         (("--resume",), "--resume goes on with the --output"),
     ],
@@ -475,12 +469,14 @@ def test_a_mistake_is_one_sentence(options: tuple[str, ...], says: str) -> None:
     assert says in line
 
 
-@pytest.mark.parametrize(("key", "value"), [("base_url", "https://evil.example/v1"), ("key_variable", "HF_TOKEN")])
-def test_a_file_of_settings_cannot_choose_where_a_key_goes(tmp_path: Path, key: str, value: str) -> None:
+def test_a_file_of_settings_cannot_choose_where_a_key_goes(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
-    file.write_text(f"model: openai:m\n{key}: {value}\n")
+    file.write_text("model: openai:m\nbase_url: https://evil.example/v1\n")
     done = run_here("evaluation.run", *BASE, "--settings", str(file))
-    assert (done.returncode, f"{file}: {key} decides where a key goes, which no file may" in done.stderr) == (2, True)
+    assert (done.returncode, f"{file}: base_url decides where a key goes, which no file may" in done.stderr) == (
+        2,
+        True,
+    )
 
 
 @pytest.mark.process
@@ -491,34 +487,13 @@ def test_a_held_out_set_opens_for_its_log_once_the_endpoint_is_known(tmp_path: P
     with FaultyServer(player({one.spec.turns[0]: script_of(one.spec) for one in test})) as server:
         refused = evaluate(server, *options)
         assert (refused.returncode, "add --access-log FILE" in refused.stderr) == (2, True)
-        keyless = ("--key-variable", "NO_SUCH_KEY")
-        assert evaluate(server, *options, *keyless, "--access-log", str(log)).returncode == 2
+        assert evaluate(server, *options, "--model", "openai:", "--access-log", str(log)).returncode == 2
         assert not log.exists(), "nothing could have been scored"
         done = evaluate(server, *options, "--access-log", str(log), "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["scores"][0]["metrics"] == {"success": 1.0, "whole_houses": 1.0}
     (access,) = read_jsonl(log, SplitAccess)
     assert (access.panel, access.tasks, access.model) == ("test", 2, "openai:some-model")
-
-
-def test_a_refused_key_is_the_users_mistake(items: tuple[Item, ...]) -> None:
-    with FaultyServer(lambda request: Raw(401, {"error": {"message": f"wrong key {KEY}"}})) as server:
-        done = evaluate(server, *BASE)
-    assert done.returncode == 2
-    assert "check OPENAI_API_KEY, --model and --base-url" in done.stderr
-    assert KEY not in done.stderr
-
-
-def test_model_and_endpoint_are_found_in_the_environment(
-    items: tuple[Item, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with FaultyServer(player(scripts(base(items)))) as server:
-        monkeypatch.setenv("COEVOLVE_POLICY_MODEL", "of-the-environment")
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        done = run_here("evaluation.run", *BASE, "--limit", "1", "--model", "openai:", "--json")
-    assert done.returncode == 0, done.stderr
-    assert {request.body["model"] for request in server.requests} == {"of-the-environment"}
-    assert json.loads(done.stdout)["model"] == "openai:of-the-environment"
 
 
 class Worlds:

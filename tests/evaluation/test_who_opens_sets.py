@@ -12,8 +12,8 @@ from support.module_shape import PACKAGES as ROOMS
 from support.module_shape import imported as imports
 
 SET_MODULES = ("environments.bfcl.templated.evaluation_sets", "environments.appworld.evaluation_sets")
-# The methods of a benchmark that open evaluation sets, held-out ones too, or read all of them for the record of hashes.
-OPENERS = {"open_evaluation_set", "evaluation_environment", "make_held_out_record"}
+# The methods of a benchmark that open evaluation sets, held-out ones too.
+OPENERS = {"open_evaluation_set", "evaluation_environment"}
 TEST_SPLITS = {"test_normal", "test_challenge"}
 # Beside evaluation: what evaluation opens them with, and the package's data sets in a synthetic world, both empty.
 NAME_TEST_SPLITS = {"environments/appworld/evaluation_sets.py", "environments/appworld/synthetic_world/tasks.py"}
@@ -44,9 +44,7 @@ def test_only_the_benchmark_itself_reads_its_evaluation_sets(module: str) -> Non
         for path in sources(room)
         if any(within(name, {module}) for name in imports(path))
     }
-    allowed = {f"environments/{package}/benchmark.py", f"environments/{package}/held_out_record.py"}
-    assert f"environments/{package}/benchmark.py" in readers, "the test looks for the wrong module"
-    assert readers <= allowed, readers
+    assert readers == {f"environments/{package}/benchmark.py"}
 
 
 def test_only_evaluation_opens_evaluation_sets() -> None:
@@ -57,7 +55,7 @@ def test_only_evaluation_opens_evaluation_sets() -> None:
         for path in sources(room)
         if not OPENERS.isdisjoint(spelt(path)[0])
     }
-    assert openers >= {"evaluation/sets.py", "evaluation/selection.py", "evaluation/held_out.py"}, openers
+    assert openers >= {"evaluation/sets.py", "evaluation/selection.py"}, openers
     defined = "environments/benchmark.py"  # which asks whether a benchmark has an evaluation_environment of its own
     assert all(path.startswith("evaluation/") or path == defined for path in openers), openers
 

@@ -15,11 +15,9 @@ from pydantic import BaseModel, Field, JsonValue
 from support.faulty_server import KEY, ChatRequest, Fault, FaultyServer, Raw, completion
 from support.faulty_server import Answer as ServerAnswer
 
-from agents.chat.explorer import ChatExplorer
-from agents.chat.replies import LONGEST_SHOWN
 from agents.chat.sending import EndpointFailed
 from agents.roles import RoleRefused
-from agents.settings import BudgetSettings, ExplorationSettings
+from agents.settings import BudgetSettings
 from agents.spending import BudgetReached, Ledger, read_requests
 from environments.base import InputError
 
@@ -96,13 +94,6 @@ async def test_a_fault_that_stays_is_a_recorded_refusal(connect, tmp_path, fault
     assert isinstance(caught.value, EndpointFailed) is not answered
     assert len(request.faults) == request.measured.calls == len(server.requests) == (2 if answered else 3)
     assert cause.partition(":")[0] in str(caught.value)
-
-
-async def test_a_megabyte_reaches_neither_the_repair_turn_nor_the_ledger(connect, tmp_path) -> None:
-    with FaultyServer(first(Fault.LONG)) as server:
-        await connect(server).ask(Answer, "s", "p", **ABOUT)
-    assert len(server.requests[1].messages[2]["content"]) <= LONGEST_SHOWN
-    assert (tmp_path / "spending.jsonl").stat().st_size < 1000
 
 
 @pytest.mark.parametrize(
@@ -221,13 +212,6 @@ async def test_json_schema_that_was_asked_for_is_not_given_up(connect) -> None:
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("text", ['{"number": 4}', '```json\n{"number": 4}\n```'])
-async def test_json_in_plain_text_is_a_reply(connect, text: str) -> None:
-    with FaultyServer(lambda request: text, formats="ignores_schema") as server:
-        assert (await connect(server).ask(Answer, "s", "p", **ABOUT))[0].number == 4
-    assert len(server.requests) == 1
-
-
 async def test_prose_is_repaired_by_a_tool_call(connect) -> None:
     with FaultyServer(lambda request: {"number": 4} if request.by_tool else "I think it is four.") as server:
         assert (await connect(server).ask(Answer, "s", "p", **ABOUT))[0].number == 4
@@ -331,40 +315,9 @@ async def test_the_key_stays_where_it_is(connect, tmp_path, caplog, kind: str, s
         assert KEY not in text
 
 
-async def test_the_key_is_in_no_record_of_a_failing_role(
-    connect, tmp_path, caplog, environment, car_start, make_context
-) -> None:
-    caplog.set_level(logging.DEBUG)
-    context = make_context(car_start, "startEngine")
-    with Echoing(lambda request: Raw(500, {})) as server:
-        explorer = ChatExplorer(connect(server, max_retries=1), ExplorationSettings(rounds=1, steps=1))
-        with pytest.raises(RoleRefused) as caught:
-            await explorer.explore(context, environment, 0)
-    assert "no: Bearer [key]" in (tmp_path / "spending.jsonl").read_text()
-    assert KEY not in (tmp_path / "spending.jsonl").read_text() + caplog.text
-    assert KEY not in "".join(traceback.format_exception(caught.value))
-
-
 async def test_a_further_model_reads_no_certificates(connect, monkeypatch) -> None:
     with FaultyServer(four) as server:
         connect(server)
         monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", lambda *_: pytest.fail("it read them again"))
         for _ in range(2):
             assert (await connect(server).ask(Answer, "s", "p", **ABOUT))[0].number == 4
-
-
-async def test_an_identical_request_is_asked_once_with_a_cache(connect, tmp_path) -> None:
-    with FaultyServer(four) as server:
-        replies = [
-            (await connect(server, cache=str(tmp_path / "replies.sqlite")).ask(Answer, "s", "p", **ABOUT))[0]
-            for _ in range(2)
-        ]
-        assert len(server.requests) == 1
-        await connect(server, cache=str(tmp_path / "replies.sqlite")).ask(Answer, "s", "another", **ABOUT)
-        assert len(server.requests) == 2
-        with pytest.raises(InputError, match=r"roles\.cache: .*none is not a folder"):
-            connect(server, cache=str(tmp_path / "none" / "replies.sqlite"))
-        (tmp_path / "other").write_text("not a database " * 100)
-        with pytest.raises(InputError, match=r"roles\.cache: .*other cannot be used, file is not a database"):
-            connect(server, cache=str(tmp_path / "other"))
-    assert [one.number for one in replies] == [4, 4]

@@ -164,11 +164,9 @@ def test_two_keys_of_one_address_are_refused(monkeypatch: pytest.MonkeyPatch) ->
         resolve(RoleSettings(kind="chat", model="m"), "explorer")
 
 
-def test_the_options_of_a_command_are_the_users_own_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTHER_KEY", "another-key-0123456789")
+def test_the_option_of_a_command_is_the_users_own_word() -> None:
     settings = RoleSettings(kind="chat", model="m", base_url="https://anywhere/v1")
     assert resolve(settings, "policy", commanded=True).key_variable == "OPENAI_API_KEY"
-    assert resolve(settings, "policy", commanded=True, variable="OTHER_KEY").key_variable == "OTHER_KEY"
 
 
 def test_a_destination_says_which_variable_goes_where() -> None:

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage
 from pydantic import BaseModel
-from support.faulty_server import Answer, ChatRequest, FaultyServer, Raw, completion
 
 from agents.chat.abstractor import ProposedTasks
 from agents.chat.explorer import NextCall
@@ -145,10 +144,6 @@ def test_a_reply_that_is_cut_off_is_refused_with_the_reason(meant: Meant) -> Non
         read(meant, "cut off")
 
 
-def test_they_are_105_replies() -> None:
-    assert len(MEANT) * len(STYLES) == 105
-
-
 def test_the_papers_own_formats_are_read() -> None:
     reflection, step, action, tasks, judgement = (read(meant, "the paper's") for meant in MEANT)
     assert reflection.model_dump(include=set(FIGURE_11)) == FIGURE_11
@@ -168,22 +163,3 @@ def test_any_text_is_a_reply_or_malformed(text: str, meant: Meant) -> None:
     """No other exception, whatever a model writes and in whatever a schema reads."""
     with suppress(Malformed):
         read_reply(meant.schema, AIMessage(content=text))
-
-
-@pytest.mark.slow
-async def test_only_what_is_cut_off_takes_a_repair_turn(connect) -> None:
-    """Through the whole client."""
-    styles = ("native call", "prose around", "the paper's", "cut off")
-    asked = {f"{meant.schema.__name__}, {style}": (meant, style) for meant in MEANT for style in styles}
-
-    def answer(request: ChatRequest) -> Answer:
-        meant, style = asked[request.prompt]
-        return Raw(200, completion(request, message_of(meant, "JSON" if request.repairs else style)))
-
-    with FaultyServer(answer) as server:
-        model = connect(server)
-        for prompt, (meant, _) in asked.items():
-            await model.ask(meant.schema, "s", prompt, subject=prompt, iteration=0)
-    assert [request.prompt for request in server.requests if request.repairs] == [
-        prompt for prompt in asked if "cut off" in prompt
-    ]

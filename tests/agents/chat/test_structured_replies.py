@@ -48,13 +48,6 @@ async def test_a_malformed_reply_is_repaired_once(table, say, bad: dict, told: s
     assert told in repair[-1].content
 
 
-async def test_prose_is_repaired_too(table, say) -> None:
-    model, asking = table(AIMessage(content="I think it is 4"), say("Answer", number=4))
-    answer, _ = await asking.ask(Answer, "system", "prompt", **ABOUT)
-    assert answer.number == 4
-    assert "I think it is 4" in model.sent[1][2].content
-
-
 async def test_after_one_repair_it_is_refused(table, say) -> None:
     model, asking = table(say("Answer", number=-1), say("Answer", number=-2), say("Answer", number=3))
     with pytest.raises(RoleRefused, match=r"after one repair.*greater than"):
@@ -81,13 +74,6 @@ async def test_a_refusal_is_not_repaired(table) -> None:
     with pytest.raises(RoleRefused, match="I will not"):
         await asking.ask(Answer, "system", "prompt", **ABOUT)
     assert len(model.sent) == 1
-
-
-async def test_cancelling_is_not_taken_for_a_deadline(table) -> None:
-    _, asking = table(60.0)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):
-            await asking.ask(Answer, "system", "prompt", **ABOUT)
 
 
 async def test_a_cancelled_question_is_recorded(table, tmp_path) -> None:

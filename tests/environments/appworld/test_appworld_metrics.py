@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from environments.appworld.evaluation_sets import METRICS, scenario_goal_completion, task_goal_completion
 from environments.metrics import Attempted, success
@@ -30,16 +28,6 @@ def attempts(successes: dict[str, bool]) -> list[Attempted]:
 def test_percentages_of_tasks_and_of_scenarios(successes: dict[str, bool], tgc: float, sgc: float) -> None:
     found = {name: metric(attempts(successes)) for name, metric in METRICS.items()}
     assert found == pytest.approx({"tgc": tgc, "sgc": sgc, "checks_passed": math.nan}, nan_ok=True)
-
-
-@given(st.dictionaries(st.from_regex(r"\A[a-d]_[1-3]\Z"), st.booleans(), min_size=1))
-def test_one_variant_a_scenario_makes_them_equal_and_all_or_nothing_too(successes: dict[str, bool]) -> None:
-    firsts = {task: success for task, success in successes.items() if task.endswith("_1")}
-    if firsts:
-        assert task_goal_completion(attempts(firsts)) == scenario_goal_completion(attempts(firsts))
-    for value in (True, False):
-        alike = attempts(dict.fromkeys(successes, value))
-        assert task_goal_completion(alike) == scenario_goal_completion(alike) == 100.0 * value
 
 
 def test_a_scenario_with_a_variant_that_could_not_be_evaluated_counts_in_tgc_alone() -> None:

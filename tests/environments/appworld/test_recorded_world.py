@@ -12,10 +12,8 @@ from environments.appworld.environment import AppWorldEnvironment
 from environments.appworld.records import Difference, Supervisor, WorldOpening
 from environments.appworld.worlds import RecordedWorld, WorldRecord
 from environments.base import (
-    Environment,
     Observation,
     ObservationStatus,
-    Recording,
     StartState,
     TaskSpec,
     ToolCall,
@@ -176,23 +174,6 @@ def test_the_task_itself_is_looked_at_each_time() -> None:
         for name in ("supervisor.show_active_task", "a"):
             world.run(call(name))
     assert opened.executed == ["supervisor.show_active_task", "a", "supervisor.show_active_task"]
-
-
-def test_a_closed_world_that_was_never_needed_opened_nothing() -> None:
-    opened = Opened()
-    opened.world().close()
-    assert opened.worlds == []
-
-
-def test_an_environment_without_a_memory_is_itself(environment: Environment) -> None:
-    class Plain:
-        pass
-
-    plain = Plain()
-    assert recorded(plain) is plain  # type: ignore[arg-type, comparison-overlap]
-    assert isinstance(environment, Recording)
-    assert recorded(environment) is recorded(environment)
-    assert recorded(environment) is not environment
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from environments.appworld.walkthrough import COMPLETE, environment_or_skip, named_call, program
-from environments.base import ToolCall
+from environments.appworld.walkthrough import environment_or_skip
 
 
 def test_without_a_world_one_sentence_is_printed(
@@ -17,9 +16,3 @@ def test_without_a_world_one_sentence_is_printed(
     assert environment_or_skip() is None
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("The rest of this notebook does nothing: ")
-
-
-def test_calls_are_written_as_an_agent_writes_them() -> None:
-    assert program("x = 1") == ToolCall(name="python", arguments={"code": "x = 1"})
-    assert named_call("phone.login", username="a") == ToolCall(name="phone.login", arguments={"username": "a"})
-    assert COMPLETE.arguments == {}

@@ -3,14 +3,9 @@
 import pytest
 from support.vehicle_episodes import LIGHTS, vehicle_task
 
-from environments.base import Environment, InputError
+from environments.base import InputError
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import indices
-
-
-def test_it_is_an_environment():
-    assert isinstance(BFCLEnvironment(), Environment)
-    assert BFCLEnvironment().name == "bfcl"
 
 
 def test_exploration_begins_at_training_indices_only():
@@ -29,21 +24,6 @@ def test_starts_are_restricted_to_the_classes():
         assert start.initial_state
         groups = {spec.group for spec in BFCLEnvironment().tools(start.tools)}
         assert groups == set(start.classes)
-
-
-def test_every_start_can_be_opened():
-    environment = BFCLEnvironment()
-    for start in environment.starts():
-        task = vehicle_task(()).model_copy(
-            update={"classes": start.classes, "initial_state": start.initial_state, "tools": start.tools}
-        )
-        episode = environment.open(task)
-        assert episode.start().tools == start.tools
-
-
-def test_tools_in_the_given_order():
-    specs = BFCLEnvironment().tools(["startEngine", "cd"])
-    assert [spec.name for spec in specs] == ["startEngine", "cd"]
 
 
 @pytest.mark.parametrize(

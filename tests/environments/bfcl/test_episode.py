@@ -4,19 +4,12 @@ import pytest
 from support.vehicle_episodes import FUEL, LIGHTS, LOCK, PRESS, START, VEHICLE, started, vehicle_task
 
 from environments.base import (
-    Episode,
-    MalformedCall,
     ObservationStatus,
     ToolCall,
 )
 from environments.bfcl.docs import tool_names
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import load_category
-
-
-def test_it_is_an_episode():
-    episode, _ = started(vehicle_task((LIGHTS,)))
-    assert isinstance(episode, Episode)
 
 
 def test_a_whole_episode():
@@ -61,36 +54,6 @@ def test_what_the_setup_answered_is_no_answer_of_the_agent():
     assert episode.outcome().success
 
 
-def test_an_outcome_changes_nothing_and_may_be_asked_at_any_time():
-    episode, _ = started(vehicle_task((LIGHTS,), (FUEL,)))
-    before = episode.state()
-    assert episode.outcome() == episode.outcome()
-    assert episode.state() == before
-    episode.step(LIGHTS)
-    first = episode.outcome()
-    assert first.failure == "multi_turn:force_terminated"
-    assert first.turns[0].state is True
-    assert first.turns[0].response is True
-    assert first.turns[1].instances is False
-    assert first.turns[1].response is False
-    episode.end_turn()
-    episode.step(FUEL)
-    assert episode.outcome().success
-
-
-def test_two_episodes_of_a_task_are_equal_and_independent():
-    for task in load_category("miss_param", ("dev",)):
-        records = []
-        for _ in range(2):
-            episode, turn = started(task.spec, max_steps=50)
-            record = [turn]
-            for calls in task.spec.reference:
-                record += [episode.step(call) for call in calls]
-                record += [episode.state(), episode.end_turn()]
-            records.append((record, episode.outcome()))
-        assert records[0] == records[1]
-
-
 def test_withheld_tools_appear_at_their_turn():
     for task in load_category("miss_func", ("train", "dev")):
         ((reveal, names),) = task.spec.withheld.items()
@@ -133,16 +96,6 @@ def test_a_tool_that_the_task_does_not_have_is_not_defined(name):
     assert observation.calls == ()
 
 
-def test_a_malformed_action_is_answered_counted_and_no_call():
-    episode, _ = started(vehicle_task((LIGHTS,)))
-    observation = episode.step(MalformedCall(text="headlights on", reason="not one plain call"))
-    assert observation.status is ObservationStatus.MALFORMED
-    assert observation.text == "Error during execution: not one plain call"
-    outcome = episode.outcome()
-    assert outcome.failure == "multi_turn:empty_turn_model_response"
-    assert (outcome.turns[0].malformed, outcome.turns[0].calls) == (1, 0)
-
-
 def test_a_step_past_the_limit_is_not_run_and_ends_the_attempt_unless_in_the_last_turn():
     episode, _ = started(vehicle_task((LIGHTS,), (FUEL,)), max_steps=2)
     episode.step(FUEL)
@@ -183,12 +136,3 @@ def test_methods_out_of_order_are_a_programming_error():
     for method in (episode.state, episode.start):
         with pytest.raises(RuntimeError):
             method()
-
-
-def test_state_text_tells_when_a_call_changed_something():
-    episode, _ = started(vehicle_task((LIGHTS,)))
-    before = episode.state()
-    episode.step(FUEL)
-    assert episode.state() == before
-    episode.step(LIGHTS)
-    assert episode.state() != before

@@ -20,12 +20,10 @@ from environments.verification.canonical import canonical, canonical_call, state
 from environments.verification.decontamination import HeldOut, held_out
 from environments.verification.fingerprints import (
     HeldOutRecord,
-    Recorder,
     fingerprint,
     read_fixed,
     record_of,
     sets_folder,
-    write_record,
 )
 from environments.verification.verify import Refusal, can_train, verify
 
@@ -257,10 +255,7 @@ def test_an_altered_or_missing_record_is_refused_rather_than_an_open_firewall(
     monkeypatch.setattr(decontamination, "sets_folder", lambda environment: tmp_path)
     with pytest.raises(InputError, match=r"held-out\.json cannot be read"):
         held_out("bfcl")
-    record = Recorder(DEPOT, [parcels(call("list_parcels"))])
-    record.add("one", parcels(call("list_parcels"), start=1))
-    write_record(tmp_path / "held-out.json", record.record(by_start=True))
-    content = json.loads((tmp_path / "held-out.json").read_text())
+    content = record_of(depot(1), [("one", parcels(call("list_parcels"), start=1))]).model_dump(mode="json")
     change(content)
     (tmp_path / "held-out.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"held-out\.json was altered"):

@@ -43,9 +43,9 @@ def test_the_papers_table(counts: tuple[int, int, int, int], shares: tuple[float
     left, right = cells(*counts)
     found = agreement("base", attempts(left), attempts(right))
     assert tuple(found.cells[name] for name in CELLS) == counts
-    assert [100 * found.cells[name] / found.pairs for name in CELLS] == pytest.approx(shares, abs=0.011)
-    assert 100 * found.difference == pytest.approx(difference, abs=0.005)
-    assert found.pairs == sum(counts)
+    assert [100 * found.cells[name] / found.change.tasks for name in CELLS] == pytest.approx(shares, abs=0.011)
+    assert 100 * (found.change.after - found.change.before) == pytest.approx(difference, abs=0.005)
+    assert found.change.tasks == sum(counts)
 
 
 @pytest.mark.parametrize(
@@ -56,37 +56,32 @@ def test_mcnemar(only_first: int, only_second: int, p: float) -> None:
     assert mcnemar(only_first, only_second) == pytest.approx(p, abs=5e-5)
 
 
-def test_mcnemar_of_a_negative_count_is_refused() -> None:
-    with pytest.raises(ValueError, match="-1 and 2 tasks"):
-        mcnemar(-1, 2)
-
-
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=2, max_size=30))
 def test_swapping_the_files_mirrors_the_table(pairs: list[tuple[bool, bool]]) -> None:
     left, right = (attempts([pair[side] for pair in pairs]) for side in (0, 1))
     one, other = agreement("base", left, right), agreement("base", right, left)
-    assert one.difference == pytest.approx(-other.difference)
-    assert one.cells["only_first"] == other.cells["only_second"]
+    assert one.cells["only first"] == other.cells["only second"]
     assert one.mcnemar == other.mcnemar
-    assert sum(one.cells.values()) == one.pairs
-    assert one.difference == pytest.approx(one.second - one.first)
-    if one.interval is not None:
-        assert other.interval == (pytest.approx(-one.interval[1]), pytest.approx(-one.interval[0]))
+    assert sum(one.cells.values()) == one.change.tasks
+    assert (one.change.before, one.change.after) == (other.change.after, other.change.before)
+    if one.change.interval is not None:
+        low, high = one.change.interval
+        assert other.change.interval == (pytest.approx(-high), pytest.approx(-low))
 
 
 def test_equal_evaluations_differ_by_exactly_nothing() -> None:
     """The interval is paired: the same draws for both."""
     solved = [n % 3 == 0 for n in range(40)]
     found = agreement("base", attempts(solved), attempts(solved))
-    assert (found.difference, found.interval) == (0.0, (0.0, 0.0))
+    assert (found.change.before, found.change.interval) == (found.change.after, (0.0, 0.0))
 
 
 def test_tasks_of_one_file_and_infrastructure_errors_are_left_out_and_counted() -> None:
     left = attempts([True, True, False, False])
     right = [*attempts([True, False, True])[:2], *attempts([False] * 3, evaluated=False)[2:]]
     found = agreement("base", left, right)
-    assert (found.pairs, found.unpaired, found.unjudged) == (2, 1, 1)
-    assert (found.first, found.second) == (1.0, 0.5)
+    assert (found.change.tasks, found.unpaired, found.unjudged) == (2, 1, 1)
+    assert (found.change.before, found.change.after) == (1.0, 0.5)
 
 
 def test_each_common_set_has_a_table() -> None:
@@ -114,7 +109,7 @@ def test_other_metrics_are_compared_where_both_files_have_them() -> None:
     first = [one.model_copy(update={"calls_made": (other,), "calls_wanted": (call,)}) for one in left]
     second = [one.model_copy(update={"calls_made": (call,), "calls_wanted": (call,)}) for one in right]
     found = agreement("base", first, second).metrics
-    assert {name: (one.first, one.second, one.interval) for name, one in found.items()} == {
+    assert {name: (one.before, one.after, one.interval) for name, one in found.items()} == {
         "call_f1": (0.0, 1.0, (1.0, 1.0)),
         "name_f1": (1.0, 1.0, (0.0, 0.0)),
         "first_function": (1.0, 1.0, (0.0, 0.0)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from environments.bfcl.templated.evaluation_sets import load_set
 from environments.example import depot
 from environments.verification.decontamination import Nearest
 from evaluation.analyses.__main__ import app
-from evaluation.analyses.decontamination import Finding, audit
+from evaluation.analyses.decontamination import Finding, audit_note, audit_table
 from memory.jsonl import write_jsonl
 from memory.records import Task
 
@@ -35,14 +34,9 @@ def test_a_held_out_task_in_disguise_is_found(tmp_path: Path) -> None:
     spec = load_set("templated-dev")[0].spec
     spec = spec.model_copy(update={"initial_state": {**spec.initial_state, "unused": 1}, "turns": ("Other words",)})
     write_jsonl(tmp_path / "mine.jsonl", [task(1, spec)])
-    done = CliRunner().invoke(app, ["decontaminate", str(tmp_path / "mine.jsonl"), "--json"])
-    assert done.exit_code == 1, done.output
-    (found,) = json.loads(done.stdout)["audit"]["equal"]
-    assert found["task"] == "task-1"
-    assert "held-out" in found["why"]
-    assert found["nearest"]["calls"] == 1.0
     shown = CliRunner().invoke(app, ["decontaminate", str(tmp_path / "mine.jsonl")])
-    assert shown.exit_code == 1
+    assert shown.exit_code == 1, shown.output
+    assert "task-1" in shown.stdout
     assert "1 equal to held-out ones" in " ".join(shown.stdout.split())
 
 
@@ -81,7 +75,6 @@ def test_nearly_equal_needs_text_and_calls() -> None:
         Finding(task="same", why="It is held out.", nearest=nearest(1.0, 1.0)),
         Finding(task="unknown", why=""),
     ]
-    report = audit(Path("x"), found)
-    assert [one.task for one in report.near] == ["both"]
-    assert [one.task for one in report.equal] == ["same"]
-    assert (report.median_text, report.median_calls) == (0.97, 1.0)
+    assert [row[0] for row in audit_table(found)[1]] == ["same", "both"]
+    assert "4 tasks: 1 equal to held-out ones, 1 nearly equal" in audit_note(found)
+    assert "text 97%, calls 100%" in audit_note(found)

@@ -7,21 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation.analyses.diversity import (
-    diversity_notes,
-    diversity_report,
-    redundancy,
-    relative_energy_distance,
-    spread,
-)
-from evaluation.analyses.similarity import EMBEDDER, Vectors, unit
+from evaluation.analyses.diversity import diversity_table, lengths_table, redundancy, relative_energy_distance, spread
+from evaluation.analyses.similarity import Vectors
 
 PAPER_SR = [22.57, 28.61, 16.16, 19.11, 26.14, 21.24, 17.91, 19.82, 22.78, 14.76, 22.22, 25.92]
 PAPER_ED = [0.92, 3.11, 0.76, 0.24, 1.65, 0.79, 0.37, 0.50, 1.20, -0.11, 0.46, 1.49]
 
 
 def drawn(seed: int, rows: int) -> Vectors:
-    return unit(np.random.default_rng(seed).normal(size=(rows, 4)))
+    made: Vectors = np.random.default_rng(seed).normal(size=(rows, 4))
+    made /= np.linalg.norm(made, axis=1, keepdims=True)
+    return made
 
 
 def defined_sr(rows: Vectors, k: int) -> float:
@@ -74,27 +70,37 @@ def test_an_element_with_itself_counts_in_the_means_and_not_in_the_scale() -> No
 def test_what_is_not_defined_is_none() -> None:
     assert relative_energy_distance(drawn(0, 1), drawn(1, 3)) is None
     assert relative_energy_distance(np.repeat(drawn(0, 1), 2, axis=0), drawn(1, 3)) is None
-    with pytest.raises(ValueError, match="0 neighbours"):
-        redundancy(drawn(0, 3), 0)
 
 
 @pytest.mark.parametrize(("values", "mean", "var"), [(PAPER_SR, 21.44, 17.30), (PAPER_ED, 0.95, 0.73)])
 def test_means_and_variances_are_the_papers(values: list[float], mean: float, var: float) -> None:
-    found = spread(values)
-    assert found is not None
-    assert found.variance is not None
-    assert (found.mean, found.variance) == (pytest.approx(mean, abs=6e-3), pytest.approx(var, abs=6e-3))
+    assert spread(values) == (pytest.approx(mean, abs=6e-3), pytest.approx(var, abs=6e-3))
+    assert spread(values[:1]) == (values[0], None)
+    assert spread([]) == (None, None)
 
 
 def test_evolutions_are_measured_on_their_own() -> None:
     texts, targets = ["open the door", "open the window", "lock the car", "send a message"], ["start it", "list files"]
-    report = diversity_report([(0, texts), (1, []), (2, texts[:1])], targets, 2)
-    assert [one.sr is None for one in report.evolutions] == [False, True, True]
-    assert [one.ed is None for one in report.evolutions] == [False, True, False]
-    assert report.sr is not None
-    assert report.sr.variance is None
-    assert report.ed is not None
-    assert report.ed.variance is not None
-    assert diversity_notes(report) == f"{EMBEDDER}; 2 target tasks; SR@2 needs more than 2 tasks"
-    alone = diversity_report([(0, texts)], [], 2)
-    assert diversity_notes(alone) == f"{EMBEDDER}; no target tasks, so no ED_rel"
+    head, rows = diversity_table({2: texts[:1], 0: texts}, targets, 2)
+    assert head == ("iteration", "tasks", "SR@2", "ED_rel")
+    assert [(row[0], row[1], bool(row[2]), bool(row[3])) for row in rows] == [
+        ("0", "4", True, True),
+        ("2", "1", False, True),
+        ("mean", "", True, True),
+        ("variance", "", False, True),
+    ]
+    assert [row[3] for row in diversity_table({0: texts}, [], 2)[1]] == ["", "", ""]
+
+
+def test_lengths_have_a_row_for_each_number_and_say_what_is_unknown() -> None:
+    head, rows = lengths_table([("one", [2, 1], [None, 4]), ("two", [1, 1], [None, None])])
+    assert head == ("", "one", "two")
+    assert rows == [
+        ("1 turn", "50.0%", "100.0%"),
+        ("2 turns", "50.0%", "0.0%"),
+        ("mean turns", "1.50", "1.00"),
+        ("tasks with known turns", "2", "2"),
+        ("4 calls", "100.0%", "unknown"),
+        ("mean calls", "4.00", "unknown"),
+        ("tasks with known calls", "1", "0"),
+    ]

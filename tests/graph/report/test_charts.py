@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from environments.drawing import ticks
 from graph.report.charts import Bar, Chart, DotRow, Dots, bar_chart, dot_chart
 
 HOSTILE = '<script>alert(1)</script> & "quoted" ' + "x" * 200
@@ -92,3 +96,13 @@ def test_nothing_to_draw_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=r"\w"):
             draw()
+
+
+@given(st.floats(-1e4, 1e4), st.floats(1e-3, 1e4))
+def test_ticks_are_even_round_and_around(low: float, width: float) -> None:
+    found = ticks(low, low + width)
+    assert found[0] <= low + 1e-6 * width
+    assert found[-1] >= low + width - 1e-6 * width
+    assert 2 <= len(found) <= 10
+    steps = [right - left for left, right in pairwise(found)]
+    assert max(steps) - min(steps) < 1e-6 * max(steps)
