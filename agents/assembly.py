@@ -126,7 +126,7 @@ def _opened(settings: RolesSettings, role: str, ledger: Ledger) -> StructuredMod
         return None
     from agents.chat.model import open_model
 
-    return open_model(chat, role, ledger, settings.concurrency)
+    return open_model(chat, role, ledger, settings.concurrency, settings.cache)
 
 
 def _reflector(settings: RolesSettings, ledger: Ledger) -> Reflector:

@@ -211,6 +211,12 @@ class RolesSettings(Section):
     )
     exploration: ExplorationSettings = ExplorationSettings()
     branch_timeout: float = Field(600.0, gt=0, le=DAY, description="timeout in seconds of one context's branch")
+    cache: str | None = Field(
+        None,
+        min_length=1,
+        description="chat: SQLite file of replies, so that identical requests are asked once; null: none (ours)",
+        json_schema_extra=ANY_CHAT,
+    )
     concurrency: int = Field(
         16,
         ge=1,

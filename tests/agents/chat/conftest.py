@@ -105,11 +105,12 @@ def connect(monkeypatch, ledger):
         ledger: Ledger = ledger,
         concurrency: int = 16,
         bound: bool = True,
+        cache: str | None = None,
         **changes: Any,
     ) -> StructuredModel:
         monkeypatch.setenv("COEVOLVE_KEYS", f"{server.url}=OPENAI_API_KEY" if bound else "")
         fields = {"model": "some-model", "base_url": server.url, "timeout": 10.0}
         settings = RoleSettings.model_validate({"kind": "chat", **fields, **changes})
-        return open_model(settings, "explorer", ledger, concurrency)
+        return open_model(settings, "explorer", ledger, concurrency, cache)
 
     return make

@@ -321,3 +321,20 @@ async def test_a_further_model_reads_no_certificates(connect, monkeypatch) -> No
         monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", lambda *_: pytest.fail("it read them again"))
         for _ in range(2):
             assert (await connect(server).ask(Answer, "s", "p", **ABOUT))[0].number == 4
+
+
+async def test_an_identical_request_is_asked_once_with_a_cache(connect, tmp_path) -> None:
+    with FaultyServer(four) as server:
+        replies = [
+            (await connect(server, cache=str(tmp_path / "replies.sqlite")).ask(Answer, "s", "p", **ABOUT))[0]
+            for _ in range(2)
+        ]
+        assert len(server.requests) == 1
+        await connect(server, cache=str(tmp_path / "replies.sqlite")).ask(Answer, "s", "another", **ABOUT)
+        assert len(server.requests) == 2
+        with pytest.raises(InputError, match=r"roles\.cache: .*none is not a folder"):
+            connect(server, cache=str(tmp_path / "none" / "replies.sqlite"))
+        (tmp_path / "other").write_text("not a database " * 100)
+        with pytest.raises(InputError, match=r"roles\.cache: .*other cannot be used, file is not a database"):
+            connect(server, cache=str(tmp_path / "other"))
+    assert [one.number for one in replies] == [4, 4]
