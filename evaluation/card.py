@@ -64,7 +64,7 @@ class EvaluationCard(Record):
 
     ``commit`` is that of the software, None outside a repository; ``changed``: files of it differ. ``data`` and
     ``verdict`` are the benchmark's (``environments.benchmark.Benchmark``). ``limits`` are those of one attempt.
-    ``mean`` is the unweighted mean of the sets' rates. ``spent``: requests and tokens.
+    ``mean`` is the unweighted mean of the sets' rates. ``spent``: requests, tokens, money in the unit of the prices.
     """
 
     software: str
@@ -171,7 +171,8 @@ def _lines(card: EvaluationCard) -> list[str]:
         "limits of an attempt": ", ".join(limits),
         "date": card.date,
         "cost": f"{card.spent.calls:,} requests, {card.spent.prompt_tokens:,} prompt and "
-        f"{card.spent.completion_tokens:,} completion tokens, {card.spent.seconds:,.0f} s in requests",
+        f"{card.spent.completion_tokens:,} completion tokens, money {card.spent.money:.4f}, "
+        f"{card.spent.seconds:,.0f} s in requests",
         "malformed calls": card.malformed,
         "user turns by why they stopped": _counts(card.stop_reasons),
         "mean of the sets": f"{card.mean:.1%}",
