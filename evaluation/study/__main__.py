@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
 from environments.base import InputError
+from environments.checkout import child_variables
 from environments.command import FAILURE, OneSentence, exit_statuses
 from environments.terminal import say
 
@@ -40,6 +42,10 @@ def main(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="one setting of every arm; @FILE: all those of a file"),
     ] = None,
+    plan_only: Annotated[
+        bool,
+        typer.Option("--plan", help="run nothing, say what the arms need: coevolve plan, for these arms and seeds"),
+    ] = False,
     report: Annotated[bool, typer.Option("--report", help="run nothing, report on the results that exist")] = False,
     output: Annotated[
         Path | None,
@@ -68,6 +74,8 @@ def main(
 
         mode: Mode = split or "dev"
         changes = list(overrides or [])
+        if plan_only:
+            _plan(recipe, arms, _numbers(seeds), changes)
         study = load_study(recipe, changes)
         place = Place(output=output or Path("results") / recipe.stem, work=work)
         for option, folder in (("--output", place.output), ("--work", place.work)):
@@ -87,6 +95,14 @@ def main(
             say(f"error: {failure}")
         if failures:
             raise typer.Exit(FAILURE)
+
+
+def _plan(recipe: Path, arms: str | None, seeds: tuple[int, ...] | None, changes: list[str]) -> NoReturn:
+    """Become ``coevolve plan`` for the arms and seeds: one estimator, of the package above this one."""
+    given = [*(("--arms", arms) if arms is not None else ()), *(("--seeds", str(len(seeds))) if seeds else ())]
+    given += [word for change in changes for word in ("--set", change)]
+    words = [sys.executable, "-m", "graph.plan", str(recipe), *given]
+    os.execve(sys.executable, words, {**os.environ, **child_variables()})
 
 
 def _files(changes: list[str], mode: Mode) -> list[Path]:

@@ -370,6 +370,16 @@ def test_settings_on_top_come_after_every_arms_and_belong_to_its_result(tmp_path
     assert plain.run_hash(starter, 0, "dev", None) == changed.run_hash(starter, 0, "dev", None), "it is not trained"
 
 
+def test_plan_runs_nothing_and_says_what_the_arms_need(tmp_path: Path) -> None:
+    done = study(made_recipe(tmp_path), "--plan", "--arms", "grpo,full", "--seeds", "100-102", "--set", "iterations=4")
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[1] for line in done.stdout.splitlines() if " starter " in line] == ["grpo", "full"]
+    assert done.stdout.count(" 16 ") == 2, "4 iterations of 1 step, 2 tasks and 2 rollouts"
+    assert " 96 " in done.stdout, "three seeds of both"
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "work").exists()
+
+
 def test_the_base_recipe_is_held_to_the_same(repository: Path) -> None:
     git(repository.parent, "add", ".")
     git(repository.parent, "commit", "--quiet", "-m", "recipe")
