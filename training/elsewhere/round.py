@@ -116,7 +116,7 @@ class _Elsewhere:
             for pattern in _WEIGHTS:
                 for file in source.glob(pattern):
                     shutil.copyfile(file, copy / file.name)
-        card, _, _ = load_rendering(str(target), self.settings.policy)
+        card, _, _ = load_rendering(self.policy, self.settings.policy)
         seconds = RoundSeconds(optimisation=time.perf_counter() - began)
         mark = RoundCheckpoint(
             iteration=self.iteration,
