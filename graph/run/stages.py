@@ -211,15 +211,11 @@ async def score_before(run: Run, iteration: int) -> None:
 
 
 async def train(run: Run, iteration: int) -> None:
-    """Run the round of GRPO in a process of its own: trajectories.jsonl, round.json and a checkpoint of the policy.
-
-    With ``training.elsewhere`` that process lets another engine train.
-    """
+    """Run the round of GRPO in a process of its own: trajectories.jsonl, round.json and a checkpoint of the policy."""
     folder = run.directory.iteration(iteration)
     if folder.round.exists():
         return
-    module = "training.run_round" if run.settings.training.elsewhere is None else "training.elsewhere.round"
-    command = [module, "--run", str(run.directory.root), "--iteration", str(iteration)]
+    command = ["training.run_round", "--run", str(run.directory.root), "--iteration", str(iteration)]
     if run.resumed:
         command.append("--resume")
     steps = run.settings.training.steps

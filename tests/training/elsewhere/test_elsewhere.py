@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from pathlib import Path
 
@@ -109,13 +108,13 @@ def test_a_round_takes_the_groups_that_no_earlier_round_took(tmp_path: Path) -> 
         keep(recorder, draw, None if draw == 4 else draw == 7, draw % 5)
     keep(recorder, 3, True, 3)
     with pytest.raises(RoundFailure, match="has no finished weights"):
-        asyncio.run(train_elsewhere(run, 0))
+        train_elsewhere(run, 0)
     write_weights(prime / "broadcasts" / "step_9", tmp_path / "starter")
     write_weights(prime / "checkpoints" / "step_10" / "weight", tmp_path / "starter", prime / "checkpoints" / "step_10")
     write_weights(prime / "broadcasts" / "step_11", tmp_path / "starter")
     (prime / "broadcasts" / "step_11" / "STABLE").unlink()
     assert newest_weights(prime) == prime / "checkpoints" / "step_10" / "weight"
-    asyncio.run(train_elsewhere(run, 0))
+    train_elsewhere(run, 0)
     record = read_json(run.iteration(0).round, RoundRecord)
     assert (record.first_step, record.last_step, record.infrastructure_errors) == (1, 2, 1)
     assert record.sampled_tokens == 7 * 8
@@ -134,7 +133,7 @@ def test_a_round_takes_the_groups_that_no_earlier_round_took(tmp_path: Path) -> 
     for draw in (3, 12, 13):
         for _ in range(2):
             keep(recorder, draw, False, draw % 5)
-    asyncio.run(train_elsewhere(run, 1))
+    train_elsewhere(run, 1)
     later = read_jsonl(run.iteration(1).trajectories, Trajectory)
     assert [one.task_id for one in later[::2]] == [TASKS[draw % 5].id for draw in (3, 9, 12, 13)]
     assert [one.step for one in later] == [3] * 4 + [4] * 4
@@ -148,8 +147,10 @@ def test_a_step_of_faults_alone_is_no_round(tmp_path: Path) -> None:
     for draw in range(4):
         for _ in range(2):
             keep(recorder, draw, None if draw < 2 else True)
-    with pytest.raises(RoundFailure, match="failed all 4 rollouts of step 1: EnvironmentFault: the worker died"):
-        asyncio.run(train_elsewhere(run, 0))
+    with pytest.raises(
+        RoundFailure, match="step 1 has no rollout without an infrastructure error: EnvironmentFault: the worker died"
+    ):
+        train_elsewhere(run, 0)
     assert not run.iteration(0).round.exists()
     assert not run.iteration(0).trajectories.exists()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -50,7 +49,7 @@ def made_run(folder: Path, starter: Path, *overrides: str) -> RunDirectory:
 def test_two_rounds_are_recorded_like_our_own(starter: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     run = made_run(tmp_path, starter)
     for iteration in (0, 1):
-        asyncio.run(train_elsewhere(run, iteration))
+        train_elsewhere(run, iteration)
         folder = run.iteration(iteration)
         trajectories = read_jsonl(folder.trajectories, Trajectory)
         record = read_json(folder.round, RoundRecord)
@@ -91,7 +90,7 @@ def test_two_rounds_are_recorded_like_our_own(starter: Path, tmp_path: Path, cap
 def test_a_message_that_the_server_gives_up_ends_the_round(starter: Path, tmp_path: Path) -> None:
     run = made_run(tmp_path, starter, "+give_up=true")
     with pytest.raises(ChildFailure, match="ended with status 1"):
-        asyncio.run(train_elsewhere(run, 0))
+        train_elsewhere(run, 0)
     assert "the server gave up a message" in run.iteration(0).engine_log.read_text()
     assert not run.iteration(0).round.exists()
     assert not run.iteration(0).trajectories.exists()
