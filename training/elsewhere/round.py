@@ -59,6 +59,7 @@ async def _train(run: RunDirectory, iteration: int) -> None:
 
     began, folder, settings = time.perf_counter(), run.iteration(iteration), run.settings(RoundSettings)
     training, before, policy = settings.training, 0, policy_folder(settings.policy.path)
+    policy = str(Path(policy).resolve()) if Path(policy).is_dir() else policy  # verl's processes start elsewhere
     assert training.elsewhere is not None
     if iteration > 0:
         former = read_json(run.iteration(iteration - 1).round, RoundRecord)
