@@ -80,8 +80,8 @@ SOURCES = [
     for path in sorted((ROOT / package).rglob("*.py"))
     if not path.is_relative_to(ROOT / "graph" / "interop" / "verifiers")  # a package with requirements of its own
 ]
-TESTS = sorted(set((ROOT / "tests").rglob("*.py")) - {ROOT / "tests" / "support" / "verl_on_cpu.py"})
-"""Without the program that verl's own environment runs."""
+TESTS = sorted(set((ROOT / "tests").rglob("*.py")) - set((ROOT / "tests" / "support").glob("*_on_cpu.py")))
+"""Without the programs that the environments of verl and verifiers run."""
 
 
 @pytest.mark.slow

@@ -49,7 +49,8 @@ class PlainServer:
             logprobs.append(float(dist[drawn]))
             if drawn in sampling_params["stop_token_ids"] or (self.give_up and self.calls == 3):
                 break
-        return TokenOutput(token_ids=ids, log_probs=logprobs, stop_reason="completed")
+        versions = {"min_global_steps": self.calls, "max_global_steps": self.calls}
+        return TokenOutput(token_ids=ids, log_probs=logprobs, stop_reason="completed", extra_fields=versions)
 
 
 def logprobs_of(model, batch, temperature: float):
@@ -83,6 +84,9 @@ def main(arguments: list[str]) -> None:
         rows = rows.repeat(rollouts.n, interleave=True)
         played = asyncio.run(worker.generate_sequences(rows))
         batch = played.batch
+        first, last = (played.non_tensor_batch[f"{name}_global_steps"] for name in ("min", "max"))
+        assert all(0 < a <= b for a, b in zip(first, last, strict=True)), "verl's trainer needs both"
+        assert any(a < b for a, b in zip(first, last, strict=True)), "episodes have several messages"
         mask = batch["response_mask"]
         old = logprobs_of(model, batch, rollouts.temperature).detach()
         gap = float(((old - batch["rollout_log_probs"]) * mask).abs().max())

@@ -23,7 +23,7 @@ from memory.run import append_jsonl
 from training.grpo.reward import reward_of
 from training.settings import TrainingSettings
 
-__all__ = ["Played", "Recorded", "Recorder", "trajectories_of", "trajectory_id"]
+__all__ = ["Played", "RolloutReader", "RolloutWriter", "trajectories_of", "trajectory_id"]
 
 
 class Played(Record):
@@ -42,7 +42,7 @@ class Played(Record):
     sampled_tokens: int = Field(0, ge=0)
 
 
-class Recorder:
+class RolloutWriter:
     """Appends rollouts to a file of ``folder`` that no other process writes; for several threads.
 
     Rewards are those of ``settings``.
@@ -77,7 +77,7 @@ class Recorder:
         return played
 
 
-class Recorded:
+class RolloutReader:
     """The rollouts in the files of ``folder``, read as they grow, by draw."""
 
     def __init__(self, folder: Path) -> None:

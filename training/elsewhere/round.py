@@ -19,7 +19,7 @@ from memory.processes import exclusive, run_child
 from memory.records import Trajectory
 from memory.run import RunDirectory, read_existing, read_json, write_json, write_jsonl
 from memory.tasks import load_tasks, tasks_at
-from training.elsewhere.rollouts import Played, Recorded, trajectories_of, trajectory_id
+from training.elsewhere.rollouts import Played, RolloutReader, trajectories_of, trajectory_id
 from training.grpo.checkpoints import (
     RoundCheckpoint,
     checkpoint_folder,
@@ -114,7 +114,7 @@ async def _by_job(
     for left in (folder.played_elsewhere, folder.job):
         shutil.rmtree(left, ignore_errors=True)  # of a job that was killed
     argv, weights = write_job(run, iteration, settings, policy, steps, before)
-    recorded, shown = Recorded(folder.played_elsewhere), list[int]()
+    recorded, shown = RolloutReader(folder.played_elsewhere), list[int]()
     job = asyncio.create_task(
         run_child(argv, log_path=folder.engine_log, deadline=NO_DEADLINE, on_line=lambda line: None)
     )
@@ -140,7 +140,7 @@ async def _beside(run: RunDirectory, iteration: int, settings: RoundSettings, ou
         one.id for number in range(iteration) for one in read_existing(run.iteration(number).trajectories, Trajectory)
     }
     wanted = settings.training.steps * settings.training.tasks_per_step
-    recorded, shown, groups = Recorded(run.played_path), list[int](), dict[int, list[Played]]()
+    recorded, shown, groups = RolloutReader(run.played_path), list[int](), dict[int, list[Played]]()
     while len(groups) < wanted:
         groups = {
             draw: group

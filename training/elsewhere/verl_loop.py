@@ -23,16 +23,18 @@ from memory.jsonl import derive_seed
 from memory.records import Task
 from memory.run import RunDirectory
 from memory.tasks import load_tasks
-from training.elsewhere.rollouts import Recorder
+from training.elsewhere.rollouts import RolloutWriter
 from training.grpo.round import RoundSettings
 from training.rendering.base import Rendering
-from training.rollout.episodes import EpisodeRequest, EpisodeRollout, limits_of, token_row
+from training.rollout.episodes import EpisodeRequest, EpisodeRollout, limits_of
 from training.rollout.policy import load_rendering
 from training.rollout.sampling import EngineFailure, FinishReason, Sampled
 
 __all__ = ["CoEvolveAgentLoop"]
 
 _ONE_AT_A_TIME = ThreadPoolExecutor(1)
+_FIRST = {"min_global_steps"}
+"""What a server says of its weights that is kept of the first message; of the others, the last counts."""
 
 
 class _Opened(NamedTuple):
@@ -42,22 +44,20 @@ class _Opened(NamedTuple):
     environment: Environment
     tasks: dict[str, Task]
     rendering: Rendering
-    filler: int
-    recorder: Recorder
+    recorder: RolloutWriter
 
 
 @cache
 def _opened(root: str, iteration: int, policy: str) -> _Opened:
     run = RunDirectory.open(Path(root))
     settings = run.settings(RoundSettings)
-    _, tokenizer, rendering = load_rendering(policy, settings.policy)
+    _, _, rendering = load_rendering(policy, settings.policy)
     return _Opened(
         settings,
         recorded(open_environment(settings.environment)),
         {task.id: task for task in load_tasks(run)},
         rendering,
-        int(tokenizer.eos_token_id),
-        Recorder(run.iteration(iteration).played_elsewhere, settings.training),
+        RolloutWriter(run.iteration(iteration).played_elsewhere, settings.training),
     )
 
 
@@ -73,13 +73,14 @@ class CoEvolveAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not ins
         self._opened = _opened(run, iteration, policy)
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:  # noqa: ANN401
-        """Play the row's task and record it. Raises EnvironmentFault: verl then leaves the whole group out.
+        """Play the row's task and record it.
 
-        A reward of 0, or none, would train on a fault.
+        Raises EnvironmentFault for a rollout without an outcome or a sampled token: verl then trains on the rest of the
+        group. A reward of 0 would train on the fault.
         """
         opened, loop = self._opened, asyncio.get_running_loop()
         draw, task = int(kwargs["extra_info"]["index"]), opened.tasks[kwargs["extra_info"]["task_id"]]
-        request_id, seconds = uuid4().hex, 0.0
+        request_id, seconds, versions = uuid4().hex, 0.0, dict[str, Any]()
         seed = derive_seed(opened.settings.seed, "rollout", task.id, draw, request_id)
         rollout = EpisodeRollout(
             opened.rendering,
@@ -97,6 +98,7 @@ class CoEvolveAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not ins
                     request_id=request_id, prompt_ids=list(ids), sampling_params={**sampling_params, **limits}
                 )
                 seconds += perf_counter() - began
+                versions = {**said.extra_fields, **{name: versions[name] for name in _FIRST & versions.keys()}}
                 message = _sampled(list(said.token_ids), said.log_probs, len(ids), prompt.max_new_tokens, rollout)
                 await loop.run_in_executor(_ONE_AT_A_TIME, rollout.act, message)
                 ids += message.ids
@@ -106,18 +108,17 @@ class CoEvolveAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not ins
         kept = opened.recorder.keep(
             draw, task, result.turns, result.outcome, result.infrastructure_error, result.sampled_tokens
         )
-        if result.infrastructure_error is not None:
-            raise EnvironmentFault(result.infrastructure_error)
-        row = token_row(result, opened.filler)
+        if result.infrastructure_error is not None or not result.sampled_tokens:
+            raise EnvironmentFault(result.infrastructure_error or "the history leaves no room for a message")
         return AgentLoopOutput(
-            prompt_ids=row.prompt_ids,
-            response_ids=row.completion_ids,
-            response_mask=row.mask,
-            response_logprobs=row.logprobs,
+            prompt_ids=list(result.prompt_ids),
+            response_ids=list(result.completion_ids),
+            response_mask=list(result.mask),
+            response_logprobs=list(result.logprobs),
             reward_score=kept.reward,
             num_turns=sum(len(turn.steps) + 1 for turn in result.turns),
             metrics=AgentLoopMetrics(generate_sequences=seconds),
-            extra_fields={"turn_scores": [], "tool_rewards": [], "reward_extra_info": {}},
+            extra_fields={**versions, "turn_scores": [], "tool_rewards": [], "reward_extra_info": {}},
         )
 
 

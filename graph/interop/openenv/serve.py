@@ -149,7 +149,7 @@ def _serve(serving: Serving) -> None:
     from graph.settings import RunSettings
     from memory.run import RunDirectory
     from memory.tasks import load_tasks
-    from training.elsewhere.rollouts import Recorder
+    from training.elsewhere.rollouts import RolloutWriter
 
     environment, tasks = opened(serving)
     try:
@@ -158,7 +158,7 @@ def _serve(serving: Serving) -> None:
         raise InputError(f"--host {serving.host}, --port {serving.port}: {error.strerror}: choose others") from None
     address = f"http://{serving.host}:{listening.getsockname()[1]}"
     run = None if serving.run is None or serving.tasks is not None else RunDirectory.open(serving.run)
-    recorder = Recorder(run.played_path, run.settings(RunSettings).training) if run and serving.record else None
+    recorder = RolloutWriter(run.played_path, run.settings(RunSettings).training) if run and serving.record else None
 
     def current() -> Sequence[Task]:
         return tasks if run is None else load_tasks(run)

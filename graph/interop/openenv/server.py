@@ -35,7 +35,7 @@ from starlette.types import ASGIApp
 from environments.base import Environment, EnvironmentFault, Outcome, UserTurn
 from graph.interop.attempt import FINISH_TURN, Attempt, shown_tools
 from memory.records import Task
-from training.elsewhere.rollouts import Recorder
+from training.elsewhere.rollouts import RolloutWriter
 
 __all__ = ["application"]
 
@@ -67,7 +67,7 @@ def application(
     tasks: Callable[[], Sequence[Task]],
     sessions: int,
     idle: float,
-    recorder: Recorder | None = None,
+    recorder: RolloutWriter | None = None,
 ) -> ASGIApp:
     """Return the server of ``tasks`` for at most ``sessions`` clients at a time.
 
@@ -123,7 +123,7 @@ def application(
                 known = ", ".join(f"{one} has indices 0 to {len(keys) - 1}" for one, keys in there.items())
                 raise ValueError(f"there is no such task: {known}")
             self._task, self._sampled = there[name][index], 0
-            self._draw = int(episode_id) if DRAW.fullmatch(episode_id or "") else None
+            self._draw = int(episode_id) if episode_id and DRAW.fullmatch(episode_id) else None
             try:
                 self._attempt = Attempt(environment, self._task)
             except EnvironmentFault as fault:
@@ -149,9 +149,9 @@ def application(
                     answer = self._attempt.call(action.tool_name, action.arguments)
                 if answer.done:
                     self._record(self._attempt.outcome())
-            except BaseException as error:
-                if isinstance(error, EnvironmentFault):
-                    self._record(fault=error)
+            except BaseException as raised:
+                if isinstance(raised, EnvironmentFault):
+                    self._record(fault=raised)
                 self.close()
                 raise
             told: dict[str, Any] = {"tool_name": action.tool_name, "result": answer.text}

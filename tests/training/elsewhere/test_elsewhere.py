@@ -16,7 +16,7 @@ from graph.settings import RunSettings
 from memory.records import StopReason, Trajectory, TrajectoryTurn
 from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import admit
-from training.elsewhere.rollouts import Played, Recorded, Recorder, trajectories_of
+from training.elsewhere.rollouts import Played, RolloutReader, RolloutWriter, trajectories_of
 from training.elsewhere.round import newest_weights, train_elsewhere
 from training.grpo.record import RoundFailure, RoundRecord
 from training.settings import TrainingSettings
@@ -29,18 +29,18 @@ SETTINGS = TrainingSettings()
 FAULT = "EnvironmentFault: the worker died"
 
 
-def keep(recorder: Recorder, draw: int, success: bool | None, task: int = 0) -> Played:
+def keep(recorder: RolloutWriter, draw: int, success: bool | None, task: int = 0) -> Played:
     outcome = None if success is None else Outcome(success=success, turns=())
     return recorder.keep(draw, TASKS[task], (TURN,), outcome, FAULT if success is None else None, 7)
 
 
 def test_rollouts_are_read_as_they_are_written(tmp_path: Path) -> None:
-    recorded, recorder = Recorded(tmp_path), Recorder(tmp_path, SETTINGS)
+    recorded, recorder = RolloutReader(tmp_path), RolloutWriter(tmp_path, SETTINGS)
     assert recorded.groups(2) == {}
     keep(recorder, 5, True)
     assert recorded.groups(2) == {}
     keep(recorder, 5, None)
-    keep(Recorder(tmp_path, SETTINGS), 3, False)
+    keep(RolloutWriter(tmp_path, SETTINGS), 3, False)
     keep(recorder, 5, False)
     (whole,) = recorded.groups(2).values()
     assert [(one.reward, one.infrastructure_error) for one in whole] == [(1.0, None), (None, FAULT)]
@@ -59,13 +59,13 @@ def test_rollouts_are_read_as_they_are_written(tmp_path: Path) -> None:
 
 
 def test_threads_of_a_server_record_whole_lines(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, SETTINGS)
+    recorder = RolloutWriter(tmp_path, SETTINGS)
     threads = [threading.Thread(target=keep, args=(recorder, draw % 3, True)) for draw in range(30)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [len(group) for group in Recorded(tmp_path).groups(10).values()] == [10] * 3
+    assert [len(group) for group in RolloutReader(tmp_path).groups(10).values()] == [10] * 3
 
 
 @given(
@@ -102,7 +102,7 @@ def write_weights(folder: Path, starter: Path, stable: Path | None = None) -> No
 @pytest.mark.slow
 def test_a_round_takes_the_groups_that_no_earlier_round_took(tmp_path: Path) -> None:
     run, prime = prime_run(tmp_path), tmp_path / "prime"
-    recorder = Recorder(run.played_path, SETTINGS)
+    recorder = RolloutWriter(run.played_path, SETTINGS)
     for draw in (7, 2, 4, 1, 9):  # of 3 a rollout is missing: prime-rl dropped its group
         keep(recorder, draw, True, draw % 5)
         keep(recorder, draw, None if draw == 4 else draw == 7, draw % 5)
@@ -143,7 +143,7 @@ def test_a_round_takes_the_groups_that_no_earlier_round_took(tmp_path: Path) -> 
 def test_a_step_of_faults_alone_is_no_round(tmp_path: Path) -> None:
     run = prime_run(tmp_path)
     write_weights(tmp_path / "prime" / "broadcasts" / "step_1", tmp_path / "starter")
-    recorder = Recorder(run.played_path, SETTINGS)
+    recorder = RolloutWriter(run.played_path, SETTINGS)
     for draw in range(4):
         for _ in range(2):
             keep(recorder, draw, None if draw < 2 else True)
