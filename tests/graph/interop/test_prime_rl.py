@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from support import ROOT
 from support.reference_endpoint import ReferenceEndpoint
-from support.served_shop import OPENENV, TASKS, served, write_shop
+from support.served_shop import OPENENV, SHOP, TASKS, served, write_shop
 from support.small_policy import make_policy, small_settings, small_tasks
 from websockets.sync.client import connect
 
@@ -98,6 +98,8 @@ def test_a_round_of_prime_rl_evolves_the_run(tmp_path: Path) -> None:
     assert [one["task"] for one in said[5:]] == ["task-2"] * 2, "a task that was admitted later is drawn next"
     assert [(one["reward"], one["ok"]) for one in said if isinstance(one, dict)] == [(1.0, True), (0.0, True)] * 3
 
+    # Explorers try every tool, and a defect of the user's own class ends a run.
+    (tmp_path / "my_shop.py").write_text(SHOP.replace('raise KeyError("a defect")', "pass"))
     weights = tmp_path / "prime" / "broadcasts" / "step_3"
     shutil.copytree(tmp_path / "starter", weights)
     (weights / "STABLE").touch()
