@@ -12,6 +12,7 @@ APPWORLD := .venvs/appworld
 VLLM := .venvs/vllm
 OPENENV := .venvs/openenv
 VERIFIERS := .venvs/verifiers
+VERL := .venvs/verl
 SITE := .venvs/docs
 VLLM_FOR := $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.synthetic_world.build
@@ -20,7 +21,7 @@ APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.synt
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help install develop model appworld wall vllm test-vllm openenv verifiers run run-vllm run-vllm-lora run-appworld run-lm starter starter-seal starter-world benchmark study test test-fast test-long check docs notebooks site chromium pictures report format studio clean
+.PHONY: help install develop model appworld wall vllm test-vllm openenv verifiers verl run run-vllm run-vllm-lora run-appworld run-lm starter starter-seal starter-world benchmark study test test-fast test-long check docs notebooks site chromium pictures report format studio clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -92,18 +93,30 @@ VLLM_IMPORTS = cd $(VLLM) && bin/python -W ignore -c "import vllm.entrypoints.op
 
 openenv: install $(OPENENV)/.installed  ## install OpenEnv in .venvs/openenv: coevolve environment serve
 
-# The constraints are those of .venv, whose packages the server finds too (graph/interop/openenv/serve.py).
+# The constraints are those of .venv, whose packages the server finds too (graph/interop/openenv/serve.py); OpenEnv needs
+# another major version of mcp.
 $(OPENENV)/.installed: graph/interop/openenv/requirements.txt
 	$(PYTHON) -m venv --clear $(OPENENV)
-	$(OPENENV)/bin/pip --disable-pip-version-check --quiet install -c constraints.txt -r $<
+	grep -v '^mcp' constraints.txt > $(OPENENV)/constraints.txt
+	$(OPENENV)/bin/pip --disable-pip-version-check --quiet install -c $(OPENENV)/constraints.txt -r $<
 	@touch $@
 
 verifiers: $(VERIFIERS)/.installed  ## install verifiers and the tasks' package in .venvs/verifiers
 
 # verifiers needs openai below 3, so it has a virtual environment of its own.
-$(VERIFIERS)/.installed: recipes/verifiers/pyproject.toml
+$(VERIFIERS)/.installed: graph/interop/verifiers/pyproject.toml
 	$(PYTHON) -m venv --clear $(VERIFIERS)
-	$(VERIFIERS)/bin/pip --disable-pip-version-check --quiet install -e recipes/verifiers
+	$(VERIFIERS)/bin/pip --disable-pip-version-check --quiet install -e graph/interop/verifiers
+	@touch $@
+
+verl: install $(VERL)/.installed-$(VLLM_FOR)  ## install verl in .venvs/verl: training.elsewhere (VLLM_FOR=gpu or cpu; detected if not given)
+
+# verl needs transformers below 5.11. This project's packages follow behind its own on the import path.
+$(VERL)/.installed-cpu $(VERL)/.installed-gpu: training/elsewhere/verl-requirements.txt
+	$(PYTHON) -m venv --clear $(VERL)
+	$(VERL)/bin/pip --disable-pip-version-check --quiet install $(if $(findstring gpu,$@),"verl[vllm]==0.9.1",--no-deps -r $<)
+	$(PYTHON) -c "import glob, os; [open(d + '/coevolve.pth', 'w').write(p) for d in glob.glob('$(VERL)/lib/*/site-packages') \
+	  for p in glob.glob(os.path.abspath('$(VENV)') + '/lib/*/site-packages')]"
 	@touch $@
 
 # A server of the recipe is started, and ended with the run.

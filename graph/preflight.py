@@ -23,6 +23,7 @@ from training.grpo.launch import offloads
 from training.model_shape import shape_in_process_of_its_own
 from training.plan import memory_of
 from training.rollout.policy_path import policy_folder
+from training.settings import ElsewhereSettings, PolicySettings
 
 
 def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = True) -> None:
@@ -49,8 +50,19 @@ def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = T
             check_starts(settings.signals, environment)
         check_policy(settings.policy, settings.training, settings.sampling, settings.evaluation.max_tokens)
         check_engine(settings.sampling, settings.policy, settings.training)
-        check_memory(settings)
+        if settings.training.elsewhere is None:
+            check_memory(settings)
+        else:
+            check_elsewhere(settings.training.elsewhere, settings.policy)
         check_trackers(settings.training.report_to)
+
+
+def check_elsewhere(elsewhere: ElsewhereSettings, policy: PolicySettings) -> None:
+    """Raise InputError where the engine of ``training.elsewhere`` cannot be started, or not with this policy."""
+    if elsewhere.engine == "verl" and not Path(elsewhere.python).exists():
+        raise InputError(f"training.elsewhere.python: there is no {elsewhere.python}: run make verl")
+    if elsewhere.engine == "verl" and policy.lora is not None:
+        raise InputError("training.elsewhere: verl trains all weights here: set policy.lora to null")
 
 
 def _check_tasks(initial: str | None) -> None:

@@ -135,6 +135,11 @@ class RunDirectory(Folder):
         "memory.run_files.IterationDirectory",
         meaning="One folder per iteration, `000/` first.",
     )
+    played_path = RunFile(
+        "played/",
+        "training.elsewhere.rollouts.Played",
+        meaning="What a server with `--record` played, a file for each process; rounds take whole groups from it.",
+    )
     report_path = RunFile(
         "report.html",
         "HTML",

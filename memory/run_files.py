@@ -221,6 +221,18 @@ class IterationDirectory(StageDirectory):
         "training.grpo.record.RoundRecord",
         meaning="The finished round of training, with its policy's folder.",
     )
+    played_elsewhere = RunFile(
+        "played/",
+        "training.elsewhere.rollouts.Played",
+        meaning="The rollouts of a round that verl trains, a file for each of its processes; `trajectories.jsonl` has "
+        "those of whole groups.",
+    )
+    job = RunFile(
+        "job/",
+        "files of verl",
+        meaning="The draws, the agent loop and the checkpoint of a round that verl trains; expendable after it.",
+    )
+    engine_log = RunFile("engine.log", "text", meaning="Output of verl.")
     training_log = RunFile(
         "training.log",
         "text",

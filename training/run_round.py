@@ -21,22 +21,27 @@ def main(
 ) -> None:
     """Train F steps of GRPO on the tasks of ITERATION; write a policy, trajectories and round.json to RUN.
 
-    With training.launch it starts the processes of the round, and ends when they have. One JSON line per step on
+    With training.launch it starts the processes of the round, and ends when they have; with training.elsewhere another
+    engine trains. One JSON line per step on
     stdout. Exit status: 0 also when --resume finds the round finished, 2 for a user's mistake, 3 when the process that
     started it is gone, 1 when training failed.
     """
-    from memory.processes import watch_parent
+    from memory.processes import ChildFailure, watch_parent
     from memory.run import RunDirectory
+    from training.elsewhere.round import train_elsewhere
     from training.grpo.launch import launch_round
     from training.grpo.record import RoundFailure
     from training.grpo.round import RoundSettings, run_round
     from training.rollout.sampling import EngineFailure
 
-    with exit_statuses(RoundFailure, EngineFailure):
+    with exit_statuses(RoundFailure, EngineFailure, ChildFailure):
         watch_parent()
         directory = RunDirectory.open(run)
         settings = directory.settings(RoundSettings)
         launch, threads = settings.training.launch, settings.training.threads
+        if settings.training.elsewhere is not None:
+            train_elsewhere(directory, iteration, resume)
+            return
         if launch is not None and not directory.iteration(iteration).round.exists():
             expert = settings.training.expert is not None
             launch_round(run, iteration, resume, launch, settings.policy, threads, settings.sampling, expert)

@@ -117,6 +117,37 @@ class ExpertSettings(Section):
     )
 
 
+class ElsewhereSettings(Section):
+    """Rounds by another engine, on as many nodes as it spans (ours; docs/scale.md)."""
+
+    engine: Literal["verl", "prime-rl"] = Field(
+        "verl",
+        description="verl: a job for each round, by the settings of the section training; prime-rl: it trains beside "
+        "this run, by its own settings, and a round is its next steps x tasks_per_step groups (ours)",
+    )
+    python: str = Field(
+        ".venvs/verl/bin/python",
+        description="Python of verl's environment (ours)",
+        json_schema_extra=requires({"engine": "verl"}),
+    )
+    overrides: tuple[str, ...] = Field(
+        (),
+        description="settings of verl's own, KEY=VALUE, after those that follow from this recipe: GPUs, nodes (ours)",
+        json_schema_extra=requires({"engine": "verl"}),
+    )
+    output: str | None = Field(
+        None,
+        description="prime-rl's output folder, whose newest weights are a round's policy (ours)",
+        json_schema_extra=requires({"engine": "prime-rl"}),
+    )
+
+    @model_validator(mode="after")
+    def _weights_are_found(self) -> Self:
+        if self.engine == "prime-rl" and self.output is None:
+            raise ValueError("engine prime-rl needs its output folder: set output")
+        return self
+
+
 class TrainingSettings(Section):
     """One round: F steps of GRPO. Defaults are the paper's where it states them, at the embedded policy's scale."""
 
@@ -228,6 +259,9 @@ class TrainingSettings(Section):
     launch: LaunchSettings | None = Field(
         None, description="train in several processes, on several GPUs of this machine; null: in one (ours)"
     )
+    elsewhere: ElsewhereSettings | None = Field(
+        None, description="rounds are trained by another engine; null: by this project, on one machine (ours)"
+    )
     report_to: tuple[ExperimentTracker, ...] = Field(
         (),
         description="experiment trackers to which the run's metrics are sent: trackio, tensorboard, wandb, one or a "
@@ -266,6 +300,16 @@ class TrainingSettings(Section):
                 f"dual_clip is {self.dual_clip:g} and clip_high {self.clip_high:g}: make dual_clip larger than 1 + "
                 "clip_high"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _another_engine_can(self) -> Self:
+        if self.elsewhere is None:
+            return self
+        for key in self._given("expert", "seal", "launch", "max_trained_tokens"):
+            raise ValueError(f"elsewhere: {self.elsewhere.engine} would ignore {key}: remove one of the two")
+        if self.elsewhere.engine == "verl" and self.loss == "group_tokens":
+            raise ValueError("elsewhere: verl has no loss group_tokens: set loss to grpo, dapo or dr_grpo")
         return self
 
     @model_validator(mode="after")

@@ -7,10 +7,12 @@ a turn is a call, whose answer is the next user message.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from environments.base import Action, Environment, InputError, MalformedCall, Outcome, TaskSpec, ToolSpec, UserTurn
 from environments.history import GivenTurn, open_for_agent
+from memory.records import Step, StopReason, TrajectoryTurn
 from training.rendering.strict_json import read_json
 from training.rendering.tool_calls import Schema, call_of, tool_schema
 
@@ -54,16 +56,41 @@ class Attempt:
         except BaseException:
             self._episode.close()
             raise
+        self._turns = [
+            _recorded(
+                given.opened,
+                [Step(action=call, observation=observation) for call, observation in given.steps],
+                StopReason.PLAYED,
+            )
+            for given in self.history
+        ]
+        self._opened: UserTurn | None = self.turn
+        self._steps: list[Step] = []
 
     def call(self, name: str, arguments: object) -> Reply:
         """Execute one call, whatever its arguments are. Raises RuntimeError once the attempt is done."""
         if name != FINISH_TURN.name:
-            observation = self._episode.step(_action(name, arguments))
+            action = _action(name, arguments)
+            observation = self._episode.step(action)
+            self._steps.append(Step(action=action, observation=observation))
             return Reply(observation.full_text, observation.failed)
         turn = self._episode.end_turn()
+        if self._opened is not None:
+            self._turns.append(_recorded(self._opened, self._steps, StopReason.END_OF_TURN))
+        self._opened, self._steps = turn, []
         if turn is not None:
             return Reply(turn.full_text, False, turn)
         return Reply(_OVER, False, None, True, float(self._episode.outcome().success))
+
+    def give_up(self) -> Reply:
+        """End the attempt where it is, by a limit of the agent's; turns that were not reached fail."""
+        return Reply(_OVER, False, None, True, float(self._episode.outcome().success))
+
+    @property
+    def turns(self) -> tuple[TrajectoryTurn, ...]:
+        """The user turns so far, the one in progress included, as a trajectory records them."""
+        opened = () if self._opened is None else (_recorded(self._opened, self._steps, None),)
+        return (*self._turns, *opened)
 
     def outcome(self) -> Outcome:
         """Return the outcome of what was done so far; turns that were not reached fail."""
@@ -76,6 +103,16 @@ class Attempt:
     def close(self) -> None:
         """Release what the attempt holds. Idempotent."""
         self._episode.close()
+
+
+def _recorded(turn: UserTurn, steps: Sequence[Step], stop_reason: StopReason | None) -> TrajectoryTurn:
+    return TrajectoryTurn(
+        text=turn.text,
+        guidelines=turn.guidelines,
+        steps=tuple(steps),
+        ended=stop_reason is not None,
+        stop_reason=stop_reason,
+    )
 
 
 def _action(name: str, arguments: object) -> Action:

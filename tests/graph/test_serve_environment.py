@@ -214,6 +214,7 @@ def test_a_server_of_this_machine_answers_programs_alone(folder: Path) -> None:
     [
         ([], "either NAME or --run"),
         (["my_shop:shop", "--run", "x"], "either NAME or --run"),
+        (["my_shop:shop", "--tasks", "tasks.jsonl", "--record"], "--record goes with --run"),
         (["my_shop:shop"], "name a file of tasks with --tasks"),
         (["my_shop:shop", "--tasks", "empty.jsonl"], "holds no task"),
         (["my_shop:shop", "--tasks", "other.jsonl"], "task 1: "),

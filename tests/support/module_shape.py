@@ -19,10 +19,12 @@ Imports = Mapping[str, set[str]]
 
 
 def modules() -> dict[str, Path]:
-    """Every module of the source by its dotted name."""
+    """Every module of the source by its dotted name; a folder without ``__init__`` holds a package of its own."""
     found = {}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
+            if not (path.parent / "__init__.py").exists():
+                continue
             parts = path.relative_to(ROOT).with_suffix("").parts
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found

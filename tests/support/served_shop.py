@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -74,8 +74,10 @@ def write_shop(folder: Path) -> Path:
 
 
 @contextmanager
-def served(folder: Path, *options: str, **variables: str) -> Iterator[str]:
-    argv = [sys.executable, "-P", "-m", "graph.check_environment", "serve", "my_shop:shop", "--tasks", "tasks.jsonl"]
+def served(
+    folder: Path, *options: str, what: Sequence[str] = ("my_shop:shop", "--tasks", "tasks.jsonl"), **variables: str
+) -> Iterator[str]:
+    argv = [sys.executable, "-P", "-m", "graph.check_environment", "serve", *what]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     process = subprocess.Popen(
         [*argv, "--port", "0", *options], cwd=folder, env=environ, stderr=subprocess.PIPE, text=True

@@ -16,20 +16,12 @@ import torch
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from environments.base import Environment
-from environments.history import agent_calls
 from memory.jsonl import derive_seed, record_id
 from memory.records import Measured, Task, Trajectory
 from training.grpo.ranks import ALONE, Ranks, places_of
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
-from training.grpo.reward import reward
-from training.rollout.episodes import (
-    EpisodeLimits,
-    EpisodeRequest,
-    EpisodeResult,
-    TokenRow,
-    run_episodes,
-    token_row,
-)
+from training.grpo.reward import reward_of
+from training.rollout.episodes import EpisodeRequest, EpisodeResult, TokenRow, limits_of, run_episodes, token_row
 from training.rollout.policy import Policy
 from training.rollout.sampling import Sampler
 from training.seal.seal import Seal
@@ -97,13 +89,7 @@ class GroupRollouts:
         self.seal = seal
         self.ranks = ranks
         self.tasks: dict[str, Task] = {task.id: task for step in plan.steps for task in step}
-        self.limits = EpisodeLimits(
-            max_new_tokens=settings.max_new_tokens,
-            max_tokens=settings.max_tokens,
-            max_actions=settings.max_actions,
-            strict_messages=settings.strict_messages,
-            max_steps=settings.max_episode_steps,
-        )
+        self.limits = limits_of(settings)
 
     @property
     def played_in(self) -> Environment:
@@ -227,7 +213,6 @@ class GroupRollouts:
 
     def _trajectory(self, result: EpisodeResult, step: int, sample: int, seconds: float) -> Trajectory:
         task = result.task
-        actions = sum(len(turn.steps) for turn in result.turns if not turn.played)
         sampled = sum(result.mask)
         return Trajectory(
             id=record_id("traj", task.id, step, sample, self.plan.run_seed),
@@ -237,9 +222,7 @@ class GroupRollouts:
             sample=sample,
             turns=result.turns,
             outcome=result.outcome,
-            reward=None
-            if result.outcome is None
-            else reward(result.outcome, actions, agent_calls(task), self.settings),
+            reward=reward_of(result.outcome, result.turns, task, self.settings),
             infrastructure_error=result.infrastructure_error,
             sampled_tokens=sampled,
             measured=Measured(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import closing
 
 from environments.base import Environment, InputError, Outcome, TaskSpec
+from environments.history import agent_calls
+from memory.records import TrajectoryTurn
 from training.settings import TrainingSettings
 
 SUCCESS_FLOOR = 0.501
@@ -38,6 +41,16 @@ def reward(outcome: Outcome, calls: int, reference_calls: int, settings: Trainin
             "checks it passed: set it to success"
         )
     return FAILURE_CEILING * outcome.partial
+
+
+def reward_of(
+    outcome: Outcome | None, turns: Iterable[TrajectoryTurn], task: TaskSpec, settings: TrainingSettings
+) -> float | None:
+    """Return the reward of a rollout of ``task``, None without an outcome: an infrastructure error has no reward."""
+    if outcome is None:
+        return None
+    actions = sum(len(turn.steps) for turn in turns if not turn.played)
+    return reward(outcome, actions, agent_calls(task), settings)
 
 
 def check_reward(environment: Environment, task: TaskSpec, settings: TrainingSettings) -> None:

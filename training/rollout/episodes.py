@@ -27,9 +27,10 @@ from environments.base import (
 from environments.history import GivenTurn, open_for_agent
 from memory.records import Step, StopReason, Task, TrajectoryTurn
 from training.embedded.demonstrations import in_order
-from training.rendering.base import Dialogue, EndTurn
+from training.rendering.base import Dialogue, EndTurn, Rendering
 from training.rollout.policy import Policy
 from training.rollout.sampling import EpisodeDriver, FinishReason, Sampled, Sampler, TokenPrompt
+from training.settings import TrainingSettings
 
 
 class EpisodeLimits(Record):
@@ -52,6 +53,17 @@ class EpisodeLimits(Record):
     max_steps: int | None = Field(None, ge=1)
     batch: int = Field(128, ge=1)
     strict_messages: bool = False
+
+
+def limits_of(settings: TrainingSettings) -> EpisodeLimits:
+    """Return the limits of a round's episodes."""
+    return EpisodeLimits(
+        max_new_tokens=settings.max_new_tokens,
+        max_tokens=settings.max_tokens,
+        max_actions=settings.max_actions,
+        strict_messages=settings.strict_messages,
+        max_steps=settings.max_episode_steps,
+    )
 
 
 class EpisodeRequest(Record):
@@ -140,7 +152,7 @@ def run_episodes(
         raise InputError(
             f"max_tokens is {limits.max_tokens} and {policy.path} has {positions} positions: lower max_tokens"
         )
-    rollouts = [_Rollout(policy, environment, request, limits, over) for request in requests]
+    rollouts = [EpisodeRollout(policy.rendering, environment, request, limits, over) for request in requests]
     try:
         sampler.run(rollouts, temperature=temperature, concurrency=limits.batch)
     finally:
@@ -163,7 +175,7 @@ def play_references(
     """
     results = []
     for task in tasks:
-        rollout = _Rollout(policy, environment, EpisodeRequest(task=task, seed=0), limits)
+        rollout = EpisodeRollout(policy.rendering, environment, EpisodeRequest(task=task, seed=0), limits)
         try:
             rollout.play_reference()
         finally:
@@ -214,12 +226,15 @@ class _Turn:
     stop_reason: StopReason | None = None
 
 
-class _Rollout(EpisodeDriver):
-    """One episode: opened by the first ``observe``, closed when it is over."""
+class EpisodeRollout(EpisodeDriver):
+    """One episode: opened by the first ``observe``, closed when it is over.
+
+    ``observe`` and ``act`` raise what ``run_episodes`` raises for one task. Close it where it may not be over.
+    """
 
     def __init__(
         self,
-        policy: Policy,
+        rendering: Rendering,
         environment: Environment,
         request: EpisodeRequest,
         limits: EpisodeLimits,
@@ -230,8 +245,7 @@ class _Rollout(EpisodeDriver):
         self._task = request.task
         self._environment = environment
         self._limits = limits
-        self._rendering = policy.rendering
-        self._dialogue: Dialogue = policy.rendering.begin()
+        self._dialogue: Dialogue = rendering.begin()
         self.stop_ids = self._dialogue.stop_ids
         self._episode: Episode | None = None
         self._opened = False

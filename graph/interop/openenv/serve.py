@@ -1,7 +1,7 @@
 """`coevolve environment serve`: offers tasks to OpenEnv's clients.
 
 The command checks everything, then becomes the server: the same module, run by the Python of OpenEnv's own virtual
-environment. OpenEnv brings fifty packages that nothing else needs; those of this project follow on the import path.
+environment. OpenEnv brings fifty packages that nothing else needs, and an older mcp; this project's follow behind them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,6 +31,8 @@ __all__ = ["Serving", "command", "opened"]
 OPENENV = ROOT / ".venvs" / "openenv"
 TOKEN_VARIABLE = "COEVOLVE_SERVE_TOKEN"
 SHORTEST_TOKEN = 16
+BEHIND = "import runpy, sys; sys.path += {}; runpy.run_module('graph.interop.openenv.serve', run_name='__main__')"
+"""The packages of this Python come last: OpenEnv needs another major version of mcp."""
 
 
 class Serving(BaseModel):
@@ -43,6 +46,7 @@ class Serving(BaseModel):
     port: int
     sessions: int
     idle: float
+    record: bool = False
 
 
 def command(
@@ -56,12 +60,13 @@ def command(
     port: Annotated[int, typer.Option(min=0, max=65535, help="port; 0: any that is free")] = 8770,
     sessions: Annotated[int, typer.Option(min=1, max=4096, help="clients that play at a time")] = 64,
     idle: Annotated[float, typer.Option(min=1, help="seconds after which a silent client is cut off")] = 600,
+    record: Annotated[bool, typer.Option("--record", help="record in --run what a trainer plays")] = False,
 ) -> None:
     """Serve tasks to OpenEnv's clients until the process is ended (make openenv installs the server).
 
     A client selects a task by reset(split=..., index=...), calls its tools, and ends a user turn by the tool
-    finish_turn. The reward is 1 or 0 at the end. Where the environment variable COEVOLVE_SERVE_TOKEN is set, clients
-    send it as Authorization: Bearer TOKEN.
+    finish_turn. The reward is 1 or 0 at the end. With --run, tasks that are admitted later follow. Where the
+    environment variable COEVOLVE_SERVE_TOKEN is set, clients send it as Authorization: Bearer TOKEN.
 
     Exit status: 0 after a signal, 2 for a user's mistake.
     """
@@ -77,17 +82,16 @@ def command(
             port=port,
             sessions=sessions,
             idle=idle,
+            record=record,
         )
         _check_address(serving)
         python = OPENENV / "bin" / "python"
         if not python.exists():
             raise InputError(f"there is no Python at {python}: run make openenv")
         opened(serving)
-        variables = child_variables()
-        folders = dict.fromkeys([sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])
-        variables["PYTHONPATH"] = os.pathsep.join([variables["PYTHONPATH"], *folders])
-        argv = [str(python), "-m", "graph.interop.openenv.serve", serving.model_dump_json()]
-        os.execve(python, argv, {**os.environ, **variables})
+        folders = [*dict.fromkeys([sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])]
+        argv = [str(python), "-c", BEHIND.format(folders), serving.model_dump_json()]
+        os.execve(python, argv, {**os.environ, **child_variables()})
 
 
 def opened(serving: Serving) -> tuple[Environment, tuple[Task, ...]]:
@@ -102,6 +106,8 @@ def opened(serving: Serving) -> tuple[Environment, tuple[Task, ...]]:
 
     if (serving.name is None) == (serving.run is None):
         raise InputError("give either NAME or --run, one of the two")
+    if serving.record and (serving.run is None or serving.tasks is not None):
+        raise InputError("--record goes with --run alone: a round is made of the run's own tasks")
     if serving.name is None:
         if serving.options:
             raise InputError("--option goes with NAME: a run has the options of its settings")
@@ -140,6 +146,10 @@ def _serve(serving: Serving) -> None:
 
     from graph.interop.openenv.limits import serve
     from graph.interop.openenv.server import application
+    from graph.settings import RunSettings
+    from memory.run import RunDirectory
+    from memory.tasks import load_tasks
+    from training.elsewhere.rollouts import RolloutWriter
 
     environment, tasks = opened(serving)
     try:
@@ -147,7 +157,13 @@ def _serve(serving: Serving) -> None:
     except OSError as error:
         raise InputError(f"--host {serving.host}, --port {serving.port}: {error.strerror}: choose others") from None
     address = f"http://{serving.host}:{listening.getsockname()[1]}"
-    app = application(environment, {task.id: task for task in tasks}, serving.sessions, serving.idle)
+    run = None if serving.run is None or serving.tasks is not None else RunDirectory.open(serving.run)
+    recorder = RolloutWriter(run.played_path, run.settings(RunSettings).training) if run and serving.record else None
+
+    def current() -> Sequence[Task]:
+        return tasks if run is None else load_tasks(run)
+
+    app = application(environment, current, serving.sessions, serving.idle, recorder)
     say(f"serving {len(tasks)} tasks of {environment.name} at {address} for OpenEnv's clients")
     serve(app, listening, os.environ.get(TOKEN_VARIABLE), serving.idle)
 

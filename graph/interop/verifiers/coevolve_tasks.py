@@ -58,9 +58,9 @@ class SessionState(vf.State):
         self.done, self.reward = bool(seen["done"]), seen["reward"]
         return seen
 
-    async def finish_turn(self) -> str | None:
+    async def finish_turn(self, sampled_tokens: int) -> str | None:
         """End the user turn; return the next user message, None where the conversation is over."""
-        result = (await self.call(FINISH_TURN, {}))["result"]
+        result = (await self.call(FINISH_TURN, {"sampled_tokens": sampled_tokens}))["result"]
         return None if self.done else str(result["user"])
 
 
@@ -74,6 +74,10 @@ class CoEvolveConfig(vf.TasksetConfig):
     """Which tasks are loaded: a ``split`` of the server."""
 
     split: str = "train"
+    seed: int = 0
+    """Of the order in which ``coevolve_stream`` draws."""
+    refresh: float = 30.0
+    """Seconds after which ``coevolve_stream`` asks for later tasks."""
     tools: vf.SharedToolsetConfig = vf.SharedToolsetConfig()
     task: CoEvolveTaskConfig = CoEvolveTaskConfig()
 
@@ -83,6 +87,8 @@ class CoEvolveData(vf.TaskData):
 
     split: str
     index: int = Field(ge=0)
+    draw: int | None = None
+    """The number of the draw that a server with ``--record`` records the rollout under."""
 
 
 class CoEvolveTask(vf.Task[CoEvolveData, SessionState, CoEvolveTaskConfig]):
@@ -100,16 +106,18 @@ class CoEvolveTask(vf.Task[CoEvolveData, SessionState, CoEvolveTaskConfig]):
         state.session = (await state.ask("openenv/session/create"))["session_id"]
         address = f"ws{state.url.removeprefix('http')}/ws?session_id={state.session}"
         async with connect(address, additional_headers=_headers(), proxy=None) as socket:
-            await socket.send(
-                json.dumps({"type": "reset", "data": {"split": self.data.split, "index": self.data.index}})
-            )
+            place = {"split": self.data.split, "index": self.data.index}
+            drawn = {} if self.data.draw is None else {"episode_id": str(self.data.draw)}
+            await socket.send(json.dumps({"type": "reset", "data": {**place, **drawn}}))
             answer = json.loads(await socket.recv())
         if answer["type"] != "observation":
             raise RuntimeError(f"the environment failed: {answer['data'].get('message')}")
 
     async def finalize(self, trace: vf.Trace, runtime: vf.Runtime) -> None:
-        """Close the session."""
+        """End an attempt that a limit stopped, and close the session."""
         state = cast(SessionState, trace.state)
+        if state.fault is None and not state.done:
+            await state.call(FINISH_TURN, {"give_up": True, "sampled_tokens": trace.num_output_tokens})
         await state.ask("openenv/session/close")
 
     @vf.reward
@@ -161,7 +169,8 @@ class CoEvolveEnv(vf.Env[CoEvolveEnvConfig]):
         async with agents.agent.interaction(task) as interaction:
             segment = await interaction.turn()
             while not segment.terminated:
-                following = await cast(SessionState, interaction.trace.state).finish_turn()
+                trace = interaction.trace
+                following = await cast(SessionState, trace.state).finish_turn(trace.num_output_tokens)
                 if following is None:
                     break
                 segment = await interaction.turn(following)
@@ -177,26 +186,27 @@ class CoEvolveTaskset(vf.Taskset[CoEvolveTask, CoEvolveConfig]):
 
     def load(self) -> Iterator[CoEvolveTask]:
         """Yield the tasks of the split. Tasks that begin after turns of the reference are left out."""
+        for one in self.listed(0):
+            if not one["played"]:
+                yield self.task(one)
+
+    def listed(self, start: int) -> Iterator[dict[str, Any]]:
+        """Yield what the server says of the tasks of the split from the index ``start`` on."""
         url = self.config.task.url.rstrip("/")
         with httpx.Client(headers=_headers(), timeout=SECONDS) as client:
             (name,) = client.get(f"{url}/list_environments").raise_for_status().json()
-            start = 0
             while True:
                 wanted = {"split": self.config.split, "start": start, "stop": start + PAGE}
-                listed = client.post(f"{url}/{name}/task_range", json=wanted).raise_for_status().json()["tasks"]
-                for one in listed:
-                    if not one["played"]:
-                        data = CoEvolveData(
-                            id=one["id"],
-                            name=one["id"],
-                            prompt=one["user"],
-                            split=self.config.split,
-                            index=one["index"],
-                        )
-                        yield CoEvolveTask(data, self.config.task)
-                if len(listed) < PAGE:
+                found = client.post(f"{url}/{name}/task_range", json=wanted).raise_for_status().json()["tasks"]
+                yield from found
+                if len(found) < PAGE:
                     return
                 start += PAGE
+
+    def task(self, one: dict[str, Any], draw: int | None = None) -> CoEvolveTask:
+        """Return a listed task."""
+        place = {"split": self.config.split, "index": one["index"], "draw": draw}
+        return CoEvolveTask(CoEvolveData(id=one["id"], name=one["id"], prompt=one["user"], **place), self.config.task)
 
 
 def _headers() -> dict[str, str]:
