@@ -19,8 +19,6 @@ from training.plan import GIB, Device, Launch, Memory, memory_of
 from training.rollout.policy_path import policy_folder
 from training.settings import LoraSettings
 
-__all__ = ["RecipePlan", "config_here", "config_of", "in_gib", "launch_of", "plan_of", "refusal"]
-
 SHORTEST = 1024
 """Tokens of the shortest episodes that are advised (ours)."""
 

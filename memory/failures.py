@@ -32,18 +32,6 @@ from memory.records import DraftVerification, FailureContext
 from memory.run import RunDirectory, read_jsonl
 from memory.settings import RECUR_AFTER, MemorySettings
 
-__all__ = [
-    "DIMENSION",
-    "DeduplicationResult",
-    "Explored",
-    "FailureMemory",
-    "embedded_text",
-    "explored_before",
-    "explored_in",
-    "hashed_ngrams",
-    "use_memory",
-]
-
 _DATABASE = "chroma.sqlite3"
 _COLLECTION = "contexts"
 _DECIMALS = 4  # float32 sums differ after this decimal; a recorded result must not depend on them.

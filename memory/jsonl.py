@@ -25,24 +25,6 @@ from pydantic_core import from_json
 
 from environments.base import InputError
 
-__all__ = [
-    "append_jsonl",
-    "complaint",
-    "derive_seed",
-    "dump_line",
-    "parse_json",
-    "read_existing",
-    "read_json",
-    "read_jsonl",
-    "read_lines",
-    "read_whole",
-    "record_id",
-    "remove_leftovers",
-    "write_atomically",
-    "write_json",
-    "write_jsonl",
-]
-
 Model = TypeVar("Model", bound=BaseModel)
 
 LONGEST = 2**26

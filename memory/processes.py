@@ -30,18 +30,6 @@ from environments.base import InputError, Record
 from environments.checkout import child_variables
 from memory.jsonl import read_json, write_json
 
-__all__ = [
-    "PARENT_PIPE",
-    "ChildFailure",
-    "end_of_log",
-    "exclusive",
-    "forget",
-    "run_child",
-    "run_to_end",
-    "shared",
-    "watch_parent",
-]
-
 # Reentrant: the garbage collector may close an abandoned part while this thread holds the guard.
 _guard = threading.RLock()
 

@@ -20,8 +20,6 @@ from environments.base import InputError
 from environments.checkout import find_recipe
 from memory.jsonl import read_whole
 
-__all__ = ["Override", "changes_given", "dump_yaml", "options_given", "parse_yaml", "read_recipe", "read_yaml"]
-
 LONGEST = 2**17
 """Largest YAML file in bytes (ours). The longest recipe of the project has a twentieth."""
 

@@ -23,8 +23,6 @@ from memory.jsonl import derive_seed, record_id
 from memory.records import Signal, SignalKind, Trajectory
 from training.signal_settings import SignalSettings
 
-__all__ = ["Choice", "Extraction", "GroupScore", "PatternCount", "action_pattern", "choose", "extract"]
-
 Pattern = tuple[str, ...]
 
 SUCCESS = 0.5

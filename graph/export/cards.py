@@ -27,8 +27,6 @@ from memory.run import RunDirectory, read_json
 from memory.strict_yaml import dump_yaml
 from training.grpo.record import RoundRecord
 
-__all__ = ["check_licence", "dataset_card", "policy_card"]
-
 _LICENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}")
 _VERIFIED = {
     "deterministic": "Each reference was replayed twice from fresh episodes, with equal results and states; no model "

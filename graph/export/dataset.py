@@ -20,8 +20,6 @@ from graph.export.conversations import rollout_messages
 from graph.report.lineage import Chain
 from memory.records import Task, Trajectory
 
-__all__ = ["COLUMNS", "TASKS", "TRAJECTORIES", "write_tables"]
-
 TASKS, TRAJECTORIES = "tasks", "trajectories"
 
 _BATCH = 100

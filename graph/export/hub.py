@@ -9,8 +9,6 @@ from typing import Literal
 
 from environments.base import InputError
 
-__all__ = ["REPOSITORY", "HubFailure", "check_push", "push_folder"]
-
 REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 """Names of the hub's repositories."""
 

@@ -12,8 +12,6 @@ from memory.run import PolicyDirectory, RunDirectory, read_json
 from training.grpo.record import RoundRecord
 from training.rollout.policy import ADAPTER, PolicyCard, check_weights
 
-__all__ = ["export_policy"]
-
 _LEFT_BEHIND = (
     "optimizer*",
     "scheduler.pt",

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from environments.drawing import COLOURS, line, scale, svg, text, ticks
 
-__all__ = ["Bar", "Chart", "DotRow", "Dots", "bar_chart", "dot_chart"]
-
 WIDTH = 720
 _TOP, _BOTTOM, _ROW = 44, 52, 26
 _LETTER = 7.4  # pixels of the 12 px sans-serif that names are set in, on average, in the widest usual font

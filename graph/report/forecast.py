@@ -17,8 +17,6 @@ from graph.settings import RunSettings
 from memory.run import RunDirectory, read_json
 from training.grpo.record import RoundRecord
 
-__all__ = ["NO_RATES", "Forecast", "RunRates", "forecast", "measured_rates"]
-
 ONCE = ("seed", "evaluation before")
 """Stages that a run has once; every other one is done in each iteration."""
 

@@ -9,8 +9,6 @@ from html import escape
 from graph.report.digest import one_line
 from graph.report.story import Chapter, Row
 
-__all__ = ["Table", "story_table", "table"]
-
 _CELL = 160
 _STYLE = "text-align:left;vertical-align:top"
 

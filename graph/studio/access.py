@@ -23,8 +23,6 @@ from starlette.websockets import WebSocketClose
 
 from environments.checkout import ROOT
 
-__all__ = ["LocalRequests", "named_origins", "refusal"]
-
 _IN_PROCESS = "/noauth"
 """Root path of requests that this process sends to itself (langgraph_sdk without an address); no socket sets one."""
 _PRIVATE_NETWORK = b"access-control-request-private-network"

@@ -22,8 +22,6 @@ from pydantic import JsonValue
 from environments.base import InputError
 from training.settings import ExperimentTracker
 
-__all__ = ["PROJECT", "TrackedRun", "Tracker", "check_trackers", "open_tracker"]
-
 PROJECT = "coevolve"
 """The project that runs belong to in Trackio and Weights & Biases."""
 

@@ -40,19 +40,6 @@ if TYPE_CHECKING:
     from training.rollout.episodes import EpisodeResult
     from training.rollout.policy import Policy
 
-__all__ = [
-    "RECORDED",
-    "VARIABLE",
-    "WrittenTurn",
-    "answers_table",
-    "changes_table",
-    "contexts_table",
-    "followed",
-    "language_model_run",
-    "rounds_table",
-    "signals_table",
-]
-
 VARIABLE = "COEVOLVE_NOTEBOOK_LM_RUN"
 """The environment variable that names a run of the language model, such as runs/lm, in place of the recorded one."""
 

@@ -25,21 +25,6 @@ from training.seal.interface import GUIDELINES
 from training.seal.seal import SealStep
 from training.seal.settings import WeightSettings
 
-__all__ = [
-    "OVERRIDES",
-    "THANKS",
-    "DiagnosedGroup",
-    "conversations",
-    "diagnosed_groups",
-    "diagnosis_table",
-    "interface_table",
-    "profile_table",
-    "rho_table",
-    "rollouts_chart",
-    "seal_round",
-    "weights_table",
-]
-
 _SEEDED = 32
 _CHOSEN = (0, 3, 10, 15, 16, 24)
 """Places of the tasks that are played (ours): at first the policy solves each of them sometimes."""

@@ -25,8 +25,6 @@ from memory.jsonl import record_id
 from memory.records import Step, Task, Trajectory, TrajectoryTurn
 from memory.run import RunDirectory
 
-__all__ = ["OVERRIDES", "VARIABLE", "acted_out", "prepared_run", "run_module", "temporary_folder"]
-
 VARIABLE = "COEVOLVE_NOTEBOOK_RUN"
 """The environment variable that names the run which notebooks read."""
 

@@ -28,8 +28,6 @@ from training.grpo.record import RoundFailure
 from training.rollout.settings import IN_PROCESS, SamplingSettings
 from training.settings import LaunchSettings, PolicySettings
 
-__all__ = ["Ended", "check_launch", "failure_of", "launch_round", "offloads", "sharding"]
-
 RANK = "training.grpo.rank"
 """The module that each process runs."""
 

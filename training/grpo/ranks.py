@@ -29,8 +29,6 @@ from training.settings import LaunchSettings
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["ALONE", "LostRanks", "Ranks", "Sharding", "join", "places_of", "started_by_launcher", "whole_state"]
-
 Item = TypeVar("Item")
 
 Sharding = Literal["fsdp"]

@@ -22,8 +22,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-__all__ = ["TemplateFailure", "TemplateProcess"]
-
 CPU_SECONDS = 10.0
 """CPU time of one rendering (ours): the slowest real templates take milliseconds. Not wall time, so that a busy machine
 changes nothing."""

@@ -36,8 +36,6 @@ from training.rollout.settings import SamplingSettings
 from training.rollout.vllm_client import MessageRequest, ServerFault, VllmServer
 from training.rollout.vllm_weights import PROMPT_TEMPERATURE, PolicyWeights, fixed_prompt
 
-__all__ = ["VllmServers"]
-
 Result = TypeVar("Result")
 
 ATTEMPTS = 4

@@ -18,8 +18,6 @@ from training.seal.diagnosis import FailureProfile, SealFigures, TurnLabel, diag
 from training.seal.interface import InterfaceState, learning_interface, update
 from training.seal.settings import SealSettings
 
-__all__ = ["Seal", "SealHandover", "SealState", "SealStep", "figures", "first_state", "next_state"]
-
 
 class SealState(Record):
     """SEAL's state between steps; a part is None where the settings turn it off."""
