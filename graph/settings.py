@@ -188,12 +188,12 @@ def check_benchmark(settings: RunSettings, source: str, benchmark: AnyBenchmark 
     that only an import could show is not checked.
     """
     environment, chosen = settings.environment, settings.evaluation.set
-    official, checks = settings.tasks.initial == OFFICIAL, settings.training.reward == "checks"
+    official = settings.tasks.initial == OFFICIAL
     expert, ruled = settings.training.expert, settings.roles.exploration.of_general_rules()
     ruled = None if ruled is None else f"roles.exploration.{ruled}"
     if expert is not None and expert.reword:
         ruled = "training.expert.reword"
-    if chosen is None and not official and not checks and ruled is None:
+    if chosen is None and not official and ruled is None:
         return
     benchmark = benchmark or environment.stated_benchmark
     if benchmark is None:
@@ -209,9 +209,4 @@ def check_benchmark(settings: RunSettings, source: str, benchmark: AnyBenchmark 
     if official and not benchmark.has_official_tasks:
         raise InputError(
             f"{source}: tasks.initial: {environment.name} has no official tasks: name a file, or leave it out"
-        )
-    if checks and not benchmark.reports_partial:
-        raise InputError(
-            f"{source}: training.reward: checks needs an environment that reports which checks passed, "
-            f"{environment.name} reports success alone: set it to success"
         )

@@ -42,7 +42,6 @@ from training.grpo.record import (
     step_metrics,
     step_record,
 )
-from training.grpo.reward import check_reward
 from training.grpo.task_sampler import round_draw
 from training.rendering.base import Rendering
 from training.rollout.policy_path import check_policy_path
@@ -223,7 +222,6 @@ class _Round:
         torch.set_num_threads(settings.training.threads)
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         environment = recorded(open_environment(settings.environment))
-        check_reward(environment, plan.steps[0][0], settings.training)
         # Weights that are divided go from the CPU to their devices in parts: no device could hold them all.
         device = "cpu" if self.ranks.sharding else settings.policy.device
         policy = load_initial_policy(settings.policy.model_copy(update={"device": device}))

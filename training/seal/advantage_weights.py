@@ -17,7 +17,7 @@ from pydantic import Field
 
 from environments.base import Record
 from training.seal.diagnosis import EXCLUDED, Diagnosis, FailureProfile, TurnLabel
-from training.seal.settings import WeightSettings
+from training.seal.settings import BASE_RHO, WeightSettings
 
 
 class LabelCount(Record):
@@ -44,9 +44,8 @@ class RhoState(Record):
     total: dict[TurnLabel, LabelCount] = {}
 
 
-def first_rho(settings: WeightSettings) -> RhoState:
-    """Return rho before any profile."""
-    return RhoState(rho=settings.base())
+FIRST_RHO = RhoState(rho=BASE_RHO)
+"""Rho before any profile."""
 
 
 def moved_rho(state: RhoState, profile: FailureProfile, settings: WeightSettings) -> RhoState:
@@ -69,7 +68,7 @@ def moved_rho(state: RhoState, profile: FailureProfile, settings: WeightSettings
     counts = window or total
     turns = sum(found.count for label, found in counts.items() if label not in EXCLUDED)
     rho = dict(state.rho)
-    for label, base in settings.base().items() if turns else ():
+    for label, base in BASE_RHO.items() if turns else ():
         found = counts.get(label, LabelCount())
         trust = min(1.0, found.count / settings.full_count)
         pressure = settings.alpha * (found.count / turns) * (1.0 - found.mean_reward) * trust

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from environments.base import Environment, Record
 from memory.records import Trajectory
-from training.seal.advantage_weights import RhoState, first_rho, moved_rho, trajectory_weight
+from training.seal.advantage_weights import FIRST_RHO, RhoState, moved_rho, trajectory_weight
 from training.seal.diagnosis import FailureProfile, SealFigures, TurnLabel, diagnose, failure_profile
 from training.seal.interface import InterfaceState, learning_interface, update
 from training.seal.settings import SealSettings
@@ -44,7 +44,7 @@ class SealHandover(NamedTuple):
 def first_state(settings: SealSettings) -> SealState:
     """Return the state of a run before its first step."""
     return SealState(
-        rho=None if settings.weights is None else first_rho(settings.weights),
+        rho=None if settings.weights is None else FIRST_RHO,
         interface=None if settings.interface is None else InterfaceState(),
     )
 

@@ -27,7 +27,7 @@ os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 torch = Late("torch")
 
 K = 4
-WEIGHTS = {"weights": {"dynamic": True, "rho": {"pass": 0.6}}, "interface": None}
+WEIGHTS = {"weights": {"dynamic": True}, "interface": None}
 
 
 def two_turns() -> list[Task]:
