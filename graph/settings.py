@@ -12,6 +12,7 @@ from environments.benchmark import AnyBenchmark
 from environments.sections import GIVEN, Section, requires
 from environments.settings import EnvironmentSettings, VerificationSettings
 from evaluation.settings import EvaluationSettings
+from memory.jsonl import leaves
 from memory.settings import OFFICIAL, MemorySettings, TaskSettings
 from training.rollout.settings import SamplingSettings
 from training.settings import PolicySettings, TrainingSettings
@@ -141,20 +142,10 @@ def dotted(settings: RunSettings) -> dict[str, Any]:
     Reports, cards and trackers show these. Options of a packaged benchmark are what its type declares, and hold no
     secret. Arguments of a user's own callable may be anything, so that their values are left out.
     """
-    found: dict[str, Any] = {}
     plain = settings.model_dump(mode="json")
     if settings.environment.is_own:
         plain["environment"]["options"] = dict.fromkeys(settings.environment.options, NOT_SHOWN)
-
-    def collect(prefix: str, value: object) -> None:
-        if isinstance(value, dict) and value:
-            for key, inner in value.items():
-                collect(f"{prefix}.{key}" if prefix else key, inner)
-        else:
-            found[prefix] = value
-
-    collect("", plain)
-    return found
+    return {".".join(keys): value for keys, value in leaves(plain)}
 
 
 def changed(settings: RunSettings) -> dict[str, tuple[Any, Any]]:

@@ -10,6 +10,7 @@ from environments.checkout import ROOT
 from environments.registry import DEFAULT
 from environments.sections import in_words
 from graph.settings import RunSettings
+from memory.jsonl import leaves
 from memory.strict_yaml import read_recipe
 
 Schema = Mapping[str, Any]
@@ -40,21 +41,13 @@ def settings_reference() -> str:
 
 def _often_set() -> Iterator[str]:
     """Return the table of what two shipped recipes set: the small one, and the paper's."""
-    given = [_leaves(read_recipe(ROOT / "recipes" / name)) for name in _SHOWN]
+    recipes = (read_recipe(ROOT / "recipes" / name) for name in _SHOWN)
+    given = [{".".join(keys): value for keys, value in leaves(one)} for one in recipes]
     yield "## What recipes set"
     yield f"\n| key | {' | '.join(_SHOWN)} |\n|---|---|---|"
     for key in dict.fromkeys(key for one in given for key in one):
         cells = [f"`{_value(one[key])}`" if key in one else "" for one in given]
         yield f"| `{key}` | {' | '.join(cells)} |"
-
-
-def _leaves(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return the values of a recipe by dotted key; options of an environment are one value."""
-    found: dict[str, Any] = {}
-    for name, value in tree.items():
-        deeper = isinstance(value, dict) and name != "options"
-        found |= _leaves(value, f"{above}{name}.") if deeper else {f"{above}{name}": value}
-    return found
 
 
 def _sections(schema: Schema, definitions: Schema, above: str, shown: dict[str, str]) -> Iterator[str]:

@@ -20,13 +20,13 @@ from environments.terminal import table_cell
 from evaluation.outcomes import Score
 from graph.export.content import RunContent, stated_settings
 from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES
-from graph.export.hub import REPOSITORY
 from graph.report.digest import REASONS, counts_words
 from graph.settings import RunSettings
 from memory.run import RunDirectory, read_json
 from memory.strict_yaml import dump_yaml
 from training.grpo.record import RoundRecord
 
+_REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 _LICENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}")
 _VERIFIED = {
     "deterministic": "Each reference was replayed twice from fresh episodes, with equal results and states; no model "
@@ -150,7 +150,7 @@ def policy_card(
 def _base(settings: RunSettings) -> str | None:
     """Return the hub's name of the policy that the run began with; None for a folder."""
     path = settings.policy.path
-    return path if REPOSITORY.fullmatch(path) and not path.startswith((".", "recipes/")) else None
+    return path if _REPOSITORY.fullmatch(path) and not path.startswith((".", "recipes/")) else None
 
 
 def _template(name: str) -> str:

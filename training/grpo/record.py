@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pydantic import Field
 
 from environments.base import Record
+from memory.jsonl import leaves
 from memory.records import Measured, StopReason, Task, Trajectory, count_stops
 from training.rollout.sampling import EngineFigures
 from training.seal.diagnosis import SealFigures
@@ -229,17 +230,11 @@ def plain_numbers(record: Record, without: Collection[str] = ()) -> dict[str, fl
 
     Texts, truth values, lists and fields that are None are left out, and so are the fields named in ``without``.
     """
-    found: dict[str, float] = {}
-
-    def collect(name: str, value: object) -> None:
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                collect(f"{name}/{key}" if name else str(key), inner)
-        elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            found[name] = float(value)
-
-    collect("", {name: value for name, value in record.model_dump(mode="json").items() if name not in without})
-    return found
+    return {
+        "/".join(keys): float(value)
+        for keys, value in leaves(record.model_dump(mode="json", exclude={*without}))
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    }
 
 
 class RoundProgress(Record):
