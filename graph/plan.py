@@ -120,7 +120,6 @@ def _is_study(path: Path) -> bool:
 def _arms(
     path: Path, study: StudyRecipe, arms: str | None, changes: list[str]
 ) -> dict[str, tuple[RunSettings, int, bool]]:
-    """Return settings and number of seeds of each chosen arm, and whether it is trained."""
     from graph.recipe import load_recipe
 
     names = [name.strip() for name in arms.split(",")] if arms is not None else [arm.name for arm in study.arms]

@@ -40,7 +40,6 @@ def settings_reference() -> str:
 
 
 def _often_set() -> Iterator[str]:
-    """Return the table of what two shipped recipes set: the small one, and the paper's."""
     recipes = (read_recipe(ROOT / "recipes" / name) for name in _SHOWN)
     given = [{".".join(keys): value for keys, value in leaves(one)} for one in recipes]
     yield "## What recipes set"
@@ -74,7 +73,6 @@ def _sections(schema: Schema, definitions: Schema, above: str, shown: dict[str, 
 
 
 def _table(schema: Schema, definitions: Schema) -> Iterator[str]:
-    """Return the settings of one section that are not sections themselves."""
     rows = [(name, field) for name, field in schema["properties"].items() if _section(field, definitions) is None]
     if not rows:
         return

@@ -203,7 +203,6 @@ class RunDirectory(Folder):
         self.vacate()
 
     def _parts(self) -> tuple[Path, ...]:
-        """Return the files and folders that only a run has, beside its settings and locks."""
         files = (self.tasks_path, self.checkpoints_path, self.spending_path)
         folders = (self.seed_path, self.iterations_path, self.policy_path, self.failures_path)
         return (*files, *folders, self.served_path, self.trackers_path)
@@ -220,7 +219,6 @@ class RunDirectory(Folder):
 
     @property
     def seed(self) -> StageDirectory:
-        """Return the folder of the records behind D_0."""
         return StageDirectory(self.seed_path)
 
     def iteration(self, number: int) -> IterationDirectory:
@@ -228,7 +226,6 @@ class RunDirectory(Folder):
         return IterationDirectory(self.root / iteration_stage(number))
 
     def stage(self, name: str) -> StageDirectory:
-        """Return the folder of the stage ``name``, which is relative to the run directory."""
         return StageDirectory(self.root / name)
 
     def save_settings(self, settings: BaseModel) -> None:

@@ -1,9 +1,8 @@
 """A run's tasks and trajectories as a data set of the Hugging Face hub: a folder with Parquet files and a card.
 
-Messages and tool schemas, whose keys differ from row to row, are ``datasets.Json``: JSON text in the file, so that
-other readers of Parquet take it too, and objects when ``datasets`` loads it. So TRL's trainers take both tables as they
-are: tasks have its prompt-completion format, trajectories its conversational format, each with ``tools``. Records are
-plain text, because ``datasets.Json`` rounds numbers when it reads.
+Messages and tool schemas, whose keys differ from row to row, are ``datasets.Json``: JSON text in the file, objects when
+``datasets`` loads it. So TRL's trainers take both tables as they are: tasks have its prompt-completion format,
+trajectories its conversational format. Records are plain text, because ``datasets.Json`` rounds numbers.
 """
 
 from __future__ import annotations

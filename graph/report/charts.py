@@ -29,11 +29,9 @@ class Chart:
     words: str
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """Return what a notebook shows: the picture, or the words where there are no pictures."""
         return {"image/svg+xml": self.svg, "text/plain": self.words}
 
     def __repr__(self) -> str:
-        """Return the words."""
         return self.words
 
 
@@ -55,7 +53,7 @@ class Dots(NamedTuple):
 
 
 class DotRow(NamedTuple):
-    """One row of groups: its name, mostly a task's, and its groups."""
+    """One row of groups."""
 
     name: str
     groups: tuple[Dots, ...]

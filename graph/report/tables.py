@@ -22,7 +22,6 @@ class Table:
     caption: str = ""
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """Return what a notebook shows."""
         return {"text/html": self.html(), "text/plain": repr(self)}
 
     def html(self) -> str:
@@ -35,7 +34,6 @@ class Table:
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
 
     def __repr__(self) -> str:
-        """Return the table as aligned columns."""
         lines = [self.columns, *self.rows]
         widths = [max(len(row[place]) for row in lines) for place in range(len(self.columns))]
         words = [

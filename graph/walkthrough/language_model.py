@@ -188,7 +188,6 @@ def _without_machine(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def _answers(settings: RunSettings, path: str, name: str, turns: Sequence[Task]) -> Iterator[WrittenTurn]:
-    """Yield what the policy at ``path`` writes on each of ``turns`` in greedy decoding."""
     import torch
 
     from training.rollout.engines import open_sampler
@@ -221,7 +220,6 @@ def _answers(settings: RunSettings, path: str, name: str, turns: Sequence[Task])
 
 
 def _messages(policy: Policy, played: EpisodeResult) -> tuple[str, ...]:
-    """Return the messages that the policy sampled, as text without its control tokens."""
     messages = []
     for sampled, part in groupby(zip(played.completion_ids, played.mask, strict=True), lambda pair: pair[1]):
         if sampled:

@@ -1,10 +1,7 @@
 """Prepares the small run that the notebooks read: two iterations of the embedded policy and the scripted roles.
 
 It takes about a minute of one core, so several notebooks share one: COEVOLVE_NOTEBOOK_RUN names its folder, and the
-first notebook makes it there. Without the variable each notebook makes its own in a temporary folder and removes it.
-
-Other walkthroughs get what they have in common here, too: temporary folders, the project's commands, rollouts that are
-acted out.
+first notebook makes it there. Other walkthroughs get temporary folders, commands and acted-out rollouts here.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Starts the processes of a round under torch's or accelerate's launcher, and ends with one sentence when one fails.
 
-``training.run_round`` becomes the launcher itself: it watches its own parent, the processes are its children and print
-to its stdout, and they watch it (``training.grpo.rank``). So a round in several processes is to everything above it the
-one child process that it is without ``training.launch``. With ``config`` it is ``accelerate launch --config_file``,
-else ``torchrun``; both are called as functions, because the commands lose what a process said and how it ended.
-
-Import torch late: the checks of this module are made before anything is started.
+``training.run_round`` becomes the launcher itself, so that a round in several processes is to everything above it one
+child process. With ``config`` it is ``accelerate launch --config_file``, else ``torchrun``; both are called as
+functions, because the commands lose what a process said and how it ended. Import torch late: the checks of this module
+are made before anything is started.
 """
 
 from __future__ import annotations

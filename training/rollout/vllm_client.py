@@ -247,7 +247,6 @@ class VllmServer:
         )
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._client.aclose()
 
     async def generate(self, request: MessageRequest, model: str, vocabulary: int, version: str) -> Sampled:

@@ -1,12 +1,9 @@
-"""SEAL's advantage weights: rho of each label, and the weight of a trajectory.
+"""SEAL's advantage weights: rho of each label, and the weight of a trajectory. Pure and free of torch.
 
 SEAL (arXiv 2605.24426) multiplies the advantage of a trajectory by ``clip(sum of p(z) * rho(z), 0.5, 2)``, where p(z)
-is the share of its turns with label z (equations 10 to 12). Weights are positive: they scale an advantage, never change
-its sign, and a zero stays zero.
-
-By the paper rho is fixed; in the released full run it moves (``moved_rho``, after the released code's
-``update_dynamic_tag_weights``; ``tests/training/seal/released_code.json.gz`` holds what that code computes).
-Pure and free of torch.
+is the share of its turns with label z (equations 10 to 12). By the paper rho is fixed; in the released full run it
+moves (``moved_rho``, after the released code's ``update_dynamic_tag_weights``;
+``tests/training/seal/released_code.json.gz`` holds what that code computes).
 """
 
 from __future__ import annotations
@@ -78,7 +75,6 @@ def moved_rho(state: RhoState, profile: FailureProfile, settings: WeightSettings
 
 
 def _with_profile(counts: Mapping[TurnLabel, LabelCount], profile: FailureProfile) -> dict[TurnLabel, LabelCount]:
-    """Return ``counts`` with those of a profile added, in the order of the labels."""
     added = {}
     for label in TurnLabel:
         before, found = counts.get(label, LabelCount()), profile.of(label)
