@@ -98,7 +98,7 @@ class RunDirectory(Folder):
     checkpoints_path = RunFile(
         "checkpoints.sqlite",
         "LangGraph's database",
-        meaning="LangGraph's checkpoints, expendable; a damaged one is renamed to `checkpoints.sqlite.damaged-N`.",
+        meaning="LangGraph's checkpoints, expendable; a damaged one is made anew.",
     )
     spending_path = RunFile(
         "spending.jsonl",
