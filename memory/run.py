@@ -310,7 +310,7 @@ def _changed(before: object, now: object, prefix: str = "") -> tuple[str, object
     if isinstance(before, dict) and isinstance(now, dict):
         for key in (*before, *(key for key in now if key not in before)):
             name = f"{prefix}.{key}" if prefix else str(key)
-            if found := _changed(before.get(key, _ABSENT), now.get(key, _ABSENT), name):
+            if found := _changed(before.get(key, "absent"), now.get(key, "absent"), name):
                 return found
         return None
     if before == now or (prefix in MAY_RISE and _risen(before, now)):
@@ -320,16 +320,6 @@ def _changed(before: object, now: object, prefix: str = "") -> tuple[str, object
 
 def _risen(before: object, now: object) -> bool:
     return isinstance(before, int | float) and isinstance(now, int | float) and now >= before
-
-
-class _Absent:
-    def __repr__(self) -> str:
-        return "absent"
-
-    __str__ = __repr__
-
-
-_ABSENT = _Absent()
 
 
 _INTRODUCTION = """# The run directory

@@ -60,12 +60,7 @@ class DotRow(NamedTuple):
 
 
 def bar_chart(title: str, x_label: str, bars: Sequence[Bar], limit: tuple[float, str] | None = None) -> Chart:
-    """Draw one horizontal bar for each value, from zero; ``limit`` draws a line at a value, with its name.
-
-    Raises ValueError for no bar, and for a value below zero.
-    """
-    if not bars or min(bar.value for bar in bars) < 0:
-        raise ValueError("bars need values of zero or more")
+    """Draw one horizontal bar for each value, from zero; ``limit`` draws a line at a value, with its name."""
     left = _room(bar.name for bar in bars)
     height = _TOP + _ROW * len(bars) + _BOTTOM + (18 if limit else 0)
     bottom = height - _BOTTOM
@@ -97,11 +92,9 @@ def dot_chart(title: str, x_label: str, rows: Sequence[DotRow], breaks: Mapping[
     """Draw each group of rollouts as dots, filled for a success: a row per task, a column per step or iteration.
 
     Framed rollouts have a square around them. ``breaks`` draws a darker line with a name at the first column from a
-    number on. Of more than 12 columns, those with frames and the latest are drawn. Raises ValueError for no group.
+    number on. Of more than 12 columns, those with frames and the latest are drawn.
     """
     every = sorted({group.column for row in rows for group in row.groups})
-    if not every:
-        raise ValueError("no group to draw")
     framed = {group.column for row in rows for group in row.groups if group.framed}
     latest = sorted(every, key=lambda column: (column not in framed, -column))
     columns = sorted(latest[:_MOST_COLUMNS])

@@ -43,12 +43,7 @@ class Table:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], caption: str = "", width: int = _CELL) -> Table:
-    """Return a table of ``rows``, each cell as one line of at most ``width`` characters.
-
-    Raises ValueError for a row with another number of cells than there are columns.
-    """
-    if wrong := [row for row in rows if len(row) != len(columns)]:
-        raise ValueError(f"{len(columns)} columns, and a row of {len(wrong[0])} cells")
+    """Return a table of ``rows``, each cell as one line of at most ``width`` characters."""
     cells = tuple(tuple(one_line("" if cell is None else str(cell), width) for cell in row) for row in rows)
     return Table(tuple(columns), cells, caption)
 

@@ -94,16 +94,12 @@ def _refusal(task: Task, services: RunServices, known: set[str]) -> str | None:
     return None if result.accepted else f"{result.reason}: {result.detail}"
 
 
-async def official_tasks(services: RunServices, report: Callable[[str], None]) -> tuple[Task, ...]:
+def official_tasks(services: RunServices, report: Callable[[str], None]) -> tuple[Task, ...]:
     """Return the official training tasks that fit the environment's options, in the benchmark's order.
 
     ``report`` receives one line for each refused task, and one with the number of tasks that do not fit. Raises
     InputError when none is left.
     """
-    return await asyncio.to_thread(_official, services, report)
-
-
-def _official(services: RunServices, report: Callable[[str], None]) -> tuple[Task, ...]:
     benchmark = benchmark_of(services.environment)
     found = benchmark.official_tasks(parse_options(benchmark, services.settings.environment.options))
     if found is None:

@@ -176,7 +176,7 @@ async def make_tasks(run: Run) -> None:
     with _timed(run, 0, "seed"):
         if initial == OFFICIAL:
             with run.progress.stage("D_0: official tasks"):
-                tasks = await official_tasks(services, run.progress.say)
+                tasks = await asyncio.to_thread(official_tasks, services, run.progress.say)
         elif initial is not None:
             with run.progress.stage(f"verifying {initial}"):
                 tasks = await verify_given(Path(initial), services, run.progress.say)

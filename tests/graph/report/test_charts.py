@@ -82,13 +82,3 @@ def test_of_many_columns_the_framed_and_the_latest_are_drawn() -> None:
     assert "step, 12 of 40; filled: success" in words
     assert count(chart, "circle") == 12
     assert "round 1" in words
-
-
-def test_nothing_to_draw_is_refused() -> None:
-    for draw in (
-        lambda: bar_chart("t", "x", []),
-        lambda: bar_chart("t", "x", [Bar("a", -1.0)]),
-        lambda: dot_chart("t", "x", [DotRow("a", ())]),
-    ):
-        with pytest.raises(ValueError, match=r"\w"):
-            draw()
