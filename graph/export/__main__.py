@@ -21,17 +21,9 @@ def main(
     run: Annotated[Path, typer.Argument(help="a run's folder")],
     output: Annotated[Path, typer.Option(help="new folder to write")],
     policy: Annotated[bool, typer.Option("--policy", help="the policy with a model card, instead of data")] = False,
-    iteration: Annotated[
-        int | None, typer.Option(min=0, help="with --policy: the round that made it; the newest finished one if none")
-    ] = None,
     successes: Annotated[
         bool, typer.Option("--successes", help="only trajectories that met the official rule")
     ] = False,
-    license_: Annotated[
-        str | None,
-        typer.Option("--license", help="identifier of the licence that you publish under, such as apache-2.0"),
-    ] = None,
-    title: Annotated[str | None, typer.Option(help="title of the card; the run's name if none")] = None,
 ) -> None:
     """Write the tasks and trajectories of RUN, or its policy, as a folder with a card. Nothing is overwritten.
 
@@ -41,34 +33,27 @@ def main(
     Exit status: 0, 2 for a user's mistake.
     """
     with exit_statuses():
-        from graph.export.cards import check_licence
         from graph.export.content import RunContent
         from graph.export.policy import export_policy
         from graph.recipe import load_recipe
         from memory.run import RunDirectory
 
-        for wrong, sentence in (
-            (policy and successes, "--successes is for trajectories, --policy would ignore it"),
-            (iteration is not None and not policy, "--iteration is for --policy, data are of all iterations"),
-        ):
-            if wrong:
-                raise InputError(f"{sentence}: leave it out")
-        check_licence(license_)
+        if policy and successes:
+            raise InputError("--successes is for trajectories, --policy would ignore it: leave it out")
         check_output("--output", output, "folder")
         directory = RunDirectory.open(run)
         settings = load_recipe(directory.settings_path)
         directory.check_settings()
-        name = title or f"CoEvolve {directory.root.resolve().name}"
         with new_folder(output) as folder:
             if policy:
-                record = export_policy(directory, settings, folder, iteration, license_, name)
+                record = export_policy(directory, settings, folder)
                 said = f"the policy of round {record.iteration}, {record.last_step} steps, with a model card"
             else:
-                said = _data(RunContent(directory, settings), folder, license_, name, successes)
+                said = _data(RunContent(directory, settings), folder, successes)
         print(f"{output}: {said}", flush=True)
 
 
-def _data(content: RunContent, folder: Path, licence: str | None, title: str, successes: bool) -> str:
+def _data(content: RunContent, folder: Path, successes: bool) -> str:
     from graph.export.cards import dataset_card
     from graph.export.dataset import TASKS, TRAJECTORIES, write_tables
 
@@ -78,8 +63,7 @@ def _data(content: RunContent, folder: Path, licence: str | None, title: str, su
             "would spoil the evaluation of whoever trains on it, remove them"
         )
     tables = write_tables(content, folder, successes)
-    card = dataset_card(content, tables, licence, title, successes)
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    (folder / "README.md").write_text(dataset_card(content, tables, successes), encoding="utf-8")
     return f"{tables[TASKS]} tasks and {tables[TRAJECTORIES]} trajectories with a card"
 
 

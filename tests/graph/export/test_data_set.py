@@ -236,18 +236,16 @@ def test_the_card_says_what_the_records_say(exported: SimpleNamespace) -> None:
 
 def test_the_licence_of_a_model_of_the_hub_is_named(evolved: RunDirectory) -> None:
     def licences(policy: str) -> str:
-        return _licences(RunContent(evolved, load_recipe(evolved.settings_path, [f"policy.path={policy}"])), None)
+        return _licences(RunContent(evolved, load_recipe(evolved.settings_path, [f"policy.path={policy}"])))
 
     said = "Rollouts were written by Qwen/Qwen3-4B in training, whose licence may cover what it writes."
     assert licences("Qwen/Qwen3-4B").endswith(said)
     assert "Rollouts were written" not in licences("recipes/starter")
 
 
-def test_another_licence_and_successes_alone(evolved: RunDirectory, tmp_path: Path) -> None:
-    done = export(evolved, tmp_path / "set", "--license", "cc-by-4.0", "--successes", "--title", "a: [b]")
+def test_successes_alone(evolved: RunDirectory, tmp_path: Path) -> None:
+    done = export(evolved, tmp_path / "set", "--successes")
     assert done.returncode == 0, done.stderr
-    front = parse_yaml((tmp_path / "set" / "README.md").read_text().split("---\n", 2)[1], "card")
-    assert (front["license"], front["pretty_name"]) == ("cc-by-4.0", "a: [b]")
     rows = read(tmp_path / "set" / "trajectories.parquet", columns=["success"])
     assert {row["success"] for row in rows} == {True}
 
@@ -348,21 +346,10 @@ def test_long_and_strange_text_is_exported_unchanged(copied: RunDirectory, tmp_p
     assert [message["content"] for message in row["messages"] if message["role"] == "tool"] == [text] * len(steps)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--policy", "--successes"], "--policy would ignore it"),
-        (["--iteration", "0"], "--iteration is for --policy"),
-        (["--license", "my own: yes"], "is not an identifier"),
-        (["--policy", "--iteration", "4"], "its round is not finished"),
-    ],
-)
-def test_options_without_effect_are_refused(
-    evolved: RunDirectory, tmp_path: Path, options: list[str], words: str
-) -> None:
-    done = export(evolved, tmp_path / "out", *options)
+def test_options_without_effect_are_refused(evolved: RunDirectory, tmp_path: Path) -> None:
+    done = export(evolved, tmp_path / "out", "--policy", "--successes")
     assert done.returncode == 2
-    assert words in done.stderr
+    assert "--policy would ignore it" in done.stderr
     assert not (tmp_path / "out").exists()
 
 
