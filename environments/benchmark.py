@@ -140,7 +140,7 @@ class Benchmark(Generic[Section]):
     """A benchmark; the defaults are those of an environment that holds nothing out and has no tasks of its own.
 
     ``name`` is its environment's and its tasks' (``Environment.name``). ``options_type`` validates the recipe key
-    ``environment.options``. ``reports_partial``: outcomes state which checks passed (``Outcome.partial``).
+    ``environment.options``.
     ``evaluation_sets`` maps names to whether the set is held out. ``several_sets``: one environment serves several
     sets in one command. ``metrics`` maps names to functions of the attempts at an evaluation set, beside success, in
     the order of the report's columns. ``scripted_roles`` is the dotted name of a module with the functions of
@@ -157,7 +157,6 @@ class Benchmark(Generic[Section]):
     options_type: type[Section]
     limits: Limits = Limits()
     exploration: ExplorationHints = ExplorationHints()
-    reports_partial: bool = True
     evaluation_sets: Mapping[str, bool] = {}
     several_sets: bool = True
     metrics: Mapping[str, Metric] = {"checks_passed": checks_passed}

@@ -43,8 +43,8 @@ DEADLINE = "deadline"
 async def dispatch(state: IterationState, runtime: Runtime[RunServices]) -> Command[Literal["branch", "update"]]:
     """Send each new weakness into a branch of its own, named by it; the branches work at the same time.
 
-    In a copy of the run, which Studio makes, these are the ones without a verification result: branches that failed or
-    whose records were edited. Without a branch the iteration goes straight to ``update``.
+    In a copy of the run, which Studio makes, these are the ones without a verification result: branches that failed.
+    Without a branch the iteration goes straight to ``update``.
 
     A node, not a router: LangGraph calls a router while it edits a state, without a runtime.
     """
@@ -112,7 +112,7 @@ def finished(state: BranchState, output: Path) -> bool:
     """Return whether a branch of D_0 has the output of a node from before a kill.
 
     It is then not made, and paid, again. Branches of an iteration resume from LangGraph's checkpoints. In a copy that
-    Studio made (``keep``) a branch begins where it failed, or where an edit takes effect.
+    Studio made (``keep``) a branch begins where it failed.
     """
     return (state.keep or state.stage == SEED_STAGE) and output.exists()
 

@@ -6,7 +6,6 @@ Both find the graph of an iteration by the id of its thread there.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import sqlite3
 import threading
@@ -49,20 +48,17 @@ def studio_run() -> Path:
     return runs[-1].parent
 
 
-def set_damaged_aside(path: Path) -> Path | None:
-    """Rename a database that cannot be read, so that a new one is made; return the new name, None for a sound one.
+def discard_damaged(path: Path) -> bool:
+    """Remove a database that cannot be read, so that a new one is made; return whether it was removed.
 
     No record is lost: they are in JSON files, and the iteration's graph begins afresh. Raises sqlite3.OperationalError
     where the disk, not the file, is the cause.
     """
-    if not path.exists() or (path.is_file() and _is_whole(path)):
-        return None
-    numbers = itertools.count(1)
-    aside = next(name for n in numbers if not (name := path.with_name(f"{path.name}.damaged-{n}")).exists())
-    path.rename(aside)
-    for suffix in ("-wal", "-shm"):  # of the damaged file: a new one must not replay them
+    if not path.is_file() or _is_whole(path):
+        return False
+    for suffix in ("", "-wal", "-shm"):  # a new one must not replay the damaged one's
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-    return aside
+    return True
 
 
 def _is_whole(path: Path) -> bool:
@@ -83,9 +79,8 @@ async def run_checkpoints(run: RunDirectory) -> AsyncIterator[AsyncSqliteSaver]:
     """
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-    if aside := await asyncio.to_thread(set_damaged_aside, run.checkpoints_path):
-        text = f"warning: {run.checkpoints_path} is damaged, it is kept as {aside.name} and made anew"
-        say(text)
+    if await asyncio.to_thread(discard_damaged, run.checkpoints_path):
+        say(f"warning: {run.checkpoints_path} is damaged and made anew: the iteration's graph begins afresh")
     async with AsyncSqliteSaver.from_conn_string(str(run.checkpoints_path)) as saver:
         yield saver
 

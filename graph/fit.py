@@ -10,7 +10,7 @@ from typing import Any
 
 from agents.chat.endpoint import destination
 from environments.base import InputError, Record
-from graph.report.forecast import Forecast, RunRates, forecast
+from graph.report.forecast import Forecast, forecast
 from graph.settings import RunSettings
 from memory.jsonl import parse_json, read_whole
 from training.grpo.launch import sharding
@@ -18,8 +18,6 @@ from training.model_shape import ModelShape, shape_of, shipped_config
 from training.plan import GIB, Device, Launch, Memory, memory_of
 from training.rollout.policy_path import policy_folder
 from training.settings import LoraSettings
-
-__all__ = ["RecipePlan", "config_here", "config_of", "in_gib", "launch_of", "plan_of", "refusal"]
 
 SHORTEST = 1024
 """Tokens of the shortest episodes that are advised (ours)."""
@@ -63,8 +61,6 @@ def plan_of(
     *,
     device: Device,
     available: int | None,
-    tokens: int | None = None,
-    rates: RunRates | None = None,
 ) -> RecipePlan:
     """Return the plan of a run whose policy has that config.json, on devices of ``available`` bytes each.
 
@@ -75,7 +71,7 @@ def plan_of(
 
     def needs(changed: RunSettings, shape: ModelShape) -> Memory:
         policy, training, sampling = changed.policy, changed.training, changed.sampling
-        return memory_of(shape, policy, training, device=device, tokens=tokens, launch=launch, sampling=sampling)
+        return memory_of(shape, policy, training, device=device, launch=launch, sampling=sampling)
 
     gpus = settings.plan.gpus if device == "cuda" else None
     memory = fits = advice = None
@@ -96,7 +92,7 @@ def plan_of(
         available=available,
         fits=fits,
         advice=advice,
-        forecast=forecast(settings, rates or RunRates()),
+        forecast=forecast(settings),
         destinations={f"roles.{name}": str(destination(role, name)) for name, role in settings.roles.by_chat().items()},
     )
 

@@ -102,7 +102,6 @@ def _replaced(text: str, old: str, new: str) -> str:
 
 
 def _make_held_out(folder: Path, count: int) -> None:
-    """Make the tasks as the printed command does."""
     from graph.seed_tasks import seed_file
 
     given = ["environment.options.seed=1", "evaluation.tasks=null", "seed=30", f"tasks.initial_count={count}"]
@@ -111,7 +110,6 @@ def _make_held_out(folder: Path, count: int) -> None:
 
 
 def _next(name: str, held_out: int) -> str:
-    """Return what to do with the folder."""
     seed = f"python -P -m graph.seed_tasks --recipe {RECIPE}"
     return f"""{name}: {name}.py (the class), {RECIPE}, test_{name}.py, {HELD_OUT} (tasks of other start states)
 next:

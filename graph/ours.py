@@ -32,10 +32,8 @@ def contexts_without_signals(
 ) -> tuple[FailureContext, ...]:
     """Return the iteration's contexts where ``signals.contexts`` is random, unguided or coverage, sorted by id.
 
-    Random draws calls uniformly from the round; unguided takes start states; coverage takes what no task of D_t
-    exercises, or few do. All get the budget of the same number of guided contexts: ``contexts_per_iteration`` contexts
-    of R x S environment calls each, or unguided episodes of as many calls. Raises InputError where a baseline has
-    nothing to draw from.
+    All sources get the budget of as many guided contexts: ``contexts_per_iteration`` contexts of R x S environment
+    calls each, or unguided episodes of as many calls. Raises InputError where a baseline has nothing to draw from.
     """
     settings, exploration = services.settings.signals, services.settings.roles.exploration
     check_starts(settings, services.environment)
@@ -57,7 +55,6 @@ def contexts_without_signals(
 
 
 def _uncovered(services: RunServices, iteration: int) -> tuple[FailureContext, ...]:
-    """Return the iteration's contexts from coverage, sorted by id."""
     settings = services.settings.signals
     folders = [services.run.iteration(number) for number in range(iteration)]
     before = [one for folder in folders for one in read_jsonl(folder.contexts, FailureContext)]
@@ -87,8 +84,8 @@ _REFLECTED = (
 def shuffled(contexts: Sequence[FailureContext]) -> tuple[FailureContext, ...]:
     """Return the contexts, each with the reflection of another one with the same tools: a control (ours).
 
-    It is of another task unless one task has more than half of them. Each reflection is used once, and a context whose
-    tools no other one has keeps its own. The order of ``contexts`` does not matter.
+    It is of another task unless one task has more than half of them. A context whose tools no other one has keeps its
+    own. The order of ``contexts`` does not matter.
     """
     groups: defaultdict[tuple[str, ...], list[FailureContext]] = defaultdict(list)
     for context in sorted(contexts, key=lambda one: (one.task_id, one.id)):
@@ -105,10 +102,7 @@ def shuffled(contexts: Sequence[FailureContext]) -> tuple[FailureContext, ...]:
 
 
 def compositions(services: RunServices, context: FailureContext, drafts: Sequence[Draft]) -> tuple[Draft, ...]:
-    """Return further drafts of an iteration's context, composed of ``drafts`` and of tasks of D_t; none for D_0.
-
-    ``roles.exploration.compositions`` is their number, 0 by default.
-    """
+    """Return further drafts of an iteration's context, composed of ``drafts`` and of tasks of D_t; none for D_0."""
     if context.iteration is None:
         return ()
     present = tasks_at(load_tasks(services.run), context.iteration)
@@ -128,11 +122,9 @@ def compose(
 ) -> tuple[Draft, ...]:
     """Return up to ``settings.compositions`` drafts, each of one of ``drafts`` and one of ``tasks``.
 
-    ``drafts`` are those of one context. Only those of one user turn are joined, ``settings.two_turns`` is the share
-    that keeps two, and none is longer than ``settings.max_reference_calls``. The draft's start state counts where both
-    have one (``Benchmark.join``). What the second reference needs may be gone after the first: verification finds out.
-    Their texts stay as they are, joined. The parents of a composition are the draft and
-    the task. Equal arguments give equal drafts.
+    Only those of one user turn are joined, ``settings.two_turns`` is the share that keeps two, and none is longer than
+    ``settings.max_reference_calls``. The draft's start state counts where both have one (``Benchmark.join``). What the
+    second reference needs may be gone after the first: verification finds out. Equal arguments give equal drafts.
     """
     first = [draft for draft in drafts if _plain(draft)]
     mates = [task for task in tasks if _plain(task)]
@@ -183,8 +175,6 @@ _WHY = "The call was drawn uniformly from those of the round: no weakness is beh
 
 
 class _Drawn(NamedTuple):
-    """A call and the (turn, step) at which a rollout made it."""
-
     trajectory: Trajectory
     where: tuple[int, int]
     call: ToolCall
@@ -200,13 +190,10 @@ def random_contexts(
 ) -> tuple[FailureContext, ...]:
     """Draw ``count`` contexts, sorted by id; fewer if the round's tasks have fewer different calls.
 
-    Every task is drawn once before any is drawn twice, and none twice with the same call. Trajectories with an
-    infrastructure error are left out. ``tasks`` holds the tasks of the trajectories by id. The order of
-    ``trajectories`` does not matter.
-
-    A context has the fields of a reflector's, so that the same explorer and abstractor work on it. Those that depend on
-    a failure have their unconditional counterpart (ours): the drawn call's place and tool, no cause, facts without
-    errors, and to explore the drawn tool, those of the reference and as many neighbours as a reflector names.
+    Every task is drawn once before any is drawn twice, and none twice with the same call. The order of ``trajectories``
+    does not matter. A context has the fields of a reflector's. Those that depend on a failure have their unconditional
+    counterpart (ours): the drawn call's place and tool, no cause, facts without errors, and to explore the drawn tool,
+    those of the reference and as many neighbours as a reflector names.
     """
     open_calls = _calls(trajectories, tasks)
     rng = random.Random(seed)

@@ -16,9 +16,8 @@ from environments.terminal import printable
 from evaluation.statistics import smallest_difference
 from evaluation.study.recipe import FIRST_SEED, SEED, StudyRecipe, read_study
 from graph.fit import RecipePlan, config_here, config_of, in_gib, plan_of, refusal
-from graph.report.forecast import Forecast, RunRates, measured_rates
+from graph.report.forecast import Forecast
 from graph.settings import RunSettings
-from memory.run import RunDirectory
 from training.device_memory import device_at_hand, memory_at_hand
 from training.plan import GIB
 
@@ -49,20 +48,14 @@ def main(
         Literal["cpu", "cuda"] | None, typer.Option(help="to plan for; the recipe's, auto: what this machine has")
     ] = None,
     memory: Annotated[float | None, typer.Option(min=0.01, help="GiB of each device; this machine's if none")] = None,
-    tokens: Annotated[int | None, typer.Option(min=1, help="of a rollout; training.max_tokens if none")] = None,
-    tokens_per_second: Annotated[
-        float | None, typer.Option(min=1e-6, help="sampled tokens, over all seconds of a round")
-    ] = None,
-    price_per_hour: Annotated[float | None, typer.Option(min=0.0, help="of all devices together")] = None,
-    measured: Annotated[Path | None, typer.Option(help="a run whose rounds give rates and lengths")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one line of JSON")] = False,
 ) -> None:
     """Say what a recipe needs: memory of each device, hours, tokens, and requests and money of chat roles.
 
     Only the policy's config.json is read. Memory is counted at the highest point of a step, with every rollout at its
-    token limit. Machine and rates are those of section plan of the recipe, or of a file with --set @FILE; options, and
-    a run of this recipe on the same machine (--measured RUN), come before them. Scoring on evaluation sets is not
-    counted. Of a study each arm has a row, and the smallest difference that its tasks and seeds can show is said.
+    token limit. Machine and rates are those of section plan of the recipe, or of a file with --set @FILE. Scoring on
+    evaluation sets is not counted. Of a study each arm has a row, and the smallest difference that its tasks and seeds
+    can show is said.
 
     Exit status: 0; 2 with one sentence for a recipe that does not fit into the memory, or another mistake.
     """
@@ -70,15 +63,12 @@ def main(
         from graph.recipe import QUICKSTART, load_recipe
 
         path = recipe or QUICKSTART
-        rates = measured_rates(RunDirectory.open(measured)) if measured is not None else RunRates()
-        given = {"tokens_per_second": tokens_per_second, "price_per_hour": price_per_hour}
-        rates = rates.model_copy(update={key: value for key, value in given.items() if value is not None})
 
         def planned(settings: RunSettings, read: dict[str, Any] | None) -> RecipePlan:
             stated = memory if memory is not None else settings.plan.gib
             on = device or ("cuda" if settings.plan.gib is not None else device_at_hand(settings.policy.device))
             available = round(stated * GIB) if stated is not None else memory_at_hand(on)
-            return plan_of(settings, read, device=on, available=available, tokens=tokens, rates=rates)
+            return plan_of(settings, read, device=on, available=available)
 
         changes = list(overrides or [])
         made: dict[str, RecipePlan] = {}
@@ -120,7 +110,6 @@ def _is_study(path: Path) -> bool:
 def _arms(
     path: Path, study: StudyRecipe, arms: str | None, changes: list[str]
 ) -> dict[str, tuple[RunSettings, int, bool]]:
-    """Return settings and number of seeds of each chosen arm, and whether it is trained."""
     from graph.recipe import load_recipe
 
     names = [name.strip() for name in arms.split(",")] if arms is not None else [arm.name for arm in study.arms]
@@ -234,16 +223,14 @@ def _cost_table(plan: RecipePlan) -> Table:
     asks = bool(found.requests)
     table = Table(title="the whole run", show_header=False, min_width=TABLE_WIDTH)
     table.add_row("rollouts", f"{found.rollouts:,}")
-    table.add_row("sampled tokens", _amount(found.sampled_tokens, found.bounded))
-    hours = "give --tokens-per-second or --measured RUN, or set plan.gpu_seconds"
-    table.add_row("hours", hours if found.hours is None else _amount(found.hours, found.bounded_hours, 2))
+    table.add_row("sampled tokens", _amount(found.sampled_tokens, True))
+    table.add_row("hours", "set plan.gpu_seconds" if found.hours is None else _amount(found.hours, False, 2))
     if found.gpu_hours is not None:
-        table.add_row("GPU hours", _amount(found.gpu_hours, found.bounded_hours, 1))
+        table.add_row("GPU hours", _amount(found.gpu_hours, False, 1))
     table.add_row("requests of chat roles", _amount(found.requests, asks))
     table.add_row("their prompt tokens", _amount(found.prompt_tokens, asks))
     table.add_row("their completion tokens", _amount(found.completion_tokens, asks))
     table.add_row("their money", _amount(found.roles_money, asks, 2))
-    table.add_row("all money", _amount(found.money, False, 2))
     return table
 
 

@@ -70,10 +70,7 @@ def difference(left: RunSettings, right: RunSettings) -> str | None:
 
 
 def with_raised_budget(kept: RunSettings, asked: RunSettings) -> RunSettings:
-    """Return ``kept`` with the chat roles' budgets raised to those of ``asked``, and its trackers.
-
-    No budget is added or removed.
-    """
+    """Return ``kept`` with the chat roles' budgets raised to those of ``asked``, and its trackers."""
     budgets = kept.roles.budget.model_dump()
     for key, limit in asked.roles.budget.model_dump().items():
         if limit is not None and budgets[key] is not None:
@@ -88,7 +85,6 @@ def with_raised_budget(kept: RunSettings, asked: RunSettings) -> RunSettings:
 
 
 def _apply(tree: Tree, change: Override) -> None:
-    """Put one setting into ``tree``."""
     section = tree
     for key in change.keys[:-1]:
         if section.get(key) is None:

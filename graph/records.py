@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, Field
 
 from environments.base import Record
 from memory.records import SignalKind
@@ -75,14 +75,7 @@ class Evolution(Record):
     refused: dict[str, int]
     failures: dict[str, int]
     stopped: str | None = None
-    shortfall: int | None = None
-
-    @model_serializer(mode="wrap")
-    def _plain(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        plain: dict[str, Any] = handler(self)
-        if self.shortfall is None:
-            plain.pop("shortfall", None)
-        return plain
+    shortfall: int | None = Field(None, exclude_if=lambda lacks: lacks is None)
 
 
 class PrintedProgress(BaseModel):

@@ -18,8 +18,6 @@ from environments.checkout import ROOT
 from environments.command import OneSentence, exit_statuses
 from graph.settings import RunSettings
 
-__all__ = ["server_command"]
-
 SERVED_NAME = "policy"
 """Name of the served model in requests; a LoRA adapter has a name of its own for each version."""
 

@@ -12,6 +12,7 @@ from environments.benchmark import AnyBenchmark
 from environments.sections import GIVEN, Section, requires
 from environments.settings import EnvironmentSettings, VerificationSettings
 from evaluation.settings import EvaluationSettings
+from memory.jsonl import leaves
 from memory.settings import OFFICIAL, MemorySettings, TaskSettings
 from training.rollout.settings import SamplingSettings
 from training.settings import PolicySettings, TrainingSettings
@@ -141,20 +142,10 @@ def dotted(settings: RunSettings) -> dict[str, Any]:
     Reports, cards and trackers show these. Options of a packaged benchmark are what its type declares, and hold no
     secret. Arguments of a user's own callable may be anything, so that their values are left out.
     """
-    found: dict[str, Any] = {}
     plain = settings.model_dump(mode="json")
     if settings.environment.is_own:
         plain["environment"]["options"] = dict.fromkeys(settings.environment.options, NOT_SHOWN)
-
-    def collect(prefix: str, value: object) -> None:
-        if isinstance(value, dict) and value:
-            for key, inner in value.items():
-                collect(f"{prefix}.{key}" if prefix else key, inner)
-        else:
-            found[prefix] = value
-
-    collect("", plain)
-    return found
+    return {".".join(keys): value for keys, value in leaves(plain)}
 
 
 def changed(settings: RunSettings) -> dict[str, tuple[Any, Any]]:
@@ -188,12 +179,12 @@ def check_benchmark(settings: RunSettings, source: str, benchmark: AnyBenchmark 
     that only an import could show is not checked.
     """
     environment, chosen = settings.environment, settings.evaluation.set
-    official, checks = settings.tasks.initial == OFFICIAL, settings.training.reward == "checks"
+    official = settings.tasks.initial == OFFICIAL
     expert, ruled = settings.training.expert, settings.roles.exploration.of_general_rules()
     ruled = None if ruled is None else f"roles.exploration.{ruled}"
     if expert is not None and expert.reword:
         ruled = "training.expert.reword"
-    if chosen is None and not official and not checks and ruled is None:
+    if chosen is None and not official and ruled is None:
         return
     benchmark = benchmark or environment.stated_benchmark
     if benchmark is None:
@@ -209,9 +200,4 @@ def check_benchmark(settings: RunSettings, source: str, benchmark: AnyBenchmark 
     if official and not benchmark.has_official_tasks:
         raise InputError(
             f"{source}: tasks.initial: {environment.name} has no official tasks: name a file, or leave it out"
-        )
-    if checks and not benchmark.reports_partial:
-        raise InputError(
-            f"{source}: training.reward: checks needs an environment that reports which checks passed, "
-            f"{environment.name} reports success alone: set it to success"
         )

@@ -10,6 +10,7 @@ from environments.checkout import ROOT
 from environments.registry import DEFAULT
 from environments.sections import in_words
 from graph.settings import RunSettings
+from memory.jsonl import leaves
 from memory.strict_yaml import read_recipe
 
 Schema = Mapping[str, Any]
@@ -37,21 +38,14 @@ def settings_reference() -> str:
 
 def _often_set() -> Iterator[str]:
     """Return the keys that two shipped recipes set, the small one and the paper's, by section."""
-    keys = [key for name in _SHOWN for key in _leaves(read_recipe(ROOT / "recipes" / name))]
+    found = [path for name in _SHOWN for path, _ in leaves(read_recipe(ROOT / "recipes" / name))]
+    # The options of an environment are one setting.
+    keys = [".".join(path[: path.index("options") + 1] if "options" in path else path) for path in found]
     sections = dict.fromkeys(key.rpartition(".")[0] for key in keys)
     yield f"## What recipes set\n\n{' or '.join(f'`recipes/{name}`' for name in _SHOWN)}, which give the reasons:\n"
     for section in sections:
         names = dict.fromkeys(key.rpartition(".")[2] for key in keys if key.rpartition(".")[0] == section)
         yield f"- {f'`{section}`: ' if section else ''}{', '.join(f'`{name}`' for name in names)}"
-
-
-def _leaves(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return the values of a recipe by dotted key; options of an environment are one value."""
-    found: dict[str, Any] = {}
-    for name, value in tree.items():
-        deeper = isinstance(value, dict) and name != "options"
-        found |= _leaves(value, f"{above}{name}.") if deeper else {f"{above}{name}": value}
-    return found
 
 
 def _sections(schema: Schema, definitions: Schema, above: str, shown: dict[str, str]) -> Iterator[str]:
@@ -78,7 +72,6 @@ def _sections(schema: Schema, definitions: Schema, above: str, shown: dict[str, 
 
 
 def _table(schema: Schema, definitions: Schema) -> Iterator[str]:
-    """Return the settings of one section that are not sections themselves."""
     rows = [(name, field) for name, field in schema["properties"].items() if _section(field, definitions) is None]
     if not rows:
         return

@@ -7,7 +7,7 @@ for people: no node reads them. Fields that join updates are lists, not tuples: 
 from __future__ import annotations
 
 import operator
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Literal, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation
 
@@ -47,8 +47,8 @@ class IterationInput(BaseModel):
 class IterationState(BaseModel):
     """One iteration: its number, what each node did in a few lines, then the ids that each node found.
 
-    ``new`` are the contexts that get a branch; ``finished`` and ``failed`` are the branches that ended. ``edits`` are
-    set by people only. ``graph.studio.forks`` refuses wrong values before a node runs: a schema that refused them would
+    ``new`` are the contexts that get a branch; ``finished`` and ``failed`` are the branches that ended.
+    ``graph.studio.forks`` refuses wrong values before a node runs: a schema that refused them would
     make their thread unreadable, too.
     """
 
@@ -64,9 +64,6 @@ class IterationState(BaseModel):
     signals: Ids = Field((), description="ids of the chosen signals")
     contexts: Ids = Field((), description="ids of the failure contexts that reflectors made")
     new: Ids = Field((), description="ids of the contexts that memory did not know")
-    edits: SkipValidation[dict[str, Any]] = Field(
-        {}, description="changed fields of contexts and drafts by id, such as {DRAFT_ID: {turns: [...]}}, for dispatch"
-    )
     run: SkipValidation[str] = Field("", description="name of the copy that Studio's nodes work in; empty: the run")
     finished: Annotated[list[str], operator.add] = Field([], description="contexts whose branch finished")
     failed: Annotated[list[str], operator.add] = Field([], description="contexts whose branch failed")
@@ -110,7 +107,6 @@ class IterationUpdate(TypedDict, total=False):
 
     iteration: int
     digest: Digest
-    edits: dict[str, Any]
     signals: tuple[str, ...]
     contexts: tuple[str, ...]
     new: tuple[str, ...]

@@ -2,11 +2,8 @@
 
 No cosine threshold separates two failures ("401, token not passed" and "401, wrong password" are closer than most
 paraphrases), so two contexts are compared only if their signatures are equal, by the cosine of their facts that vary.
-
-``where`` selects the contexts that are eligible by age and admitted tasks; ``get`` reads them, and they are compared
-exactly. Chroma's ``query`` runs the same filter and then searches its HNSW graph, which is approximate: where one text
-recurs a hundred times or more, its copies link to each other only, and the search misses the nearest eligible context
-or returns none, differently in every build.
+Chroma's ``where`` selects those that are eligible by age and admitted tasks, and they are compared exactly: its
+``query`` is approximate, and where one text recurs a hundred times it misses the nearest.
 """
 
 from __future__ import annotations
@@ -31,18 +28,6 @@ from environments.terminal import say
 from memory.records import DraftVerification, FailureContext
 from memory.run import RunDirectory, read_jsonl
 from memory.settings import RECUR_AFTER, MemorySettings
-
-__all__ = [
-    "DIMENSION",
-    "DeduplicationResult",
-    "Explored",
-    "FailureMemory",
-    "embedded_text",
-    "explored_before",
-    "explored_in",
-    "hashed_ngrams",
-    "use_memory",
-]
 
 _DATABASE = "chroma.sqlite3"
 _COLLECTION = "contexts"

@@ -14,34 +14,16 @@ import re
 import shutil
 import stat
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import psutil  # type: ignore[import-untyped]
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import from_json
 
 from environments.base import InputError
-
-__all__ = [
-    "append_jsonl",
-    "complaint",
-    "derive_seed",
-    "dump_line",
-    "parse_json",
-    "read_existing",
-    "read_json",
-    "read_jsonl",
-    "read_lines",
-    "read_whole",
-    "record_id",
-    "remove_leftovers",
-    "write_atomically",
-    "write_json",
-    "write_jsonl",
-]
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -78,6 +60,15 @@ def complaint(error: ValidationError, within: str = "") -> str:
     if first["type"] not in unsaid and isinstance(first["input"], str | int | float | bool):
         text += f" (got {first['input']!r:.80})"
     return f"{text}, and {len(more)} more" if more else text
+
+
+def leaves(tree: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield each value of nested mappings behind the keys that lead to it; an empty mapping is a value."""
+    for name, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from (((str(name), *keys), leaf) for keys, leaf in leaves(value))
+        else:
+            yield (str(name),), value
 
 
 def dump_line(record: BaseModel) -> str:

@@ -1,11 +1,9 @@
 """Child processes that never outlive their parent, and locks with one holder at a time.
 
-A parent starts a child with ``run_child``: in a process group of its own, with a timeout, its output in a log file, and
-one end of a pipe in ``COEVOLVE_PARENT_PIPE``. The child first calls ``watch_parent``: when the parent ends, for
-whatever reason, the pipe closes and the child ends, too. It runs its command with ``run_to_end``.
-
-``exclusive`` and ``shared`` hold a lock file, and write its holder beside it; a resumed run takes a lock over from an
-orphan.
+A parent starts a child with ``run_child``, in a process group of its own, with one end of a pipe in
+``COEVOLVE_PARENT_PIPE``. The child first calls ``watch_parent``: when the parent ends, for whatever reason, the pipe
+closes and the child ends, too. It runs its command with ``run_to_end``. ``exclusive`` and ``shared`` hold a lock file,
+and write its holder beside it; a resumed run takes a lock over from an orphan.
 """
 
 from __future__ import annotations
@@ -29,18 +27,6 @@ from filelock import FileLock, Timeout
 from environments.base import InputError, Record
 from environments.checkout import child_variables
 from memory.jsonl import read_json, write_json
-
-__all__ = [
-    "PARENT_PIPE",
-    "ChildFailure",
-    "end_of_log",
-    "exclusive",
-    "forget",
-    "run_child",
-    "run_to_end",
-    "shared",
-    "watch_parent",
-]
 
 # Reentrant: the garbage collector may close an abandoned part while this thread holds the guard.
 _guard = threading.RLock()
@@ -280,7 +266,6 @@ async def _copy_lines(stream: asyncio.StreamReader, log_path: Path, on_line: Cal
 
 
 async def _end_group(process: asyncio.subprocess.Process) -> None:
-    """End the process and the rest of its group, if any."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)

@@ -17,29 +17,6 @@ from pydantic import Field, JsonValue
 from environments.base import Action, Cue, Observation, Outcome, Record, TaskSpec, ToolCall, guided_text
 from environments.verification.decontamination import Nearest
 
-__all__ = [
-    "ACCEPTED",
-    "PAPER_SHARES",
-    "AgentValidation",
-    "Cause",
-    "Difficulty",
-    "Draft",
-    "DraftVerification",
-    "Evidence",
-    "FailureContext",
-    "Interaction",
-    "Measured",
-    "Signal",
-    "SignalKind",
-    "Step",
-    "StopReason",
-    "Task",
-    "Trajectory",
-    "TrajectoryTurn",
-    "Unsignalled",
-    "count_stops",
-]
-
 
 class _RecordedTask(TaskSpec):
     """A task in a record: what few tasks have is written where a task has it."""

@@ -98,7 +98,7 @@ class RunDirectory(Folder):
     checkpoints_path = RunFile(
         "checkpoints.sqlite",
         "LangGraph's database",
-        meaning="LangGraph's checkpoints, expendable; a damaged one is renamed to `checkpoints.sqlite.damaged-N`.",
+        meaning="LangGraph's checkpoints, expendable; a damaged one is made anew.",
     )
     spending_path = RunFile(
         "spending.jsonl",
@@ -208,7 +208,6 @@ class RunDirectory(Folder):
         self.vacate()
 
     def _parts(self) -> tuple[Path, ...]:
-        """Return the files and folders that only a run has, beside its settings and locks."""
         files = (self.tasks_path, self.checkpoints_path, self.spending_path)
         folders = (self.seed_path, self.iterations_path, self.policy_path, self.failures_path)
         return (*files, *folders, self.served_path, self.trackers_path)
@@ -225,7 +224,6 @@ class RunDirectory(Folder):
 
     @property
     def seed(self) -> StageDirectory:
-        """Return the folder of the records behind D_0."""
         return StageDirectory(self.seed_path)
 
     def iteration(self, number: int) -> IterationDirectory:
@@ -233,7 +231,6 @@ class RunDirectory(Folder):
         return IterationDirectory(self.root / iteration_stage(number))
 
     def stage(self, name: str) -> StageDirectory:
-        """Return the folder of the stage ``name``, which is relative to the run directory."""
         return StageDirectory(self.root / name)
 
     def save_settings(self, settings: BaseModel) -> None:
@@ -318,7 +315,7 @@ def _changed(before: object, now: object, prefix: str = "") -> tuple[str, object
     if isinstance(before, dict) and isinstance(now, dict):
         for key in (*before, *(key for key in now if key not in before)):
             name = f"{prefix}.{key}" if prefix else str(key)
-            if found := _changed(before.get(key, _ABSENT), now.get(key, _ABSENT), name):
+            if found := _changed(before.get(key, "absent"), now.get(key, "absent"), name):
                 return found
         return None
     if before == now or (prefix in MAY_RISE and _risen(before, now)):
@@ -328,16 +325,6 @@ def _changed(before: object, now: object, prefix: str = "") -> tuple[str, object
 
 def _risen(before: object, now: object) -> bool:
     return isinstance(before, int | float) and isinstance(now, int | float) and now >= before
-
-
-class _Absent:
-    def __repr__(self) -> str:
-        return "absent"
-
-    __str__ = __repr__
-
-
-_ABSENT = _Absent()
 
 
 _INTRODUCTION = """# The run directory

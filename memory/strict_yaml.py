@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -18,9 +18,7 @@ from pydantic import JsonValue
 
 from environments.base import InputError
 from environments.checkout import find_recipe
-from memory.jsonl import read_whole
-
-__all__ = ["Override", "changes_given", "dump_yaml", "options_given", "parse_yaml", "read_recipe", "read_yaml"]
+from memory.jsonl import leaves, read_whole
 
 LONGEST = 2**17
 """Largest YAML file in bytes (ours). The longest recipe of the project has a twentieth."""
@@ -154,18 +152,10 @@ def changes_given(overrides: Sequence[str]) -> Iterator[Override]:
     """
     for given in overrides:
         if given.startswith("@"):
-            yield from (Override(keys, value, given) for keys, value in _leaves(read_recipe(Path(given[1:]))))
+            yield from (Override(keys, value, given) for keys, value in leaves(read_recipe(Path(given[1:]))))
             continue
         name, equals, value = given.partition("=")
         keys = tuple(name.strip().split("."))
         if not equals or not all(keys):
             raise InputError(f"--set {given}: write it as key=value, for example training.steps=5")
         yield Override(keys, parse_yaml(value, f"--set {given}"), given)
-
-
-def _leaves(tree: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for name, value in tree.items():
-        if isinstance(value, dict) and value:
-            yield from (((str(name), *keys), leaf) for keys, leaf in _leaves(value))
-        else:
-            yield (str(name),), value

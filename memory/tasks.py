@@ -25,20 +25,6 @@ from memory.records import Draft, DraftVerification, FailureContext, Task, Traje
 from memory.run import RunDirectory
 from memory.settings import TaskSettings
 
-__all__ = [
-    "admit",
-    "admitted_task",
-    "load_tasks",
-    "quota_of",
-    "read_given",
-    "refuse_repeated",
-    "success_by_function",
-    "success_in",
-    "tasks_at",
-    "tools_of",
-    "within_quota",
-]
-
 
 def load_tasks(run: RunDirectory) -> tuple[Task, ...]:
     """Return every task of the run in the order of its file; none before D_0 was made.

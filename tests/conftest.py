@@ -47,7 +47,6 @@ FIRST = (
     "graph/test_own_environment.py",
     "graph/report/test_page_in_browser.py",
     "graph/studio/test_studio.py",
-    "graph/test_nonsense_model.py",
     "graph/test_seal_iterations.py",
     "evaluation/study/test_study.py",
 )

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["device_at_hand", "gpu_bytes", "machine_bytes", "memory_at_hand"]
-
 
 def device_at_hand(stated: Literal["auto", "cpu", "cuda"]) -> Literal["cpu", "cuda"]:
     """Return the device that ``policy.device`` means on this machine."""

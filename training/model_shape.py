@@ -18,8 +18,6 @@ from environments.base import InputError, Record
 from environments.heavy_imports import heavy_imports
 from training.settings import LoraSettings
 
-__all__ = ["ModelShape", "shape_in_process_of_its_own", "shape_of", "shipped_config"]
-
 _LAYER = re.compile(r"(.*\.\d+)\.")
 
 

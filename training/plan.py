@@ -18,19 +18,6 @@ from training.model_shape import ModelShape
 from training.rollout.settings import IN_PROCESS, SamplingSettings
 from training.settings import PolicySettings, TrainingSettings
 
-__all__ = [
-    "GIB",
-    "ONE_PROCESS",
-    "RUN",
-    "DeviceNeed",
-    "Launch",
-    "Memory",
-    "activation_bytes",
-    "kv_bytes",
-    "logits_bytes",
-    "memory_of",
-]
-
 GIB = 2**30
 # Copies of constants whose modules import torch; a test holds them equal.
 ROWS_TOGETHER = 8  # rows that the trainer scores at once (training.grpo.trainer)

@@ -124,7 +124,6 @@ def _check_config(name: str, path: Path, limits: Mapping[str, int]) -> None:
 
 
 def _check_rendering(policy: PolicySettings, training: TrainingSettings, engine: Engine) -> None:
-    """Load tokenizer and template, and make the checks that a round makes."""
     from transformers import AutoConfig
 
     from training.embedded.compact import CompactRendering

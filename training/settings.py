@@ -204,11 +204,6 @@ class TrainingSettings(Section):
         description="messages of the policy in one episode at most, over all user turns; what is not done by then is a "
         "failure; null: no limit (CoEvolve: 30; SEAL: 20)",
     )
-    reward: Literal["success", "checks"] = Field(
-        "success",
-        description="reward of a failure; success: 0; checks: up to one half, by the share of passed checks among "
-        "those that doing nothing fails (environments that fill in Outcome.partial; ours)",
-    )
     length_cost: float = Field(
         0.0,
         ge=0.0,

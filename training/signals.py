@@ -1,14 +1,9 @@
 """Signals of the agent's weaknesses: forgetting, boundary and rare, as pure functions over a round.
 
 The definitions are those of CoEvolve (arXiv 2604.15840), section 3.1: a signal marks a trajectory, and a trajectory
-carries every kind that fires. Choices that the paper leaves open are marked "ours".
-
-Every marked trajectory is reflected on (section 3.2): ``contexts_per_iteration: null``. A limit, with one context per
-task and kind, and everything about how ``choose`` shares it out, are ours.
-
-A trajectory's score is 1.0 when the official rule was met, else 0.0 (the paper's reward; ours also has a length cost,
-which is not a weakness). Trajectories with an infrastructure error are left out. No result depends on the order in
-which trajectories or signals are given.
+carries every kind that fires. Choices that the paper leaves open are marked "ours"; so is a limit of contexts, and how
+``choose`` shares it out. A trajectory's score is 1.0 when the official rule was met, else 0.0. Trajectories with an
+infrastructure error are left out. No result depends on the order in which trajectories or signals are given.
 """
 
 from __future__ import annotations
@@ -22,8 +17,6 @@ from environments.base import Record
 from memory.jsonl import derive_seed, record_id
 from memory.records import Signal, SignalKind, Trajectory
 from training.signal_settings import SignalSettings
-
-__all__ = ["Choice", "Extraction", "GroupScore", "PatternCount", "action_pattern", "choose", "extract"]
 
 Pattern = tuple[str, ...]
 

@@ -80,7 +80,6 @@ class BFCL(Benchmark[BFCLOptions]):
 
     name = "bfcl"
     options_type = BFCLOptions
-    reports_partial = False
     metrics = CALL_METRICS
     licence = ContentLicence(
         spdx="apache-2.0",

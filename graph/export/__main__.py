@@ -21,65 +21,39 @@ def main(
     run: Annotated[Path, typer.Argument(help="a run's folder")],
     output: Annotated[Path, typer.Option(help="new folder to write")],
     policy: Annotated[bool, typer.Option("--policy", help="the policy with a model card, instead of data")] = False,
-    iteration: Annotated[
-        int | None, typer.Option(min=0, help="with --policy: the round that made it; the newest finished one if none")
-    ] = None,
     successes: Annotated[
         bool, typer.Option("--successes", help="only trajectories that met the official rule")
     ] = False,
-    license_: Annotated[
-        str | None,
-        typer.Option("--license", help="identifier of the licence that you publish under, such as apache-2.0"),
-    ] = None,
-    title: Annotated[str | None, typer.Option(help="title of the card; the run's name if none")] = None,
-    push: Annotated[str | None, typer.Option(help="OWNER/NAME of a new repository on the hub to upload to")] = None,
-    public: Annotated[bool, typer.Option("--public", help="with --push: a public repository; private if not")] = False,
 ) -> None:
     """Write the tasks and trajectories of RUN, or its policy, as a folder with a card. Nothing is overwritten.
 
-    Content whose environment forbids it is never exported, and such a run's policy is never pushed.
+    Content whose environment forbids it is never exported; such a run's policy is not to be published either. Nothing
+    is uploaded: hf upload does that.
 
-    Exit status: 0, 2 for a user's mistake, 1 when the hub refused an upload.
+    Exit status: 0, 2 for a user's mistake.
     """
-    from graph.export.hub import HubFailure
-
-    with exit_statuses(HubFailure):
-        from graph.export.cards import check_licence
-        from graph.export.content import RunContent, refuse_unpublishable
-        from graph.export.hub import check_push, push_folder
+    with exit_statuses():
+        from graph.export.content import RunContent
         from graph.export.policy import export_policy
         from graph.recipe import load_recipe
         from memory.run import RunDirectory
 
-        for wrong, sentence in (
-            (policy and successes, "--successes is for trajectories, --policy would ignore it"),
-            (iteration is not None and not policy, "--iteration is for --policy, data are of all iterations"),
-            (public and push is None, "--public is for --push"),
-        ):
-            if wrong:
-                raise InputError(f"{sentence}: leave it out")
-        check_licence(license_)
-        if push is not None:
-            check_push(push)
+        if policy and successes:
+            raise InputError("--successes is for trajectories, --policy would ignore it: leave it out")
         check_output("--output", output, "folder")
         directory = RunDirectory.open(run)
         settings = load_recipe(directory.settings_path)
         directory.check_settings()
-        if push is not None:
-            refuse_unpublishable(settings)
-        name = title or f"CoEvolve {directory.root.resolve().name}"
         with new_folder(output) as folder:
             if policy:
-                record = export_policy(directory, settings, folder, iteration, license_, name)
+                record = export_policy(directory, settings, folder)
                 said = f"the policy of round {record.iteration}, {record.last_step} steps, with a model card"
             else:
-                said = _data(RunContent(directory, settings), folder, license_, name, successes)
+                said = _data(RunContent(directory, settings), folder, successes)
         print(f"{output}: {said}", flush=True)
-        if push is not None:
-            print(push_folder(output, push, "model" if policy else "dataset", public=public))
 
 
-def _data(content: RunContent, folder: Path, licence: str | None, title: str, successes: bool) -> str:
+def _data(content: RunContent, folder: Path, successes: bool) -> str:
     from graph.export.cards import dataset_card
     from graph.export.dataset import TASKS, TRAJECTORIES, write_tables
 
@@ -89,8 +63,7 @@ def _data(content: RunContent, folder: Path, licence: str | None, title: str, su
             "would spoil the evaluation of whoever trains on it, remove them"
         )
     tables = write_tables(content, folder, successes)
-    card = dataset_card(content, tables, licence, title, successes)
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    (folder / "README.md").write_text(dataset_card(content, tables, successes), encoding="utf-8")
     return f"{tables[TASKS]} tasks and {tables[TRAJECTORIES]} trajectories with a card"
 
 

@@ -15,21 +15,17 @@ from importlib.resources import files
 from huggingface_hub import DatasetCard, DatasetCardData, EvalResult, ModelCard, ModelCardData
 
 from agents.chat.endpoint import model_of
-from environments.base import InputError
 from environments.terminal import table_cell
 from evaluation.outcomes import Score
 from graph.export.content import RunContent, stated_settings
 from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES
-from graph.export.hub import REPOSITORY
 from graph.report.digest import REASONS, counts_words
 from graph.settings import RunSettings
 from memory.run import RunDirectory, read_json
 from memory.strict_yaml import dump_yaml
 from training.grpo.record import RoundRecord
 
-__all__ = ["check_licence", "dataset_card", "policy_card"]
-
-_LICENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}")
+_REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 _VERIFIED = {
     "deterministic": "Each reference was replayed twice from fresh episodes, with equal results and states; no model "
     "decided what was admitted.",
@@ -38,24 +34,19 @@ _VERIFIED = {
 }
 
 
-def check_licence(name: str | None) -> None:
-    """Raise InputError for a licence that is not written as the hub's identifiers are."""
-    if name is not None and not _LICENCE.fullmatch(name):
-        raise InputError(f"--license {name!r} is not an identifier such as apache-2.0, mit or cc-by-4.0: write one")
+def _title(run: RunDirectory) -> str:
+    return f"CoEvolve {run.root.resolve().name}"
 
 
-def dataset_card(
-    content: RunContent, tables: Mapping[str, int], licence: str | None, title: str, successes: bool
-) -> str:
-    """Return the README.md of a data set whose ``tables`` have so many rows.
+def dataset_card(content: RunContent, tables: Mapping[str, int], successes: bool) -> str:
+    """Return the README.md of a data set whose ``tables`` have so many rows; its licence is the benchmark's.
 
-    ``licence`` is the user's; without one it is that of the benchmark's content. ``successes``: trajectories are those
-    that succeeded.
+    ``successes``: trajectories are those that succeeded.
     """
-    own, settings = content.benchmark.licence, content.settings
+    own, settings, title = content.benchmark.licence, content.settings, _title(content.run)
     front = DatasetCardData(
         pretty_name=title,
-        license=licence or (None if own is None else own.spdx),
+        license=None if own is None else own.spdx,
         language=["en"],
         task_categories=["text-generation"],
         tags=["coevolve", "agent", "tool-use", "function-calling", "reinforcement-learning", "synthetic"],
@@ -90,7 +81,7 @@ def dataset_card(
         verified=_VERIFIED[settings.verification.mode] if settings.verification.enabled else unverified,
         verification=[(table_cell(name), count, (REASONS | of_d0).get(name, "")) for name, count in counts],
         decontamination=_decontamination(content),
-        licences=_licences(content, licence),
+        licences=_licences(content),
         scripted=not chat,
         tasks=tables[TASKS],
         trajectories=tables[TRAJECTORIES],
@@ -105,18 +96,15 @@ def policy_card(
     *,
     adapter: bool,
     compact: bool,
-    licence: str | None,
-    title: str,
 ) -> str:
     """Return the README.md of the policy that the round of ``record`` made.
 
     ``adapter``: it is a LoRA adapter. ``compact``: it reads the project's own rendering.
     """
-    base = _base(settings)
+    base, title = _base(settings), _title(run)
     scores = _scores(run, record.iteration)
     front = ModelCardData(
         model_name=title,
-        license=licence,
         base_model=base,
         base_model_relation=None if base is None else "adapter" if adapter else "finetune",
         library_name="peft" if adapter else "transformers",
@@ -152,7 +140,7 @@ def policy_card(
 def _base(settings: RunSettings) -> str | None:
     """Return the hub's name of the policy that the run began with; None for a folder."""
     path = settings.policy.path
-    return path if REPOSITORY.fullmatch(path) and not path.startswith((".", "recipes/")) else None
+    return path if _REPOSITORY.fullmatch(path) and not path.startswith((".", "recipes/")) else None
 
 
 def _template(name: str) -> str:
@@ -182,13 +170,11 @@ def _decontamination(content: RunContent) -> str:
     )
 
 
-def _licences(content: RunContent, licence: str | None) -> str:
+def _licences(content: RunContent) -> str:
     own = content.benchmark.licence
     words = [] if own is None else [own.notice]
-    if licence is not None:
-        words.append(f"Whoever exported this publishes it under {licence}.")
-    elif own is None:
-        words.append("The environment states no licence, and none was given: ask who made it before you use this.")
+    if own is None:
+        words.append("The environment states no licence: ask who made it before you use this.")
     chat = content.settings.roles.by_chat()
     if chat:
         models = ", ".join(sorted({model_of(role, name) for name, role in chat.items()}))

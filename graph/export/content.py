@@ -23,8 +23,6 @@ from memory.run import RunDirectory, read_json
 from training.grpo.record import RoundRecord
 from training.rendering.tool_calls import tool_schema
 
-__all__ = ["RunContent", "refuse_unpublishable", "stated_settings"]
-
 
 def refuse_unpublishable(settings: RunSettings, tasks: Sequence[TaskSpec] = ()) -> None:
     """Raise InputError, one sentence, where the environment's content must not be published.

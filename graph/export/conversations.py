@@ -18,8 +18,6 @@ from memory.records import Trajectory
 from training.rendering.chat_template import DONE, announced
 from training.rendering.tool_calls import Schema, call_message, tool_schema
 
-__all__ = ["ChatMessage", "TaskMessages", "begin", "rollout_messages", "task_messages"]
-
 ChatMessage = dict[str, Any]
 
 

@@ -1,9 +1,8 @@
 """A run's tasks and trajectories as a data set of the Hugging Face hub: a folder with Parquet files and a card.
 
-Messages and tool schemas, whose keys differ from row to row, are ``datasets.Json``: JSON text in the file, so that
-other readers of Parquet take it too, and objects when ``datasets`` loads it. So TRL's trainers take both tables as they
-are: tasks have its prompt-completion format, trajectories its conversational format, each with ``tools``. Records are
-plain text, because ``datasets.Json`` rounds numbers when it reads.
+Messages and tool schemas, whose keys differ from row to row, are ``datasets.Json``: JSON text in the file, objects when
+``datasets`` loads it. So TRL's trainers take both tables as they are: tasks have its prompt-completion format,
+trajectories its conversational format. Records are plain text, because ``datasets.Json`` rounds numbers.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ from graph.export.content import RunContent, checked_json
 from graph.export.conversations import rollout_messages
 from graph.report.lineage import Chain
 from memory.records import Task, Trajectory
-
-__all__ = ["COLUMNS", "TASKS", "TRAJECTORIES", "write_tables"]
 
 TASKS, TRAJECTORIES = "tasks", "trajectories"
 

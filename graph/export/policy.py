@@ -12,8 +12,6 @@ from memory.run import PolicyDirectory, RunDirectory, read_json
 from training.grpo.record import RoundRecord
 from training.rollout.policy import ADAPTER, PolicyCard, check_weights
 
-__all__ = ["export_policy"]
-
 _LEFT_BEHIND = (
     "optimizer*",
     "scheduler.pt",
@@ -33,19 +31,15 @@ _LEFT_BEHIND = (
 README = "README.md"
 
 
-def export_policy(
-    run: RunDirectory, settings: RunSettings, folder: Path, iteration: int | None, licence: str | None, title: str
-) -> RoundRecord:
-    """Copy the policy of the round of ``iteration`` (None: of the newest finished one) into ``folder``, with a card.
+def export_policy(run: RunDirectory, settings: RunSettings, folder: Path) -> RoundRecord:
+    """Copy the policy of the newest finished round into ``folder``, with a card.
 
-    Raises InputError for a round that is not finished, and for a policy that was removed or cannot be read.
+    Raises InputError where no round is finished, and for a policy that was removed or cannot be read.
     """
-    record = _record(run, iteration)
+    record = _newest(run)
     source = run.root / record.policy
     if not source.is_dir():
-        raise InputError(
-            f"{source} is gone, a run keeps the policies of its last rounds: name a later --iteration, or none"
-        )
+        raise InputError(f"{source} is gone: restore it")
     check_weights(source)
     adapter = (source / ADAPTER).is_file()
     if not any(source.glob("*.safetensors")):
@@ -59,19 +53,15 @@ def export_policy(
         record,
         adapter=adapter,
         compact=card.is_file() and read_json(card, PolicyCard).rendering == "compact",
-        licence=licence,
-        title=title,
     )
     (folder / README).write_text(text, encoding="utf-8")
     return record
 
 
-def _record(run: RunDirectory, iteration: int | None) -> RoundRecord:
-    newest = -1
-    while run.iteration(newest + 1).round.exists():
-        newest += 1
-    if newest < 0:
+def _newest(run: RunDirectory) -> RoundRecord:
+    finished = 0
+    while run.iteration(finished).round.exists():
+        finished += 1
+    if not finished:
         raise InputError(f"{run.root} has no finished round: there is no policy to export yet")
-    if iteration is not None and iteration > newest:
-        raise InputError(f"--iteration {iteration}: its round is not finished, the last one that is: {newest}")
-    return read_json(run.iteration(newest if iteration is None else iteration).round, RoundRecord)
+    return read_json(run.iteration(finished - 1).round, RoundRecord)

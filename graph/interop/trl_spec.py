@@ -31,7 +31,7 @@ from graph.recipe import load_recipe
 from memory.records import Task
 from memory.run import RunDirectory
 from memory.tasks import load_tasks
-from training.grpo.reward import check_reward, reward
+from training.grpo.reward import reward
 from training.rendering.tool_calls import Schema, tool_schema
 from training.settings import TrainingSettings
 
@@ -163,7 +163,6 @@ class CoEvolveSpec:
             raise InputError(f"{directory.tasks_path} holds no task: make D_0 with coevolve evolve")
         self._settings = settings.training
         self._environment = recorded(open_environment(settings.environment))
-        check_reward(self._environment, tasks[0], self._settings)
         self._groups: dict[tuple[object, ...], list[Task]] = {}
         for task in tasks:
             self._groups.setdefault((_several_turns(task), *sorted(_names(task))), []).append(task)

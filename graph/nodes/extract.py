@@ -30,8 +30,7 @@ async def extract(state: IterationState, runtime: Runtime[RunServices]) -> Itera
     come from signals records them all the same and chooses none.
     """
     chosen, digest = await asyncio.to_thread(_extract, runtime.context, state.iteration)
-    # A thread that is run again from its start: edits that people set in a fork of it count no more.
-    return {"iteration": state.iteration, "signals": chosen, "edits": {}, "digest": {"extract": digest}}
+    return {"iteration": state.iteration, "signals": chosen, "digest": {"extract": digest}}
 
 
 def _extract(services: RunServices, iteration: int) -> tuple[tuple[str, ...], list[str]]:
@@ -79,5 +78,4 @@ def _earlier_scores(run: RunDirectory, iteration: int) -> Mapping[str, Sequence[
 
 
 def _counted_patterns(run: RunDirectory, iteration: int) -> Sequence[PatternCount]:
-    """Return the counts of action patterns in former rounds."""
     return [one for number in range(iteration) for one in read_jsonl(run.iteration(number).patterns, PatternCount)]

@@ -51,7 +51,6 @@ async def reflect(state: IterationState, runtime: Runtime[RunServices]) -> Itera
 async def _reflected(
     services: RunServices, folder: IterationDirectory, state: IterationState
 ) -> tuple[Sequence[FailureContext], Sequence[Failure]]:
-    """Return the contexts of the chosen signals and the reflections that gave up, each sorted by id."""
     evidences = await asyncio.to_thread(_evidence, services, folder, state)
     turnstile = asyncio.Semaphore(services.settings.roles.concurrency)
     results = await asyncio.gather(*(_reflect_one(services, folder, one, turnstile) for one in evidences))

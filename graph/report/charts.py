@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from environments.drawing import COLOURS, line, scale, svg, text, ticks
 
-__all__ = ["Bar", "Chart", "DotRow", "Dots", "bar_chart", "dot_chart"]
-
 WIDTH = 720
 _TOP, _BOTTOM, _ROW = 44, 52, 26
 _LETTER = 7.4  # pixels of the 12 px sans-serif that names are set in, on average, in the widest usual font
@@ -31,11 +29,9 @@ class Chart:
     words: str
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """Return what a notebook shows: the picture, or the words where there are no pictures."""
         return {"image/svg+xml": self.svg, "text/plain": self.words}
 
     def __repr__(self) -> str:
-        """Return the words."""
         return self.words
 
 
@@ -57,19 +53,14 @@ class Dots(NamedTuple):
 
 
 class DotRow(NamedTuple):
-    """One row of groups: its name, mostly a task's, and its groups."""
+    """One row of groups."""
 
     name: str
     groups: tuple[Dots, ...]
 
 
 def bar_chart(title: str, x_label: str, bars: Sequence[Bar], limit: tuple[float, str] | None = None) -> Chart:
-    """Draw one horizontal bar for each value, from zero; ``limit`` draws a line at a value, with its name.
-
-    Raises ValueError for no bar, and for a value below zero.
-    """
-    if not bars or min(bar.value for bar in bars) < 0:
-        raise ValueError("bars need values of zero or more")
+    """Draw one horizontal bar for each value, from zero; ``limit`` draws a line at a value, with its name."""
     left = _room(bar.name for bar in bars)
     height = _TOP + _ROW * len(bars) + _BOTTOM + (18 if limit else 0)
     bottom = height - _BOTTOM
@@ -101,11 +92,9 @@ def dot_chart(title: str, x_label: str, rows: Sequence[DotRow], breaks: Mapping[
     """Draw each group of rollouts as dots, filled for a success: a row per task, a column per step or iteration.
 
     Framed rollouts have a square around them. ``breaks`` draws a darker line with a name at the first column from a
-    number on. Of more than 12 columns, those with frames and the latest are drawn. Raises ValueError for no group.
+    number on. Of more than 12 columns, those with frames and the latest are drawn.
     """
     every = sorted({group.column for row in rows for group in row.groups})
-    if not every:
-        raise ValueError("no group to draw")
     framed = {group.column for row in rows for group in row.groups if group.framed}
     latest = sorted(every, key=lambda column: (column not in framed, -column))
     columns = sorted(latest[:_MOST_COLUMNS])

@@ -93,7 +93,6 @@ def success_words(summary: Summary) -> str:
 
 
 def _labels(summaries: Sequence[Summary]) -> Iterator[str]:
-    """Yield the conditions that the figures hold for."""
     labels = dict.fromkeys(label for one in summaries for label in one.labels)
     yield from _plain("; ".join(labels))
     if COMPACT_LABEL in labels:
@@ -154,7 +153,6 @@ def _total(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
 
 
 def _cost(summaries: Sequence[Summary]) -> Cost:
-    """Return the run's cost, without its stages."""
     total = _total(
         one.cost.model_dump(include={*Cost.model_fields} - {"money", "stages", "per_admitted"}) for one in summaries
     )

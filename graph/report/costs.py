@@ -25,9 +25,9 @@ STAGES = {
 class StageCost(Record):
     """The cost of one stage's requests, refused and failed ones included.
 
-    ``requests``: questions asked, each with its retries and its repair; ``refused`` of them got no usable reply,
-    ``cached`` were answered from the cache. ``calls``: HTTP requests. ``seconds``: waiting, summed over concurrent
-    requests. ``money`` is in the currency of the settings' prices.
+    ``requests``: questions asked, each with its retries and its repair; ``refused`` of them got no usable reply.
+    ``calls``: HTTP requests. ``seconds``: waiting, summed over concurrent requests. ``money``: in the currency of the
+    settings' prices.
     """
 
     requests: int = 0

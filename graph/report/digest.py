@@ -1,10 +1,8 @@
 """Words for one record in one line: a signal, a context, an exploration, a draft, a verification result, an admission.
 
-Studio's state, the run's closing text, `coevolve show` and the report's page say the same of the same record. What
-agents, tools and models wrote is foreign text: it becomes one line without control characters, cut to a width.
-
-The functions ``of_...`` write what each node leaves in the state for people: a few lines, bounded in number and length.
-No node reads them, and no record holds them: they change neither ids nor hashes.
+Studio, the closing text, `coevolve show` and the page say the same of the same record. What agents, tools and models
+wrote is foreign text: it becomes one line without control characters, cut to a width. The functions ``of_...`` write
+what each node leaves in the state for people; no node reads them, and no record holds them.
 """
 
 from __future__ import annotations

@@ -134,7 +134,6 @@ def tool_map(history: History) -> list[list[Any]]:
 
 
 def _new_tasks(history: History) -> dict[str, Any]:
-    """Return mean success of evolved tasks in the first and in the last iteration that rolled them out."""
     courses = [
         sorted(history.course(task.id).by_iteration.items())
         for task in history.tasks.values()

@@ -14,8 +14,6 @@ from graph.report.digest import result_of, task_words
 from graph.report.lineage import Chain, Group, History
 from memory.records import Task
 
-__all__ = ["ancestry", "deepest", "generations_chart", "groups_chart", "refusals_chart", "rounds"]
-
 _NAME = 40  # characters of a task beside its dots
 
 

@@ -19,13 +19,6 @@ from memory.run import read_jsonl
 from training.signal_settings import SignalSettings
 from training.signals import Extraction, GroupScore, PatternCount, extract
 
-__all__ = [
-    "ReadRound",
-    "boundary_chart",
-    "forgetting_chart",
-    "rare_chart",
-]
-
 _NAME = 34  # characters of a task beside its dots
 
 

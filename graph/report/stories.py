@@ -160,7 +160,6 @@ def _turn_rows(
     marks: Mapping[tuple[int, int], str],
     diagnosed: bool,
 ) -> Iterator[Row]:
-    """Yield what the user said, the reference's calls, and the agent's calls with their answers."""
     if turn is not None:
         yield Row("user", turn.full_text)
     if reference is not None:
@@ -222,7 +221,6 @@ def _tool(history: History, tool: str) -> Iterator[Chapter]:
 
 
 def _tried_rows(history: History, tool: str) -> Iterator[Row]:
-    """Yield what explorations made of a tool, and what became of the drafts that call it."""
     every = history.chains.values()
     acts = [one for chain in every for one in chain.interactions if tool in called([one.observation.calls])]
     failed = [error_message(one.observation.text) for one in acts if one.observation.failed]

@@ -171,13 +171,11 @@ def _wrong_words(step: RolloutStep | None) -> str:
 
 
 def came_words(task: Task) -> str:
-    """Return where a task comes from."""
     came = "in D_0" if task.admitted_at is None else f"admitted by iteration {task.admitted_at}"
     return f"{task.origin}, {came}"
 
 
 def place_words(chain: Chain) -> str:
-    """Return the stage of a chain."""
     return "D_0" if chain.iteration is None else f"iteration {chain.iteration}"
 
 
@@ -187,12 +185,10 @@ def share_words(share: float, count: int) -> str:
 
 
 def rollout_words(rollout: Rollout) -> str:
-    """Return the place of a rollout."""
     return f"iteration {rollout.iteration}, step {rollout.step}, sample {rollout.sample}"
 
 
 def result_row(trajectory: Trajectory, rollout: Rollout) -> Row:
-    """Return how a rollout ended."""
     if trajectory.outcome is None:
         return Row("result", f"infrastructure error: {trajectory.infrastructure_error}", "bad")
     if trajectory.outcome.success:
@@ -204,7 +200,6 @@ def result_row(trajectory: Trajectory, rollout: Rollout) -> Row:
 
 
 def signal_rows(history: History, signal: Signal) -> Iterator[Row]:
-    """Yield a signal with its numbers, the task and the rollouts that it marks."""
     yield Row("", signal_words(signal, width=LONG))
     task = history.tasks.get(signal.task_id)
     yield Row("task", signal.task_id, to=("task", signal.task_id) if task is not None else None)
@@ -304,7 +299,6 @@ def _exploration_rows(chain: Chain) -> Iterator[Row]:
 
 
 def _act_row(one: Interaction, used: bool) -> Row:
-    """Return an action of an exploration, with what it ran and what was answered behind it."""
     ran = () if one.observation.calls == (one.action,) else one.observation.calls
     hint = one.observation.hint
     more = (
@@ -318,7 +312,6 @@ def _act_row(one: Interaction, used: bool) -> Row:
 
 
 def _draft_rows(one: Drafted, this: Task | None) -> Iterator[Row]:
-    """Yield a draft, and what verification said of it."""
     draft, verification = one.draft, one.verification
     accepted = verification is not None and verification.accepted
     label = "accepted" if accepted else "refused" if verification is not None else "draft"
@@ -337,7 +330,6 @@ def _draft_rows(one: Drafted, this: Task | None) -> Iterator[Row]:
 
 
 def _spoken_rows(turns: Sequence[str], reference: Iterable[Sequence[ToolCall]], played: int = 0) -> Iterator[Row]:
-    """Yield what the user says, and the calls that answer it, turn by turn; the first ``played`` are given."""
     for number, (turn, calls) in enumerate(zip(turns, reference, strict=True), start=1):
         yield Row("user" if len(turns) == 1 else f"user {number}", turn)
         label = "given" if number <= played else "reference"
@@ -359,7 +351,6 @@ def _group_rows(history: History, task_id: str) -> Iterator[Row]:
 
 
 def _parent_rows(history: History, chain: Chain) -> Iterator[Row]:
-    """Yield the success of the weak task up to the chain's iteration, and after it."""
     if chain.weak is None or chain.iteration is None:
         return
     course = history.course(chain.weak.id)

@@ -65,7 +65,6 @@ def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
 
 
 def _source_labels(signals: SignalSettings) -> list[str]:
-    """Return the labels of contexts that come from no signal."""
     by_need = signals.coverage_by == "need"
     if signals.contexts in SOURCES:
         return ["contexts by need" if by_need else SOURCES[signals.contexts]]
@@ -73,7 +72,7 @@ def _source_labels(signals: SignalSettings) -> list[str]:
 
 
 class SealSummary(Record):
-    """SEAL's figures of the round, and the round's seconds by stage, its own among them."""
+    """SEAL's figures of the round, and the round's seconds by stage."""
 
     figures: SealFigures
     measured: RoundSeconds
@@ -305,7 +304,7 @@ def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tu
 
 
 def engine_rows(summary: Summary) -> Iterator[tuple[str, str]]:
-    """Yield rows about the engine that sampled beside the trainer: its work, and how long the trainer waited for it."""
+    """Yield rows about an engine beside the trainer: its work, and how long the trainer waited for it."""
     if summary.measured is None or (engine := summary.measured.engine) is None:
         return
     work = f"{engine.messages} messages, {engine.tokens} tokens, {engine.tokens_per_second:.1f} tokens per second of"

@@ -9,8 +9,6 @@ from html import escape
 from graph.report.digest import one_line
 from graph.report.story import Chapter, Row
 
-__all__ = ["Table", "story_table", "table"]
-
 _CELL = 160
 _STYLE = "text-align:left;vertical-align:top"
 
@@ -24,7 +22,6 @@ class Table:
     caption: str = ""
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """Return what a notebook shows."""
         return {"text/html": self.html(), "text/plain": repr(self)}
 
     def html(self) -> str:
@@ -37,7 +34,6 @@ class Table:
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
 
     def __repr__(self) -> str:
-        """Return the table as aligned columns."""
         lines = [self.columns, *self.rows]
         widths = [max(len(row[place]) for row in lines) for place in range(len(self.columns))]
         words = [
@@ -47,12 +43,7 @@ class Table:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], caption: str = "", width: int = _CELL) -> Table:
-    """Return a table of ``rows``, each cell as one line of at most ``width`` characters.
-
-    Raises ValueError for a row with another number of cells than there are columns.
-    """
-    if wrong := [row for row in rows if len(row) != len(columns)]:
-        raise ValueError(f"{len(columns)} columns, and a row of {len(wrong[0])} cells")
+    """Return a table of ``rows``, each cell as one line of at most ``width`` characters."""
     cells = tuple(tuple(one_line("" if cell is None else str(cell), width) for cell in row) for row in rows)
     return Table(tuple(columns), cells, caption)
 

@@ -1,10 +1,8 @@
 """Makes D_0: by unguided exploration, from a user's file, or from the benchmark's own training tasks.
 
-``make_seeds`` explores start states without a guide, by the configured explorer, through the branch that evolved tasks
-go through. ``verify_given`` verifies each line of the user's file, without a model. ``official_tasks`` takes the
-benchmark's own training tasks as they are, whole or turn by turn (``tasks.official``): verification's demands on a
-draft (a call in every turn, few calls, grounded arguments) do not apply, only that the task opens, plays, can be
-evaluated and is not held out.
+``make_seeds`` explores start states without a guide, through the branch that evolved tasks go through. ``verify_given``
+verifies each line of the user's file. ``official_tasks`` takes the benchmark's own training tasks as they are, whole or
+turn by turn (``tasks.official``), if they open, play, can be evaluated and are not held out.
 """
 
 from __future__ import annotations
@@ -96,16 +94,12 @@ def _refusal(task: Task, services: RunServices, known: set[str]) -> str | None:
     return None if result.accepted else f"{result.reason}: {result.detail}"
 
 
-async def official_tasks(services: RunServices, report: Callable[[str], None]) -> tuple[Task, ...]:
+def official_tasks(services: RunServices, report: Callable[[str], None]) -> tuple[Task, ...]:
     """Return the official training tasks that fit the environment's options, in the benchmark's order.
 
     ``report`` receives one line for each refused task, and one with the number of tasks that do not fit. Raises
     InputError when none is left.
     """
-    return await asyncio.to_thread(_official, services, report)
-
-
-def _official(services: RunServices, report: Callable[[str], None]) -> tuple[Task, ...]:
     benchmark = benchmark_of(services.environment)
     found = benchmark.official_tasks(parse_options(benchmark, services.settings.environment.options))
     if found is None:
@@ -157,14 +151,11 @@ class Seeds:
 
 
 async def make_seeds(services: RunServices, count: int, stage: Stage) -> Seeds:
-    """Make ``count`` tasks, equal for equal settings: start states in turn, in chunks.
+    """Make ``count`` tasks, equal for equal settings: start states in turn, in chunks (``start_states``).
 
-    Where each start state costs questions to a model, a chunk has no more of them than are needed. Branches that an
-    earlier, killed process finished are taken as they are: they were paid for. Their folders stay until
-    ``graph.run.stages.make_tasks`` has the tasks.
-
-    Raises InputError when the environment names no start state, or exploration finds no more tasks; BudgetReached when
-    a budget of the chat roles is spent before there are enough.
+    Branches that an earlier, killed process finished are taken as they are: they were paid for. Their folders stay
+    until ``graph.run.stages.make_tasks`` has the tasks. Raises InputError when the environment names no start state, or
+    exploration finds no more tasks; BudgetReached when a budget of the chat roles is spent before there are enough.
     """
     starts = services.environment.starts()
     benchmark = benchmark_of(services.environment)
@@ -232,7 +223,7 @@ def _ended(branch: BranchDirectory) -> bool:
 def prepare(
     services: RunServices, starts: Sequence[StartState], places: range, known: set[str]
 ) -> list[FailureContext]:
-    """Write the next chunk of contexts, each into its branch's folder, and the known tasks' fingerprints."""
+    """Write the next chunk of contexts into their branches' folders, and the known tasks' fingerprints."""
     folder = services.run.seed
     contexts = [unguided_context(starts[position % len(starts)], position) for position in places]
     write_json(folder.known, KnownTasks(fingerprints=tuple(sorted(known))))

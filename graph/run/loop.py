@@ -16,12 +16,9 @@ async def iterate(run: Run) -> AsyncIterator[Summary]:
     """Yield the summary of each iteration once it exists, those of an earlier process at once.
 
     A new run that ends with a user's mistake before its first round is removed, so that the corrected command can be
-    repeated; the ledger of costs stays. Raises InputError for that and for damaged records, ChildFailure when a round
-    or an evaluation failed.
-
-    A spent budget of the chat roles ends the run after that iteration (before the first one, if D_0 spent it), with a
-    line on stderr: a round whose weaknesses no role could read is not trained. With a higher budget the run resumes
-    where it stopped.
+    repeated; the ledger of costs stays. A spent budget of the chat roles ends the run after that iteration (before the
+    first one, if D_0 spent it), with a line on stderr; with a higher one it resumes there. Raises InputError for a
+    mistake and for damaged records, ChildFailure when a round or an evaluation failed.
     """
     last = None
     try:
@@ -91,7 +88,6 @@ async def train_iteration(run: Run, iteration: int) -> None:
 
 
 async def end_iteration(run: Run, iteration: int) -> None:
-    """Evolve the tasks of an iteration whose round is scored, and write its summary."""
     await evolve(run, iteration)
     write_json(run.directory.iteration(iteration).summary, summarise(run.directory, run.settings, iteration))
 

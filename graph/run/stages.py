@@ -46,11 +46,9 @@ if TYPE_CHECKING:
 async def evolve_once(services: RunServices, iteration: int, stage: Stage, interruption: Interruption) -> None:
     """Run the graph of one iteration, from its beginning or its last checkpoint, until ``update`` is done.
 
-    The caller holds the run's lock. A signal stops the graph at the end of a superstep; every superstep is on disk
-    before the next one begins.
-
-    Raises CancelledError after a signal, InputError for a user's mistake, RepeatedFailure for work that only fails,
-    StorageError and OSError for a full disk, and any error of a node outside the fan-out.
+    The caller holds the run's lock. A signal stops the graph at the end of a superstep, each of which is on disk before
+    the next one begins. Raises CancelledError after a signal, InputError for a user's mistake, RepeatedFailure for work
+    that only fails, StorageError and OSError for a full disk, and any error of a node outside the fan-out.
     """
     run = services.run
     refuse_unfinished(run, iteration)
@@ -138,7 +136,6 @@ class _Branches:
         self._ended = 0
 
     def show(self, task: Any) -> None:  # noqa: ANN401 - an event of the library
-        """Show one event: a node that begins, or its result."""
         node = task["name"]
         if node == "branch" and "input" in task:
             self._begun.add(task["id"])
@@ -179,7 +176,7 @@ async def make_tasks(run: Run) -> None:
     with _timed(run, 0, "seed"):
         if initial == OFFICIAL:
             with run.progress.stage("D_0: official tasks"):
-                tasks = await official_tasks(services, run.progress.say)
+                tasks = await asyncio.to_thread(official_tasks, services, run.progress.say)
         elif initial is not None:
             with run.progress.stage(f"verifying {initial}"):
                 tasks = await verify_given(Path(initial), services, run.progress.say)
@@ -194,7 +191,6 @@ async def make_tasks(run: Run) -> None:
 
 
 def forget_branches(run: RunDirectory) -> None:
-    """Remove the folders of D_0's branches, once the task set has its tasks."""
     shutil.rmtree(run.seed.branches, ignore_errors=True)
 
 
@@ -323,7 +319,6 @@ async def _child(
 
 
 def _reporter(stage: Stage) -> Callable[[str], None]:
-    """Return a function that shows the progress lines of a round; the log holds the other lines."""
     successes: list[float] = []
 
     def on_line(line: str) -> None:
@@ -338,8 +333,6 @@ def _reporter(stage: Stage) -> Callable[[str], None]:
 
 
 def _evaluation_reporter(stage: Stage, other: Callable[[str], None]) -> Callable[[str], None]:
-    """Return a function that shows the progress lines of an evaluation and passes on every other line."""
-
     def on_line(line: str) -> None:
         try:
             done = PrintedProgress.model_validate_json(line)

@@ -1,12 +1,9 @@
 """Refuses requests of web pages to the server that Studio's page talks to, but for pages that langgraph.json names.
 
 The server has no password, and every page that a browser shows can send requests to this machine. A browser says whose
-page a request is from, in headers that a page cannot change (Fetch standard): ``Origin`` with everything that another
-site may read and with every POST, ``Sec-Fetch-Site`` with every request to a loopback address, and ``Host`` with the
-name that the page used. Programs, such as ``langgraph_sdk`` and curl, send neither ``Origin`` nor ``Sec-Fetch-Site``.
-
-CORS alone is not enough: it keeps a page from reading an answer, but LangGraph's server runs a graph for a POST of
-plain text, and a browser sends that without asking first.
+page a request is from, in headers that a page cannot change (Fetch standard): ``Origin``, ``Sec-Fetch-Site``, ``Host``.
+Programs, such as ``langgraph_sdk`` and curl, send neither of the first two. CORS alone is not enough: LangGraph's
+server runs a graph for a POST of plain text, which a browser sends without asking first.
 """
 
 from __future__ import annotations
@@ -22,8 +19,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from environments.checkout import ROOT
-
-__all__ = ["LocalRequests", "named_origins", "refusal"]
 
 _IN_PROCESS = "/noauth"
 """Root path of requests that this process sends to itself (langgraph_sdk without an address); no socket sets one."""

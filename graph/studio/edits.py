@@ -1,19 +1,17 @@
-"""Edits of contexts and drafts, as people give them in LangGraph Studio; they are made in a copy of the run only.
+"""Edits of a context or of drafts: the answer to a branch that waits in LangGraph Studio, made in a copy of the run.
 
 An edit names records by id, and for each the fields that change::
 
-    {"draft-1f": {"turns": ["Make a folder called plans"]}, "context-2a": {"explore": ["mkdir"]}}
+    {"draft-1f": {"turns": ["Make a folder called plans"]}}
 
-They are set in the state, or given as the answer to a branch that waits. What was made from an edited record is removed
-from the copy, so that the graph makes it again: all of a branch after its context, verification after a draft. A record
-keeps its id; ``fork.json`` of the copy holds the edits.
+A record keeps its id; ``fork.json`` of the copy holds the edits.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -22,7 +20,7 @@ from environments.base import InputError
 from graph.records import Fork
 from memory.jsonl import complaint
 from memory.records import Draft, FailureContext
-from memory.run import BranchDirectory, RunDirectory, read_existing, read_json, read_jsonl, write_json, write_jsonl
+from memory.run import BranchDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl
 
 DRAFT_FIELDS = ("turns", "reference")
 CONTEXT_FIELDS = (
@@ -63,51 +61,31 @@ def check_edits(edits: object) -> dict[str, dict[str, Any]]:
     return {name: dict(fields) for name, fields in edits.items()}
 
 
-def make_edits(run: RunDirectory, iteration: int, edits: Mapping[str, Mapping[str, Any]]) -> None:
-    """Change records of an iteration's branches in a copy of a run, and remove what was made from them.
+def make_edits(run: RunDirectory, number: int, context_id: str, node: str, edits: Mapping[str, Any]) -> None:
+    """Change what waits before ``node`` of a branch of iteration ``number``, in a copy of a run.
 
-    Raises InputError, naming record and field, for an id that no branch has and for a wrong value; nothing is changed
-    then. Fields may be given as they are.
+    Raises InputError, naming record and field, for an id that does not wait there and for a wrong value; nothing is
+    changed then. Fields may be given as they are.
     """
     with _editing:
-        folder = run.iteration(iteration)
-        contexts = {one.id: one for one in read_existing(folder.contexts, FailureContext)}
-        branches = {name: at for name in contexts if (at := folder.branch(name)).context.exists()}
-        drafts = {draft.id: draft for at in branches.values() for draft in read_existing(at.drafts, Draft)}
-        changed: dict[str, FailureContext | Draft] = {}
-        for name, fields in edits.items():
-            record = drafts.get(name) or (contexts[name] if name in branches else None)
-            if record is None:
-                raise InputError(
-                    f"edits: {name!r:.80} is not a context or draft of a branch of iteration {folder.root.name}: a "
-                    "draft can be edited once its branch has abstracted it"
-                )
-            if isinstance(record, Draft) and record.context_id in edits:
-                raise InputError(
-                    f"edits: {name} is a draft of {record.context_id}, which is edited, too: its drafts are made anew "
-                    "from it, so edit one of the two"
-                )
-            if (edited := _edited(record, fields)) != record:
-                changed[name] = edited
-        if any(name in contexts for name in changed):
-            write_jsonl(folder.contexts, [changed.get(name, one) for name, one in contexts.items()])
-        for name, branch in branches.items():
-            own = read_existing(branch.drafts, Draft)
-            if name in changed:
-                write_json(branch.context, changed[name])
-                _forget(branch, after_drafts=False)
-            elif any(one.id in changed for one in own):
-                write_jsonl(branch.drafts, [changed.get(one.id, one) for one in own])
-                _forget(branch, after_drafts=True)
+        folder = run.iteration(number)
+        branch = folder.branch(context_id)
+        records = {one.id: one for one in _waiting(branch, node)}
+        if odd := next((one for one in edits if one not in records), None):
+            raise InputError(f"edits: {odd!r:.80} is not a record that waits here: name {', '.join(records):.300}")
+        made = {name: _edited(records[name], fields) for name, fields in edits.items()}
+        changed = {name: one for name, one in made.items() if one != records[name]}
+        if node == "verify":
+            write_jsonl(branch.drafts, [changed.get(name, one) for name, one in records.items()])
+        elif changed:
+            write_json(branch.context, changed[context_id])
+            for path in (branch.interactions, branch.drafts):  # of a branch that failed, and goes on in a copy
+                path.unlink(missing_ok=True)
+            contexts = read_jsonl(folder.contexts, FailureContext)
+            write_jsonl(folder.contexts, [changed.get(one.id, one) for one in contexts])
         fork = read_json(run.fork_path, Fork)
-        joined = fork.edits | {name: fork.edits.get(name, {}) | dict(edits[name]) for name in changed}
-        write_json(run.fork_path, fork.model_copy(update={"edits": joined}))
-
-
-def _forget(branch: BranchDirectory, *, after_drafts: bool) -> None:
-    made = (branch.verdicts, branch.failure, branch.traceback)
-    for path in made if after_drafts else (*made, branch.interactions, branch.drafts):
-        path.unlink(missing_ok=True)
+        fields = {name: dict(edits[name]) for name in changed}
+        write_json(run.fork_path, fork.model_copy(update={"edits": fork.edits | fields}))
 
 
 def _edited(record: FailureContext | Draft, fields: Mapping[str, Any]) -> FailureContext | Draft:
@@ -122,10 +100,11 @@ def _edited(record: FailureContext | Draft, fields: Mapping[str, Any]) -> Failur
 
 def editable(branch: BranchDirectory, node: str) -> dict[str, dict[str, Any]]:
     """Return what can be edited before ``node`` of a branch, in the form of edits: its context, or its drafts."""
-    records: list[FailureContext | Draft] = (
-        [*read_jsonl(branch.drafts, Draft)] if node == "verify" else [read_json(branch.context, FailureContext)]
-    )
-    return {one.id: one.model_dump(mode="json", include=set(_fields(one))) for one in records}
+    return {one.id: one.model_dump(mode="json", include=set(_fields(one))) for one in _waiting(branch, node)}
+
+
+def _waiting(branch: BranchDirectory, node: str) -> Sequence[FailureContext | Draft]:
+    return read_jsonl(branch.drafts, Draft) if node == "verify" else [read_json(branch.context, FailureContext)]
 
 
 def _fields(record: FailureContext | Draft) -> tuple[str, ...]:

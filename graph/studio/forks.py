@@ -1,10 +1,8 @@
 """Gives each node that LangGraph Studio runs the services of a copy of the run, ``RUN@THREAD``: the run is only read.
 
 ``extract`` copies the run as it was before the iteration's graph. The state names the copy, and the nodes after it work
-there. A node that is run again, or whose state was edited after it, works in a further copy (``RUN@THREAD.2``, ...),
-which has what the nodes before it left. A copy is a run of its own: it can be scored and continued.
-
-Commands give their nodes services: their graph is wired without this.
+there. A node that is run again works in a further copy (``RUN@THREAD.2``, ...), which has what the nodes before it
+left. A copy is a run of its own. Commands give their nodes services: their graph is wired without this.
 """
 
 from __future__ import annotations
@@ -105,8 +103,8 @@ def _with_copy(update: Any, run: RunDirectory, state: object, node: str) -> obje
     """Return a node's update with the name of the copy; of ``update``, with the results of edited drafts, too."""
     if not isinstance(state, IterationState):
         return update
-    if isinstance(update, Command):  # of dispatch: the copy has the edits from here on
-        return dataclasses.replace(update, update={"run": run.root.name, "edits": {}})
+    if isinstance(update, Command):  # of dispatch
+        return dataclasses.replace(update, update={"run": run.root.name})
     if node == "update":
         update["digest"] |= _of_edits(run, state.iteration)
     return update | {"run": run.root.name}
@@ -140,10 +138,7 @@ async def _wait(state: BranchState, run: RunDirectory, node: str, pause: str) ->
         if answer is None or answer in ("", {}, []):
             return
         try:
-            edits = check_edits(answer)
-            if odd := next((one for one in edits if one not in shown), None):
-                raise InputError(f"edits: {odd!r:.80} is not a record that waits here: name {', '.join(shown):.300}")
-            await asyncio.to_thread(make_edits, run, number, edits)
+            await asyncio.to_thread(make_edits, run, number, state.context_id, node, check_edits(answer))
         except InputError as error:
             waits = waits | {"refused": str(error)}
         else:
@@ -170,7 +165,6 @@ def _choose(base: RunDirectory, thread: str | None, state: IterationState | Bran
     """Return the copy in which ``node`` works: the one that the state names, or a new one of what it names."""
     if thread is None:
         raise InputError("for a copy of the run to work in, call the graph with a checkpointer and a thread_id")
-    edits = check_edits(state.edits) if isinstance(state, IterationState) else {}
     number = _number(state)
     source = base if node == "extract" else _named(base, state.run)
     if not source.iteration(number).trajectories.exists():
@@ -178,16 +172,14 @@ def _choose(base: RunDirectory, thread: str | None, state: IterationState | Bran
             f"iteration: {number} of {source.root} has no trajectories: start the graph with one from 0 to "
             f"{newest(base)}, or {NEWEST} for the newest"
         )
-    if source != base and not edits and not _made(source.iteration(number), node):
+    if source != base and not _made(source.iteration(number), node):
         fork = read_json(source.fork_path, Fork)
         if (fork.thread, fork.iteration) == (thread, number):
             return source
     if isinstance(state, BranchState):
         raise InputError(f"{state.context_id}: its branch is in another run or has ended: run dispatch again before it")
-    if edits and node != "dispatch":
-        raise InputError(f"edits: {node} makes none: set them in a state whose next node is dispatch")
     _check_ids(source.iteration(number), state, node)
-    return _copy(source, base, Fork(of=base.root.name, thread=thread, iteration=number), node, edits)
+    return _copy(source, base, Fork(of=base.root.name, thread=thread, iteration=number), node)
 
 
 def _number(state: IterationState | BranchState) -> int:
@@ -240,10 +232,8 @@ def _check_ids(folder: IterationDirectory, state: IterationState, node: str) -> 
         raise InputError(f"{folder.root} has no records of {odd!r:.80}: take ids that it has")
 
 
-def _copy(
-    source: RunDirectory, base: RunDirectory, fork: Fork, node: str, edits: dict[str, dict[str, Any]]
-) -> RunDirectory:
-    """Make the thread's next copy of ``base``, whole or not at all: what ``node`` finds in ``source``, with ``edits``.
+def _copy(source: RunDirectory, base: RunDirectory, fork: Fork, node: str) -> RunDirectory:
+    """Make the thread's next copy of ``base``, whole or not at all: what ``node`` finds in ``source``.
 
     Files that are not written any more become hard links where the disk has them, so that weights are stored once.
     """
@@ -253,8 +243,6 @@ def _copy(
         _fill(partial, source, fork.iteration, node)
         made = read_json(source.fork_path, Fork).edits if source != base else {}
         write_json(partial.fork_path, fork.model_copy(update={"edits": made}))
-        if edits:
-            make_edits(partial, fork.iteration, edits)
     return target
 
 

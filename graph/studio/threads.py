@@ -47,7 +47,6 @@ async def list_threads(client: LangGraphClient) -> None:
 
 
 def _recorded(run: RunDirectory) -> list[str]:
-    """Return the ids of the threads in a run's checkpoints, in order."""
     with closing(sqlite3.connect(f"file:{run.checkpoints_path}?mode=ro", uri=True)) as database:
         tables = {name for (name,) in database.execute("select name from sqlite_master where type = 'table'")}
         if "checkpoints" not in tables:

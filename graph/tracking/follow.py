@@ -21,8 +21,6 @@ from training.grpo.record import RoundRecord, StepMetrics, plain_numbers
 from training.seal.seal import SealStep
 from training.settings import ExperimentTracker
 
-__all__ = ["follow_run"]
-
 _ID = "id"
 """The file of a run's trackers with the id by which they know the run, however many commands work on it."""
 

@@ -1,11 +1,8 @@
 """Experiment trackers: Trackio, TensorBoard and Weights & Biases, each as two functions of its own package.
 
 All of them write to this machine, unless the tracker's own environment variables (WANDB_MODE, TRACKIO_SPACE_ID) say
-something else.
-
-transformers and accelerate have such trackers, and they are not used: a round is a process of its own, so that each
-would open a run of its own; accelerate imports torch, which this process does without; some publish the model.
-``training.grpo.trl_run.RoundCallback`` takes the same numbers where they would, and writes them to the run (ours).
+otherwise. Those of transformers and accelerate are not used: each round, a process of its own, would open a run of its
+own, and this process does without torch.
 """
 
 from __future__ import annotations
@@ -21,8 +18,6 @@ from pydantic import JsonValue
 
 from environments.base import InputError
 from training.settings import ExperimentTracker
-
-__all__ = ["PROJECT", "TrackedRun", "Tracker", "check_trackers", "open_tracker"]
 
 PROJECT = "coevolve"
 """The project that runs belong to in Trackio and Weights & Biases."""

@@ -25,19 +25,6 @@ from memory.jsonl import read_jsonl
 from memory.records import Evidence, Measured, Signal, SignalKind, Task
 from memory.run import RunDirectory
 
-__all__ = [
-    "HOSTILE",
-    "LIMITS",
-    "RECORDED",
-    "Scene",
-    "failed_attempt",
-    "hostile_table",
-    "new_ledger",
-    "readable",
-    "spending_chart",
-    "spending_table",
-]
-
 RECORDED = ROOT / "notebooks" / "recorded" / "chat_roles.jsonl"
 """The replies of reflector, explorer and abstractor; written by hand."""
 HOSTILE = ROOT / "notebooks" / "recorded" / "hostile_replies.jsonl"

@@ -40,19 +40,6 @@ if TYPE_CHECKING:
     from training.rollout.episodes import EpisodeResult
     from training.rollout.policy import Policy
 
-__all__ = [
-    "RECORDED",
-    "VARIABLE",
-    "WrittenTurn",
-    "answers_table",
-    "changes_table",
-    "contexts_table",
-    "followed",
-    "language_model_run",
-    "rounds_table",
-    "signals_table",
-]
-
 VARIABLE = "COEVOLVE_NOTEBOOK_LM_RUN"
 """The environment variable that names a run of the language model, such as runs/lm, in place of the recorded one."""
 
@@ -201,7 +188,6 @@ def _without_machine(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def _answers(settings: RunSettings, path: str, name: str, turns: Sequence[Task]) -> Iterator[WrittenTurn]:
-    """Yield what the policy at ``path`` writes on each of ``turns`` in greedy decoding."""
     import torch
 
     from training.rollout.engines import open_sampler
@@ -234,7 +220,6 @@ def _answers(settings: RunSettings, path: str, name: str, turns: Sequence[Task])
 
 
 def _messages(policy: Policy, played: EpisodeResult) -> tuple[str, ...]:
-    """Return the messages that the policy sampled, as text without its control tokens."""
     messages = []
     for sampled, part in groupby(zip(played.completion_ids, played.mask, strict=True), lambda pair: pair[1]):
         if sampled:

@@ -8,8 +8,6 @@ from pathlib import Path
 from environments import example
 from graph.walkthrough.small_run import temporary_folder
 
-__all__ = ["RECIPE", "workshop"]
-
 RECIPE = """\
 seed: 4
 iterations: 1

@@ -19,26 +19,11 @@ from memory.jsonl import record_id
 from memory.records import Task, Trajectory
 from memory.run import RunDirectory, read_jsonl, write_jsonl
 from memory.tasks import load_tasks
-from training.seal.advantage_weights import RhoState, first_rho, moved_rho, trajectory_weight
+from training.seal.advantage_weights import FIRST_RHO, RhoState, moved_rho, trajectory_weight
 from training.seal.diagnosis import EXCLUDED, Diagnosis, TurnLabel, diagnose
 from training.seal.interface import GUIDELINES
 from training.seal.seal import SealStep
 from training.seal.settings import WeightSettings
-
-__all__ = [
-    "OVERRIDES",
-    "THANKS",
-    "DiagnosedGroup",
-    "conversations",
-    "diagnosed_groups",
-    "diagnosis_table",
-    "interface_table",
-    "profile_table",
-    "rho_table",
-    "rollouts_chart",
-    "seal_round",
-    "weights_table",
-]
 
 _SEEDED = 32
 _CHOSEN = (0, 3, 10, 15, 16, 24)
@@ -193,7 +178,7 @@ def _rho(label: TurnLabel, state: RhoState) -> str:
 
 def rho_table(steps: Sequence[SealStep], settings: WeightSettings) -> Table:
     """Show rho by step, a row for each label that moved, as the released full run would move it on these profiles."""
-    state = first_rho(moves := settings.model_copy(update={"dynamic": True}))
+    moves, state = settings.model_copy(update={"dynamic": True}), FIRST_RHO
     states = [state]
     for step in steps:
         state = moved_rho(state, step.profile, moves)

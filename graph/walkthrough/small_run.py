@@ -1,10 +1,7 @@
 """Prepares the small run that the notebooks read: two iterations of the embedded policy and the scripted roles.
 
 It takes about a minute of one core, so several notebooks share one: COEVOLVE_NOTEBOOK_RUN names its folder, and the
-first notebook makes it there. Without the variable each notebook makes its own in a temporary folder and removes it.
-
-Other walkthroughs get what they have in common here, too: temporary folders, the project's commands, rollouts that are
-acted out.
+first notebook makes it there. Other walkthroughs get temporary folders, commands and acted-out rollouts here.
 """
 
 from __future__ import annotations
@@ -24,8 +21,6 @@ from environments.checkout import GRPO_ALONE, ROOT, child_variables
 from memory.jsonl import record_id
 from memory.records import Step, Task, Trajectory, TrajectoryTurn
 from memory.run import RunDirectory
-
-__all__ = ["OVERRIDES", "VARIABLE", "acted_out", "prepared_run", "run_module", "temporary_folder"]
 
 VARIABLE = "COEVOLVE_NOTEBOOK_RUN"
 """The environment variable that names the run which notebooks read."""
@@ -109,10 +104,8 @@ def acted_out(task: Task, environment: Environment, *turns: Sequence[Action], sa
 
     It is a rollout without a policy, as of step 1. The environment executes and evaluates the actions like those of a
     policy. The reward is 1 for a success, else 0; no token was sampled. Every turn is ended; the episode stops after
-    the last one given. Raises ValueError for more turns than the task has, and what the environment raises.
+    the last one given.
     """
-    if not 0 < len(turns) <= len(task.turns):
-        raise ValueError(f"{len(turns)} turns of actions for a task of {len(task.turns)}: give one to that many")
     played = []
     with closing(environment.open(task)) as episode:
         shown = episode.start()

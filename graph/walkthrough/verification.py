@@ -19,8 +19,6 @@ from environments.verification.verify import Refusal, VerificationResult, verify
 from graph.report.tables import Table, table
 from memory.records import AgentValidation, Draft
 
-__all__ = ["CHECKS", "FlawedDrafts", "agreement_table"]
-
 CHECKS = {
     "calls": "tools, types",
     "held out": "and duplicates",

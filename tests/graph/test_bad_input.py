@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import json
 import os
 import re
 import resource
@@ -120,18 +119,6 @@ def test_a_file_that_may_not_grow_leaves_nothing_behind(
     assert re.match(r"error: /\S+: .*File too large", ended.stderr.splitlines()[-1]), "it names no file"
     assert "ulimit -f" in ended.stderr.splitlines()[-1]
     assert everything_in(tmp_path) == before
-
-
-@pytest.mark.process
-def test_a_damaged_failure_memory_is_rebuilt_with_a_warning(made: Path, tmp_path: Path) -> None:
-    a_run(tmp_path, made)
-    database = tmp_path / "run" / "failures" / "chroma.sqlite3"
-    database.parent.mkdir(exist_ok=True)
-    database.write_bytes(b"no database" * 1000)
-    arguments = ["--run", str(tmp_path / "run"), "--resume", "--iterations", "1", "--json"]
-    ended = run_process("graph.run_iteration", *arguments)
-    assert (ended.returncode, json.loads(ended.stdout)["contexts"]["new"] > 0) == (0, True), ended.stderr
-    assert ended.stderr.count(f"warning: {database.parent} cannot be read (chroma.sqlite3 is damaged): ") == 1
 
 
 def _without_override() -> tuple[str, ...]:

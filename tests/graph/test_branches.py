@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langgraph.errors import NodeTimeoutError
-from support import ROOT
 from support.faulty_explorer import install
 from support.made_run import make_run, records, run_graph
 
@@ -46,7 +40,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_failing_branches_are_recorded_and_the_others_finish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph.assembly, "build_roles", graph.assembly.build_roles)
     run = make_run(tmp_path / "run", f"roles.branch_timeout={DEADLINE}")
-    install(run.iteration(0), {0: "raise", 1: "wait", 2: "refuse"}, tmp_path / "log")
+    install(run.iteration(0), {0: "raise", 1: "wait", 2: "refuse"})
     run_graph(run)
     new = new_contexts(run)
     failures = read_jsonl(run.iteration(0) / "branch_failures.jsonl", Failure)
@@ -68,7 +62,7 @@ def test_the_order_in_which_branches_end_does_not_matter(
 ) -> None:
     monkeypatch.setattr(graph.assembly, "build_roles", graph.assembly.build_roles)
     run = make_run(tmp_path / "run")
-    install(run.iteration(0), {0: "late 0.9", 1: "late 0.6", 2: "late 0.3"}, tmp_path / "log")
+    install(run.iteration(0), {0: "late 0.9", 1: "late 0.6", 2: "late 0.3"})
     run_graph(run)
     assert records(run.root) == undisturbed
     explored = (run.iteration(0) / "branches").glob("*/interactions.jsonl")
@@ -81,7 +75,7 @@ def test_when_every_branch_fails_the_iteration_still_ends_in_update(
 ) -> None:
     monkeypatch.setattr(graph.assembly, "build_roles", graph.assembly.build_roles)
     run = make_run(tmp_path / "run")
-    install(run.iteration(0), dict.fromkeys(range(10), "refuse"), tmp_path / "log")
+    install(run.iteration(0), dict.fromkeys(range(10), "refuse"))
     run_graph(run)
     evolution = read_json(run.iteration(0) / "evolution.json", Evolution)
     assert evolution.failures == {"RoleRefused": evolution.new}
@@ -113,7 +107,7 @@ def test_branches_that_only_fail_stop_the_run_with_the_last_cause_until_it_is_go
         patched.setattr(graph.assembly, "build_roles", graph.assembly.build_roles)
         patched.setattr("agents.spending.FAILURES_IN_A_ROW", 3)
         run = make_run(tmp_path / "run")
-        install(run.iteration(0), dict.fromkeys(range(10), fault), tmp_path / "log")
+        install(run.iteration(0), dict.fromkeys(range(10), fault))
         with pytest.raises(stopped, match=says):
             run_graph(run)
     run_graph(run)
@@ -126,41 +120,11 @@ def test_a_users_mistake_that_ends_every_branch_stops_the_run_until_it_is_put_ri
     with monkeypatch.context() as patched:
         patched.setattr(graph.assembly, "build_roles", graph.assembly.build_roles)
         run = make_run(tmp_path / "run")
-        install(run.iteration(0), dict.fromkeys(range(10), "mistake"), tmp_path / "log")
+        install(run.iteration(0), dict.fromkeys(range(10), "mistake"))
         with pytest.raises(InputError, match=r"every branch .*the endpoint refused the key"):
             run_graph(run)
     run_graph(run)
     assert records(run.root) == undisturbed
-
-
-@pytest.mark.process
-@pytest.mark.usefixtures("preloaded")
-@pytest.mark.parametrize(("fault", "status"), [("SIGKILL", -9), ("SIGTERM", 143)])
-def test_a_process_stopped_in_the_fan_out_resumes_to_the_same_records(
-    tmp_path: Path, undisturbed: dict[str, str], fault: str, status: int
-) -> None:
-    run = make_run(tmp_path / "run")
-    log = tmp_path / "log"
-    path = os.pathsep.join((os.environ["PYTHONPATH"], str(ROOT / "tests")))
-    environment = {**os.environ, "LANGGRAPH_STRICT_MSGPACK": "true", "PYTHONPATH": path}
-
-    def start(faults: dict[int, str]) -> int:
-        command = [sys.executable, "-m", "support.faulty_explorer", str(run.root), json.dumps(faults), str(log)]
-        ended = subprocess.run(
-            command, check=False, cwd=ROOT, env=environment, timeout=120, capture_output=True, text=True
-        )
-        assert ended.returncode in (0, status), ended.stderr
-        return ended.returncode
-
-    assert start({1: fault}) == status
-    assert not (run.iteration(0) / "evolution.json").exists()
-    explored = log.read_text().split()
-    assert start({}) == 0
-    assert records(run.root) == undisturbed
-    again = Counter(log.read_text().split()[len(explored) :])
-    stopped = new_contexts(run)[1]
-    # A killed branch starts again; one that a signal found at work was let finish.
-    assert again == (Counter([stopped]) if fault == "SIGKILL" else Counter())
 
 
 def test_a_resumed_graph_gets_a_failure_as_text_and_records_the_same() -> None:

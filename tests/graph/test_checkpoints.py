@@ -1,4 +1,4 @@
-"""The checkpoints of a run: damaged ones are set aside and made anew, whatever they hold."""
+"""The checkpoints of a run: damaged ones are made anew, whatever they hold."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.made_run import make_run, records, run_graph
 
-from graph.checkpoints import run_checkpoints, set_damaged_aside
+from graph.checkpoints import discard_damaged, run_checkpoints
 from memory.run import RunDirectory
 
 
@@ -27,7 +26,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> bytes:
             await saver.conn.commit()
 
     asyncio.run(fill())
-    assert set_damaged_aside(run.checkpoints_path) is None
+    assert not discard_damaged(run.checkpoints_path)
     return run.checkpoints_path.read_bytes()
 
 
@@ -39,17 +38,12 @@ def half(path: Path, whole: bytes) -> None:
     path.write_bytes(whole[: len(whole) // 2])
 
 
-def folder(path: Path, whole: bytes) -> None:
-    path.mkdir()
-    (path / "mine").touch()
-
-
 def overwritten(path: Path, whole: bytes) -> None:
     path.write_bytes(whole[:5000] + b"z" * 20_000 + whole[25_000:])
 
 
-@pytest.mark.parametrize("damage", [garbage, half, folder, overwritten])
-def test_a_damaged_database_is_set_aside_and_made_anew(
+@pytest.mark.parametrize("damage", [garbage, half, overwritten])
+def test_a_damaged_database_is_made_anew(
     database: bytes, tmp_path: Path, damage: Callable[[Path, bytes], None], capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = RunDirectory(tmp_path)
@@ -63,12 +57,8 @@ def test_a_damaged_database_is_set_aside_and_made_anew(
             return {name for (name,) in rows}
 
     assert asyncio.run(tables()) == {"checkpoints", "writes"}
-    (aside,) = tmp_path.glob("*.damaged-*")
-    assert capfd.readouterr().err == (
-        f"warning: {run.checkpoints_path} is damaged, it is kept as {aside.name} and made anew\n"
-    )
-    damage(run.checkpoints_path.with_name("other.sqlite"), database)
-    assert set_damaged_aside(tmp_path / "other.sqlite") == tmp_path / "other.sqlite.damaged-1"
+    said = f"warning: {run.checkpoints_path} is damaged and made anew: the iteration's graph begins afresh\n"
+    assert capfd.readouterr().err == said
 
 
 def test_a_database_that_cannot_be_opened_is_no_damaged_one(
@@ -89,12 +79,3 @@ def test_a_database_that_cannot_be_opened_is_no_damaged_one(
         asyncio.run(opened())
     assert run.checkpoints_path.exists()
     assert capfd.readouterr().err == ""
-
-
-@pytest.mark.slow
-def test_a_run_goes_on_beside_damaged_checkpoints(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run")
-    folder(run.checkpoints_path, b"")
-    run_graph(run)
-    assert (run.root / "checkpoints.sqlite.damaged-1" / "mine").exists()
-    assert "iterations/000/evolution.json" in records(run.root)

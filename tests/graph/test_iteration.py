@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import shutil
 import sqlite3
 from contextlib import closing
@@ -16,7 +15,6 @@ from support.official_audit import audit
 import graph.iteration
 from environments.verification.fingerprints import fingerprint, held_out_fingerprints
 from environments.verification.verify import verify
-from graph.iteration import iteration_graph, seed_graph
 from graph.nodes.update import join
 from graph.records import Evolution
 from graph.state import BranchUpdate, IterationState, IterationUpdate
@@ -24,11 +22,8 @@ from memory.failures import DeduplicationResult, FailureMemory
 from memory.records import (
     Draft,
     DraftVerification,
-    FailureContext,
     Interaction,
-    Signal,
     SignalKind,
-    Task,
     Trajectory,
 )
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
@@ -65,22 +60,6 @@ def test_the_iteration_admits_tasks_and_says_why_it_refuses_others(evolved: RunD
     assert all(task.origin == "evolved" and task.split == "train" for task in tasks if task.admitted_at == 0)
 
 
-def test_every_admitted_task_leads_back_to_the_trajectory_that_caused_it(evolved: RunDirectory) -> None:
-    drafts = {one.id for one in rows(evolved, "drafts.jsonl", Draft)}
-    contexts = {one.id for one in rows(evolved, "contexts.jsonl", FailureContext)}
-    signals = {one.id for one in rows(evolved, "signals.jsonl", Signal)}
-    shown = {one.id for one in rows(evolved, "trajectories.jsonl", Trajectory)}
-    before = {task.id for task in first_tasks()}
-    for task in load_tasks(evolved):
-        if task.admitted_at == 0:
-            draft, context, signal, trajectory, source = task.parents
-            assert draft in drafts
-            assert context in contexts
-            assert signal in signals
-            assert trajectory in shown
-            assert source in before
-
-
 def test_every_admitted_task_passes_verification_on_its_own(evolved: RunDirectory) -> None:
     tasks = load_tasks(evolved)
     before = {fingerprint(task) for task in tasks_at(tasks, 0)}
@@ -107,13 +86,6 @@ def test_a_branch_writes_its_own_folder_and_update_joins_them_in_order(evolved: 
         assert {one.context_id for one in joined} == set(branches)
         apart = [one for branch in branches for one in read_jsonl(folder / "branches" / branch / name, model)]
         assert sorted(one.id for one in apart) == [one.id for one in joined]
-
-
-def test_the_memory_knows_what_was_explored(evolved: RunDirectory) -> None:
-    settings = services_of(evolved).settings
-    compared = rows(evolved, "judgements.jsonl", DeduplicationResult)
-    with closing(FailureMemory(evolved.failures_path, settings.memory)) as memory:
-        assert memory.ids == {one.context_id for one in compared if one.status == "new"}
 
 
 def test_update_done_twice_changes_nothing(copied: RunDirectory) -> None:
@@ -149,13 +121,6 @@ def test_of_two_equal_drafts_in_different_branches_the_later_is_a_duplicate(copi
     assert len(load_tasks(copied)) == len(first_tasks()) + 1
 
 
-@pytest.mark.slow
-def test_an_equal_run_makes_equal_records(evolved: RunDirectory, tmp_path: Path) -> None:
-    again = make_run(tmp_path / "run")
-    run_graph(again)
-    assert records(again.root) == records(evolved.root)
-
-
 def test_without_a_signal_the_iteration_ends_in_update(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     good = [one for one in rows(run, "trajectories.jsonl", Trajectory) if one.step == 1]
@@ -188,15 +153,6 @@ def test_the_checkpoints_hold_ids_and_not_payloads(evolved: RunDirectory) -> Non
     assert max(sizes + values) < 8000  # ids, and a digest of a few lines a node
 
 
-def test_the_drawing_shows_the_inside_of_a_branch() -> None:
-    drawn = iteration_graph().compile().get_graph(xray=True)
-    assert {"extract", "reflect", "deduplicate", "branch:explore", "branch:abstract", "branch:verify", "update"} <= set(
-        drawn.nodes
-    )
-    assert any(edge.source == "branch:verify" and edge.target == "update" for edge in drawn.edges)
-    assert "branch:explore" in set(seed_graph().compile().get_graph(xray=True).nodes)
-
-
 def test_the_wiring_is_short() -> None:
     source = Path(graph.iteration.__file__).read_text()
     assert len(source.splitlines()) < 110
@@ -213,11 +169,3 @@ def test_the_wiring_is_short() -> None:
 def test_nodes_may_write_only_what_the_state_has() -> None:
     assert set(IterationUpdate.__annotations__) <= set(IterationState.model_fields)
     assert set(BranchUpdate.__annotations__) <= set(IterationState.model_fields)
-
-
-def test_task_lines_have_the_keys_of_the_interface(evolved: RunDirectory) -> None:
-    keys = {"id", "environment", "split", "origin", "classes", "turns", "initial_state", "setup", "tools", "reference"}
-    for line in evolved.tasks_path.read_text().splitlines():
-        row = json.loads(line)
-        assert set(row) == keys | {"parents", "admitted_at"}
-        assert Task.model_validate(row).classes == tuple(row["initial_state"])

@@ -107,31 +107,6 @@ def test_a_policy_is_scored_on_a_file_of_tasks(folder: Path) -> None:
     assert score["successes"] > 0
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ("environment.name=depot", "environment.name: 'depot' is not an environment"),
-        ("environment.name=my_depots:depot", "no module 'my_depots'"),
-        ("environment.options={rooms: 3}", "environment.options: my_depot:depot does not take them"),
-        ("environment.options={starts: 0}", "starts() of the environment depot is empty"),
-        ("environment.classes=[Depot]", "unknown key 'environment.classes': choose from name, options"),
-        ("evaluation.set=templated-dev", "'tasks' is scored in place of an evaluation set"),
-        ("evaluation.tasks=nowhere.jsonl", "nowhere.jsonl"),
-    ],
-)
-def test_a_mistake_is_one_sentence_and_leaves_no_run(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, says: str
-) -> None:
-    run = tmp_path / "run"
-    monkeypatch.syspath_prepend(folder)
-    options = ("--recipe", "recipe.yaml", "--set", change, "--run", str(run))
-    done = run_here("graph.run_iteration", *options, cwd=folder)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (run / "settings.yaml").exists()
-
-
 def test_a_policy_of_another_environment_is_a_mistake(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(folder)
     options = ("--environment", NAME, "--tasks", "run/tasks.jsonl", "--model", str(ROOT / "recipes" / "starter"))

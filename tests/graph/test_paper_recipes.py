@@ -40,7 +40,7 @@ from memory.records import (
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import RoundRecord
-from training.seal.advantage_weights import first_rho
+from training.seal.advantage_weights import FIRST_RHO
 from training.seal.seal import SealStep
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.long, pytest.mark.usefixtures("preloaded")]
@@ -190,7 +190,7 @@ def test_seals_labels_rho_and_interface_are_recorded_for_each_step(seal: SimpleN
         padded = sum(len(tasks[one.task_id].turns) for one in played)
         assert sum(found.count for found in step.profile.labels.values()) == padded, "each turn of a task has a label"
         assert step.state.rho is not None
-        assert (step.state.rho.rho, step.state.rho.updates) == (first_rho(seal.settings.training.seal.weights).rho, 0)
+        assert (step.state.rho.rho, step.state.rho.updates) == (FIRST_RHO.rho, 0)
         assert step.state.interface.updates == iteration + 1
         for one in played:
             assert {cue.kind for cue in one.turns[0].guidelines} == shown

@@ -130,22 +130,6 @@ def test_the_quickstart_passes_and_what_needs_no_policy_does_not_look_at_it(fold
     check_run(load_recipe(QUICKSTART, [f"policy.path={folder}/none"]), trains=False)
 
 
-@pytest.mark.parametrize(
-    ("command", "options"),
-    [
-        (graph.run_iteration, ("--run", "run")),
-        (graph.seed_tasks, ("--run", "run")),
-        (graph.seed_tasks, ("--output", "run")),
-    ],
-)
-def test_nothing_is_written_before_all_of_it_was_looked_at(command, options, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(command.app, [*options, "--set", "evaluation.set=nope"])
-    assert result.exit_code == 2
-    assert result.stderr.startswith("error: evaluation.set: no evaluation set is called 'nope'")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_check_recipe_looks_at_what_the_machine_must_have(tmp_path: Path) -> None:
     recipe = tmp_path / "mine.yaml"
     recipe.write_text(f"policy: {{path: {tmp_path}/none}}\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -97,14 +96,6 @@ def test_a_run_keeps_its_settings(trained: tuple[RunDirectory, str], change: tup
     ended = start("--run", run.root, "--resume", *change)
     assert ended.returncode == 2
     assert ("training.kl" if "kl" in change[1] else "'seed'") in ended.stderr
-
-
-def test_a_run_in_use_is_left_alone(trained: tuple[RunDirectory, str]) -> None:
-    run, _ = trained
-    with run.lock():
-        ended = start("--run", run.root, "--resume", "--json")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert str(os.getpid()) in ended.stderr
 
 
 def test_a_child_that_calls_its_input_wrong_is_a_users_mistake(tmp_path: Path) -> None:

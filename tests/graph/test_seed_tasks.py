@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 import graph.run.initial_tasks
 from agents.assembly import unguided_context
 from agents.scripted.explorer import UnguidedExplorer
-from environments.base import Environment, EnvironmentFault, InputError, ToolCall
+from environments.base import Environment, EnvironmentFault, InputError
 from environments.benchmark import ExplorationHints
 from environments.bfcl.benchmark import BENCHMARK
 from environments.bfcl.templated.evaluation_sets import load_set
@@ -110,28 +110,6 @@ def test_a_seeded_run_keeps_the_records_behind_its_tasks_and_can_go_on(tmp_path:
     assert not run.seed.branches.exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ((), "either --run DIR or --output FILE"),
-        (("--run", "a", "--output", "b"), "either --run DIR or --output FILE"),
-        (("--output", "b", "--set", "environment.options.classes=[Nonsense]"), "Nonsense"),
-        (("--output", "b", *GIVEN, "tasks.initial=none.jsonl"), "none.jsonl cannot be read"),
-        (("--output", "b", "--set", "tasks.initial=none.jsonl"), "'initial_count' is for initial: null"),
-        (("--output", "b", "--set", "tasks.initial_count=0"), "tasks.initial_count"),
-    ],
-)
-def test_mistakes_are_told_in_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], message: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = seed(tmp_path, *options)
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert message in result.stderr.splitlines()[-1]
-    assert not (tmp_path / "b").exists()
-
-
 def test_exploration_that_finds_nothing_more_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph.run.initial_tasks, "BARREN_CHUNKS", 1)
     monkeypatch.setattr(type(BENCHMARK), "exploration", ExplorationHints(seed_chunk=1))
@@ -139,10 +117,6 @@ def test_exploration_that_finds_nothing_more_says_so(tmp_path: Path, monkeypatch
     result = seed(tmp_path, "--output", tmp_path / "d0.jsonl", "--count", "1000")
     assert result.exit_code == 2
     assert "of 1000 tasks and no more after 2 contexts" in result.stderr
-
-
-def _calls(task: Task | None) -> list[ToolCall]:
-    return [] if task is None else [call for turn in task.reference for call in turn]
 
 
 def test_contexts_that_fail_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

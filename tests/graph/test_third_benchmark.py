@@ -113,21 +113,3 @@ def test_its_options_are_strict_and_its_environment_leads_back_to_it() -> None:
         open_named(NAME, {"rooms": 3})
     with pytest.raises(InputError, match=r"--option.houses: .*less than or equal to 50"):
         open_named(NAME, {"houses": 51})
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ("environment.options.rooms=3", "environment.options: 'rooms' is not an option, lamps would ignore it"),
-        ("evaluation.set=test", "evaluation.set: test is held out"),
-        ("evaluation.set=dave", "choose one of dev, test"),
-        ("tasks.initial=official", "has no official tasks"),
-    ],
-)
-def test_a_mistake_is_one_sentence_and_leaves_no_run(tmp_path: Path, change: str, says: str) -> None:
-    (tmp_path / "recipe.yaml").write_text(RECIPE.replace("initial_count: 8", "evolved_share: 0.5"))
-    done = command(tmp_path, "graph.run_iteration", "--recipe", "recipe.yaml", "--run", "run", "--set", change)
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert says in line
-    assert not (tmp_path / "run").exists()

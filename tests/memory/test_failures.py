@@ -85,15 +85,6 @@ def test_a_weakness_that_recurs_or_admitted_nothing_is_new_again(memory, explore
     assert (result.status, result.nearest, result.cosine) == (status, *compared)
 
 
-def test_the_latest_exploration_that_admitted_something_counts(memory):
-    memory.remember([context("a", NOTES, 0)], {"a": 1})
-    memory.remember([context("b", NOTES, 3)], {"b": 1})
-    memory.remember([context("c", NOTES, 4)], {})
-    (result,) = memory.compare([context("d", NOTES, 5)], 5)
-    assert (result.status, result.nearest) == ("known", "b")
-    assert statuses(memory.compare([context("d", NOTES, 6)], 6)) == ["new"]
-
-
 def test_duplicates_inside_a_batch_follow_the_order_of_ids(memory):
     batch = [context("c", NOTES), context("a", OTHER), context("b", NOTES), context("d", NOTES, tool="touch")]
     answers = {result.context_id: result for result in memory.compare(batch, 0)}
@@ -144,17 +135,6 @@ def test_remembering_again_changes_nothing_but_what_it_says(tmp_path):
         assert twice.compare(later, 1) == expected
     with closing(FailureMemory(tmp_path / "twice", SETTINGS)) as reopened:
         assert reopened.compare(later, 1) == expected
-
-
-def test_what_was_remembered_outlives_the_process(tmp_path):
-    folder = tmp_path / "failures"
-    with closing(FailureMemory(folder, SETTINGS)) as memory:
-        memory.remember([context("a", NOTES)], {"a": 1})
-        expected = memory.compare([context("b", NEARLY, 1)], 1)
-    memory.close()
-    with closing(FailureMemory(folder, SETTINGS)) as memory:
-        assert memory.ids == {"a"}
-        assert memory.compare([context("b", NEARLY, 1)], 1) == expected
 
 
 def test_more_contexts_than_chroma_takes_at_once(tmp_path, monkeypatch):
@@ -223,27 +203,6 @@ def test_results_are_those_of_the_rule_applied_to_everything(memory):
         memory.remember(contexts, admitted)
         remembered += [(one, iteration, admitted[one.id]) for one in contexts]
     assert seen == {"new", "known"}
-
-
-@pytest.mark.slow
-def test_copies_of_one_text_hide_no_other(tmp_path):
-    """Chroma's ``query`` misses some of them here, in most builds: copies of a text link to each other only."""
-    rng = np.random.default_rng(2)
-    texts = [tuple(f"{word}={rng.integers(10**9)}" for word in ("dir_name", "cwd", "file")) for _ in range(10)]
-    drawn = rng.integers(10, size=1500).tolist()
-    contexts = [context(f"a{number:04d}", texts[text], number // 24) for number, text in enumerate(drawn)]
-    admitted = {one.id: int(rng.integers(3)) for one in contexts}
-    now = contexts[-1].iteration + 1
-    with closing(FailureMemory(tmp_path / "failures", SETTINGS)) as memory:
-        memory.rebuild(contexts, admitted)
-        compared = {}
-        for number, facts in enumerate(texts):
-            (compared[facts],) = memory.compare([context(f"b{number}", facts, now)], now)
-    assert len(compared) == 10
-    for facts, result in compared.items():
-        same = [one.id for one in contexts if one.facts == facts and admitted[one.id] and now - one.iteration < 3]
-        expected = ("known", min(same), 1.0) if same else ("new", result.nearest, result.cosine)
-        assert (result.status, result.nearest, result.cosine) == expected
 
 
 def test_what_is_killed_in_writing_is_remembered_by_the_next_attempt(memory, monkeypatch):
@@ -329,41 +288,9 @@ def test_what_changes_no_result_is_not_looked_at(memory):
     assert not memory.agrees([], {}, 3)
 
 
-def test_a_rebuilt_memory_compares_as_the_one_that_grew(tmp_path):
-    rng = np.random.default_rng(5)
-    history = _history(rng, iterations=5, per_iteration=12)
-    (probes, _), *_ = _history(rng, iterations=1, per_iteration=30)
-    with (
-        closing(FailureMemory(tmp_path / "grown", SETTINGS)) as grown,
-        closing(FailureMemory(tmp_path / "new", SETTINGS)) as rebuilt,
-    ):
-        explored = []
-        for iteration, (contexts, admitted) in enumerate(history):
-            answers = grown.compare(contexts, iteration)
-            new = [one for one, answer in zip(contexts, answers, strict=True) if answer.status == "new"]
-            grown.remember(new, admitted)
-            explored += new
-        rebuilt.remember([context("stale", OTHER)], {"stale": 1})
-        everything = {key: count for _, admitted in history for key, count in admitted.items()}
-        rebuilt.rebuild(explored[::-1], everything)
-        assert rebuilt.ids == grown.ids == {one.id for one in explored}
-        for iteration in range(7):
-            expected = grown.compare(probes, iteration)
-            assert rebuilt.compare(probes, iteration) == expected
-        assert {"new", "known"} == set(statuses(grown.compare(probes, 5)))
-
-
 def test_a_context_without_facts_is_compared_too(memory):
     memory.remember([context("a", ())], {"a": 1})
     assert statuses(memory.compare([context("b", (), 1), context("c", NOTES, 1)], 1)) == ["known", "new"]
-
-
-def test_a_signature_that_changed_moves_its_context(memory):
-    memory.remember([context("a", NOTES)], {"a": 1})
-    assert statuses(memory.compare([context("b", NOTES, 1)], 1)) == ["known"]
-    memory.remember([context("a", NOTES, tool="touch")], {"a": 1})
-    assert statuses(memory.compare([context("b", NOTES, 1)], 1)) == ["new"]
-    assert statuses(memory.compare([context("b", NOTES, 1, tool="touch")], 1)) == ["known"]
 
 
 def test_the_collection_measures_by_cosine(memory):

@@ -63,22 +63,12 @@ def test_the_papers_recipe_becomes_a_configuration_of_the_trainer(tmp_path: Path
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("policy.lora.rank=0", "policy.lora.rank: input should be greater than or equal to 1"),
-        ("policy.lora.ranks=8", "unknown key 'policy.lora.ranks'"),
-        ("policy.lora.dropout=1", "policy.lora.dropout: input should be less than 1"),
-        ("policy.lora.target_modules=q_proj", "policy.lora.target_modules: input should be a valid array"),
         ("policy.lora.target_modules=[]", "target_modules names no layer"),
-        ("policy.lora=8", "policy.lora: input should be an object"),
-        ("policy.thinking=maybe", "policy.thinking: input should be a valid boolean"),
-        ("training.micro_batch=0", "training.micro_batch: input should be greater than or equal to 1"),
         ("training.micro_batch=3", "training: micro_batch is 3 and a step has 128 rollouts"),
-        ("training.updates_per_step=0", "training.updates_per_step: input should be greater than or equal to 1"),
         ("training.updates_per_step=3", "updates_per_step is 3 and a step has 16 tasks, whose groups stay whole"),
         ("training={updates_per_step: 2, micro_batch: 48}", "an update has 32 rollouts (tasks_per_step x rollouts_per"),
-        ("training.clip_low=1", "training.clip_low: input should be less than 1"),
         ("training.clip_high=0.2", "'clip_high' is for updates_per_step above 1, updates_per_step: 1 would ignore it"),
         ("training={updates_per_step: 2, dual_clip: 1.1}", "dual_clip is 1.1 and clip_high 0.28"),
-        ("training.gradient_checkpointing=2", "training.gradient_checkpointing: input should be a valid boolean"),
     ],
 )
 def test_each_mistake_is_told_in_one_sentence(override: str, message: str) -> None:

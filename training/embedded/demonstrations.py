@@ -1,12 +1,9 @@
 """Demonstrations: references of verified tasks, replayed in the environment and rendered for a policy to learn from.
 
-Tasks of other splits than train and tasks of a held-out set (``environments.verification.decontamination``) are
-refused: this is the decontamination of the supervised start.
-
-A policy that shall know the cues of the learning interface learns them from demonstrations too (ours). Guidelines are
-drawn at random: a correct demonstration does not depend on them, but the policy sees their tokens and goes on as it
-would without. Some demonstrations get an injected error, a wrong action before the right one: the policy reads it with
-its error and hint, and is trained only on what comes after.
+Tasks of other splits than train and tasks of a held-out set are refused. A policy that shall know the cues of the
+learning interface learns them from demonstrations too (ours): guidelines are drawn at random, because a correct
+demonstration does not depend on them, and some demonstrations get a wrong action before the right one, which the policy
+reads with its error and hint and does not learn.
 """
 
 from __future__ import annotations
@@ -134,10 +131,8 @@ def demonstrate(
     """Replay the reference.
 
     ``error`` is a wrong action and the index of the first turn's call that it precedes. If it is not refused, or
-    changes the state, the reference is replayed without it.
-
-    Raises InputError when the reference of a ``verified`` task does not run without an error; the tokenizer also learns
-    from errors, of references without their first call.
+    changes the state, the reference is replayed without it. Raises InputError when the reference of a ``verified`` task
+    does not run without an error.
     """
     turns = []
     with closing(environment.open(task)) as episode:

@@ -93,14 +93,12 @@ def discard_superseded(policies: Path, newest: int) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a checkpoint's folder."""
     # The mark first: if the process is killed in between, the rest of the folder counts as incomplete.
     PolicyDirectory(folder).mark.unlink(missing_ok=True)
     shutil.rmtree(folder)
 
 
 def _marks(policies: Path) -> dict[int, RoundCheckpoint | None]:
-    """Return the mark of every checkpoint folder by step, None where it is incomplete."""
     marks: dict[int, RoundCheckpoint | None] = {}
     for folder in policies.glob("checkpoint-*"):
         number = folder.name.removeprefix("checkpoint-")

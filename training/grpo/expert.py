@@ -1,34 +1,22 @@
 """The expert step: supervised updates on the references of new tasks before a round's GRPO (ours).
 
-Every task that joins the set has a reference that the environment verified, or is the benchmark's own training task. A
-step of GRPO takes little from a task that the policy never solves, because its rewards are all equal; its reference
-says what to do. With ``training.expert`` a round begins with supervised updates on the references of the tasks that
-joined since the round before (the first round: D_0), in ``passes`` passes; a share ``replay`` of what is learnt from is
-drawn from older tasks. GRPO follows from there. With ``tokens`` passes go on until so many tokens went through the
-model, prompts included, and a round without new tasks learns from older ones: arms of a comparison are at equal cost
-then. The reference that reaches the number is the last one.
+A step of GRPO takes little from a task that the policy never solves, because its rewards are all equal; its reference
+says what to do. With ``training.expert`` a round begins with updates on the references of the tasks that joined since
+the round before (the first round: D_0), in ``passes`` passes; a share ``replay`` is drawn from older tasks. With
+``tokens`` passes go on until so many tokens went through the model, prompts included, and a round without new tasks
+learns from older ones: arms of a comparison are at equal cost then.
 
 Each pass is cut into pools of about POOL batches, drawn at random; a pool is sorted by length and cut into batches,
-whose order is drawn (``draws``; ``training.supervised``, which makes the updates). Older references join a pool before
-it is sorted, so that ``replay`` is its share in a pool and not in each batch.
+whose order is drawn (``draws``; ``training.supervised``, which makes the updates).
 
-With ``reword`` a reference has its own words in the first pass alone: in each further one, and where it is replayed,
-its user turns are written anew (``Benchmark.render``), so that passes differ in words and a reference is not learnt by
-heart. A user's tasks and a benchmark's own keep theirs. Each wording is played as a rollout, too; one that fails is
-replaced by the task's own.
+With ``reword`` the user turns of a reference are written anew in each further pass and where it is replayed
+(``Benchmark.render``); a user's tasks and a benchmark's own keep theirs. A wording that fails as a rollout is replaced
+by the task's own.
 
-Logits are divided by ``training.temperature``, as everywhere in a round. AdamW begins afresh in each expert step, so
-that nothing of it has to outlive the round. GRPO's own optimizer, its schedule and its count of steps are not touched.
-
-The expert step is whole or not there: a round that is killed before its first checkpoint begins with it again, with
-equal results, and one that resumes from a checkpoint of its own has its effect in the weights.
-
-Of several processes the first one plays the references. Each then computes the gradient of a share of every batch, and
-all make the same update with the sum of them: updates and records are those of one process but for float order. Weights
+AdamW begins afresh in each expert step. GRPO's own optimizer, its schedule and its count of steps are not touched. The
+step is whole or not there: a round that is killed before its first checkpoint begins with it again, with equal results.
+Of several processes the first plays the references; all make the same update with the sum of their gradients. Weights
 that are divided among the processes are refused (``training.grpo.launch``).
-
-TRL's SFTTrainer would be a second trainer in the process, in which TRL is unsound; the model and the precision here are
-those of the round's own trainer.
 
 Import this module late: it needs torch.
 """
@@ -106,10 +94,9 @@ def learnt_from(
 ) -> tuple[list[Task], list[Task]]:
     """Return the tasks whose references are new to the round, and those that were there before (none without replay).
 
-    ``since`` is the t of the set that the round before trained on, None for the first round. Only references that may
-    be learnt from (``LEARNABLE``) are among them, and the turns of an official task once (``without_parts``,
-    ``in_one_row``). Without ``evolved`` GRPO never draws an evolved task (``TaskSettings.uses_evolved``), and none
-    is learnt from here: a static D_0 stays one.
+    ``since`` is the t of the set that the round before trained on, None for the first round. The turns of an official
+    task are learnt once (``without_parts``, ``in_one_row``). Without ``evolved`` GRPO never draws an evolved task, and
+    none is learnt from here: a static D_0 stays one.
     """
     origins = LEARNABLE if evolved else LEARNABLE - {"evolved"}
     usable = in_one_row(without_parts([task for task in tasks if task.origin in origins and task.split == "train"]))
@@ -130,9 +117,7 @@ def played(
 ) -> ExpertData:
     """Play the references of new tasks, and of the old ones that are drawn, as a round's rollouts; plan the updates.
 
-    A reference that fails in its own words is left out: a new one before the plan is made, an old one of the pools that
-    it was drawn for. Raises RoundFailure when every new
-    one fails.
+    A reference that fails in its own words is left out. Raises RoundFailure when every new one fails.
     """
 
     table = _References(rollouts, settings.reword)
@@ -283,7 +268,6 @@ class ExpertStep(TrainerCallback):
         )
 
     def _updates(self) -> Iterator[float]:
-        """Make the updates; yield the loss of each in nats per token."""
         trainer = self.trainer
         model, args = trainer.model, trainer.args
         assert isinstance(model, torch.nn.Module)

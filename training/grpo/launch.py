@@ -1,11 +1,9 @@
 """Starts the processes of a round under torch's or accelerate's launcher, and ends with one sentence when one fails.
 
-``training.run_round`` becomes the launcher itself: it watches its own parent, the processes are its children and print
-to its stdout, and they watch it (``training.grpo.rank``). So a round in several processes is to everything above it the
-one child process that it is without ``training.launch``. With ``config`` it is ``accelerate launch --config_file``,
-else ``torchrun``; both are called as functions, because the commands lose what a process said and how it ended.
-
-Import torch late: the checks of this module are made before anything is started.
+``training.run_round`` becomes the launcher itself, so that a round in several processes is to everything above it one
+child process. With ``config`` it is ``accelerate launch --config_file``, else ``torchrun``; both are called as
+functions, because the commands lose what a process said and how it ended. Import torch late: the checks of this module
+are made before anything is started.
 """
 
 from __future__ import annotations
@@ -28,8 +26,6 @@ from training.grpo.record import RoundFailure
 from training.rollout.settings import IN_PROCESS, SamplingSettings
 from training.settings import LaunchSettings, PolicySettings
 
-__all__ = ["Ended", "check_launch", "failure_of", "launch_round", "offloads", "sharding"]
-
 RANK = "training.grpo.rank"
 """The module that each process runs."""
 
@@ -44,9 +40,6 @@ class _Config(BaseModel):
     num_machines: int | None = None
     mixed_precision: str = "no"
     fsdp_config: dict[str, Any] = {}
-
-
-_TYPES: Mapping[str, Sharding | None] = {"MULTI_GPU": None, "FSDP": "fsdp"}
 
 
 def config_file(launch: LaunchSettings) -> Path | None:
@@ -80,8 +73,7 @@ def _config(launch: LaunchSettings) -> _Config | None:
 
 def sharding(launch: LaunchSettings) -> Sharding | None:
     """Return how the processes divide the weights; None where each has all of them."""
-    config = _config(launch)
-    return None if config is None else _TYPES.get(config.distributed_type)
+    return None if _config(launch) is None else "fsdp"
 
 
 def offloads(launch: LaunchSettings) -> bool:
@@ -102,10 +94,10 @@ def check_launch(
     if config is None:
         return
     where = f"training.launch.config: {launch.config}"
-    if config.distributed_type not in _TYPES:
+    if config.distributed_type != "FSDP":
         raise InputError(
-            f"{where} has distributed_type {config.distributed_type}, with which accelerate would not start several "
-            f"processes that train together: make it one of {', '.join(_TYPES)}, or leave config null on the CPU"
+            f"{where} has distributed_type {config.distributed_type}: make it FSDP, or leave config null, with which "
+            "each process has all weights"
         )
     for key, wanted in (("num_processes", launch.processes), ("num_machines", 1)):
         given = getattr(config, key)
@@ -117,14 +109,12 @@ def check_launch(
             f"{where} has mixed_precision {config.mixed_precision} and policy.dtype is {policy.dtype}: make it "
             f"{precision}"
         )
-    if _TYPES[config.distributed_type] is None:
-        return
     if policy.device == "cpu":
         raise InputError(f"{where} shards weights over GPUs and policy.device is cpu: leave config null on the CPU")
     if sampling.engine != "vllm_server":
         raise InputError(
             f"{where} shards weights, and sampling.engine {sampling.engine} needs all of them in each process: "
-            "make it vllm_server, or take a configuration of DDP"
+            "make it vllm_server, or leave config null"
         )
     for key, value, why in (
         ("fsdp_version", 2, "FSDP1 is not supported"),
@@ -135,7 +125,7 @@ def check_launch(
     if expert:
         raise InputError(
             f"{where} divides weights or their optimizer, and training.expert updates whole ones: set "
-            "training.expert to null, or take a configuration of DDP"
+            "training.expert to null, or leave config null"
         )
 
 

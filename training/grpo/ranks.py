@@ -1,16 +1,13 @@
 """The processes that train one round together: who is first, what they exchange, and how one's failure ends all.
 
-Each process ("rank", as in torch.distributed) plays whole groups of a step on a policy of its own, and gradients are
-averaged by the trainer. The first one alone holds the run's lock, writes records and checkpoints, reports, and runs
-SEAL. Everything that they exchange here goes through a gloo group of its own, over the CPU and beside the trainer's
-collectives, so that it works with weights on any device and its deadline is that of ``training.launch``.
+Each process ("rank", as in torch.distributed) plays whole groups of a step, and gradients are averaged by the trainer.
+The first one alone holds the run's lock, writes records and checkpoints, reports, and runs SEAL. What they exchange
+here goes through a gloo group of its own, over the CPU and beside the trainer's collectives.
 
-A failure ends all processes in one of two ways. Inside ``agreeing`` the outcome of a block is exchanged before anything
-else is: all ranks then raise the failure of the one that failed. Anywhere else the failing process ends, and its
-launcher (``training.grpo.launch``) ends the others, which wait in a collective. Where neither happens (a process that
-hangs), the collective's deadline does.
-
-Without a launcher there is one process, ``ALONE``, which exchanges nothing and needs no torch. All of this is ours.
+A failure ends all processes in one of two ways. Inside ``agreeing`` all ranks raise the failure of the one that failed.
+Anywhere else the failing process ends, and its launcher (``training.grpo.launch``) ends the others. Where neither
+happens (a process that hangs), the collective's deadline does. Without a launcher there is one process, ``ALONE``,
+which exchanges nothing and needs no torch. All of this is ours.
 """
 
 from __future__ import annotations
@@ -28,8 +25,6 @@ from training.settings import LaunchSettings
 
 if TYPE_CHECKING:
     import torch
-
-__all__ = ["ALONE", "LostRanks", "Ranks", "Sharding", "join", "places_of", "started_by_launcher", "whole_state"]
 
 Item = TypeVar("Item")
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pydantic import Field
 
 from environments.base import Record
+from memory.jsonl import leaves
 from memory.records import Measured, StopReason, Task, Trajectory, count_stops
 from training.rollout.sampling import EngineFigures
 from training.seal.diagnosis import SealFigures
@@ -229,17 +230,11 @@ def plain_numbers(record: Record, without: Collection[str] = ()) -> dict[str, fl
 
     Texts, truth values, lists and fields that are None are left out, and so are the fields named in ``without``.
     """
-    found: dict[str, float] = {}
-
-    def collect(name: str, value: object) -> None:
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                collect(f"{name}/{key}" if name else str(key), inner)
-        elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            found[name] = float(value)
-
-    collect("", {name: value for name, value in record.model_dump(mode="json").items() if name not in without})
-    return found
+    return {
+        "/".join(keys): float(value)
+        for keys, value in leaves(record.model_dump(mode="json", exclude={*without}))
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    }
 
 
 class RoundProgress(Record):
@@ -261,13 +256,8 @@ LARGEST_GAP = "sampling/sampling_logp_difference/max"
 def step_record(
     step: int, trajectories: Sequence[Trajectory], log: Mapping[str, float], updates: int = 1
 ) -> StepRecord:
-    """Return the record of a global step from the policy's trajectories, and TRL's log of its ``updates``.
-
-    Raises ValueError when no trajectory has an outcome.
-    """
+    """Return the record of a global step from trajectories, one with an outcome at least, and TRL's log."""
     scored = [trajectory for trajectory in trajectories if trajectory.infrastructure_error is None]
-    if not scored:
-        raise ValueError(f"step {step} has no rollout without an infrastructure error")
     groups: dict[str, set[bool]] = defaultdict(set)
     for trajectory in scored:
         groups[trajectory.task_id].add(trajectory.success)

@@ -42,7 +42,6 @@ from training.grpo.record import (
     step_metrics,
     step_record,
 )
-from training.grpo.reward import check_reward
 from training.grpo.task_sampler import round_draw
 from training.rendering.base import Rendering
 from training.rollout.policy_path import check_policy_path
@@ -206,7 +205,6 @@ class _Round:
         return start
 
     def _train(self, plan: RoundPlan, start: RoundStart) -> None:
-        """Open what a round needs, and hand it to the trainer."""
         stopwatch = Stopwatch(before=start.seconds)
         os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
         with heavy_imports():
@@ -223,7 +221,6 @@ class _Round:
         torch.set_num_threads(settings.training.threads)
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         environment = recorded(open_environment(settings.environment))
-        check_reward(environment, plan.steps[0][0], settings.training)
         # Weights that are divided go from the CPU to their devices in parts: no device could hold them all.
         device = "cpu" if self.ranks.sharding else settings.policy.device
         policy = load_initial_policy(settings.policy.model_copy(update={"device": device}))
@@ -256,7 +253,6 @@ class _Round:
             train(config, rollouts, callback, checkpoint, settings.policy.lora, self._expert(rollouts, start))
 
     def _sampler(self, policy: Policy) -> Sampler:
-        """Return what samples the round's episodes; it is to be closed."""
         from training.rollout.engines import open_sampler
 
         settings, ranks = self.settings, self.ranks
@@ -272,12 +268,10 @@ class _Round:
         )
 
     def _keep(self, trajectories: Sequence[Trajectory]) -> None:
-        """Log the rollouts of a step before it is learnt from."""
         append_jsonl(self.log, trajectories)
         self.latest = trajectories
 
     def _step_done(self, step: int, before: int, numbers: Mapping[str, float]) -> None:
-        """Log and report a step that was learnt from; ``numbers`` is TRL's log of it."""
         if not self.ranks.first:
             return
         done = step_record(step, self.latest, numbers, self.settings.training.updates_per_step)
@@ -293,7 +287,6 @@ class _Round:
         )
 
     def _complete(self, step: int, last_step: int, stopwatch: Stopwatch, card: PolicyCard | None) -> None:
-        """Complete the checkpoint that the trainer has saved after ``step``."""
         mark = RoundCheckpoint(
             iteration=self.iteration,
             step=step,
@@ -306,7 +299,6 @@ class _Round:
         discard_superseded(self.run.policy_path, step)
 
     def _expert(self, rollouts: GroupRollouts, start: RoundStart) -> Callable[[GRPOTrainer], TrainerCallback] | None:
-        """Return what makes the expert step of a round that begins; None where there is none to make."""
         if self.settings.training.expert is None or start.done > start.before:
             return None
         from training.grpo.expert import expert_step
@@ -317,7 +309,6 @@ class _Round:
         )
 
     def _seal(self, environment: Environment, rendering: Rendering) -> Seal | None:
-        """Return SEAL in its state after the last step that is kept, of this round or the one before."""
         settings = self.settings.training.seal
         if settings is None:
             return None
@@ -331,7 +322,6 @@ class _Round:
         return state or self._seal_state_before(settings)
 
     def _seal_state_before(self, settings: SealSettings) -> SealState:
-        """Return SEAL's state before this round's first step."""
         if self.iteration == 0:
             return first_state(settings)
         earlier = self.run.iteration(self.iteration - 1).seal

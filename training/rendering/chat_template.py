@@ -1,14 +1,10 @@
 """A model's own chat template as a rendering that never renders the history again.
 
-The first prompt comes from ``apply_chat_template`` with the tools as JSON schemas or as lines of text, all of them or
-those that the turn's text brings into view (``training.rendering.options``). The suffix after a sampled message
-(answers of tools, the next user turn) is found by rendering a dummy conversation and keeping the text behind the dummy
-assistant message: so the sampled ids stay unchanged, whatever the template would have made of them. Text from outside
-never becomes a control token, whatever it spells.
-
-What a template can do is probed with dummy conversations when the model is loaded (``choose_reader``). A template that
-lacks something an episode needs is refused with its name, instead of giving episodes in which no call is ever
-recognised. All of this is our choice.
+The suffix after a sampled message (answers of tools, the next user turn) is found by rendering a dummy conversation and
+keeping the text behind the dummy assistant message: so the sampled ids stay unchanged, whatever the template would have
+made of them. Text from outside never becomes a control token, whatever it spells. What a template can do is probed with
+dummy conversations when the model is loaded (``choose_reader``); one that lacks something an episode needs is refused
+by name. All of this is our choice.
 """
 
 from __future__ import annotations

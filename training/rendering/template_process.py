@@ -1,9 +1,8 @@
 """Runs a chat template in a process of its own: a template is a program, and it comes with a model.
 
 Jinja's sandbox keeps a template from files and processes, not from endless loops, recursion and texts as large as the
-memory. So each request has limits on CPU time, memory and the length of the rendered text; a process that exceeds one
-is killed, and the caller gets a sentence. The process is forked, because a fresh start of the libraries takes seconds,
-and keeps nothing of its parent but memory: no file, lock or socket.
+memory. So each request has limits on CPU time, memory and length; a process that exceeds one is killed, and the caller
+gets a sentence. It is forked, because a fresh start of the libraries takes seconds, and keeps no file, lock or socket.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
-
-__all__ = ["TemplateFailure", "TemplateProcess"]
 
 CPU_SECONDS = 10.0
 """CPU time of one rendering (ours): the slowest real templates take milliseconds. Not wall time, so that a busy machine

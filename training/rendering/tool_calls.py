@@ -1,21 +1,15 @@
 """Tools and their calls as chat models write them: schemas as input, the calls of a sampled message as output.
 
 Three readers. ``HermesReader`` reads ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>`` (Qwen2.5, Qwen3,
-Hermes) itself, call by call, so that one broken call does not hide its neighbours and the reason is reported.
-``PythonicReader`` reads a list of calls in Python (``training.rendering.python_lists``). ``ResponseTemplateReader``
-leaves any other format to the parser of transformers, which follows the tokenizer's ``response_template`` (a model may
-ship one, and TRL knows those of common templates).
+Hermes), call by call, so that one broken call does not hide its neighbours. ``PythonicReader`` reads a list of calls in
+Python (``training.rendering.python_lists``). ``ResponseTemplateReader`` leaves any other format to the parser of
+transformers, which follows the tokenizer's ``response_template`` (a model's own, or TRL's).
 
-``block_action`` reads a fenced block of Python as an action, AppWorld's way to act without a tool call. A block counts
-if the tool ``python`` is at hand and requires one text, its ``code``, and nothing else. The rule (ours; the benchmark's
-own agents differ among themselves):
-
-- a block begins at a line of three or more backticks and the word ``python`` or ``py``, in any case, and ends at the
-  next line of as many backticks and nothing else; one that never ends reaches to the end of the message;
-- a block may be indented, as in a list: the white space that all of its lines begin with is removed;
-- blocks of another language, or of none, are text;
-- two blocks are a malformed action and none of them runs: the second was written before the first one's output was
-  seen, and the agent must learn that.
+``block_action`` reads a fenced block of Python as an action, AppWorld's way to act without a tool call, where the tool
+``python`` requires one text, its ``code``, and nothing else. The rule (ours; the benchmark's own agents differ): a
+block begins at a line of three or more backticks and ``python`` or ``py``, and ends at the next line of as many
+backticks, or with the message; common indentation is removed. Two blocks are a malformed action and none of them runs:
+the second was written before the first one's output was seen.
 """
 
 from __future__ import annotations
@@ -226,7 +220,6 @@ def block_text(call: ToolCall) -> str:
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """Yield the code of each block of Python."""
     lines = iter(text.split("\n"))
     for line in lines:
         opening = _OPENING.fullmatch(line.rstrip("\r"))

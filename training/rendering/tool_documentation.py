@@ -1,10 +1,8 @@
-"""Documentation of tools in prompts: one line per function, and which of them a user turn is shown.
+"""Documentation of tools in prompts: one line per function, and which of them a user turn is shown (ours).
 
 A line is ``name(parameter: type, other?: type = default) first sentence of the description``. A parameter that may be
-left out has a question mark, one with documented values shows them in place of its type, an object with documented
-fields shows those in braces, and a list ends in ``[]``. The sentence that all tools of a group share is left out.
-``highest_ranked`` ranks functions by BM25 (library bm25s) over their names, descriptions and parameters, split into
-stems (``environments.words``). Formats and ranking are ours.
+left out has a question mark, one with documented values shows them in place of its type, an object shows its fields in
+braces, and a list ends in ``[]``. ``highest_ranked`` ranks functions by BM25 over stems of their documentation.
 """
 
 from __future__ import annotations

@@ -13,8 +13,6 @@ from training.rollout.sampling import Sampler
 from training.rollout.settings import SamplingSettings
 from training.settings import PolicySettings, TrainingSettings
 
-__all__ = ["check_engine", "open_sampler"]
-
 OLDEST = (0, 30)
 """The first release of vLLM with token-in, token-out requests that name the weights of each token."""
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from environments.base import InputError
 from environments.checkout import PACKAGED_MODEL, ROOT, shipped_policy
 
-__all__ = ["check_policy_path", "hub_trouble", "policy_folder"]
-
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _OURS = {
     *("agents", "benchmarks", "build", "docs", "environments", "evaluation", "graph", "memory"),

@@ -11,8 +11,6 @@ from environments.addresses import Address
 from environments.base import InputError
 from environments.sections import Section, requires
 
-__all__ = ["IN_PROCESS", "SERVERS_VARIABLE", "Correction", "Engine", "SamplingSettings"]
-
 SERVERS_VARIABLE = "COEVOLVE_SERVERS"
 """Variable that names servers, separated by commas, of a job whose machines change."""
 

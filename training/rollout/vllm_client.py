@@ -21,8 +21,6 @@ from pydantic import BaseModel, Field, ValidationError
 from memory.jsonl import complaint
 from training.rollout.sampling import FinishReason, Sampled
 
-__all__ = ["MessageRequest", "ServedModel", "ServerFault", "VllmServer", "read_message"]
-
 Read = TypeVar("Read", bound=BaseModel)
 
 CONTROL_SECONDS = 10.0
@@ -249,7 +247,6 @@ class VllmServer:
         )
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._client.aclose()
 
     async def generate(self, request: MessageRequest, model: str, vocabulary: int, version: str) -> Sampled:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["PolicyWorker"]
-
 
 class PolicyWorker:
     """Mixed into vLLM's worker class, whose attribute ``model_runner`` holds the model."""

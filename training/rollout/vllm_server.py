@@ -1,17 +1,16 @@
 """Samples from vLLM servers that hold copies of the policy's weights.
 
-Each message is one request with all ids of its episode, a seed of its own, and the episode's stop ids; prefix caching
-makes the repeated ids cheap. Episodes go to the servers in turn. Driver calls stay in the caller's thread, one after
-the other; requests run in an event loop on a thread beside it.
+Each message is one request with all ids of its episode, a seed of its own, and the episode's stop ids. Episodes go to
+the servers in turn. Driver calls stay in the caller's thread; requests run in an event loop on a thread beside it.
 
-**Weights.** ``load_weights`` gives every server the policy's weights under a name that no other version ever had,
-through a folder or as an adapter. A message counts only if every one of its tokens names that version (an adapter's is
-the name of the model that is asked). After each load one token is compared with the trainer's forward pass: that
-catches what a version cannot, such as an output layer that was not renewed.
+**Weights.** ``load_weights`` gives every server the policy's weights under a name that no other version ever had. A
+message counts only if every one of its tokens names that version (an adapter's is the name of the model that is asked).
+After each load one token is compared with the trainer's forward pass: that catches what a version cannot, such as an
+output layer that was not renewed.
 
 **Faults.** A message that fails is sampled again, from the same ids and seed, a few times. A server that does not
-recover, that hangs, or that has other weights ends the round by EngineFailure, which names it and its last cause; the
-round goes on with ``--resume``. All of this is our choice. Import this module late: it needs torch.
+recover ends the round by EngineFailure; the round goes on with ``--resume``. All of this is our choice. Import this
+module late: it needs torch.
 """
 
 from __future__ import annotations
@@ -35,8 +34,6 @@ from training.rollout.sampling import EngineFailure, EngineFigures, EpisodeDrive
 from training.rollout.settings import SamplingSettings
 from training.rollout.vllm_client import MessageRequest, ServerFault, VllmServer
 from training.rollout.vllm_weights import PROMPT_TEMPERATURE, PolicyWeights, fixed_prompt
-
-__all__ = ["VllmServers"]
 
 Result = TypeVar("Result")
 
@@ -97,13 +94,9 @@ class _Conversation:
 class VllmServers(Sampler):
     """Samples from the servers that ``settings`` name, with the weights of ``weights``.
 
-    Args:
-        settings: with engine vllm_server.
-        weights: what the servers are loaded with.
-        tolerance: nats by which a server's log-probability may differ from the trainer's.
-        transport: in place of the network, for tests.
-        first: of several processes that train together, this one loads the servers.
-        by_first: calls a function in that process alone, and returns its result in all.
+    ``tolerance``: nats by which a server's log-probability may differ from the trainer's. ``transport``: in place of
+    the network, for tests. ``first``: of several processes that train together, this one loads the servers;
+    ``by_first`` calls a function in that process alone, and returns its result in all.
     """
 
     def __init__(
@@ -180,7 +173,6 @@ class VllmServers(Sampler):
         self._figures = self._figures.plus(EngineFigures(load=time.perf_counter() - began))
 
     def _publish(self, version: int) -> Sequence[_Loaded]:
-        """Write the weights and load every server with them."""
         self._loads += 1
         want = f"{self._session}-{self._loads}-step-{version}"
         path = str(self._weights.write(want))
@@ -190,7 +182,6 @@ class VllmServers(Sampler):
         return loaded
 
     def figures(self) -> EngineFigures:
-        """Return what the servers did so far."""
         return self._figures.plus(EngineFigures(resampled=self._resampled, gap=self._gap))
 
     def close(self) -> None:
@@ -261,7 +252,6 @@ class VllmServers(Sampler):
         return loaded
 
     async def _close(self) -> None:
-        """Give up what is asked, unload the last adapter, and close the connections."""
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
         for server in self._servers:

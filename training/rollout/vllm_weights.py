@@ -15,8 +15,6 @@ import torch
 from environments.command import writing
 from training.rollout.policy import Policy
 
-__all__ = ["PROMPT_TEMPERATURE", "PolicyWeights", "fixed_prompt"]
-
 PROMPT_LENGTH = 16
 """Ids of the prompt by which a server is compared with the trainer (ours)."""
 

@@ -1,12 +1,9 @@
-"""SEAL's advantage weights: rho of each label, and the weight of a trajectory.
+"""SEAL's advantage weights: rho of each label, and the weight of a trajectory. Pure and free of torch.
 
 SEAL (arXiv 2605.24426) multiplies the advantage of a trajectory by ``clip(sum of p(z) * rho(z), 0.5, 2)``, where p(z)
-is the share of its turns with label z (equations 10 to 12). Weights are positive: they scale an advantage, never change
-its sign, and a zero stays zero.
-
-By the paper rho is fixed; in the released full run it moves (``moved_rho``, after the released code's
-``update_dynamic_tag_weights``; ``tests/training/seal/released_code.json.gz`` holds what that code computes).
-Pure and free of torch.
+is the share of its turns with label z (equations 10 to 12). By the paper rho is fixed; in the released full run it
+moves (``moved_rho``, after the released code's ``update_dynamic_tag_weights``;
+``tests/training/seal/released_code.json.gz`` holds what that code computes).
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from pydantic import Field
 
 from environments.base import Record
 from training.seal.diagnosis import EXCLUDED, Diagnosis, FailureProfile, TurnLabel
-from training.seal.settings import WeightSettings
+from training.seal.settings import BASE_RHO, WeightSettings
 
 
 class LabelCount(Record):
@@ -44,9 +41,8 @@ class RhoState(Record):
     total: dict[TurnLabel, LabelCount] = {}
 
 
-def first_rho(settings: WeightSettings) -> RhoState:
-    """Return rho before any profile."""
-    return RhoState(rho=settings.base())
+FIRST_RHO = RhoState(rho=BASE_RHO)
+"""Rho before any profile."""
 
 
 def moved_rho(state: RhoState, profile: FailureProfile, settings: WeightSettings) -> RhoState:
@@ -69,7 +65,7 @@ def moved_rho(state: RhoState, profile: FailureProfile, settings: WeightSettings
     counts = window or total
     turns = sum(found.count for label, found in counts.items() if label not in EXCLUDED)
     rho = dict(state.rho)
-    for label, base in settings.base().items() if turns else ():
+    for label, base in BASE_RHO.items() if turns else ():
         found = counts.get(label, LabelCount())
         trust = min(1.0, found.count / settings.full_count)
         pressure = settings.alpha * (found.count / turns) * (1.0 - found.mean_reward) * trust
@@ -79,7 +75,6 @@ def moved_rho(state: RhoState, profile: FailureProfile, settings: WeightSettings
 
 
 def _with_profile(counts: Mapping[TurnLabel, LabelCount], profile: FailureProfile) -> dict[TurnLabel, LabelCount]:
-    """Return ``counts`` with those of a profile added, in the order of the labels."""
     added = {}
     for label in TurnLabel:
         before, found = counts.get(label, LabelCount()), profile.of(label)

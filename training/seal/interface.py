@@ -8,9 +8,8 @@ the label says. It has neither quotes nor digits, so that nothing in it looks li
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from environments.base import Cue, Environment, Record
 from environments.learning_interface.environment import LearningInterface
@@ -40,15 +39,6 @@ class InterfaceState(Record):
     updates: int = Field(0, ge=0)
     guidelines: tuple[TurnLabel, ...] = ()
     retired: tuple[TurnLabel, ...] = ()
-
-    @model_validator(mode="after")
-    def _guidelines_exist(self) -> Self:
-        unknown = [label for label in (*self.guidelines, *self.retired) if label not in GUIDELINES]
-        if unknown:
-            raise ValueError(f"the label {unknown[0]} has no guideline: use {', '.join(GUIDELINES)}")
-        if len(set(self.guidelines) | set(self.retired)) < len(self.guidelines) + len(self.retired):
-            raise ValueError("a label is given twice: show a guideline once, or retire it")
-        return self
 
 
 def learning_interface(

@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from environments.sections import Section, requires
-from training.seal.diagnosis import EXCLUDED, TurnLabel
+from training.seal.diagnosis import TurnLabel
 
 BASE_RHO = {
     TurnLabel.SPURIOUS_TOOL_CALL: 2.0,
@@ -33,7 +33,6 @@ class WeightSettings(Section):
     (``dynamic: true``); the row "w/o closed-loop update" of its table 3 turns off that motion and nothing else.
     """
 
-    rho: dict[TurnLabel, float] = Field({}, description="rho by label; labels left out keep the paper's")
     least: float = Field(0.5, gt=0.0, le=1.0, description="lower limit of weights")
     most: float = Field(2.0, ge=1.0, le=1000.0, description="upper limit of weights")
     dynamic: bool = Field(
@@ -68,19 +67,6 @@ class WeightSettings(Section):
         description="fraction of the way to its target that rho moves in one step",
         json_schema_extra=MOVING,
     )
-
-    def base(self) -> dict[TurnLabel, float]:
-        """Return rho of every label that is not excluded, before any profile."""
-        return BASE_RHO | self.rho
-
-    @model_validator(mode="after")
-    def _rho_fits(self) -> Self:
-        for label, value in self.rho.items():
-            if label in EXCLUDED:
-                raise ValueError(f"'rho' gives {label} a weight, which is excluded: remove it")
-            if not self.least <= value <= self.most:
-                raise ValueError(f"'rho' of {label} is {value:g}: give {self.least:g} to {self.most:g}")
-        return self
 
 
 class InterfaceSettings(Section):

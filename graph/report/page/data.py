@@ -154,7 +154,6 @@ def _gap(round_: RoundRecord | None) -> list[list[str]]:
 
 
 def _reasons(history: History) -> dict[str, str]:
-    """Return what the reasons mean for which drafts of the run were refused, in the order of the checks."""
     found = {
         result_of(one.verification)
         for chain in history.chains.values()
@@ -195,10 +194,7 @@ def _groups(groups: Sequence[Group]) -> Json:
 
 
 def _seal_rows(figures: SealFigures, seconds: float, share: float) -> Iterator[tuple[str, str]]:
-    """Yield name and cell of each row on SEAL in one round.
-
-    ``seconds`` are those that diagnosis and weights took, ``share`` is their share of the round's wall-clock time.
-    """
+    """Yield name and cell of each row on SEAL in one round, of which it took ``seconds`` and that ``share``."""
 
     def counts(of: Mapping[TurnLabel, int]) -> str:
         return ", ".join(f"{count} {name}" for name, count in of.items()) or "none"

@@ -68,10 +68,7 @@ def make_page(run: RunDirectory, *, largest: int = LARGEST) -> Page:
 
 
 def _stages_within(history: History, limit: int) -> tuple[dict[str, bytes], int]:
-    """Return the blocks of the stages, and the length that texts of explorations were cut to for the ``limit``.
-
-    The shortest ones are returned where they are over it all the same: chains and tasks are never left out.
-    """
+    """Return the blocks of the stages, and the length of texts for the ``limit``; no chain or task is left out."""
     for length in LENGTHS:
         blocks = {f"stage-{name}": _packed(block) for name, block in _stages(history, length)}
         if sum(map(len, blocks.values())) <= limit:
@@ -80,7 +77,6 @@ def _stages_within(history: History, limit: int) -> tuple[dict[str, bytes], int]
 
 
 def _stages(history: History, length: int) -> Iterator[tuple[str, Json]]:
-    """Yield the chains and tasks of D_0 and of each iteration; given and official tasks are D_0's."""
     stages: list[tuple[str, int | None]] = [(SEED_STAGE, None)]
     stages += [(f"{number:03d}", number) for number in history.iterations]
     for name, number in stages:

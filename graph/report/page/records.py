@@ -120,7 +120,6 @@ def stage_block(history: History, chains: Sequence[Chain], tasks: Sequence[Task]
 
 
 def _chain(history: History, chain: Chain, length: int) -> Json:
-    """Return the steps of a chain, and those of its effect."""
     return {
         "name": weakness_words(chain.context),
         "steps": [_step(one, length) for one in chain_steps(history, chain)],

@@ -24,14 +24,13 @@ def card_of(folder: Path) -> tuple[dict, str]:
 
 @pytest.mark.slow
 def test_the_folder_has_what_others_load_and_nothing_of_the_trainer(evolved: RunDirectory, tmp_path: Path) -> None:
-    done = export(evolved, tmp_path / "out", "--license", "apache-2.0")
+    done = export(evolved, tmp_path / "out")
     assert done.returncode == 0, done.stderr
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"README.md", "config.json", "model.safetensors", "tokenizer.json", "coevolve.json"} <= names
     assert not names & {"optimizer.pt", "rng_state.pth", "training_args.bin", "trainer_state.json"}
     assert PolicyDirectory(tmp_path / "out").mark.name not in names
     front, card = card_of(tmp_path / "out")
-    assert front["license"] == "apache-2.0"
     assert front["library_name"] == "transformers"
     assert front["model-index"][0]["results"][0]["metrics"] == [{"type": "success", "value": 0.35, "name": "success"}]
     for words in (
@@ -58,7 +57,6 @@ def test_an_adapter_gets_a_filled_card_in_place_of_the_librarys(copied: RunDirec
     front, card = card_of(tmp_path / "out")
     assert (front["base_model"], front["base_model_relation"]) == ("Qwen/Qwen3-4B", "adapter")
     assert front["library_name"] == "peft"
-    assert "license" not in front
     assert "More Information Needed" not in card
     assert "AutoPeftModelForCausalLM" in card
     assert "general language model" not in card

@@ -17,7 +17,6 @@ from support.made_run import ENVIRONMENT, act, first_tasks, weakness_at
 from agents.roles import RoleRefused
 from agents.spending import Breaker, Ledger
 from environments.base import Environment, InputError, Observation, ObservationStatus, ToolCall
-from environments.verification.fingerprints import fingerprint
 from graph.assembly import RunServices
 from graph.branches import dispatch
 from graph.nodes.abstract import abstract
@@ -27,13 +26,12 @@ from graph.nodes.extract import extract
 from graph.nodes.reflect import reflect
 from graph.nodes.update import update as join
 from graph.nodes.verify import verify
-from graph.records import ExtractionRecord, Failure, KnownTasks
+from graph.records import ExtractionRecord, Failure
 from graph.settings import RunSettings
-from graph.state import BranchState, IterationState
+from graph.state import IterationState
 from memory.failures import FailureMemory
-from memory.jsonl import derive_seed
-from memory.records import Draft, DraftVerification, Evidence, FailureContext, Interaction, Signal, SignalKind
-from memory.run import SEED_STAGE, RunDirectory, iteration_stage, read_json, read_jsonl, write_json, write_jsonl
+from memory.records import Draft, Evidence, FailureContext, Interaction, Signal, SignalKind
+from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
 from memory.tasks import admit, load_tasks
 from training.signal_settings import SignalSettings
 from training.signals import PatternCount
@@ -158,37 +156,6 @@ async def test_scores_and_patterns_of_former_rounds_are_read_from_their_records(
     assert [one.pattern for one in read_jsonl(run.iteration(1).patterns, PatternCount)] == [("pwd",)], "its own alone"
 
 
-async def test_explore_writes_the_interactions_of_its_branch(run: RunDirectory) -> None:
-    branch = run.iteration(0).branch(CONTEXT.id)
-    write_json(branch.context, CONTEXT)
-    write_json(branch.failure, Failure(id=CONTEXT.id, node="explore", cause="x", detail=""))
-    state = BranchState(stage=iteration_stage(0), context_id=CONTEXT.id)
-    update = await explore(state, services(run, explorer=Explorer()))
-    assert update == {"digest": {"explore": ["1 actions in 1 episode, 0 changed the state, 0 failed"]}}
-    (interaction,) = read_jsonl(branch.interactions, Interaction)
-    assert interaction.observation.text == str(derive_seed(5, 0, "explore", CONTEXT.id))
-    assert not branch.failure.exists()  # of an earlier attempt
-
-
-@pytest.mark.parametrize("reason", [None, "duplicate", "sealed"])
-async def test_verify_writes_a_result_for_each_draft(run: RunDirectory, reason: str | None) -> None:
-    spec = TASK.model_dump(exclude={"id", "origin", "parents", "admitted_at"})
-    draft = Draft(**spec, id="draft-1", context_id=CONTEXT.id)
-    stage = run.stage(SEED_STAGE)
-    known = (fingerprint(draft),) if reason == "duplicate" else ()
-    write_json(stage.known, KnownTasks(fingerprints=known))
-    write_json(stage.branch(CONTEXT.id).context, CONTEXT)
-    write_jsonl(stage.branch(CONTEXT.id).drafts, [draft])
-    state = BranchState(stage=SEED_STAGE, context_id=CONTEXT.id)
-    held_out = [fingerprint(draft)] if reason == "sealed" else []
-    update = await verify(state, services(run, held_out))
-    assert update["finished"] == [CONTEXT.id]
-    told = "accepted" if reason is None else f"refused, {reason}: "
-    assert f"'make one new directory called \"reports\"': {told}" in update["digest"]["verify"][1]
-    (verification,) = read_jsonl(stage.branch(CONTEXT.id).verdicts, DraftVerification)
-    assert (verification.accepted, verification.reason) == (reason is None, reason)
-
-
 async def test_a_weakness_goes_through_all_nodes(run: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     """Rule 8: each node is called with its state and its services; no graph, no command, no settings on disk."""
     admit(run, [TASK])
@@ -247,8 +214,3 @@ def test_only_forks_resolve_a_path_to_services() -> None:
     assert not any("services_at" in (ROOT / "graph" / name).read_text() for name in readers)
     for path in (*(ROOT / "graph" / "nodes").glob("*.py"), ROOT / "graph" / "branches.py"):
         assert "RunContext" not in path.read_text(), path
-
-
-def test_a_branch_is_a_folder_of_its_stage(run: RunDirectory) -> None:
-    write_json(run.seed.branch("one").context, CONTEXT)
-    assert read_json(run.root / "seed" / "branches" / "one" / "context.json", FailureContext) == CONTEXT

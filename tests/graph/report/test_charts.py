@@ -88,16 +88,6 @@ def test_of_many_columns_the_framed_and_the_latest_are_drawn() -> None:
     assert "round 1" in words
 
 
-def test_nothing_to_draw_is_refused() -> None:
-    for draw in (
-        lambda: bar_chart("t", "x", []),
-        lambda: bar_chart("t", "x", [Bar("a", -1.0)]),
-        lambda: dot_chart("t", "x", [DotRow("a", ())]),
-    ):
-        with pytest.raises(ValueError, match=r"\w"):
-            draw()
-
-
 @given(st.floats(-1e4, 1e4), st.floats(1e-3, 1e4))
 def test_ticks_are_even_round_and_around(low: float, width: float) -> None:
     found = ticks(low, low + width)

@@ -15,7 +15,6 @@ from graph.report.digest import (
     draft_words,
     exploration_words,
     named_weakness,
-    one_line,
     signal_words,
     task_words,
     verification_words,
@@ -140,9 +139,3 @@ def test_every_record_has_one_line(history: History) -> None:
     assert verification_words(None) == "not verified"
     assert set(REASONS) >= {one.reason for one in refused if one is not None}
     assert {chain.signal.kind for chain in history.chains.values() if chain.signal} <= set(SignalKind)
-
-
-def test_foreign_text_is_one_line_without_control_characters() -> None:
-    assert one_line("a\x1b[31mb\nc") == "a [31mb c"
-    assert one_line("half \ud800 pair") == "half   pair"
-    assert len(one_line("x" * 1_000_000)) == WIDTH

@@ -19,7 +19,7 @@ from environments.verification.replay import bare_task
 from environments.verification.verify import Refusal, verify
 from graph.assembly import RunServices, assemble
 from graph.recipe import load_recipe
-from graph.run.initial_tasks import _official
+from graph.run.initial_tasks import official_tasks
 from graph.run.interruption import Interruption
 from graph.run.progress import Progress
 from graph.run.stages import Run, make_tasks
@@ -62,7 +62,7 @@ def test_all_categories_have_the_training_indices_and_no_other(every_class: RunS
 def test_each_turn_with_a_call_is_a_task_behind_the_turns_before_it(tmp_path: Path, parts: str, whole: int) -> None:
     told: list[str] = []
     asked = services(tmp_path, *CLASSES, tasks=f", official: {parts}", options=", categories: [base]")
-    tasks = _official(asked, told.append)
+    tasks = official_tasks(asked, told.append)
     official = {one.id: one.spec for one in load_category("base", ("train",))}
     turns = [one for one in tasks if one.parents]
     assert (told, len(tasks) - len(turns)) == ([], whole)
@@ -143,14 +143,14 @@ def test_what_is_on_a_evaluation_set_is_refused_and_told(every_class: RunService
     (held_out, *_) = load_category("miss_func", ("train",))
     told: list[str] = []
     guarded = dataclasses.replace(every_class, held_out=frozenset({fingerprint(held_out.spec)}))
-    tasks = _official(guarded, told.append)
+    tasks = official_tasks(guarded, told.append)
     assert held_out.id not in {task.id for task in tasks}
     assert any(line.startswith(f"tasks.initial: {held_out.id}: sealed: ") for line in told)
 
 
 def test_tasks_of_other_classes_are_left_out_and_told(tmp_path: Path) -> None:
     told: list[str] = []
-    tasks = _official(services(tmp_path, "VehicleControlAPI"), told.append)
+    tasks = official_tasks(services(tmp_path, "VehicleControlAPI"), told.append)
     assert tasks
     assert {task.classes for task in tasks} == {("VehicleControlAPI",)}
     assert told == [f"tasks.initial: {180 - len(tasks)} of 180 official tasks need other classes"]
@@ -158,7 +158,7 @@ def test_tasks_of_other_classes_are_left_out_and_told(tmp_path: Path) -> None:
 
 def test_classes_without_an_official_task_are_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"environment\.options\.classes: no official training task"):
-        _official(services(tmp_path, "MathAPI"), lambda line: None)
+        official_tasks(services(tmp_path, "MathAPI"), lambda line: None)
 
 
 def test_an_own_environment_has_none(tmp_path: Path) -> None:

@@ -250,7 +250,6 @@ def test_a_state_that_names_what_is_not_there_is_refused(finished: RunDirectory)
         ("extract", {"run": "run@../other"}, "is not a copy of"),
         ("extract", {"run": "run@made by hand"}, "is not a copy of"),
         ("extract", {"run": 7}, "run: 7 is not a copy of"),
-        ("reflect", {"edits": {"context-x": {"how": "a"}}}, "edits: deduplicate makes none"),
         ("extract", {"iteration": 3}, "iteration: 3 of .* has no trajectories"),
     ]
 
@@ -285,78 +284,13 @@ def test_a_branch_that_failed_is_run_again_from_dispatch_beside_its_siblings(fin
     assert without_fork(copy_of(finished, "mine", 2)) == without_fork(finished)
 
 
-def test_an_edited_draft_is_verified_again_and_its_result_changes(finished: RunDirectory) -> None:
-    draft = next(one for one in drafts_in(finished) if result_of(finished, one).accepted)
-    edits = {draft.id: {"reference": [[{"name": "no_such_tool"}], *([[]] * (len(draft.turns) - 1))]}}
-
-    async def edit(graph: Any, config: RunnableConfig, context: RunContext) -> None:
-        changed = await graph.aupdate_state(await before(graph, config, "dispatch"), {"edits": edits})
-        await graph.ainvoke(None, changed, context=context)
-        state = (await graph.aget_state(config)).values
-        assert len(state["branches"]) == len(state["finished"]) == 1
-        assert " accepted, refused: 1 " in state["branches"][0]
-        assert state["digest"]["edits"][0] == "0 of 1 draft accepted"
-        # A further edit, of what the first one left.
-        other = next(one for one in drafts_in(finished) if one.id != draft.id and one.context_id == draft.context_id)
-        more = {other.id: {"turns": ["do it"] * len(other.turns)}}
-        changed = await graph.aupdate_state(config, {"edits": more}, as_node="deduplicate")
-        await graph.ainvoke(None, changed, context=context)
-        assert read_json(copy_of(finished, thread_id(0), 2).fork_path, Fork).edits == edits | more
-
-    in_studio(finished, thread_id(0), edit)
-    copy = copy_of(finished, thread_id(0))
-    assert read_json(copy.fork_path, Fork).edits == edits
-    assert not result_of(copy, draft).accepted
-    unchanged = [one for one in drafts_in(finished) if one.id != draft.id]
-    assert [one for one in drafts_in(copy) if one.id != draft.id] == unchanged
-    assert accepted_in(copy) == accepted_in(finished) - 1
-
-
-def test_an_edited_context_is_explored_anew(finished: RunDirectory) -> None:
-    name = drafts_in(finished)[0].context_id
-
-    async def edit(graph: Any, config: RunnableConfig, context: RunContext) -> None:
-        edits = {name: {"explore": ["pwd"], "how": "edited"}}
-        changed = await graph.aupdate_state(await before(graph, config, "dispatch"), {"edits": edits})
-        await graph.ainvoke(None, changed, context=context)
-        assert (await graph.aget_state(config)).values["finished"] == [name]
-
-    in_studio(finished, thread_id(0), edit)
-    copy = copy_of(finished, thread_id(0))
-    (edited,) = [one for one in contexts_in(copy) if one.id == name]
-    assert (edited.explore, edited.how) == (("pwd",), "edited")
-    assert read_json(copy.iteration(0).branch(name).context, FailureContext) == edited
-    assert len(contexts_in(copy)) == len(contexts_in(finished))
-
-
 WRONG_EDITS: list[tuple[Any, str]] = [
     ("please do the thing", "edits: 'please do the thing' is not a mapping of ids to changed fields"),
-    (True, "edits: True is not a mapping of ids"),
-    ({"DRAFT": "please"}, "is not a mapping of ids"),
     ({"draft-x": {"turns": ["a"]}}, "edits: 'draft-x' is not a "),
     ({"DRAFT": {"id": "y"}}, r"edits: draft-\w+.id cannot be edited: change turns, reference"),
     ({"DRAFT": {"turns": 7}}, r"edits: draft-\w+: turns: Input should be a valid tuple"),
-    ({"DRAFT": {"turns": ["a" * 100_001]}}, "bytes are more than the 100000 that edits may have"),
     ({"DRAFT": {"reference": [[{"name": "ls"}]] * 9}}, r"edits: draft-\w+: .*turns but 9 reference turns"),
 ]
-
-
-def test_a_wrong_edit_is_told_and_changes_nothing(finished: RunDirectory) -> None:
-    draft = drafts_in(finished)[0]
-    both = {draft.id: {"turns": ["a"]}, draft.context_id: {"how": "edited"}}
-    wrong = [*WRONG_EDITS, (both, f"edits: {draft.id} is a draft of {draft.context_id}, which is edited, too")]
-
-    async def edit(graph: Any, config: RunnableConfig, context: RunContext) -> None:
-        start = await before(graph, config, "dispatch")
-        for edits, told in wrong:
-            given = json.loads(json.dumps(edits).replace("DRAFT", draft.id))
-            changed = await graph.aupdate_state(start, {"edits": given})
-            with pytest.raises(InputError, match=told):
-                await graph.ainvoke(None, changed, context=context)
-            assert (await graph.aget_state(config)).next == ("dispatch",)
-
-    in_studio(finished, thread_id(0), edit)
-    assert copies(finished) == []
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["the pause is kept", "without the pause"])

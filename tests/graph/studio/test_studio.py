@@ -32,8 +32,7 @@ from graph.records import Evolution
 from graph.report.summary import summarise
 from graph.run_iteration import open_run
 from graph.studio.__main__ import app
-from memory.records import Draft, DraftVerification
-from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
+from memory.run import RunDirectory, read_json, write_json, write_jsonl
 
 pytestmark = [pytest.mark.slow, pytest.mark.external]
 
@@ -206,28 +205,6 @@ def test_a_branch_is_named_by_its_weakness_and_its_state_says_what_it_did(newest
     client.runs.wait(thread, "iteration", command={"resume": {told[0]["id"]: answer}}, raise_error=True)
     assert client.threads.get_state(thread)["next"] == []
     assert "'do it': " in " ".join(newest_state(client, thread)["digest"]["edits"])
-
-
-def test_an_edited_draft_changes_its_result_and_no_file_of_the_run(newest: Served) -> None:
-    run, client = newest
-    untouched = records(run.root)
-    thread = thread_id(NEWEST)
-    copy = copy_of(run, thread).iteration(NEWEST)
-    accepted = [one for one in read_jsonl(copy.verdicts, DraftVerification) if one.accepted]
-    draft = next(one for one in read_jsonl(copy.drafts, Draft) if one.id == accepted[0].draft_id)
-    edits = {draft.id: {"reference": [[{"name": "no_such_tool"}], *([[]] * (len(draft.turns) - 1))]}}
-    dispatch = before(client, thread, "dispatch")
-    changed = client.threads.update_state(thread, {"edits": edits}, as_node="deduplicate", checkpoint=dispatch)
-    client.runs.wait(thread, "iteration", checkpoint=changed["checkpoint"], raise_error=True)
-    results = read_jsonl(copy_of(run, thread, 2).iteration(NEWEST).verdicts, DraftVerification)
-    assert next(one.reason for one in results if one.draft_id == draft.id) == "unknown_tool"
-    assert "refused: 1 unknown_tool" in " ".join(newest_state(client, thread)["branches"])
-    hostile = {"edits": {"draft-none": {"turns": ["a"]}}}
-    changed = client.threads.update_state(thread, hostile, as_node="deduplicate", checkpoint=dispatch)
-    with pytest.raises(Exception, match=r"'draft-none' is not a context or draft of a branch of iteration 001"):
-        client.runs.wait(thread, "iteration", checkpoint=changed["checkpoint"], raise_error=True)
-    assert client.threads.get_state(thread)["next"] == ["dispatch"]
-    assert records(run.root) == untouched
 
 
 def test_the_server_holds_the_runs_lock(served: Served) -> None:

@@ -19,7 +19,7 @@ from graph.walkthrough.seal import (
 )
 from graph.walkthrough.small_run import acted_out
 from memory.records import Task
-from training.seal.advantage_weights import first_rho
+from training.seal.advantage_weights import FIRST_RHO
 from training.seal.diagnosis import FailureProfile, LabelStatistics, TurnLabel, diagnose
 from training.seal.interface import InterfaceState
 from training.seal.seal import SealState, SealStep
@@ -58,7 +58,7 @@ def group() -> DiagnosedGroup:
 def test_weights_are_the_means_of_the_papers_factors(group: DiagnosedGroup) -> None:
     assert group.variety == 3
     settings = WeightSettings()
-    rows = weights_table(group, first_rho(settings), settings).rows
+    rows = weights_table(group, FIRST_RHO, settings).rows
     assert [row[1] for row in rows] == [
         "pass 1.00, correct abstention 1.80",
         "empty turn 1.50, correct abstention 1.80",

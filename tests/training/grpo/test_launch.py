@@ -78,12 +78,12 @@ def test_the_configurations_are_accelerates_and_pass_our_checks(path: Path) -> N
     launch = LaunchSettings(processes=8, config=str(path))
     check_launch(launch, PolicySettings(device="cuda", dtype="bfloat16"), SERVERS)
     kind = sharding(launch)
-    assert str(read.distributed_type.value) == {None: "MULTI_GPU", "fsdp": "FSDP"}[kind]
+    assert (str(read.distributed_type.value), kind) == ("FSDP", "fsdp")
     # As accelerate's own command reads them: keys that it does not know would be ignored without a word.
     parser = launch_command_parser()
     asked = ["--config_file", str(path), "--num_processes", "8", "x.py"]
     given, defaults, _ = _validate_launch_command(parser.parse_args(asked))
-    assert (given.use_fsdp, given.multi_gpu) == (kind == "fsdp", kind is None)
+    assert (given.use_fsdp, given.multi_gpu) == (True, False)
     options = {action.dest for action in parser._actions}
     assert {*defaults.fsdp_config} <= options
     assert given.mixed_precision == "bf16"
@@ -98,10 +98,10 @@ GOOD = "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2, fsdp_state_dict_t
         (
             "distributed_type: MULTI_CPU\n",
             {},
-            "distributed_type MULTI_CPU, with which accelerate would not start several",
+            "distributed_type MULTI_CPU: make it FSDP",
         ),
-        ("num_processes: 8\ndistributed_type: MULTI_GPU\n", {}, r"num_processes 8, and training.launch starts 2"),
-        ("num_machines: 2\ndistributed_type: MULTI_GPU\n", {}, "num_machines 2, and training.launch starts 1"),
+        ("num_processes: 8\ndistributed_type: FSDP\n", {}, r"num_processes 8, and training.launch starts 2"),
+        ("num_machines: 2\ndistributed_type: FSDP\n", {}, "num_machines 2, and training.launch starts 1"),
         ("num_processes: many\n", {}, "num_processes: Input should be a valid integer"),
         (GOOD, {"dtype": "bfloat16"}, "has mixed_precision no and policy.dtype is bfloat16: make it bf16"),
         (GOOD, {"device": "cpu"}, "shards weights over GPUs and policy.device is cpu"),
@@ -111,11 +111,6 @@ GOOD = "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2, fsdp_state_dict_t
             "fsdp_config.fsdp_version is 1, FSDP1 is not supported",
         ),
         (GOOD.replace("FULL_", "SHARDED_"), {}, "fsdp_state_dict_type is SHARDED_STATE_DICT, a checkpoint has to hold"),
-        (
-            "distributed_type: DEEPSPEED\n",
-            {},
-            "distributed_type DEEPSPEED, with which accelerate would not start several",
-        ),
     ],
 )
 def test_a_configuration_that_would_not_train_together_is_refused(config, policy, sentence, tmp_path: Path) -> None:

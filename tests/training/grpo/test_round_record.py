@@ -66,8 +66,3 @@ def test_without_a_kl_term_there_is_no_kl() -> None:
         iteration=0, policy="p", tasks=1, trajectories=SECOND, metrics=[], updates=1, measured=RoundSeconds()
     )
     assert record.kl is None
-
-
-def test_a_step_without_outcomes_has_no_record() -> None:
-    with pytest.raises(ValueError, match="step 4 has no rollout"):
-        step_record(4, FIRST[3:], {})

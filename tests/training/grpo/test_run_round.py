@@ -33,7 +33,6 @@ from training.grpo.checkpoints import (
     newest_checkpoint,
 )
 from training.grpo.record import RoundProgress, RoundRecord, RoundSeconds, StepMetrics
-from training.grpo.task_sampler import draw_steps
 from training.run_round import app
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.usefixtures("preloaded")]
@@ -102,16 +101,6 @@ def test_the_numbers_of_each_step_are_kept_with_those_of_trl(two_rounds: SimpleN
             assert 0 < step.measured.mean < step.measured.largest < 1e-4, "in float32 the sampler is the trainer"
             assert one.rollouts["success"] == step.success
             assert one.rollouts["stop_reasons/end_of_turn"] == step.stop_reasons["end_of_turn"]
-
-
-def test_tasks_of_each_step_are_those_drawn(two_rounds: SimpleNamespace) -> None:
-    for iteration, trajectories in enumerate(two_rounds.trajectories):
-        steps = draw_steps(small_tasks(), STEPS, 2, 0.5, derive_seed(3, iteration, "draw"))
-        played = [(t.step, t.task_id, t.sample) for t in trajectories]
-        assert played == [
-            (iteration * STEPS + 1 + i, task.id, k) for i, step in enumerate(steps) for task in step for k in range(K)
-        ]
-        assert {t.iteration for t in trajectories} == {iteration}
 
 
 def test_adam_is_carried_from_round_to_round(two_rounds: SimpleNamespace) -> None:

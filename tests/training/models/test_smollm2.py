@@ -14,15 +14,13 @@ from support.late import Late
 from support.made_policy import environment, made_tasks
 
 from environments import checkout
-from environments.base import InputError, Observation, ObservationStatus, ToolCall, UserTurn
+from environments.base import InputError, ToolCall, UserTurn
 from environments.checkout import PACKAGED_MODEL
 from training.models import smollm2
 from training.models.smollm2 import TEMPLATE, make_model, weights_hash
-from training.rendering.base import EndTurn
 from training.rendering.chat_template import ChatTemplateRendering
 from training.rendering.options import RenderingOptions
 from training.rendering.python_lists import PythonicReader
-from training.rendering.tool_calls import call_message, tool_schema
 from training.rendering.tool_documentation import tool_line
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, play_references, run_episodes
 from training.rollout.policy import load_policy, load_rendering
@@ -52,41 +50,11 @@ def turn(text: str, index: int = 0, **more: str) -> UserTurn:
     return UserTurn(index=index, text=text, tools=NAMES, **more)
 
 
-def seen(text: str) -> Observation:
-    return Observation(text=text, status=ObservationStatus.OK)
-
-
 def test_the_template_writes_lists_of_calls_and_several_in_a_message() -> None:
     for documentation in ("lines", "schemas"):
         assert isinstance(rendering(documentation).reader, PythonicReader)
         assert rendering(documentation).several
         assert rendering(documentation).has_system
-
-
-def test_the_ids_of_an_episode_are_those_of_the_whole_conversation_rendered_at_once() -> None:
-    tools = environment().tools(NAMES)
-    dialogue = rendering("schemas").begin()
-    ids = dialogue.first(turn("where?"), tools)
-    said = encode('[pwd(), ls(a=True, b=[1.5, {"k": None}])]<|im_end|>')
-    calls = (ToolCall(name="pwd"), ToolCall(name="ls", arguments={"a": True, "b": [1.5, {"k": None}]}))
-    assert dialogue.parse(said) == calls
-    ids += said + dialogue.observe([seen("/a"), seen("x y")])
-    done = encode("In /a.<|im_end|>")
-    assert dialogue.parse(done) == EndTurn(text="In /a.")
-    ids += done + dialogue.next_turn(turn("and what?", 1), tools)
-    conversation = [
-        {"role": "user", "content": "where?"},
-        {"role": "assistant", "tool_calls": [call_message(i, c.name, c.arguments) for i, c in enumerate(calls)]},
-        {"role": "tool", "content": "/a"},
-        {"role": "tool", "content": "x y"},
-        {"role": "assistant", "content": "In /a."},
-        {"role": "user", "content": "and what?"},
-    ]
-    whole = tokenizer(TEMPLATE.read_text()).apply_chat_template(
-        conversation, tools=[tool_schema(tool) for tool in tools], add_generation_prompt=True, tokenize=False
-    )
-    assert decode(ids) == whole
-    assert ids == encode(whole)
 
 
 def test_a_given_system_message_keeps_the_functions_and_how_to_call_them() -> None:

@@ -9,15 +9,12 @@ from typing import Any
 
 import pytest
 from support.late import Late
-from support.made_policy import environment, made_tasks
+from support.made_policy import environment
 
-from environments.base import InputError, MalformedCall, Observation, ObservationStatus, ToolCall, UserTurn
+from environments.base import InputError, MalformedCall, Observation, ObservationStatus, UserTurn
 from training.rendering import template_process
-from training.rendering.base import EndTurn
 from training.rendering.chat_template import ChatTemplateRendering
 from training.rendering.tool_calls import tool_schema
-from training.rollout.episodes import EpisodeLimits, EpisodeRequest, run_episodes
-from training.rollout.policy import Policy
 
 torch = Late("torch")
 transformers = Late("transformers")
@@ -87,34 +84,6 @@ def seen(text: str) -> Observation:
     return Observation(text=text, status=ObservationStatus.OK)
 
 
-CALL = '<tool_call>\n{"name": "pwd", "arguments": {}}\n</tool_call>'
-
-
-@pytest.mark.slow
-def test_the_ids_of_an_episode_are_those_of_the_whole_conversation_rendered_at_once() -> None:
-    """Exact prefixes: only where the template would rewrite history (earlier thinking) may the two differ."""
-    names = ("pwd", "ls")
-    dialogue = ChatTemplateRendering(tokenizer()).begin()
-    ids = dialogue.first(turn("where?", names), environment().tools(names))
-    asked = [{"role": "user", "content": "where?"}]
-    assert ids == encode(render(asked, ask=True, names=names))
-
-    thought = encode(f"<think>\n\n</think>\n\n{CALL}<|im_end|>")
-    assert dialogue.parse(thought) == (ToolCall(name="pwd"),)
-    ids += thought + dialogue.observe([seen('{"cwd": "/a"}')])
-    call = {"type": "function", "function": {"name": "pwd", "arguments": {}}}
-    asked += [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": '{"cwd": "/a"}'}]
-    assert ids == encode(render(asked, ask=True, names=names))
-
-    answer = encode("<think>\n\n</think>\n\nIn /a.<|im_end|>")
-    assert dialogue.parse(answer) == EndTurn(text="In /a.")
-    ids += answer + dialogue.next_turn(turn("and what?", names, 1), environment().tools(names))
-    asked += [{"role": "assistant", "content": "In /a."}, {"role": "user", "content": "and what?"}]
-    at_once = render(asked, ask=True, names=names)
-    assert "<think>" not in at_once  # the template has dropped it; the ids that were sampled keep it
-    assert tokenizer().decode(ids).replace("<think>\n\n</think>\n\n", "") == at_once
-
-
 def test_the_prompt_documents_the_tools() -> None:
     names = ("lockDoors",)
     dialogue = ChatTemplateRendering(tokenizer()).begin()
@@ -146,33 +115,6 @@ def test_tools_that_come_later_are_documented_in_their_turn() -> None:
     assert '"name": "ls"' in suffix
     assert '"name": "pwd"' not in suffix
     assert suffix.endswith("list<|im_end|>\n<|im_start|>assistant\n")
-
-
-def test_a_random_model_rolls_out_through_its_chat_template() -> None:
-    torch.manual_seed(0)
-    config = transformers.Qwen3Config(
-        vocab_size=len(tokenizer()),
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=16,
-        intermediate_size=32,
-        max_position_embeddings=32768,
-    )
-    policy = Policy(
-        "made", transformers.Qwen3ForCausalLM(config), tokenizer(), ChatTemplateRendering(tokenizer()), None
-    )
-    tasks = [made.model_copy(update={"tools": made.tools[:2]}) for made in made_tasks()[:3]]
-    asked = [EpisodeRequest(task=made, seed=place) for place, made in enumerate(tasks)]
-    limits = EpisodeLimits(max_new_tokens=6, max_tokens=4000, max_actions=2)
-    results = run_episodes(policy, in_process.InProcessSampler(policy.model), environment(), asked, limits, 1.0)
-    for result in results:
-        assert result.outcome is not None
-        assert not result.outcome.success
-        text = tokenizer().decode([*result.prompt_ids, *result.completion_ids])
-        assert text.count("<tool_response>\nError during execution: cut off") == 2
-        assert all(isinstance(step.action, MalformedCall) for step in result.turns[0].steps)
 
 
 def test_what_cannot_be_rendered_is_refused() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from training.seal.advantage_weights import RhoState, first_rho, moved_rho, trajectory_weight
+from training.seal.advantage_weights import FIRST_RHO, RhoState, moved_rho, trajectory_weight
 from training.seal.diagnosis import EXCLUDED, Diagnosis, FailureProfile, LabelStatistics, TurnLabel
 from training.seal.settings import BASE_RHO, SealSettings, WeightSettings
 
@@ -17,7 +17,7 @@ MOVING = WeightSettings(dynamic=True)
 
 
 def weight(*labels, settings=PAPER, state=None):
-    return trajectory_weight(Diagnosis(success=False, turns=labels), state or first_rho(settings), settings)
+    return trajectory_weight(Diagnosis(success=False, turns=labels), state or FIRST_RHO, settings)
 
 
 @pytest.mark.parametrize(
@@ -48,14 +48,13 @@ def test_weights_are_clipped():
 
 
 def test_a_rollout_without_a_diagnosis_is_left_alone():
-    assert trajectory_weight(None, first_rho(PAPER), PAPER) == 1.0
+    assert trajectory_weight(None, FIRST_RHO, PAPER) == 1.0
 
 
 # Properties
 
 settings_of = st.builds(
     WeightSettings,
-    rho=st.dictionaries(st.sampled_from([*BASE_RHO]), st.floats(0.5, 2.0)),
     dynamic=st.booleans(),
 )
 
@@ -72,14 +71,14 @@ profiles = st.dictionaries(
 @given(st.lists(st.sampled_from(TurnLabel), max_size=4), settings_of, profiles)
 def test_weights_are_finite_and_within_the_limits(labels, settings, profile):
     """So that no sign flips and no advantage vanishes."""
-    state = moved_rho(first_rho(settings), profile, settings)
+    state = moved_rho(FIRST_RHO, profile, settings)
     assert 0 < settings.least <= weight(*labels, settings=settings, state=state) <= settings.most
 
 
 @settings(deadline=None)
 @given(settings_of, st.lists(profiles, max_size=6))
 def test_rho_stays_within_the_limits_and_survives_being_saved(settings, history):
-    state = first_rho(settings)
+    state = FIRST_RHO
     for profile in history:
         state = moved_rho(state, profile, settings)
         saved = RhoState.model_validate_json(state.model_dump_json())
@@ -114,7 +113,7 @@ WINDOW = profile_of(
 
 def test_rho_moves_as_in_the_released_code():
     """Its figures, to the digit, after an update and another one with the same window; ``pass`` keeps its base."""
-    first = moved_rho(first_rho(MOVING), WINDOW, MOVING)
+    first = moved_rho(FIRST_RHO, WINDOW, MOVING)
     assert first.rho == BASE_RHO | {L.STATE_MISMATCH: 1.0703125, L.CORRECT_ABSTENTION: 1.8098437500000002}
     second = moved_rho(first, FailureProfile(), MOVING)  # a step that adds nothing leaves the window as it is
     assert second.rho == BASE_RHO | {L.STATE_MISMATCH: 1.123046875, L.CORRECT_ABSTENTION: 1.8172265625000001}
@@ -136,7 +135,7 @@ def test_rho_moves_as_in_the_released_code():
 def test_rho_goes_a_quarter_of_the_way(label, count, of, mean_reward, expected):
     """A spurious call stays where it is, at the upper limit."""
     others = {} if of == count else {L.PASS.value: (of - count, 0.5)}
-    moved = moved_rho(first_rho(MOVING), profile_of(**{label.value: (count, mean_reward)}, **others), MOVING)
+    moved = moved_rho(FIRST_RHO, profile_of(**{label.value: (count, mean_reward)}, **others), MOVING)
     assert moved.rho[label] == pytest.approx(expected)
     assert {other: rho for other, rho in moved.rho.items() if other is not label} == {
         other: rho for other, rho in BASE_RHO.items() if other is not label
@@ -146,7 +145,7 @@ def test_rho_goes_a_quarter_of_the_way(label, count, of, mean_reward, expected):
 def test_the_window_is_an_epoch_and_rho_survives_its_end():
     bad, good = profile_of(state_mismatch=(32, 0.0)), profile_of(**{"pass": (32, 1.0)})
     settings = WeightSettings(dynamic=True, window_steps=2)
-    states = [first_rho(settings)]
+    states = [FIRST_RHO]
     for profile in (bad, good, good):
         states.append(moved_rho(states[-1], profile, settings))
     counts = [{label: found.count for label, found in state.window.items()} for state in states]
@@ -158,15 +157,15 @@ def test_the_window_is_an_epoch_and_rho_survives_its_end():
 
 def test_an_epoch_without_a_turn_follows_the_turns_since_the_run_began():
     settings = WeightSettings(dynamic=True, window_steps=1)
-    shown = moved_rho(first_rho(settings), profile_of(state_mismatch=(32, 0.0)), settings)
+    shown = moved_rho(FIRST_RHO, profile_of(state_mismatch=(32, 0.0)), settings)
     after = moved_rho(shown, FailureProfile(), settings)
     assert (after.window, after.rho[L.STATE_MISMATCH]) == ({}, 1.25 * 0.75 + 2.0 * 0.25)
 
 
 def test_rho_stays_while_no_turn_counts_and_where_it_is_fixed():
     excluded = profile_of(gt_error=(9, 0.0))
-    assert moved_rho(first_rho(MOVING), excluded, MOVING).rho == BASE_RHO
-    assert moved_rho(first_rho(PAPER), WINDOW, PAPER) == first_rho(PAPER)
+    assert moved_rho(FIRST_RHO, excluded, MOVING).rho == BASE_RHO
+    assert moved_rho(FIRST_RHO, WINDOW, PAPER) == FIRST_RHO
 
 
 # Settings
@@ -175,9 +174,6 @@ def test_rho_stays_while_no_turn_counts_and_where_it_is_fixed():
 @pytest.mark.parametrize(
     ("given_settings", "message"),
     [
-        ({"rho": {"gt_error": 1.0}}, "gives gt_error a weight"),
-        ({"rho": {"pass": 3.0}}, "'rho' of pass is 3: give 0.5 to 2"),
-        ({"rho": {"passed": 1.0}}, "rho.passed"),
         ({"alpha": 2.0}, "'alpha' is for dynamic: true"),
         ({"window_steps": 9}, "'window_steps' is for dynamic: true"),
         ({"most": 0.5}, "most"),
@@ -191,7 +187,6 @@ def test_settings_that_make_no_sense_are_refused(given_settings, message):
 def test_seal_with_nothing_in_it_is_refused_and_the_arms_can_be_said():
     with pytest.raises(ValidationError, match="both null"):
         SealSettings(weights=None, interface=None)
-    assert SealSettings().weights.base() == BASE_RHO
     assert SealSettings(weights=None).interface is not None
     assert not SealSettings().weights.dynamic, "by the paper's text rho is fixed"
     open_loop = SealSettings.model_validate({"weights": {"dynamic": True}, "interface": {"constraint_cues": False}})

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from support.diagnosed_episodes import BFCL, LIGHTS, task_of
 
-from environments.learning_interface.environment import SCHEMA_NOTE
 from training.seal.diagnosis import FAILED, FailureProfile, LabelStatistics, TurnLabel
-from training.seal.interface import GUIDELINES, InterfaceState, guideline, learning_interface, update
+from training.seal.interface import GUIDELINES, InterfaceState, update
 from training.seal.settings import InterfaceSettings
 
 SETTINGS = InterfaceSettings()
@@ -88,21 +86,6 @@ def test_a_guideline_retires_when_it_is_mastered_and_not_before(later, stays):
     assert state.retired == (() if stays else (L.STATE_MISMATCH,))
 
 
-def test_a_guideline_comes_and_goes_in_what_the_policy_reads():
-    state, task = InterfaceState(), task_of([LIGHTS])
-    bad, good = profile(empty_turn_model_response=(40, 0.0)), profile(empty_turn_model_response=(1, 0.0))
-    read = []
-    for batch in (bad, good, bad):
-        read.append(learning_interface(BFCL, SETTINGS, state).open(task).start())
-        state = update(state, batch, SETTINGS)
-    read.append(learning_interface(BFCL, SETTINGS, state).open(task).start())
-    shown = (guideline(L.EMPTY_TURN),)
-    assert [turn.guidelines for turn in read] == [(), shown, (), shown]
-    assert read[0].advice == SCHEMA_NOTE
-    assert read[1].advice == f"{SCHEMA_NOTE}\n\nGuidelines:\n- {GUIDELINES[L.EMPTY_TURN]}"
-    assert state == InterfaceState(updates=3, guidelines=(L.EMPTY_TURN,))
-
-
 def test_the_most_pressing_are_shown_and_who_gives_way_is_not_retired():
     crowd = profile(
         spurious_tool_call=(20, 0.5),
@@ -149,18 +132,6 @@ def test_updates_of_any_history(history):
         assert pressures == sorted(pressures, reverse=True)
         for label in set(state.guidelines) - set(before.guidelines):
             assert label in update(InterfaceState(), batch, InterfaceSettings(at_most=9)).guidelines
-
-
-@pytest.mark.parametrize(
-    ("given_state", "message"),
-    [
-        ({"guidelines": ["pass"]}, "the label pass has no guideline"),
-        ({"guidelines": ["state_mismatch"], "retired": ["state_mismatch"]}, "given twice"),
-    ],
-)
-def test_states_that_cannot_be_are_refused(given_state, message):
-    with pytest.raises(ValidationError, match=message):
-        InterfaceState.model_validate(given_state)
 
 
 @pytest.mark.parametrize(

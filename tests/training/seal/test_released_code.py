@@ -33,7 +33,7 @@ from memory.records import Step, Trajectory, TrajectoryTurn
 from training.rendering.base import EndTurn
 from training.rendering.tool_calls import HermesReader
 from training.rollout.episodes import refused_whole
-from training.seal.advantage_weights import first_rho, moved_rho, trajectory_weight
+from training.seal.advantage_weights import FIRST_RHO, moved_rho, trajectory_weight
 from training.seal.diagnosis import EXCLUDED, Diagnosis, TurnLabel, diagnose, failure_profile
 from training.seal.interface import InterfaceState, update
 from training.seal.settings import InterfaceSettings, WeightSettings
@@ -84,7 +84,7 @@ def test_labels_are_those_of_the_released_code(released: dict[str, Any]) -> None
 def test_rho_weights_and_guidelines_are_those_of_the_released_code(released: dict[str, Any]) -> None:
     shown = 0
     for steps, expected in zip(runs(), released["runs"], strict=True):
-        state = first_rho(SETTINGS)
+        state = FIRST_RHO
         for number, (rollouts, step) in enumerate(zip(steps, expected, strict=True)):
             diagnoses = [Diagnosis(success=one.success, turns=tuple(one.labels)) for one in rollouts]
             profile = failure_profile(diagnoses)

@@ -6,11 +6,9 @@ import pytest
 from support.diagnosed_episodes import BFCL, FUEL, LIGHTS, acted, call, task_of
 
 from environments.learning_interface.environment import LearningInterface
-from memory.run import append_jsonl, read_jsonl
 from training.seal.advantage_weights import RhoState
-from training.seal.diagnosis import FailureProfile, TurnLabel
-from training.seal.interface import InterfaceState
-from training.seal.seal import Seal, SealState, SealStep, figures, first_state, next_state
+from training.seal.diagnosis import TurnLabel
+from training.seal.seal import Seal, SealState, figures, first_state
 from training.seal.settings import BASE_RHO, SealSettings
 
 L = TurnLabel
@@ -27,31 +25,6 @@ def play(seal, step, *scripts):
     ]
     seal.go_on(seal.take_in(step, rollouts), range(len(rollouts)))
     return rollouts
-
-
-def shown(rollouts):
-    (labels,) = {tuple(cue.kind for cue in one.turns[0].guidelines) for one in rollouts}
-    return labels
-
-
-def test_a_cue_appears_and_retires_through_two_iterations_that_a_kill_interrupts(tmp_path):
-    """A lazy policy for two steps, then one that does what is asked; the second iteration goes on from the record."""
-    undisturbed, rollouts = [], []
-    seal = Seal(SETTINGS, BFCL, first_state(SETTINGS), undisturbed.append)
-    for step, script in enumerate([LAZY, LAZY, RIGHT, RIGHT], start=1):
-        rollouts.append(play(seal, step, *[script] * 8))
-    assert [shown(one) for one in rollouts] == [(), (L.EMPTY_TURN,), (L.EMPTY_TURN,), ()]
-    assert seal.state.interface == InterfaceState(updates=4, retired=(L.EMPTY_TURN,))
-    assert [one.success for step in rollouts for one in step[:1]] == [False, False, True, True]
-
-    path = tmp_path / "seal.jsonl"
-    first = Seal(SETTINGS, BFCL, first_state(SETTINGS), lambda step: append_jsonl(path, [step]))
-    for step in (1, 2):
-        play(first, step, *[LAZY] * 8)
-    resumed = Seal(SETTINGS, BFCL, read_jsonl(path, SealStep)[-1].state, lambda step: append_jsonl(path, [step]))
-    for step in (3, 4):
-        play(resumed, step, *[RIGHT] * 8)
-    assert read_jsonl(path, SealStep) == undisturbed
 
 
 def test_a_round_in_numbers():
@@ -100,8 +73,6 @@ def test_what_is_off_stays_off():
     assert seal.state.rho is None
     assert isinstance(seal.environment, LearningInterface)
     assert seal.weights is None
-    with pytest.raises(ValueError, match="differ in what is on"):
-        next_state(first_state(no_weights), FailureProfile(), SETTINGS)
 
 
 def test_an_infrastructure_error_is_left_out_and_weighs_one():

@@ -7,17 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.child_rounds import train
 from support.late import Late
 from support.small_policy import CLASSES, small_settings, small_tasks
 
-from environments.base import InputError
 from environments.bfcl.environment import BFCLEnvironment
 from memory.records import Task
-from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_jsonl
+from memory.run import RunDirectory, append_jsonl, read_jsonl, write_jsonl
 from memory.tasks import admit
-from training.grpo.record import RoundRecord
-from training.seal.diagnosis import TurnLabel
 from training.seal.seal import Seal, SealStep, first_state
 from training.seal.settings import SealSettings
 
@@ -27,7 +23,7 @@ os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 torch = Late("torch")
 
 K = 4
-WEIGHTS = {"weights": {"dynamic": True, "rho": {"pass": 0.6}}, "interface": None}
+WEIGHTS = {"weights": {"dynamic": True}, "interface": None}
 
 
 def two_turns() -> list[Task]:
@@ -124,26 +120,3 @@ def test_a_round_leaves_its_steps_and_the_next_goes_on_from_them(starter: Path, 
     assert _Round(run, 1, True, lambda progress: None)._seal_state(settings) == seal.state
     round_._cut(round_.seal_log, SealStep, 0)
     assert not run.iteration(0).seal.exists()
-
-
-def test_rho_moves_in_a_round_of_its_own_process(starter: Path, tmp_path: Path) -> None:
-    from training.grpo.round import run_round
-
-    run = RunDirectory.create(tmp_path / "run", small_settings(starter, seal=WEIGHTS))
-    admit(run, small_tasks())
-    train(run, 0)
-    steps = read_jsonl(run.iteration(0).seal, SealStep)
-    assert [step.step for step in steps] == [1, 2, 3]
-    assert [step.state.rho.updates for step in steps] == [1, 2, 3]
-    assert {TurnLabel.PASS} < {label for step in steps for label in step.profile.labels}
-    assert all(step.state.interface is None for step in steps)
-    record = read_json(run.iteration(0).round, RoundRecord)
-    assert record.seal is not None
-    assert record.seal.steps == 3
-    assert sum(record.seal.labels.values()) == sum(
-        found.count for step in steps for found in step.profile.labels.values()
-    )
-    assert 0.0 < record.measured.seal_share < 1.0
-    run.iteration(0).seal.unlink()
-    with pytest.raises(InputError, match="which SEAL continues from, is missing"):
-        run_round(run.root, 1, True, lambda progress: None)
