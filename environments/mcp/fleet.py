@@ -157,7 +157,8 @@ class Server:
             )
         if self._plan.files:
             found["files"] = _files(self.folder)
-        return json.dumps(found, sort_keys=True, ensure_ascii=False)
+        # Files hold the folder's path, too: what a server wrote of an agent's words.
+        return json.dumps(found, sort_keys=True, ensure_ascii=False).replace(str(self.folder), FOLDER)
 
     def leave(self) -> None:
         """Ask the server to end, without waiting for it."""
