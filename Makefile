@@ -51,9 +51,9 @@ model: install  ## make the language model smollm2-135m, 135 M parameters, in .m
 appworld: wall $(APPWORLD)/.installed  ## install AppWorld's engine and build a synthetic world (DATA=download: get the benchmark's data)
 ifeq ($(DATA),download)
 	mkdir -p .appworld/benchmark/full
-	$(APPWORLD)/bin/appworld download data --root .appworld/benchmark/full
+	$(if $(wildcard .appworld/benchmark/full/data),@echo ".appworld/benchmark/full/data is there; remove it to download it anew",$(APPWORLD)/bin/appworld download data --root .appworld/benchmark/full)
 	$(APPWORLD_BUILD) --world .appworld/benchmark --blind-only
-	@echo "use it with COEVOLVE_APPWORLD=.appworld/benchmark"
+	@echo "use it with: export COEVOLVE_APPWORLD=.appworld/benchmark"
 else
 	$(if $(wildcard .appworld/made),@echo ".appworld/made is there; remove it to build it anew",$(APPWORLD_BUILD) --world .appworld/made)
 endif

@@ -244,7 +244,7 @@ class Benchmark(Generic[Section]):
             return None
         return first.model_copy(update={"tools": tuple(dict.fromkeys((*first.tools, *second.tools)))})
 
-    def known_values(self) -> tuple[KnownValue, ...]:
+    def known_values(self, environment: Environment) -> tuple[KnownValue, ...]:
         """Return values of training references that no state and no documentation holds, for scripted explorers."""
         return ()
 

@@ -18,13 +18,13 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from pydantic import Field, ValidationError
+from pydantic import Field, JsonValue, ValidationError
 
 from environments.base import Environment, InputError, Record, recorded
 from environments.command import OneSentence, check_output, exit_statuses, writing
@@ -34,6 +34,7 @@ from environments.terminal import say
 from memory.jsonl import complaint, derive_seed, whole_folder
 from memory.records import Measured, Task
 from memory.run import read_jsonl, write_json
+from memory.strict_yaml import options_given
 from training.embedded.demonstrations import LEARNABLE, refuse_held_out
 from training.rendering.options import RenderingOptions
 from training.rollout.episodes import EpisodeLimits, TokenRow, play_references, token_row
@@ -129,13 +130,14 @@ def warm_start(
     settings: StartSettings,
     environment_name: str = DEFAULT,
     *,
+    options: Mapping[str, JsonValue] | None = None,
     trust_agent_code: bool = False,
     report: Callable[[str], None] = say,
 ) -> StartRecord:
     """Learn from the references of the tasks in ``files`` and write the policy to ``out`` with its record.
 
-    ``environment_name`` is a benchmark, or module:callable of the environment that the tasks are of. Raises InputError,
-    always before anything is written.
+    ``environment_name`` is a benchmark, or module:callable of the environment that the tasks are of; ``options`` are
+    its options. Raises InputError, always before anything is written.
     """
     began = time.perf_counter()
     check_output("--out", out, "folder")
@@ -143,7 +145,7 @@ def warm_start(
     check_policy_path(model)
     tasks = [read_learnable(file, environment_name) for file in files]
     together = [task for some in tasks for task in some]
-    environment = recorded(open_named(environment_name, trust_agent_code=trust_agent_code, tasks=together))
+    environment = recorded(open_named(environment_name, options, trust_agent_code=trust_agent_code, tasks=together))
     for file, some in zip(files, tasks, strict=True):
         refuse_held_out(file, some, environment)
     with heavy_imports():
@@ -334,6 +336,10 @@ def main(
     environment: Annotated[
         str, typer.Option(help="a benchmark, or module:callable of the tasks' environment")
     ] = DEFAULT,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="an option of the environment, as in a recipe's environment.options"),
+    ] = None,
     passes: Annotated[
         list[int] | None, typer.Option(help="passes over each file (1); with --tokens over each but the last")
     ] = None,
@@ -366,7 +372,10 @@ def main(
             settings = StartSettings(**given | {"passes": tuple(passes or (1,)), "tools_shown": shown})
         except ValidationError as error:
             raise InputError(f"--{complaint(error).replace('_', '-', 1)}") from None
-        record = warm_start(model, tasks, out, settings, environment, trust_agent_code=trust_agent_code)
+        options = options_given(option or [])
+        record = warm_start(
+            model, tasks, out, settings, environment, options=options, trust_agent_code=trust_agent_code
+        )
     left_out = sum(one.left_out for one in record.files)
     typer.echo(
         f"{out}: {record.parameters:,} parameters, {record.updates} updates, {record.tokens:,} tokens "

@@ -278,7 +278,7 @@ class GuidedExplorer(_ScriptedExplorer):
 
     def _explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         # Both scripted explorers get these values: they differ in their aims, not in their knowledge (ours).
-        values = benchmark_of(environment).known_values()
+        values = benchmark_of(environment).known_values(environment)
         knowledge = Knowledge(context, environment, values, random.Random(seed))
         interactions: list[Interaction] = []
         for number in range(self._settings.rounds):
@@ -316,7 +316,7 @@ class UnguidedExplorer(_ScriptedExplorer):
     def _uniform_calls(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         rng = random.Random(seed)
         tools = environment.tools(context.tools)
-        given = _given(benchmark_of(environment).known_values())
+        given = _given(benchmark_of(environment).known_values(environment))
         interactions: list[Interaction] = []
         for number in range(self._settings.rounds):
             sightings = Sightings()

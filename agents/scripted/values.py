@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import random
 import re
+from ast import literal_eval
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
@@ -215,11 +217,15 @@ def _pieces(text: str) -> list[str]:
 
 
 def _parsed(text: str) -> JsonValue:
-    try:
+    """Return what a text holds as JSON, or as Python writes objects and lists; else the text."""
+    with suppress(ValueError, RecursionError):
         value: JsonValue = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return value
+        return value
+    if text[:1] in ("[", "{"):
+        with suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            written: JsonValue = json.loads(json.dumps(literal_eval(text)))
+            return written
+    return text
 
 
 def _answer(text: JsonValue) -> JsonValue:

@@ -17,6 +17,7 @@ from environments.appworld.evaluation_sets import (
     set_tasks,
 )
 from environments.appworld.installation import find_installation
+from environments.appworld.official_tasks import training_tasks
 from environments.base import Environment, TaskSpec
 from environments.benchmark import (
     TRUST_VARIABLE,
@@ -26,6 +27,7 @@ from environments.benchmark import (
     EvaluationTask,
     ExplorationHints,
     Limits,
+    OfficialTasks,
     Options,
 )
 
@@ -117,6 +119,10 @@ class AppWorld(Benchmark[AppWorldOptions]):
     def evaluation_options(self, options: AppWorldOptions) -> dict[str, JsonValue]:
         """Return whether code is trusted; evaluations play on the process's own engine and not on servers."""
         return {"trust_agent_code": True} if options.trust_agent_code else {}
+
+    def official_tasks(self, options: AppWorldOptions) -> OfficialTasks:
+        """Return the tasks of the train split, with the benchmark's solutions as references."""
+        return training_tasks(find_installation())
 
     def evaluation_set(self, name: str) -> EvaluationSet:
         """Describe an evaluation set by its ids. Raises InputError where AppWorld or its tasks are not installed."""

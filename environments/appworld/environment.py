@@ -193,6 +193,7 @@ class AppWorldEnvironment:
     @cached_property
     def _starts(self) -> tuple[StartState, ...]:
         installation = self._engine.installation
+        installation.require_split("train")
         return tuple(
             self._start(task_id, (*ALWAYS, *required_apps(installation, task_id)))
             for task_id in installation.task_ids("train")

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.environment import MAX_STEPS, AppWorldEnvironment
 from environments.appworld.installation import OPEN_SPLITS, Installation
+from environments.appworld.layout import SPLITS, read_ids
 from environments.appworld.official_tasks import as_task
 from environments.appworld.worlds import PYTHON
 from environments.base import InputError, Record
@@ -57,7 +58,7 @@ METRICS: Mapping[str, Metric] = {
 """The benchmark's own metrics of its evaluation sets, in percent, and the share of checks passed, in [0, 1]."""
 
 
-SETS = ("dev", "test_normal", "test_challenge")
+SETS = tuple(name for name in SPLITS if name != "train")
 
 
 class OfficialSet(Record):
@@ -80,15 +81,18 @@ def held_out(name: str) -> bool:
 
 
 def read_set(installation: Installation, name: str) -> OfficialSet:
-    """Read the set's ids. Raises InputError for an unknown name, and where the world has no task of it."""
+    """Read the set's ids.
+
+    Raises InputError for an unknown name, where the world has no task of it, and where a file of a task is missing.
+    """
     held_out(name)
-    path = installation.data_set(name)
-    ids = tuple(path.read_text().split()) if path.is_file() else ()
+    ids = read_ids(installation.full / "data", name)
     if not ids:
         raise InputError(
             f"--evaluation-set {name}: the world in {installation.world} has no such tasks: get the benchmark's data "
             "with make appworld DATA=download"
         )
+    installation.require_split(name)
     return OfficialSet(name=name, ids=ids)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from environments.appworld.layout import missing, read_ids
 from environments.base import InputError, Parameter, Record, ToolSpec
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -22,6 +23,7 @@ WORLD = "COEVOLVE_APPWORLD"  # environment variable: the folder that holds full/
 OPEN_SPLITS = ("train", "dev")
 """Data sets whose tasks every caller may open; only ``environments.appworld.evaluation_sets`` opens the others."""
 
+_ANEW = "build it with `make appworld`, or get the benchmark's with `make appworld DATA=download`"
 _IN_MEMORY = "memory"  # the appworld package takes paths with this word for databases in memory
 
 
@@ -45,14 +47,19 @@ class Installation(Record):
         """Return the ids of train or dev. Raises InputError for any other split, and for one missing in the world."""
         if split not in OPEN_SPLITS:
             raise InputError(f"the split {split!r} is not open here: use train or dev, test splits are for evaluation")
-        path = self.data_set(split)
-        if not path.is_file():
+        if not self.data_set(split).is_file():
             raise InputError(f"the world in {self.world} has no data set {split!r}: build or download it anew")
-        return tuple(path.read_text().split())
+        return read_ids(self.full / "data", split)
 
     def data_set(self, split: str) -> Path:
         """Return the file that lists the ids of a split."""
         return self.full / "data" / "datasets" / f"{split}.txt"
+
+    def require_split(self, split: str) -> None:
+        """Raise InputError with the file that a task of the split lacks to be played and evaluated, if there is one."""
+        lacks = missing(self.full / "data", split)
+        if lacks:
+            raise InputError(f"the world in {self.world} is not whole, {lacks}: {_ANEW}")
 
     def require_task(self, task_id: str) -> None:
         """Raise InputError unless the world has the task."""
@@ -72,7 +79,7 @@ def find_installation(world: Path | None = None) -> Installation:
     world = (world or (Path(named) if named else REPOSITORY / ".appworld" / "made")).resolve()
     for root in ("full", "blind"):
         if not (world / root / "data" / "tasks").is_dir():
-            raise InputError(f"there is no AppWorld world in {world} ({root}/data/tasks is missing): `make appworld`")
+            raise InputError(f"there is no AppWorld world in {world} ({root}/data/tasks is missing): {_ANEW}")
     if _IN_MEMORY in str(world):
         raise InputError(f"AppWorld cannot work below {world}: its path contains {_IN_MEMORY!r}, choose another")
     return Installation(python=python, world=world)

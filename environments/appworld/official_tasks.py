@@ -15,6 +15,7 @@ from environments.appworld.installation import Installation
 from environments.appworld.start import Start
 from environments.appworld.worlds import PYTHON
 from environments.base import InputError, TaskSpec, ToolCall
+from environments.benchmark import OfficialTask, OfficialTasks
 
 _RUN = "solution(apis, None)"
 
@@ -22,9 +23,9 @@ _RUN = "solution(apis, None)"
 def official_task(installation: Installation, task_id: str, split: str, tools: Sequence[str] = (PYTHON,)) -> TaskSpec:
     """Return the benchmark's task ``task_id`` of ``split``, which the benchmark's checks evaluate.
 
-    The reference is its solution as one block of code. ``tools`` are those that the agent may use by name; the code
-    that it writes may call every API. Raises InputError for a split other than train and dev, a task that is not in it,
-    and a task whose files are incomplete.
+    The reference is its compiled solution, which needs no import of the package, as one block of code. ``tools`` are
+    those that the agent may use by name; the code that it writes may call every API. Raises InputError for a split
+    other than train and dev, a task that is not in it, and a task whose files are incomplete.
     """
     if task_id not in installation.task_ids(split):
         raise InputError(f"the split {split} has no task {task_id!r}: use one of its ids")
@@ -57,8 +58,16 @@ def required_apps(installation: Installation, task_id: str) -> tuple[str, ...]:
     return tuple(sorted(_read_json(_folder(installation, task_id) / "ground_truth" / "required_apps.json")))
 
 
+def training_tasks(installation: Installation) -> OfficialTasks:
+    """Return the tasks of the train split. Raises InputError for a world that is not whole."""
+    installation.require_split("train")
+    ids = installation.task_ids("train")
+    tasks = tuple(OfficialTask(one, official_task(installation, one, "train")) for one in ids)
+    return OfficialTasks(tasks=tasks, total=len(ids))
+
+
 def _solution(installation: Installation, task_id: str) -> str:
-    path = _folder(installation, task_id) / "ground_truth" / "solution.py"
+    path = _folder(installation, task_id) / "ground_truth" / "compiled_solution.py"
     try:
         return f"{path.read_text()}\n{_RUN}"
     except OSError as error:

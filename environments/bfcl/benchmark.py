@@ -173,7 +173,7 @@ class BFCL(Benchmark[BFCLOptions]):
             }
         )
 
-    def known_values(self) -> tuple[KnownValue, ...]:
+    def known_values(self, environment: Environment) -> tuple[KnownValue, ...]:
         """Return the text values of human training references that no state and no earlier call holds.
 
         The cities that have a zipcode are neither in a state nor in the documentation: a language model knows or

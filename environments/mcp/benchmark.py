@@ -11,13 +11,15 @@ from pydantic import Field, JsonValue
 
 from environments.addresses import Address
 from environments.base import Environment, InputError, ToolCall
-from environments.benchmark import TRUST_VARIABLE, Benchmark, Options
+from environments.benchmark import TRUST_VARIABLE, Benchmark, KnownValue, Options
 from environments.checkout import append_working_directory
 from environments.declared import where
 from environments.mcp.connection import handed_on
 from environments.mcp.environment import NAME, MCPEnvironment
 from environments.mcp.fleet import OWN_FOLDER, ServerPlan, ServerStart, fleet_of
 from environments.mcp.transports import ServerLaunch
+
+Plain = str | int | float
 
 FILES = "files"
 """The word of the options ``probe`` and ``reset`` for the files of the server's folder."""
@@ -108,6 +110,28 @@ class MCP(Benchmark[MCPOptions]):
             *(f"left out   {name}: {why}" for name, why in fleet.listing.left_out.items()),
             f"state      {', '.join(shown) or 'not seen: no tool says that it only reads, name some as probe'}",
         )
+
+    def known_values(self, environment: Environment) -> tuple[KnownValue, ...]:
+        """Return what the user's own calls (starts and probe) give to parameters, also to those of the same name.
+
+        A parameter that no such call of its tool gives takes what calls of other tools do: most servers name one thing
+        alike throughout, and a path that all tools want is not found by chance.
+        """
+        if not isinstance(environment, MCPEnvironment):
+            return ()
+        named = {own: name for name, own in environment.fleet.listing.names.items()}
+        given: dict[str, dict[tuple[str, Plain], frozenset[Plain]]] = {}
+        for call in (*environment.fleet.probe, *environment.start_calls()):
+            plain = {key: value for key, value in call.arguments.items() if isinstance(value, str | int | float)}
+            for key, value in plain.items():
+                given.setdefault(key, {})[named.get(call.name, ""), value] = frozenset(plain.values()) - {value}
+        found = []
+        for tool in environment.fleet.listing.tools.values():
+            for parameter in (one for one in tool.parameters if one.name in given):
+                own = {place: near for place, near in given[parameter.name].items() if place[0] == tool.name}
+                for (_, value), near in (own or given[parameter.name]).items():
+                    found.append(KnownValue(tool.name, parameter.name, value, near))
+        return tuple(dict.fromkeys(found))
 
     def evaluation_options(self, options: MCPOptions) -> dict[str, JsonValue]:
         """Return all options: without them there is no server."""

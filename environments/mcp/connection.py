@@ -12,6 +12,7 @@ import json
 import os
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -65,7 +66,7 @@ class ServerConnection:
         self._launch = launch
         self._client: Client | None = None
         self._stop: asyncio.Event | None = None
-        self._ready: asyncio.Future[None] | None = None
+        self._ready: Future[None] = Future()
         self._task = asyncio.run_coroutine_threadsafe(self._live(), _loop())
         try:
             self._answered("its start", self._started())
@@ -107,7 +108,6 @@ class ServerConnection:
         """Hold the session: the library's scopes belong to the task that opened them."""
         from mcp import Client
 
-        self._ready = asyncio.get_running_loop().create_future()
         try:
             async with Client(self._transport(), mode="legacy", cache=None) as client:
                 self._client, self._stop = client, asyncio.Event()
@@ -127,9 +127,7 @@ class ServerConnection:
         return over_pipes(self._launch, self._heard)
 
     async def _started(self) -> None:
-        while self._ready is None:
-            await asyncio.sleep(0)
-        await asyncio.shield(self._ready)
+        await asyncio.shield(asyncio.wrap_future(self._ready))
 
     async def _listed(self) -> list[Tool]:
         tools: list[Tool] = []

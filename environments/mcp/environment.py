@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Self
@@ -29,6 +30,8 @@ from environments.verification.replay import argument_problem
 NAME = "mcp"
 
 _NOTHING = frozenset(("", "null", "[]", "{}"))
+_SAYS_ERROR = re.compile(r'\s*(\{\s*"error"\s*:|(\w+ ){0,2}error:\s)', re.IGNORECASE)
+"""How answers begin that are errors without being marked as such; a call with one makes no task (our choice)."""
 
 
 class ServerWorld:
@@ -59,7 +62,7 @@ class ServerWorld:
         answer, state = self._fleet.see(place, cached=self._cached)
         before, self._state, self._place = self._state, state, place
         assert answer is not None
-        if answer.is_error:
+        if answer.is_error or _SAYS_ERROR.match(answer.text):
             return error_observation(answer.text).model_copy(update={"calls": (call,)})
         shown = answer.text.strip() not in _NOTHING or self._state != before
         status = ObservationStatus.OK if shown else ObservationStatus.EMPTY
@@ -149,6 +152,10 @@ class MCPEnvironment:
     def starts(self) -> tuple[StartState, ...]:
         """Return the given start states."""
         return self._starts
+
+    def start_calls(self) -> tuple[ToolCall, ...]:
+        """Return the calls of all start states, by the server's names of its tools."""
+        return tuple(call for start in self._given for call in start.calls)
 
     def recorded(self) -> Self:
         """Return the same environment, in which a place that was seen before is not played again."""

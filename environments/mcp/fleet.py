@@ -144,7 +144,8 @@ class Server:
 
     def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolAnswer:
         """Call a tool, by the server's name of it; paths of the folder are written as ``FOLDER``."""
-        answer = self._connection.call(name, _replaced(dict(arguments), FOLDER, str(self.folder)))
+        written = json.dumps(dict(arguments)).replace(FOLDER, str(self.folder))  # neither path has an escape in JSON
+        answer = self._connection.call(name, json.loads(written))
         text = answer.text.replace(str(self.folder), FOLDER)
         return answer._replace(text=shown(text, self._plan.launch.variables))
 
@@ -157,7 +158,8 @@ class Server:
             )
         if self._plan.files:
             found["files"] = _files(self.folder)
-        return json.dumps(found, sort_keys=True, ensure_ascii=False)
+        # Files hold the folder's path, too: what a server wrote of an agent's words.
+        return json.dumps(found, sort_keys=True, ensure_ascii=False).replace(str(self.folder), FOLDER)
 
     def leave(self) -> None:
         """Ask the server to end, without waiting for it."""
@@ -238,7 +240,7 @@ class Fleet:
         """Lend a server at ``place``. One that failed meanwhile is ended."""
         server = self._taken(place)
         try:
-            if server.place is None or server.place.start != place.start or not _leads(server.place, place):
+            if server.place is None or not _leads(server.place, place):
                 server.begin(place.start)
             assert server.place is not None
             done, server.place = len(server.place.calls), None
@@ -344,18 +346,6 @@ def _absolute(word: str) -> str:
 
 def _leads(here: ServerPlace, place: ServerPlace) -> bool:
     return here.start == place.start and here.calls == place.calls[: len(here.calls)]
-
-
-def _replaced(value: JsonValue, old: str, new: str) -> dict[str, JsonValue]:
-    def replaced(one: JsonValue) -> JsonValue:
-        if isinstance(one, str):
-            return one.replace(old, new)
-        if isinstance(one, list):
-            return [replaced(item) for item in one]
-        return {key: replaced(item) for key, item in one.items()} if isinstance(one, dict) else one
-
-    done = replaced(value)
-    return done if isinstance(done, dict) else {}
 
 
 def _parsed(text: str) -> JsonValue:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import textwrap
 from collections import Counter
@@ -11,6 +12,7 @@ from itertools import chain as joined
 from pathlib import Path
 from shlex import quote
 
+from environments.benchmark import TRUST_VARIABLE
 from environments.registry import DEFAULT
 from graph.report.costs import Cost
 from graph.report.digest import (
@@ -223,14 +225,16 @@ def _next(
     named = "" if environment.name == DEFAULT else f"--environment {quote(environment.name)} "
     options = [f" --option {quote(f'{key}={json.dumps(value)}')}" for key, value in environment.for_evaluation.items()]
     coevolve = _coevolve()
-    scoring = f"{coevolve} evaluate {named}{what}{''.join(options)}"
+    # Of a run that --mcp began, no shell has the variable; without it a later command does not start its server.
+    trusting = f"{TRUST_VARIABLE}=1 {coevolve}" if os.environ.get(TRUST_VARIABLE) == "1" else coevolve
+    scoring = f"{trusting} evaluate {named}{what}{''.join(options)}"
     yield ""
     yield "Next"
     yield f"  {coevolve} report {root}   # one HTML page: curves, tools, and every task from its weakness to its effect"
     if story is not None:
         yield f"  {coevolve} show {story.task.id} --run {root}   # the task above, step by step"
-    yield f"  {coevolve} studio --run {root}   # the run's graph in LangGraph Studio"
-    yield f"  {coevolve} evolve --run {root} --iterations {len(summaries) + 3} --resume   # three more iterations"
+    yield f"  {trusting} studio --run {root}   # the run's graph in LangGraph Studio"
+    yield f"  {trusting} evolve --run {root} --iterations {len(summaries) + 3} --resume   # three more iterations"
     yield f"  {scoring} --model {policy}"
     if scored is not None:  # of its own training tasks a lookup knows everything
         yield f"  {scoring} --model lookup --train {quote(str(run.tasks_path))}   # what the tasks say without a model"

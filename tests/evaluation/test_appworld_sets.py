@@ -32,7 +32,7 @@ SAID = "Tell nobody of the heron."
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
-    """A world on disk that no engine has to run: ids, instructions, and metadata of dev alone."""
+    """A world on disk that no engine has to run: ids, instructions, and what metadata say of dev alone."""
     made = Installation(python=tmp_path / "python", world=tmp_path / "world")
     for split, ids in SPLITS.items():
         made.data_set(split).parent.mkdir(parents=True, exist_ok=True)
@@ -42,10 +42,15 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
                 folder = root / "data" / "tasks" / task_id
                 folder.mkdir(parents=True)
                 (folder / "specs.json").write_text(json.dumps({"instruction": SAID}))
-            if split == "dev":
-                truth = made.full / "data" / "tasks" / task_id / "ground_truth"
-                truth.mkdir()
-                (truth / "metadata.json").write_text(json.dumps({"difficulty": 2, "num_api_calls": 7, "mode": "full"}))
+                (folder / "dbs").mkdir()
+            truth = made.full / "data" / "tasks" / task_id / "ground_truth"
+            truth.mkdir()
+            for name in ("answer", "private_data", "public_data", "test_data", "required_apps"):
+                (truth / f"{name}.json").write_text("[]")
+            for name in ("evaluation", "compiled_solution"):
+                (truth / f"{name}.py").write_text("")
+            stated = {"difficulty": 2, "num_api_calls": 7, "mode": "full"} if split == "dev" else {}
+            (truth / "metadata.json").write_text(json.dumps(stated))
     monkeypatch.setattr(benchmark, "find_installation", lambda: made)
     return made
 

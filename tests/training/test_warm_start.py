@@ -145,6 +145,24 @@ def test_a_held_out_task_is_refused_before_the_model_is_loaded(tmp_path: Path, m
         warm_start("recipes/starter", files, tmp_path / "out", StartSettings())
 
 
+def test_options_are_those_of_the_environment(tmp_path: Path, monkeypatch) -> None:
+    seen = []
+
+    def opened(name, options, **_):
+        seen.append((name, options))
+        raise InputError("seen")
+
+    monkeypatch.setattr("training.warm_start.open_named", opened)
+    file = tasks_file(tmp_path / "tasks.jsonl", made_tasks()[:1])
+    given = ["--model", "recipes/starter", "--tasks", str(file), "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, [*given, "--option", "classes=[MathAPI]", "--option", "max_steps=3"])
+    assert done.exit_code == 2
+    assert seen == [("bfcl", {"classes": ["MathAPI"], "max_steps": 3})]
+    done = CliRunner().invoke(app, [*given, "--option", "classes"])
+    assert done.exit_code == 2
+    assert "--option classes: write it as key=value" in done.stderr
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_model(tmp_path_factory.mktemp("model") / "qwen2_5", "qwen2_5", initializer_range=0.1)

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from environments.appworld.engine.package import settle, use_root
+from environments.appworld.layout import SPLITS, counted, missing
 from environments.appworld.synthetic_world import everyday_scenarios, music_and_money_scenarios
 from environments.appworld.synthetic_world.content import CONTENT, Owners
 from environments.appworld.synthetic_world.plan import WorldPlan, make_plan
@@ -99,7 +100,11 @@ def build(world: Path, seed: int) -> None:
 def _wrong(world: Path, blind_only: bool) -> str | None:
     """Return why the world cannot be written there: files in a folder that a user names are not removed."""
     if blind_only:
-        return None if (world / "full" / "data").is_dir() else "has no full/data: name the folder of a world"
+        data = world / "full" / "data"
+        if not data.is_dir():
+            return "has no full/data: name the folder of a world, or download its data again if that was cut off"
+        lacks = next(filter(None, (missing(data, split) for split in SPLITS)), None)
+        return lacks and f"is not whole, {lacks}: remove full/data in it and download it again"
     return "exists: remove it or name a new folder" if world.exists() else None
 
 
@@ -117,7 +122,8 @@ def main() -> None:
         os._exit(2)
     world.parent.mkdir(parents=True, exist_ok=True)
     if given.blind_only:
-        print(f"{world / 'blind'}: {write_blind_root(world / 'full', world / 'blind')} tasks", flush=True)
+        write_blind_root(world / "full", world / "blind")
+        print(f"{world}: {counted(world / 'full' / 'data')}", flush=True)
     else:
         try:
             build(world, given.seed)

@@ -9,11 +9,11 @@ from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any
 
+from environments.appworld.layout import SPLITS
 from environments.appworld.synthetic_world.plan import WorldPlan
 from environments.appworld.synthetic_world.scenario import Scenario, Variant
 
 NOW = datetime(2023, 5, 18, 12)  # the package's own default, when every task takes place
-SPLITS = ("train", "dev", "test_normal", "test_challenge")  # the package's; a synthetic world has tasks in two of them
 
 _SOLUTION = """from collections import Counter
 

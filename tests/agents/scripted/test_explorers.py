@@ -138,8 +138,8 @@ async def test_unguided_draws_every_function_alike(environment, car_start) -> No
 
 
 def test_training_values_are_those_that_no_state_holds() -> None:
-    known = benchmark_of(BFCLEnvironment()).known_values()
+    known = benchmark_of(BFCLEnvironment()).known_values(BFCLEnvironment())
     cities = {v.value for v in known if v.tool == "get_zipcode_based_on_city"}
     assert "San Francisco" in cities
     assert not [v for v in known if v.tool == "cat"]
-    assert benchmark_of(depot()).known_values() == ()
+    assert benchmark_of(depot()).known_values(depot()) == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -141,3 +142,19 @@ def test_of_a_failed_trajectory_only_what_the_user_and_whole_answers_say_is_a_va
         )
     )
     assert [sighting.value for sighting in sightings] == ["Rivermist", "83214"]
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("[{'name': 'books'}, {'name': 'boats', 'more': (1, 2.5)}]", {"books", "boats", 1, 2.5}),
+        ("[{'name': None}]", set()),
+        ("{'name': books}", {"{'name': books}", "name", "books"}),
+        ("[" * 5000 + "]" * 5000, set()),
+        ("{1j: 2}", {"{1j: 2}"}),
+    ],
+)
+def test_answers_in_pythons_notation_are_read_and_broken_ones_are_texts(text: str, values: set[object]) -> None:
+    sightings = Sightings()
+    sightings.see_observation(ToolCall(name="f"), ok(text))
+    assert {one.value for one in sightings} == values

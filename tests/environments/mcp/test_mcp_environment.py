@@ -38,6 +38,17 @@ def write(path: str, text: str) -> str:
     return f"wrote {path}"
 
 @server.tool()
+def remember(word: str) -> str:
+    "Write a word and where it was written."
+    pathlib.Path("words.txt").write_text(f"{word} in {folder}")
+    return "remembered"
+
+@server.tool()
+def refuse(how: str) -> str:
+    "Refuse in words."
+    return how
+
+@server.tool()
 def roll() -> str:
     "Roll a die."
     return str(random.random())
@@ -162,6 +173,44 @@ def test_a_folder_of_its_own_has_the_files_of_the_start_and_one_path(tmp_path, m
     rows = {row.words: row.problem for row in findings(look_at(environment))}
     assert "roll did not" in rows["equal calls do equal things"]
     assert rows["it begins alike each time"] is None
+
+
+@pytest.mark.process
+def test_servers_with_folders_of_their_own_have_equal_states(tmp_path):
+    (tmp_path / "notes_server.py").write_text(NOTES)
+    command = [sys.executable, str(tmp_path / "notes_server.py"), "{folder}"]
+    first, second = (opened(command=command, call_seconds=seconds) for seconds in (20, 21))  # a fleet each
+    states = [play(one, ("remember", {"word": "tea"}))[1] for one in (first, second)]
+    assert states == [json.dumps({"files": {"words.txt": f"tea in {FOLDER}"}})] * 2
+
+
+@pytest.mark.process
+def test_what_says_that_it_is_an_error_is_one(tmp_path):
+    (tmp_path / "notes_server.py").write_text(NOTES)
+    environment = opened(command=[sys.executable, str(tmp_path / "notes_server.py"), "{folder}"])
+    said = {
+        "Error: no such table": "error",
+        "Database error: no such table": "error",
+        '{"error": "no such table"}': "error",
+        "No error: all is well": "error",  # the price of a rule without meaning
+        "the errors: 3": "ok",
+        "errors are listed": "ok",
+        '{"errors": 0}': "ok",
+    }
+    answers, _ = play(environment, *(("refuse", {"how": how}) for how in said))
+    assert [one.status for one in answers] == list(said.values())
+
+
+def test_what_the_users_own_calls_give_is_known_for_every_parameter_of_that_name():
+    starts = [[{"name": "insure_parcel", "arguments": {"label": "vase", "euros": 300}}]]
+    environment = opened(factory="support.mcp_depot:depot", starts=starts, probe=["dump_state"])
+    known = {(one.tool, one.parameter, one.value, one.near) for one in BENCHMARK.known_values(environment)}
+    assert known == {
+        ("insure_parcel", "label", "vase", frozenset({300})),
+        ("insure_parcel", "euros", 300, frozenset({"vase"})),
+    }
+    probed = opened(**FACTORY | {"tools": None}, probe=[{"name": "send_van", "arguments": {"van": "north"}}])
+    assert [one.value for one in BENCHMARK.known_values(probed)] == ["north"]
 
 
 @pytest.mark.parametrize(
