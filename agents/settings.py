@@ -137,6 +137,13 @@ class ExplorationSettings(Section):
         description="further drafts of a context, each of one of its drafts and a task of the set, one after the other "
         "in one user turn or, with the share two_turns, in two (ours)",
     )
+    variations: int = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="further drafts of a context, each the context's task with other names, texts and numbers in its "
+        "start state, user turns and reference; of a context without a task, one that is drawn (ours)",
+    )
     guidance: Literal["tools", "context"] = Field(
         "tools",
         description="what of a context guides the scripted explorer and abstractor; tools: its tool, those worth "
@@ -154,7 +161,7 @@ class ExplorationSettings(Section):
 
     def of_general_rules(self) -> str | None:
         """Return the first option that is stated and that only the general scripted roles follow, None without one."""
-        return next(iter(self._given("two_turns", "compositions", "guidance", "unguided")), None)
+        return next(iter(self._given("two_turns", "compositions", "variations", "guidance", "unguided")), None)
 
     @model_validator(mode="after")
     def _some_length_is_allowed(self) -> Self:

@@ -1,7 +1,7 @@
-"""What is ours beside the paper's nodes: contexts that come from no signal, and composed drafts.
+"""What is ours beside the paper's nodes: contexts that come from no signal, composed drafts and varied tasks.
 
-The nodes take the paper's steps and call ``contexts_without_signals`` and ``compositions``. A run has neither by
-default. What else is ours is in the roles and the trainer: unguided exploration by rules (``agents.assembly``), the
+The nodes take the paper's steps and call ``contexts_without_signals``, ``compositions`` and ``variations``. A run has
+none of them by default. What else is ours is in the roles and the trainer: unguided exploration by rules (``agents.assembly``), the
 expert step and its rewording (``training.grpo.expert``).
 """
 
@@ -16,6 +16,7 @@ from agents.assembly import baseline_contexts, unguided_exploration
 from agents.evidence import executed, facts_around
 from agents.scripted.coverage import coverage_contexts
 from agents.scripted.reflector import with_neighbours
+from agents.scripted.variation import Values, vary
 from agents.settings import ExplorationSettings
 from environments.base import Environment, TaskSpec, ToolCall
 from environments.registry import benchmark_of
@@ -168,6 +169,48 @@ def compose(
             )
         )
     return tuple(composed)
+
+
+def variations(services: RunServices, context: FailureContext) -> tuple[Draft, ...]:
+    """Return further drafts of an iteration's context: variations of its task; none for D_0.
+
+    ``roles.exploration.variations`` is their number, 0 by default. A context without a task (coverage, unguided) takes a
+    task of D_t that calls one of its tools, or any where none does. Tasks whose state cannot be written down have none.
+    """
+    if context.iteration is None:
+        return ()
+    present = tasks_at(load_tasks(services.run), context.iteration)
+    seed = derive_seed(services.settings.seed, context.iteration, "vary", context.id)
+    return varied(context, present, services.settings.roles.exploration.variations, services.environment, seed)
+
+
+def varied(
+    context: FailureContext, tasks: Sequence[Task], count: int, environment: Environment, seed: int
+) -> tuple[Draft, ...]:
+    """Return up to ``count`` drafts that vary the context's task, or one of ``tasks`` that is drawn.
+
+    ``tasks`` also give the values. The parent of a variation is the task. Equal arguments give equal drafts.
+    """
+    rng = random.Random(seed)
+    own = [task for task in tasks if task.id == context.task_id]
+    about = {context.tool, *context.focus_pattern} - {""}
+    options = own or [task for task in tasks if about & {call.name for calls in task.reference for call in calls}]
+    values = Values(tasks, environment)
+    drafts: list[Draft] = []
+    for _ in range(count if tasks else 0):
+        task = rng.choice(options or tasks)
+        spec = vary(task, environment, values, rng)
+        if spec is not None:
+            drafts.append(
+                Draft(
+                    **{name: getattr(spec, name) for name in TaskSpec.model_fields},
+                    id=record_id("draft", context.id, "varied", len(drafts)),
+                    context_id=context.id,
+                    parents=(task.id,),
+                    varies=task.id,
+                )
+            )
+    return tuple(drafts)
 
 
 def _plain(task: TaskSpec) -> bool:

@@ -337,11 +337,13 @@ class Draft(_RecordedTask):
     """A task proposed by an abstractor and not yet verified.
 
     ``difficulty`` is None where the abstractor does not grade. A task's difficulty is that of its parent draft.
+    ``varies`` is the id of the task that it is a variation of (ours), "" for any other draft.
     """
 
     id: str
     context_id: str
     parents: tuple[str, ...] = ()
+    varies: str = Field("", exclude_if=operator.not_)
     difficulty: Difficulty | None = None
     measured: Measured = Measured()
 

@@ -206,9 +206,9 @@ def without_parts(tasks: Sequence[Task]) -> list[Task]:
 
 
 def in_one_row(tasks: Sequence[Task]) -> list[Task]:
-    """Return the tasks, single turns of one official task as one: the longest, with the turns before it to learn.
+    """Return the tasks with the turns before their own to learn; single turns of one official task as one, the longest.
 
-    Each of them repeats the turns before its own, so that one row teaches all at a third of the tokens.
+    Each of these repeats the turns before its own, so that one row teaches all at a third of the tokens.
     """
     longest: dict[str, Task] = {}
     for task in tasks:
@@ -216,7 +216,7 @@ def in_one_row(tasks: Sequence[Task]) -> list[Task]:
             longest[whole] = max(longest.get(whole, task), task, key=lambda one: len(one.turns))
     last = {task.id for task in longest.values()}
     return [
-        task.model_copy(update={"played": 0}) if task.id in last else task
+        task.model_copy(update={"played": 0}) if task.played else task
         for task in tasks
         if task.id in last or not _parents_of_a_turn(task)
     ]

@@ -19,7 +19,6 @@ from environments.base import (
     Record,
     TaskSpec,
     ToolCall,
-    ToolSpec,
     recorded,
 )
 from environments.settings import VerificationSettings
@@ -158,18 +157,68 @@ def verify(
     held_out: Collection[str],
     settings: VerificationSettings | None = None,
     observed: Collection[str] = (),
+    varies: TaskSpec | None = None,
 ) -> VerificationResult:
     """Accept ``draft``, or refuse it with the first reason that applies.
 
     ``known`` holds fingerprints of tasks that exist already, ``held_out`` those of the held-out sets; a ``HeldOut`` is
     also compared by content, and the nearest of its tasks are reported. ``observed`` are the observations that led to
-    the draft: its turns may not repeat them. Equal arguments give equal results. Raises EnvironmentFault when the
+    the draft: its turns may not repeat them. ``varies`` is the task that it is a variation of (ours): the draft may have
+    what that task has of ``OF_ITS_ORIGIN``. Equal arguments give equal results. Raises EnvironmentFault when the
     environment itself failed, which is not a property of the draft.
     """
     settings = settings or VerificationSettings()
-    refused = _form(draft, settings) or _calls(draft, environment) or _fingerprint(draft, environment, known, held_out)
-    refused = refused or _turn_text(draft, environment, observed)
-    return refused or _behaviour(draft, environment, settings) or _accepted(draft, environment, held_out)
+    had = _had_by(varies, environment, settings) if varies is not None else frozenset[tuple[str, str]]()
+    checks = _checks(draft, environment, known, held_out, settings, observed)
+    refused = next((one for one in checks if _kind(one) not in had), None)
+    return refused or _accepted(draft, environment, held_out)
+
+
+OF_ITS_ORIGIN = frozenset(
+    {
+        *(Refusal.EMPTY_TURN, Refusal.TOO_LONG, Refusal.BAD_ARGUMENTS, Refusal.ERROR_RESULT, Refusal.NO_EFFECT),
+        *(Refusal.UNMET_REQUEST, Refusal.TRIVIAL_POLICY, Refusal.SUPERFLUOUS_CALL, Refusal.UNGROUNDED_ARGUMENT),
+        Refusal.UNASKED_CALL,
+    }
+)
+"""Refusals that a variation may share with the task that it varies: what people ask for is not always in their words,
+and a check that they fail says nothing about the values. Calls that fail or can be left out have to be the same."""
+
+
+def _had_by(task: TaskSpec, environment: Environment, settings: VerificationSettings) -> frozenset[tuple[str, str]]:
+    found = _checks(task, environment, (), (), settings, ())
+    return frozenset(_kind(one) for one in found if one.reason in OF_ITS_ORIGIN)
+
+
+def _kind(result: VerificationResult) -> tuple[str, str]:
+    """Return what two tasks share that are refused alike: the reason, and for a call its place."""
+    if result.reason is Refusal.SUPERFLUOUS_CALL:
+        return result.reason, result.detail
+    return result.reason or "", result.detail.partition(" fails")[0] if result.reason is Refusal.ERROR_RESULT else ""
+
+
+def _checks(
+    draft: TaskSpec,
+    environment: Environment,
+    known: Collection[str],
+    held_out: Collection[str],
+    settings: VerificationSettings,
+    observed: Collection[str],
+) -> Iterator[VerificationResult]:
+    """Yield the refusals of a draft, in the order of ``Refusal``, as far as its behaviour can be told."""
+    if not any(draft.reference):
+        yield VerificationResult(reason=Refusal.EMPTY_REFERENCE, detail="The reference has no call.")
+        return
+    yield from _form(draft, settings)
+    unknown = _unknown_tool(draft, environment)
+    if unknown is not None:
+        yield unknown
+        return
+    yield from _arguments(draft, environment)
+    for refused in (_fingerprint(draft, environment, known, held_out), _turn_text(draft, environment, observed)):
+        if refused is not None:
+            yield refused
+    yield from _behaviour(draft, environment)
 
 
 def can_train(
@@ -209,43 +258,40 @@ def _accepted(draft: TaskSpec, environment: Environment, held_out: Collection[st
     return VerificationResult(nearest=held_out.nearest(environment, draft) if isinstance(held_out, HeldOut) else None)
 
 
-def _form(draft: TaskSpec, settings: VerificationSettings) -> VerificationResult | None:
-    total = sum(len(turn) for turn in draft.reference)
-    if total == 0:
-        return VerificationResult(reason=Refusal.EMPTY_REFERENCE, detail="The reference has no call.")
+def _form(draft: TaskSpec, settings: VerificationSettings) -> Iterator[VerificationResult]:
     for t, (text, turn) in enumerate(zip(draft.turns, draft.reference, strict=True), start=1):
         if not turn or not text.strip():
-            return VerificationResult(
-                reason=Refusal.EMPTY_TURN, detail=f"Turn {t} has no {'text' if turn else 'call'}."
-            )
+            detail = f"Turn {t} has no {'text' if turn else 'call'}."
+            yield VerificationResult(reason=Refusal.EMPTY_TURN, detail=detail)
+    total = sum(len(turn) for turn in draft.reference)
     if total > settings.max_calls:
-        return VerificationResult(
-            reason=Refusal.TOO_LONG, detail=f"The reference has {total} calls, {settings.max_calls} are allowed."
-        )
-    return None
+        detail = f"The reference has {total} calls, {settings.max_calls} are allowed."
+        yield VerificationResult(reason=Refusal.TOO_LONG, detail=detail)
 
 
-def _calls(draft: TaskSpec, environment: Environment) -> VerificationResult | None:
-    tools: dict[str, ToolSpec] = {}
+def _unknown_tool(draft: TaskSpec, environment: Environment) -> VerificationResult | None:
     for name in dict.fromkeys((*draft.tools, *(call.name for _, call in _places(draft)))):
         try:
-            tools[name] = environment.tools((name,))[0]
+            (tool,) = environment.tools((name,))
         except InputError:
             detail = f"The environment {environment.name} has no function {name!r}."
             return VerificationResult(reason=Refusal.UNKNOWN_TOOL, detail=detail)
-        if tools[name].group not in draft.classes:
-            detail = f"{name} belongs to {tools[name].group}, which is not among the draft's classes."
+        if tool.group not in draft.classes:
+            detail = f"{name} belongs to {tool.group}, which is not among the draft's classes."
             return VerificationResult(reason=Refusal.UNKNOWN_TOOL, detail=detail)
     offered = set(draft.tools)
     for place, call in _places(draft, setup=False):
         if call.name not in offered:
             detail = f"{place} uses {call.name}, which is not among the draft's tools."
             return VerificationResult(reason=Refusal.UNKNOWN_TOOL, detail=detail)
-    for place, call in _places(draft, setup=False):
-        problem = argument_problem(call, tools[call.name])
-        if problem:
-            return VerificationResult(reason=Refusal.BAD_ARGUMENTS, detail=f"{place}: {problem}.")
     return None
+
+
+def _arguments(draft: TaskSpec, environment: Environment) -> Iterator[VerificationResult]:
+    for place, call in _places(draft, setup=False):
+        problem = argument_problem(call, environment.tools((call.name,))[0])
+        if problem:
+            yield VerificationResult(reason=Refusal.BAD_ARGUMENTS, detail=f"{place}: {problem}.")
 
 
 def _fingerprint(
@@ -288,18 +334,23 @@ def _endless() -> VerificationResult:
     )
 
 
-def _behaviour(draft: TaskSpec, environment: Environment, settings: VerificationSettings) -> VerificationResult | None:
+def _behaviour(draft: TaskSpec, environment: Environment) -> Iterator[VerificationResult]:
     try:
         first = replay(environment, draft)
-        refused = _errors(draft, environment, first) or _stable(draft, environment, first)
-        return refused or _effect(first) or _worth(draft, recorded(environment), first)
+        yield from _errors(draft, environment, first)
+        unstable = _stable(draft, environment, first)
+        if unstable is not None:
+            yield unstable
+            return
+        yield from _effect(first)
+        yield from _worth(draft, recorded(environment), first)
     except InputError as error:
-        return _unopened(error)
+        yield _unopened(error)
     except RecursionError:
-        return _endless()
+        yield _endless()
 
 
-def _errors(draft: TaskSpec, environment: Environment, first: Replay) -> VerificationResult | None:
+def _errors(draft: TaskSpec, environment: Environment, first: Replay) -> Iterator[VerificationResult]:
     turns = first.turns
     if draft.setup:
         turns = replay(environment, setup_as_turns(draft)).turns[: len(draft.setup)] + turns
@@ -307,8 +358,7 @@ def _errors(draft: TaskSpec, environment: Environment, first: Replay) -> Verific
     for (place, call), observation in zip(_places(draft), results, strict=True):
         if observation.failed:
             detail = f"{place}, {call.name}, fails: {_beginning_and_end(observation.text)}"
-            return VerificationResult(reason=Refusal.ERROR_RESULT, detail=detail)
-    return None
+            yield VerificationResult(reason=Refusal.ERROR_RESULT, detail=detail)
 
 
 def _beginning_and_end(text: str) -> str:
@@ -340,37 +390,36 @@ def _difference(first: Replay, again: Replay) -> str:
     return "in its outcome"
 
 
-def _effect(first: Replay) -> VerificationResult | None:
+def _effect(first: Replay) -> Iterator[VerificationResult]:
     ends = (first.initial, *first.end_states())
     for t, turn in enumerate(first.turns):
         if ends[t] == ends[t + 1] and not any(is_informative(observation) for observation in turn.observations):
-            return VerificationResult(
-                reason=Refusal.NO_EFFECT, detail=f"Turn {t + 1} changes nothing and returns nothing informative."
-            )
+            detail = f"Turn {t + 1} changes nothing and returns nothing informative."
+            yield VerificationResult(reason=Refusal.NO_EFFECT, detail=detail)
     if not first.outcome.success:
         detail = f"The reference itself does not succeed: {first.outcome.failure}."
-        return VerificationResult(reason=Refusal.NOT_SOLVED, detail=detail)
-    return None
+        yield VerificationResult(reason=Refusal.NOT_SOLVED, detail=detail)
 
 
-def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> VerificationResult | None:
+def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> Iterator[VerificationResult]:
     unmet = unmet_request(environment, draft, first)
     if unmet:
-        return VerificationResult(reason=Refusal.UNMET_REQUEST, detail=_sentence(unmet))
+        yield VerificationResult(reason=Refusal.UNMET_REQUEST, detail=_sentence(unmet))
     policy = solving_policy(environment, draft)
     if policy:
-        return VerificationResult(reason=Refusal.TRIVIAL_POLICY, detail=f"It is solved by {policy} in every turn.")
+        yield VerificationResult(reason=Refusal.TRIVIAL_POLICY, detail=f"It is solved by {policy} in every turn.")
     for t, calls in enumerate(draft.reference):
         for c, call in enumerate(calls):
             if superfluous(environment, draft, first, t, c):
                 detail = f"Turn {t + 1}, call {c + 1}, {call.name}, can be left out."
-                return VerificationResult(reason=Refusal.SUPERFLUOUS_CALL, detail=detail)
+                yield VerificationResult(reason=Refusal.SUPERFLUOUS_CALL, detail=detail)
     missing = ungrounded(environment, draft, first)
     if missing:
         detail = f"Neither the turns, nor earlier observations, nor the documentation state {missing[0]}."
-        return VerificationResult(reason=Refusal.UNGROUNDED_ARGUMENT, detail=detail)
+        yield VerificationResult(reason=Refusal.UNGROUNDED_ARGUMENT, detail=detail)
     unasked = unasked_call(environment, draft, first)
-    return VerificationResult(reason=Refusal.UNASKED_CALL, detail=_sentence(unasked)) if unasked else None
+    if unasked:
+        yield VerificationResult(reason=Refusal.UNASKED_CALL, detail=_sentence(unasked))
 
 
 def _sentence(phrase: str) -> str:

@@ -8,7 +8,7 @@ from langgraph.runtime import Runtime
 
 from graph.assembly import RunServices
 from graph.branches import finished
-from graph.ours import compositions
+from graph.ours import compositions, variations
 from graph.report.digest import of_abstract
 from graph.state import BranchState, BranchUpdate
 from memory.jsonl import derive_seed
@@ -32,5 +32,7 @@ async def abstract(state: BranchState, runtime: Runtime[RunServices]) -> BranchU
     drafts = await abstractor.abstract(context, interactions, services.environment, seed)
     if services.settings.roles.exploration.compositions:
         drafts = (*drafts, *await asyncio.to_thread(compositions, services, context, drafts))
+    if services.settings.roles.exploration.variations:
+        drafts = (*drafts, *await asyncio.to_thread(variations, services, context))
     await asyncio.to_thread(write_jsonl, branch.drafts, drafts)
     return {"digest": {"abstract": of_abstract(drafts)}}

@@ -20,6 +20,7 @@ from graph.state import BranchState, BranchUpdate
 from memory.jsonl import record_id
 from memory.records import ACCEPTED, AgentValidation, Draft, DraftVerification, FailureContext, Interaction
 from memory.run import BranchDirectory, read_existing, read_json, read_jsonl, write_json, write_jsonl
+from memory.tasks import load_tasks
 
 
 async def verify(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpdate:
@@ -72,15 +73,16 @@ def _verifications(
     settings = services.settings.verification
     mode = None if _unverified(services, context) else settings.mode
     known = _known(known_path, known_path.stat().st_mtime_ns)
+    origins = {task.id: task for task in load_tasks(services.run)} if any(draft.varies for draft in drafts) else {}
     verifications = []
     for draft in drafts:
-        deterministic = None
+        deterministic, origin = None, origins.get(draft.varies)
         if mode == "deterministic":
-            result = verify_draft(draft, services.environment, known, services.held_out, settings, observed)
+            result = verify_draft(draft, services.environment, known, services.held_out, settings, observed, origin)
         else:
             result = can_train(draft, services.environment, known, services.held_out, observed)
         if mode == "both" and result.accepted:
-            replayed = verify_draft(draft, services.environment, known, services.held_out, settings, observed)
+            replayed = verify_draft(draft, services.environment, known, services.held_out, settings, observed, origin)
             result, deterministic = replayed, replayed.reason or ACCEPTED
         verifications.append(
             DraftVerification(
