@@ -203,11 +203,9 @@ def failure_context(
     Sentences and lists are cut to ``LONGEST_SENTENCES``, ``LONGEST_ITEM`` and ``MOST_ITEMS``: they go into every prompt
     of the context.
 
-    An explorer starts where the failing turn started: after the task's setup and the reference of earlier turns, which
-    become the context's setup and are never shown.
+    An explorer starts where the failing turn started: after the task's setup and the reference of earlier turns.
     """
     task, step = evidence.task, step_at(evidence.trajectory, where)
-    earlier = tuple(call for turn in task.reference[: where[0]] for call in turn)
     return FailureContext(
         id=record_id("context", evidence.signal.id),
         signal_id=evidence.signal.id,
@@ -231,7 +229,9 @@ def failure_context(
         explore=explore,
         classes=task.classes,
         initial_state=task.initial_state,
-        setup=(*task.setup, *earlier),
+        setup=task.setup,
+        said=task.turns[: where[0]],
+        made=task.reference[: where[0]],
         tools=task.tools,
         measured=measured or Measured(),
     )

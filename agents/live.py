@@ -25,9 +25,26 @@ def context_task(context: FailureContext, turns: int = 1) -> TaskSpec:
         classes=context.classes,
         turns=("",) * turns,
         initial_state=context.initial_state,
-        setup=context.setup,
+        setup=(*context.setup, *(call for calls in context.made for call in calls)),
         tools=context.tools,
         reference=((),) * turns,
+    )
+
+
+def after_history(task: TaskSpec, context: FailureContext) -> TaskSpec:
+    """Return a task that was cut at a context as a continuation of its conversation, whose turns the reference plays.
+
+    A task with calls of its own before the cut keeps its setup, the conversation hidden in it (ours).
+    """
+    if not context.said or task.setup != context_task(context).setup:
+        return task
+    return task.model_copy(
+        update={
+            "setup": context.setup,
+            "turns": (*context.said, *task.turns),
+            "reference": (*context.made, *task.reference),
+            "played": len(context.said),
+        }
     )
 
 
@@ -212,7 +229,8 @@ def _needed(
 def _same_answers(
     setup: Sequence[ToolCall], piece: Sequence[Interaction], context: FailureContext, environment: Environment
 ) -> bool:
-    task = context_task(context).model_copy(update={"setup": (*context.setup, *setup)})
+    task = context_task(context)
+    task = task.model_copy(update={"setup": (*task.setup, *setup)})
     with closing(environment.open(task)) as episode:
         episode.start()
         return all(episode.step(call_of(i)).text == i.observation.text for i in piece)

@@ -136,10 +136,14 @@ def caused_errors(environment: Environment, spec: TaskSpec, turn: int, position:
 def render_turns(spec: Spec, forced: Sequence[Sequence[bool]], say: Say, rng: random.Random) -> Spec:
     """Return ``spec`` with its user turns written: each call that is not ``forced`` as a clause of its turn.
 
+    Turns that the reference plays keep their texts.
+
     Raises InputError for a call that ``say`` has no words for and for a turn without a clause.
     """
-    turns = []
+    turns = list(spec.turns[: spec.played])
     for t, (calls, flags) in enumerate(zip(spec.reference, forced, strict=True), start=1):
+        if t <= spec.played:
+            continue
         said = [call for call, unsaid in zip(calls, flags, strict=True) if not unsaid]
         if not said:
             raise InputError(f"turn {t} of the task has no call to say: give every turn of its reference a call")

@@ -1,8 +1,8 @@
 """What is ours beside the paper's nodes: contexts that come from no signal, composed drafts and varied tasks.
 
 The nodes take the paper's steps and call ``contexts_without_signals``, ``compositions`` and ``variations``. A run has
-none of them by default. What else is ours is in the roles and the trainer: unguided exploration by rules (``agents.assembly``), the
-expert step and its rewording (``training.grpo.expert``).
+none of them by default. What else is ours is in the roles and the trainer: unguided exploration by rules
+(``agents.assembly``), the expert step and its rewording (``training.grpo.expert``).
 """
 
 from __future__ import annotations
@@ -174,8 +174,8 @@ def compose(
 def variations(services: RunServices, context: FailureContext) -> tuple[Draft, ...]:
     """Return further drafts of an iteration's context: variations of its task; none for D_0.
 
-    ``roles.exploration.variations`` is their number, 0 by default. A context without a task (coverage, unguided) takes a
-    task of D_t that calls one of its tools, or any where none does. Tasks whose state cannot be written down have none.
+    ``roles.exploration.variations`` is their number, 0 by default. A context without a task (coverage, unguided) takes
+    one of D_t that calls one of its tools, or any where none does.
     """
     if context.iteration is None:
         return ()
@@ -282,7 +282,6 @@ def _context(drawn: _Drawn, task: Task, environment: Environment, rng: random.Ra
     tools = {tool.name: tool for tool in environment.tools(task.tools)}
     wanted = [each.name for calls in task.reference for each in calls]
     named = [name for name in dict.fromkeys((call.name, *wanted)) if name in tools]
-    earlier = tuple(each for calls in task.reference[:turn] for each in calls)
     return FailureContext(
         id=record_id("context", Unsignalled.RANDOM, iteration, trajectory.id, turn, place),
         task_id=task.id,
@@ -298,6 +297,8 @@ def _context(drawn: _Drawn, task: Task, environment: Environment, rng: random.Ra
         explore=with_neighbours(named, tools[call.name], tuple(tools.values()), rng),
         classes=task.classes,
         initial_state=task.initial_state,
-        setup=(*task.setup, *earlier),
+        setup=task.setup,
+        said=task.turns[:turn],
+        made=task.reference[:turn],
         tools=task.tools,
     )

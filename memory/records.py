@@ -259,7 +259,9 @@ class FailureContext(Record):
     ``instability_pattern``, ``focus_pattern``, ``exploration_objectives`` and ``do_not_repeat``. All are empty, and all
     but ``why`` are not written, where no reflector filled them.
 
-    The explorer opens its episodes from ``classes``, ``initial_state``, ``setup`` and ``tools``. The context of
+    The explorer opens its episodes from ``classes``, ``initial_state``, ``setup`` and ``tools``, after the calls
+    ``made`` in the user turns ``said`` before the weakness: what is drafted goes on with this conversation (ours). The
+    context of
     unguided exploration comes from no signal: its ``cause`` is None, its ``kind`` None for D_0 and ``unguided`` for the
     baseline, and its signal, task and trajectory ids are empty. One of a ``random`` call has no cause, error class or
     signal; its other fields are the drawn call's (``graph.ours``). One of ``coverage`` has no task,
@@ -290,6 +292,8 @@ class FailureContext(Record):
     classes: tuple[str, ...]
     initial_state: dict[str, JsonValue]
     setup: tuple[ToolCall, ...] = ()
+    said: tuple[str, ...] = Field((), exclude_if=operator.not_)
+    made: tuple[tuple[ToolCall, ...], ...] = Field((), exclude_if=operator.not_)
     tools: tuple[str, ...]
     measured: Measured = Measured()
 

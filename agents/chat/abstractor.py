@@ -26,7 +26,7 @@ from agents.chat.replies import NextAction, WrittenReply, labelled, listed_calls
 from agents.chat.structured import StructuredModel
 from agents.chat.transcript import context_text, interactions_text, preface_text, prompt, tools_text
 from agents.evidence import executed
-from agents.live import call_of, context_task, dependent, preface_of, setup_for, successful_runs
+from agents.live import after_history, call_of, context_task, dependent, preface_of, setup_for, successful_runs
 from agents.settings import ExplorationSettings
 from environments.base import Environment, ObservationStatus, ToolCall, ToolSpec
 from environments.registry import benchmark_of
@@ -323,13 +323,15 @@ class ChatAbstractor:
             piece = one.interactions()
             before = [earlier for earlier in runs[piece[0].run] if earlier.position < piece[0].position]
             setup = setup_for(before, piece, context, environment)
-            task = context_task(context, turns=len(one.turns)).model_copy(
+            task = context_task(context, turns=len(one.turns))
+            task = task.model_copy(
                 update={
                     "turns": one.queries,
-                    "setup": (*context.setup, *setup),
+                    "setup": (*task.setup, *setup),
                     "reference": tuple(tuple(call_of(each) for each in turn) for turn in one.turns),
                 }
             )
+            task = after_history(task, context)
             drafts.append(
                 Draft(
                     **task.model_dump(),

@@ -14,7 +14,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from agents.live import Cut, around, call_of, context_task, partition, successful_runs
+from agents.live import Cut, after_history, around, call_of, context_task, partition, successful_runs
 from agents.roles import RoleRefused, own_roles
 from agents.scripted.guidance import PLAIN, Guidance, read_context
 from agents.settings import ExplorationSettings
@@ -65,12 +65,12 @@ class TemplateAbstractor:
                 continue
             seen.append(task.reference)
             try:
-                written = render(environment, task, rng)
+                written = render(environment, after_history(task, context), rng)
             except InputError as error:
                 unworded = str(error)
                 continue
             drafts.append(_draft(written, context, cut, len(drafts)))
-            chosen[_sequence(written)] += 1
+            chosen[_sequence(task)] += 1
             if len(drafts) == self._settings.drafts_per_context:
                 break
         if unworded and not drafts:
@@ -161,9 +161,10 @@ def name_at(runs: Sequence[Sequence[Interaction]], place: tuple[int, int]) -> st
 
 def _reduced(cut: Cut, target: str, context: FailureContext, environment: Environment) -> TaskSpec | None:
     """Return the cut as a task without text, reduced; None if the target or nothing of worth remains."""
-    task = context_task(context).model_copy(
+    task = context_task(context)
+    task = task.model_copy(
         update={
-            "setup": (*context.setup, *cut.setup),
+            "setup": (*task.setup, *cut.setup),
             "reference": (tuple(call_of(interaction) for interaction in cut.reference),),
         }
     )

@@ -152,13 +152,13 @@ def _varied(
                 made = []
                 for c, call in enumerate(calls):
                     arguments = dict(call.arguments)
-                    for name in arguments:
+                    for name, old in call.arguments.items():
                         if (place := answers.get((t, c, name))) is not None:
                             turn, position, path = place
                             if path not in seen.get((turn, position), {}):
                                 return None
                             read = seen[turn, position][path]
-                            arguments[name] = str(read) if isinstance(arguments[name], str) else read
+                            arguments[name] = str(read) if isinstance(old, str) else read
                     made.append(call.model_copy(update={"arguments": arguments}))
                     observation = episode.step(made[-1])
                     if observation.status is not original.turns[t].observations[c].status:

@@ -66,9 +66,11 @@ def unmet_request(environment: Environment, task: TaskSpec, full: Replay) -> str
 
     ``full`` is a replay of the reference. Raises InputError for a tool that the environment does not have.
     """
-    tools, seen = _tools(environment, task), Seen()
+    tools = _tools(environment, task)
+    seen = Seen(observation.text for turn in full.turns[: task.played] for observation in turn.observations)
     taken = [value for turn in task.reference for call in turn for value in _taken(call, tools[call.name])]
-    for t, (text, played) in enumerate(zip(task.turns, full.turns, strict=True), start=1):
+    own = zip(task.turns[task.played :], full.turns[task.played :], strict=True)
+    for t, (text, played) in enumerate(own, start=task.played + 1):
         calls, observations = played.calls, [observation.text for observation in played.observations]
         for observed in observations[:-1]:
             seen.read(observed)
@@ -103,7 +105,7 @@ def unasked_call(environment: Environment, task: TaskSpec, full: Replay) -> str 
     """
     tools, everyday = _tools(environment, task), benchmark_of(environment).everyday_groups
     for t, (text, calls) in enumerate(zip(task.turns, task.reference, strict=True)):
-        if any(_runs_program(call, tools) for call in calls):
+        if t < task.played or any(_runs_program(call, tools) for call in calls):
             continue
         prose = _quotes(text)[1]
         # A value may be a clause of its own: 'make the folders "a" and "b"' asks for two calls.
@@ -139,7 +141,8 @@ def _is_mentioned(
 
 def _own_words(environment: Environment, task: TaskSpec, call: ToolCall) -> Iterator[str]:
     """Yield words that the environment has for a call; none for one that it cannot put into words."""
-    alone = task.model_copy(update={"turns": ("",), "reference": ((call,),), "setup": (), "withheld": {}})
+    bare = {"turns": ("",), "reference": ((call,),), "setup": (), "withheld": {}, "played": 0}
+    alone = task.model_copy(update=bare)
     benchmark = benchmark_of(environment)
     for seed in range(_WORDINGS):
         try:

@@ -100,7 +100,7 @@ def _states(value: JsonValue, tool: ToolSpec, parameter: Parameter) -> bool:
 
 
 def ungrounded(environment: Environment, task: TaskSpec, replay: Replay) -> tuple[str, ...]:
-    """Return a phrase for each ungrounded argument value of the reference, in order of the calls.
+    """Return a phrase for each ungrounded argument value of the agent's own turns, in order of the calls.
 
     ``replay`` is a replay of the task's reference. Raises InputError for a tool that the environment does not have.
     """
@@ -125,7 +125,8 @@ def ungrounded(environment: Environment, task: TaskSpec, replay: Replay) -> tupl
                         for value in leaves(argument)
                         if not (parameter and documented(value, tool, parameter)) and not seen.has(value)
                     ]
-                missing += [f"turn {t}, call {c}: {value} of {call.name}" for value in unknown]
+                if t > task.played:
+                    missing += [f"turn {t}, call {c}: {value} of {call.name}" for value in unknown]
             seen.read(observation.text)
     return tuple(missing)
 
@@ -265,7 +266,7 @@ def foreign_text(environment: Environment, task: TaskSpec, observed: Iterable[st
     environment does not have.
     """
     values = _values(task)
-    for t, text in enumerate(task.turns, start=1):
+    for t, text in enumerate(task.turns[task.played :], start=task.played + 1):
         for character in text:
             if character not in _PLAIN_CONTROLS and unicodedata.category(character) in _REFUSED_CATEGORIES:
                 return f"turn {t} has the invisible character U+{ord(character):04X}"
@@ -298,7 +299,7 @@ def _copied(
 ) -> tuple[int, str] | None:
     """Return the turn, from 1, and the first run of words that an observation or the start state has, too."""
     own: dict[tuple[str, ...], int] = {}
-    for t, text in enumerate(task.turns, start=1):
+    for t, text in enumerate(task.turns[task.played :], start=task.played + 1):
         for piece in _without(text, values).split("\n"):
             own.update(dict.fromkeys(_runs(piece), t))
     if not own:

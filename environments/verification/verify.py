@@ -1,6 +1,7 @@
 """Verify that a draft is executable, deterministic, minimal and solvable from its text.
 
-The result depends only on replays in the real environment, and every refusal has one reason. The checks run in the
+Turns that the reference plays are the agent's history: what is checked is what it does after them. The result depends
+only on replays in the real environment, and every refusal has one reason. The checks run in the
 order of ``Refusal``, from cheap to expensive; the first that fails is the reason. CoEvolve validates with an LLM and
 one execution instead.
 
@@ -163,8 +164,8 @@ def verify(
 
     ``known`` holds fingerprints of tasks that exist already, ``held_out`` those of the held-out sets; a ``HeldOut`` is
     also compared by content, and the nearest of its tasks are reported. ``observed`` are the observations that led to
-    the draft: its turns may not repeat them. ``varies`` is the task that it is a variation of (ours): the draft may have
-    what that task has of ``OF_ITS_ORIGIN``. Equal arguments give equal results. Raises EnvironmentFault when the
+    the draft: its turns may not repeat them. ``varies`` is the task that it is a variation of (ours): it may have what
+    that task has of ``OF_ITS_ORIGIN``. Equal arguments give equal results. Raises EnvironmentFault when the
     environment itself failed, which is not a property of the draft.
     """
     settings = settings or VerificationSettings()
@@ -260,10 +261,10 @@ def _accepted(draft: TaskSpec, environment: Environment, held_out: Collection[st
 
 def _form(draft: TaskSpec, settings: VerificationSettings) -> Iterator[VerificationResult]:
     for t, (text, turn) in enumerate(zip(draft.turns, draft.reference, strict=True), start=1):
-        if not turn or not text.strip():
+        if t > draft.played and not (turn and text.strip()):
             detail = f"Turn {t} has no {'text' if turn else 'call'}."
             yield VerificationResult(reason=Refusal.EMPTY_TURN, detail=detail)
-    total = sum(len(turn) for turn in draft.reference)
+    total = sum(len(turn) for turn in draft.reference[draft.played :])
     if total > settings.max_calls:
         detail = f"The reference has {total} calls, {settings.max_calls} are allowed."
         yield VerificationResult(reason=Refusal.TOO_LONG, detail=detail)
@@ -288,7 +289,7 @@ def _unknown_tool(draft: TaskSpec, environment: Environment) -> VerificationResu
 
 
 def _arguments(draft: TaskSpec, environment: Environment) -> Iterator[VerificationResult]:
-    for place, call in _places(draft, setup=False):
+    for place, call in _places(draft, setup=False, played=False):
         problem = argument_problem(call, environment.tools((call.name,))[0])
         if problem:
             yield VerificationResult(reason=Refusal.BAD_ARGUMENTS, detail=f"{place}: {problem}.")
@@ -342,7 +343,7 @@ def _behaviour(draft: TaskSpec, environment: Environment) -> Iterator[Verificati
         if unstable is not None:
             yield unstable
             return
-        yield from _effect(first)
+        yield from _effect(first, draft.played)
         yield from _worth(draft, recorded(environment), first)
     except InputError as error:
         yield _unopened(error)
@@ -355,8 +356,9 @@ def _errors(draft: TaskSpec, environment: Environment, first: Replay) -> Iterato
     if draft.setup:
         turns = replay(environment, setup_as_turns(draft)).turns[: len(draft.setup)] + turns
     results = [observation for turn in turns for observation in turn.observations]
+    own = {place for place, _ in _places(draft, played=False)}
     for (place, call), observation in zip(_places(draft), results, strict=True):
-        if observation.failed:
+        if observation.failed and place in own:
             detail = f"{place}, {call.name}, fails: {_beginning_and_end(observation.text)}"
             yield VerificationResult(reason=Refusal.ERROR_RESULT, detail=detail)
 
@@ -390,10 +392,14 @@ def _difference(first: Replay, again: Replay) -> str:
     return "in its outcome"
 
 
-def _effect(first: Replay) -> Iterator[VerificationResult]:
+def _effect(first: Replay, played: int) -> Iterator[VerificationResult]:
     ends = (first.initial, *first.end_states())
     for t, turn in enumerate(first.turns):
-        if ends[t] == ends[t + 1] and not any(is_informative(observation) for observation in turn.observations):
+        if (
+            t >= played
+            and ends[t] == ends[t + 1]
+            and not any(is_informative(observation) for observation in turn.observations)
+        ):
             detail = f"Turn {t + 1} changes nothing and returns nothing informative."
             yield VerificationResult(reason=Refusal.NO_EFFECT, detail=detail)
     if not first.outcome.success:
@@ -409,7 +415,7 @@ def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> Iterator
     if policy:
         yield VerificationResult(reason=Refusal.TRIVIAL_POLICY, detail=f"It is solved by {policy} in every turn.")
     for t, calls in enumerate(draft.reference):
-        for c, call in enumerate(calls):
+        for c, call in enumerate(calls if t >= draft.played else ()):
             if superfluous(environment, draft, first, t, c):
                 detail = f"Turn {t + 1}, call {c + 1}, {call.name}, can be left out."
                 yield VerificationResult(reason=Refusal.SUPERFLUOUS_CALL, detail=detail)
@@ -426,9 +432,11 @@ def _sentence(phrase: str) -> str:
     return f"{phrase[0].upper()}{phrase[1:]}."
 
 
-def _places(draft: TaskSpec, setup: bool = True) -> Iterator[tuple[str, ToolCall]]:
+def _places(draft: TaskSpec, setup: bool = True, played: bool = True) -> Iterator[tuple[str, ToolCall]]:
     """Yield each call with its name in sentences, counted from 1."""
     if setup:
         yield from ((f"Setup call {c}", call) for c, call in enumerate(draft.setup, start=1))
     for t, turn in enumerate(draft.reference, start=1):
+        if t <= draft.played and not played:
+            continue
         yield from ((f"Turn {t}, call {c}", call) for c, call in enumerate(turn, start=1))

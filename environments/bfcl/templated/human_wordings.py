@@ -76,9 +76,9 @@ def render_task(environment: Environment, spec: Spec, rng: random.Random) -> Spe
     observed = replay(environment, spec).turns if len(spec.reference) > 1 else ()
     for t, (calls, forced) in enumerate(zip(spec.reference, flags, strict=True)):
         said = [call for call, unsaid in zip(calls, forced, strict=True) if not unsaid]
-        if not said:
+        if not said and t >= spec.played:
             raise InputError(f"turn {t + 1} of the task has no call to say: give every turn of its reference a call")
-        turns.append(_written(said, style, before, rng))
+        turns.append(spec.turns[t] if t < spec.played else _written(said, style, before, rng))
         if observed:
             before = before.after(turns[-1], calls, [one.text for one in observed[t].observations])
     return spec.model_copy(update={"turns": tuple(turns)})

@@ -63,7 +63,8 @@ def test_a_name_changes_in_state_text_and_reference_with_its_stem(environment, t
         everything = json.dumps(one.model_dump(mode="json")).lower()
         assert str(new) in json.dumps(one.initial_state)
         assert str(new).removesuffix(".pdf").replace("_", " ") in one.turns[3], "'having final report also there'"
-        assert "final_report" not in everything and "final report" not in everything
+        assert "final_report" not in everything
+        assert "final report" not in everything
         return
     pytest.fail("the name was kept twenty times")
 
@@ -132,14 +133,14 @@ def test_verification_holds_a_variation_to_what_its_origin_fulfils(environment, 
         result = verify(one, environment, (), held_out, varies=task)
         with_origin += result.accepted
         reasons |= {result.reason} - {None}
-    assert alone < 10 and with_origin > 25, "people do not say every value that their reference has"
+    assert alone < 10, "people do not say every value that their reference has"
+    assert with_origin > 25
     assert reasons <= OF_ITS_ORIGIN | {Refusal.HELD_OUT, Refusal.FOREIGN_TEXT}
 
 
 def test_a_variation_that_lost_its_value_is_refused(environment, tasks, values) -> None:
     task = tasks["base-9"]
     assert verify(task, environment, (), ()).reason is not Refusal.UNGROUNDED_ARGUMENT
-    (first, *rest), (opened, *others) = task.turns, task.reference
     wrong = ToolCall(name="cd", arguments={"folder": "Somewhere"})
-    bad = task.model_copy(update={"reference": ((wrong,), *others)})
+    bad = task.model_copy(update={"reference": ((wrong,), *task.reference[1:])})
     assert verify(bad, environment, (), (), varies=task).reason is Refusal.ERROR_RESULT
