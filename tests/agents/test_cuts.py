@@ -6,8 +6,20 @@ import random
 
 import pytest
 
-from agents.live import Cut, around, call_of, live_run, partition, setup_for, successful_runs
+from agents.live import (
+    Cut,
+    after_history,
+    around,
+    call_of,
+    context_task,
+    live_run,
+    partition,
+    setup_for,
+    successful_runs,
+)
 from environments.base import Action, MalformedCall, ToolCall
+from environments.verification.replay import bare_task, replay
+from environments.verification.verify import Refusal, verify
 from memory.records import FailureContext, Interaction
 
 
@@ -104,3 +116,27 @@ def test_what_a_trivial_policy_solves_is_known_before(car_start, make_context, p
     assert Cut((), (read, other)).solved_blindly()
     assert not Cut((), (read, light)).solved_blindly()
     assert Cut((), (release,)).solved_blindly()
+
+
+def test_a_task_goes_on_with_the_conversation_of_its_context(environment, car_start, make_context, played) -> None:
+    context = make_context(car_start, "startEngine").model_copy(
+        update={"said": ("Lock the car.", "Brake."), "made": ((LOCK,), (PRESS,))}
+    )
+    (started,) = played(context, START)
+    assert not started.observation.failed, "the episode begins after the conversation's calls"
+    cut = context_task(context).model_copy(update={"turns": ("Start it.",), "reference": ((START,),)})
+    assert cut.setup == (LOCK, PRESS)
+    task = after_history(cut, context)
+    assert (task.turns, task.played, task.setup) == (("Lock the car.", "Brake.", "Start it."), 2, ())
+    assert task.reference == ((LOCK,), (PRESS,), (START,))
+    assert replay(environment, task).outcome.success
+    own = cut.model_copy(update={"setup": (*cut.setup, LIGHT)})
+    assert after_history(own, context) == own, "calls that no turn asked for stay hidden"
+
+
+def test_what_the_reference_plays_is_not_checked_again(environment, car_start, make_context) -> None:
+    task = bare_task(car_start, 2).model_copy(
+        update={"turns": ("Hm.", "Start the engine."), "reference": ((LOCK, LIGHT), (PRESS, START))}
+    )
+    assert verify(task, environment, (), ()).reason is Refusal.UNASKED_CALL
+    assert verify(task.model_copy(update={"played": 1}), environment, (), ()).accepted

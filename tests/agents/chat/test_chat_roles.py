@@ -14,7 +14,7 @@ from agents.chat.explorer import ChatExplorer
 from agents.chat.reflector import ChatReflector, _signal_text
 from agents.chat.transcript import context_text
 from agents.evidence import LONGEST_ITEM, LONGEST_SENTENCES, MOST_ITEMS
-from agents.live import live_run
+from agents.live import context_task, live_run
 from agents.roles import RoleRefused
 from agents.scripted.reflector import RuleReflector
 from agents.settings import BudgetSettings, ExplorationSettings
@@ -69,7 +69,7 @@ async def test_the_reflector_makes_a_context(table, say, evidence, environment) 
     context = await ChatReflector(model).reflect(evidence, environment)
     assert (context.cause, context.where, context.tool) == (Cause.WRONG_ARGUMENT, (1, 0), "set_navigation")
     assert context.id == record_id("context", evidence.signal.id)
-    assert context.setup == (LIGHT,)
+    assert (context.setup, context.said, context.made) == ((), ("Put the lights on.",), ((LIGHT,),))
     assert 'destination="Plain Road 1"' in context.facts
     assert (context.measured.calls, context.measured.prompt_tokens) == (1, 100)
 
@@ -533,7 +533,7 @@ async def test_no_reference_reaches_a_prompt(table, say, attempt, environment) -
     fake_reflector, reflecting = table(say("Reflection", **reflection(turn=2)))
     await ChatReflector(reflecting).reflect(evidence, environment)
     context = await RuleReflector().reflect(evidence, environment)
-    assert [c.arguments["destination"] for c in context.setup] == ["Setup Yard", "Lake View"]
+    assert [c.arguments["destination"] for c in context_task(context).setup] == ["Setup Yard", "Lake View"]
     look, end = say("NextCall", tool="check_tire_pressure", purpose="look"), say("NextCall", tool="", purpose="end")
     fake_explorer, exploring = table(look, end, end)
     interactions = await ChatExplorer(exploring, SETTINGS).explore(context, environment, 0)

@@ -109,7 +109,7 @@ def test_a_context_is_the_place_of_a_call_that_ran(tasks_and_round, environment)
         assert context.tool == call.name == context.explore[0]
         assert {each.name for calls in task.reference for each in calls} <= set(context.explore) <= set(task.tools)
         assert len(context.explore) > len({context.tool, *(each.name for calls in task.reference for each in calls)})
-        assert context.setup == tuple(each for calls in task.reference[:turn] for each in calls)
+        assert (context.said, context.made) == (task.turns[:turn], task.reference[:turn])
         assert (context.classes, context.initial_state, context.tools) == (task.classes, task.initial_state, task.tools)
     assert len({context.id for context in contexts}) == len(contexts)
     assert list(contexts) == sorted(contexts, key=lambda context: context.id)

@@ -151,7 +151,8 @@ async def test_a_later_turn_starts_where_it_failed(attempt, environment) -> None
     evidence = attempt([[light], [LOCK, PRESS]], [[light], [LOCK]], setup=[call("fillFuelTank", fuelAmount=1.0)])
     context = await RuleReflector().reflect(evidence, environment)
     assert context.where == (1, 1)
-    assert context.setup == (call("fillFuelTank", fuelAmount=1.0), light)
+    assert context.setup == (call("fillFuelTank", fuelAmount=1.0),)
+    assert context.made == ((light,),)
 
 
 async def test_no_value_of_the_reference_is_written(attempt, environment) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agents.live import context_task
 from agents.scripted.reflector import RuleReflector
 from environments.base import InputError
 from environments.bfcl.environment import BFCLEnvironment
@@ -15,7 +16,6 @@ from environments.bfcl.official import indices, load_category
 from environments.bfcl.package import CATEGORIES, CLASSES
 from environments.history import behind, open_for_agent
 from environments.verification.fingerprints import fingerprint
-from environments.verification.replay import bare_task
 from environments.verification.verify import Refusal, verify
 from graph.assembly import RunServices, assemble
 from graph.recipe import load_recipe
@@ -119,10 +119,9 @@ def test_an_explorer_of_a_turns_weakness_begins_where_the_turn_began() -> None:
     signal = Signal(id="s", kind=SignalKind.BOUNDARY, iteration=0, task_id=task.id, trajectory_id=played.id)
     found = RuleReflector().reflect_now(Evidence(signal=signal, task=task, trajectory=played), world)
     assert found.where == (2, 0)
-    assert found.setup == (*task.setup, *(call for calls in task.reference[:2] for call in calls))
+    assert (found.setup, found.said, found.made) == (task.setup, task.turns[:2], task.reference[:2])
     assert found.tool in {call.name for call in task.reference[2]}
-    place = bare_task(task).model_copy(update={"setup": found.setup})
-    with closing(world.open(place)) as episode:
+    with closing(world.open(context_task(found))) as episode:
         episode.start()
         assert episode.state() == begun
 
