@@ -107,11 +107,16 @@ class NearestTurn:
 class RankedFunction:
     """Calls for each clause of a text the function that BM25 ranks highest, as the nearest training call of it does.
 
+    BM25 ranks documentation and the training turns that ask for a function, as for a policy's prompts.
+
     A function without a training call gets the clause's values, by the types of the parameters that it requires.
     """
 
     def __init__(self, tasks: Sequence[TaskSpec], environment: Environment) -> None:
+        from training.rendering.tool_documentation import requests_in
+
         self._tools = environment.tools
+        self._requests = requests_in(tasks, {})
         self._known: defaultdict[str, list[tuple[Clause, ToolCall]]] = defaultdict(list)
         for text, calls in turns(tasks):
             parts = clauses(text)
@@ -126,7 +131,7 @@ class RankedFunction:
         offered = self._tools(turn.tools)
         made = []
         for clause in clauses(turn.text) if offered else ():
-            (name,) = highest_ranked(" ".join(sorted(clause.words)), offered, 1)
+            (name,) = highest_ranked(" ".join(sorted(clause.words)), offered, 1, self._requests)
             made.append(self._call(clause, next(tool for tool in offered if tool.name == name)))
         return tuple(made)
 

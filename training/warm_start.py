@@ -152,7 +152,7 @@ def warm_start(
         from training.supervised import without_parts
 
     torch.set_num_threads(settings.threads)
-    policy = load_policy(model, settings.device, options=settings)
+    policy = load_policy(model, settings.device, options=settings, tasks=together)
     if policy.adapter:
         raise InputError(f"--model {model} is a LoRA adapter: save the merged model (peft's merge_and_unload)")
     report(f"playing the references of {len(together)} tasks")

@@ -226,7 +226,7 @@ class _Round:
         check_reward(environment, plan.steps[0][0], settings.training)
         # Weights that are divided go from the CPU to their devices in parts: no device could hold them all.
         device = "cpu" if self.ranks.sharding else settings.policy.device
-        policy = load_initial_policy(settings.policy.model_copy(update={"device": device}))
+        policy = load_initial_policy(settings.policy.model_copy(update={"device": device}), self.tasks)
         seal = self._seal(environment, policy.rendering)
         sampler = self._sampler(policy)
         rollouts = GroupRollouts(

@@ -18,6 +18,7 @@ import re
 from collections.abc import Collection, Sequence
 from functools import cached_property, partial
 from itertools import takewhile
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from environments.base import Action, InputError, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
@@ -40,7 +41,7 @@ from training.rendering.tool_calls import (
     takes_blocks,
     tool_schema,
 )
-from training.rendering.tool_documentation import highest_ranked, tool_line
+from training.rendering.tool_documentation import Requests, highest_ranked, tool_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -156,6 +157,7 @@ class ChatTemplateRendering:
         tokenizer: PreTrainedTokenizerBase,
         stop_ids: Collection[int] = (),
         options: RenderingOptions = RenderingOptions(),  # noqa: B008 - immutable
+        requests: Requests = MappingProxyType({}),
     ) -> None:
         """``stop_ids`` end a message beside the tokenizer's eos token: those of the model's generation config.
 
@@ -174,6 +176,7 @@ class ChatTemplateRendering:
         self.stops = [str(token) for token in tokenizer.convert_ids_to_tokens(sorted(self.stop_ids)) if token]
         self.stop = re.compile("|".join(map(re.escape, sorted(self.stops, key=len, reverse=True))))
         self.lines = options.documentation == "lines"
+        self._requests = requests
         self._shown = None if options.tools_shown in (None, "all") else int(options.tools_shown)
         self._options: dict[str, Any] = {} if options.thinking is None else {"enable_thinking": options.thinking}
         self._apply = TemplateProcess(partial(_applied, tokenizer))
@@ -193,7 +196,7 @@ class ChatTemplateRendering:
 
     def shown(self, text: str, tools: Sequence[ToolSpec]) -> frozenset[str]:
         """Return the names of the tools on offer that a user turn's text brings into view, new ones aside."""
-        return highest_ranked(text, tools, len(tools) if self._shown is None else self._shown)
+        return highest_ranked(text, tools, len(tools) if self._shown is None else self._shown, self._requests)
 
     def documented(self, tools: Sequence[ToolSpec]) -> dict[str, Documentation]:
         """Return the documentation of all tools on offer, by name."""

@@ -24,7 +24,8 @@ class RenderingOptions(Section):
     tools_shown: Literal["all"] | Annotated[int, Field(ge=1, le=65_536)] | None = Field(
         None,
         description="functions that a chat template documents for a user turn: all on offer, or the K that BM25 ranks "
-        "highest for its text (ours); null: as trained, else all",
+        "highest for its text, by documentation and the user turns of the tasks trained on (ours); null: as trained, "
+        "else all",
     )
 
     @field_validator("tools_shown", mode="before")

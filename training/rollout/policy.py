@@ -6,20 +6,22 @@ A folder with a LoRA adapter loads as its base model with the adapter in place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from environments.base import InputError, Record
+from environments.base import InputError, Record, TaskSpec
 from environments.heavy_imports import heavy_imports
 from memory.run import PolicyDirectory, read_json, write_json
 from training.embedded.compact_text import CompactSettings
 from training.rendering.base import Rendering
 from training.rendering.options import RenderingOptions
+from training.rendering.tool_documentation import requests_in
 from training.rollout.policy_path import hub_trouble, policy_folder
 from training.settings import PolicySettings
 
@@ -35,11 +37,13 @@ _PICKLED = ("pytorch_model*.bin", "adapter_model.bin")
 class PolicyCard(RenderingOptions, Record):
     """``coevolve.json``: the rendering that a policy was trained with, its options where it is a chat template.
 
-    ``compact`` are the limits of the compact rendering.
+    ``compact`` are the limits of the compact rendering. ``requests`` are the user turns of the training tasks by the
+    functions that they ask for, where a chat template documents those that it finds for a user turn.
     """
 
     rendering: Literal["compact", "chat_template"]
     compact: CompactSettings | None = None
+    requests: dict[str, tuple[str, ...]] = Field({}, exclude_if=operator.not_)
 
 
 @dataclass(frozen=True)
@@ -65,11 +69,16 @@ class Policy:
 
 @heavy_imports()
 def load_policy(
-    path: str, device: str = "auto", dtype: str = "float32", options: RenderingOptions | None = None
+    path: str,
+    device: str = "auto",
+    dtype: str = "float32",
+    options: RenderingOptions | None = None,
+    tasks: Sequence[TaskSpec] = (),
 ) -> Policy:
     """Load the folder or hub id ``path``; ``device`` auto takes a GPU if there is one. A folder may be a LoRA adapter.
 
-    ``options`` are of a chat template; what they leave open is taken from the policy's card.
+    ``options`` are of a chat template; what they leave open is taken from the policy's card. ``tasks`` are those that
+    it will be trained on: their user turns join the card's ``requests``.
     Raises InputError for a path that is neither, a folder without a model, a model that is not a causal language model,
     one without a chat template or ``coevolve.json``, one whose chat template cannot be used, and for an option that
     would be ignored.
@@ -84,7 +93,7 @@ def load_policy(
         raise InputError("device cuda was asked for and this machine has none: set the device to auto or cpu")
     path = policy_folder(path)
     base = adapter_base(path)
-    card, tokenizer, rendering = load_rendering(path, options)
+    card, tokenizer, rendering = load_rendering(path, options, tasks)
     weights = base or path
     for folder in {path, weights}:
         check_weights(Path(folder))
@@ -107,14 +116,15 @@ def load_policy(
     return Policy(path, model, tokenizer, rendering, card, adapter=base is not None)
 
 
-def load_initial_policy(settings: PolicySettings) -> Policy:
+def load_initial_policy(settings: PolicySettings, tasks: Sequence[TaskSpec] = ()) -> Policy:
     """Load the initial policy of a run, with its weights in the type in which training keeps them.
 
+    ``tasks`` are as in ``load_policy``.
     Raises InputError like ``load_policy``, and for a path that is an adapter.
     """
     # Steps of a small learning rate vanish in bfloat16's seven bits: weights that are trained stay float32.
     dtype = "float32" if settings.lora is None else settings.dtype
-    policy = load_policy(settings.path, settings.device, dtype, settings)
+    policy = load_policy(settings.path, settings.device, dtype, settings, tasks)
     if policy.adapter:
         raise InputError(
             f"policy.path: {settings.path} is a LoRA adapter and a round starts from a whole model: save the merged "
@@ -124,7 +134,7 @@ def load_initial_policy(settings: PolicySettings) -> Policy:
 
 
 def load_rendering(
-    path: str, options: RenderingOptions | None = None
+    path: str, options: RenderingOptions | None = None, tasks: Sequence[TaskSpec] = ()
 ) -> tuple[PolicyCard | None, PreTrainedTokenizerBase, Rendering]:
     """Load card, tokenizer and rendering of the policy at ``path``, not its weights. Raises like ``load_policy``."""
     from transformers import AutoTokenizer
@@ -143,9 +153,12 @@ def load_rendering(
     from training.rendering.chat_template import ChatTemplateRendering
 
     chosen = (options or RenderingOptions()).else_of(card)
+    requests: dict[str, tuple[str, ...]] = {}
+    if chosen.tools_shown not in (None, "all"):
+        requests = requests_in(tasks, {} if card is None else card.requests)
     if chosen.given_options:
-        card = PolicyCard(rendering="chat_template", **chosen.given_options)
-    return card, tokenizer, ChatTemplateRendering(tokenizer, _stop_ids(adapter_base(path) or path), chosen)
+        card = PolicyCard(rendering="chat_template", **chosen.given_options, requests=requests)
+    return card, tokenizer, ChatTemplateRendering(tokenizer, _stop_ids(adapter_base(path) or path), chosen, requests)
 
 
 def adapter_base(path: str) -> str | None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.chat_models import save_model, template, tokenizer
+from support.small_policy import small_tasks
 
 from environments.base import InputError, Parameter, ToolCall, ToolSpec, UserTurn
 from environments.bfcl.docs import all_tools, tool_names
@@ -18,7 +19,7 @@ from environments.words import with_own_descriptions
 from memory.run import PolicyDirectory, read_json, write_json
 from training.rendering.chat_template import ChatTemplateRendering
 from training.rendering.options import RenderingOptions
-from training.rendering.tool_documentation import highest_ranked, tool_line
+from training.rendering.tool_documentation import highest_ranked, requests_in, tool_line
 from training.rollout.policy import PolicyCard, load_policy, save_policy
 
 FILES = tuple(all_tools()[name] for name in tool_names(["GorillaFileSystem"]))
@@ -116,6 +117,27 @@ def test_without_a_shared_word_the_first_functions_are_shown() -> None:
     assert highest_ranked("zzz", FILES, 2) == {FILES[0].name, FILES[1].name}
 
 
+ASKED = {"du": ("Is the cupboard full by now?",), "wc": ("Tally up the characters of it.",)}
+
+
+def test_training_turns_bring_the_functions_that_they_ask_for_into_view() -> None:
+    said = "Tell me whether the cupboard is full."
+    assert "du" not in highest_ranked(said, FILES, 1)
+    assert highest_ranked(said, FILES, 1, ASKED) == {"du"}
+
+
+def test_a_training_turn_does_not_bring_its_own_functions_into_view() -> None:
+    for said in (ASKED["du"][0], "is the cupboard FULL by now"):
+        assert highest_ranked(said, FILES, 3, ASKED) == highest_ranked(said, FILES, 3, {"wc": ASKED["wc"]})
+
+
+def test_requests_are_the_turns_of_tasks_by_function_each_once() -> None:
+    calls = (ToolCall(name="cd", arguments={"folder": "a"}), ToolCall(name="ls"))
+    task = small_tasks()[0].model_copy(update={"turns": ("Go.", "Again."), "reference": (calls, calls[:1])})
+    found = requests_in([task, task], {"cd": ("Before.",)})
+    assert found == {"cd": ("Before.", "Go.", "Again."), "ls": ("Go.",)}
+
+
 def test_a_later_turn_documents_what_it_brings_into_view_and_what_is_new_on_offer() -> None:
     offered, held_back = FILES[:-1], FILES[-1]
     dialogue = rendering(documentation="lines", tools_shown=2).begin()
@@ -156,6 +178,29 @@ def test_a_policy_is_loaded_with_the_options_of_its_card_but_for_those_that_are_
     assert first() == trained
     assert first(tools_shown="all") == rendering(documentation="lines").begin().first(turn("sort", FILES), FILES)
     assert first(documentation="schemas") != trained
+
+
+def test_a_policy_keeps_the_requests_of_the_tasks_that_it_was_trained_on(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "model", "qwen3")
+    (du,) = (tool for tool in FILES if tool.name == "du")
+    task = small_tasks()[0].model_copy(
+        update={"turns": ("Is the cupboard full by now?",), "reference": ((ToolCall(name="du"),),), "tools": (du.name,)}
+    )
+    chosen = RenderingOptions(documentation="lines", tools_shown=1)
+    policy = load_policy(str(folder), "cpu", options=chosen, tasks=[task])
+    save_policy(tmp_path / "trained", policy.model, policy.tokenizer, policy.card)
+    said = turn("Tell me whether the cupboard is full.", FILES)
+    known = tokenizer(template("qwen3"))
+    for path, others, expected in (
+        (folder, chosen, False),
+        (tmp_path / "trained", None, True),
+        (tmp_path / "trained", RenderingOptions(tools_shown="all"), True),
+    ):
+        loaded = load_policy(str(path), "cpu", options=others)
+        assert ("du" in named(known.decode(loaded.rendering.begin().first(said, FILES)))) == expected
+    whole = load_policy(str(folder), "cpu", options=RenderingOptions(documentation="lines"), tasks=[task])
+    assert whole.card is not None
+    assert not whole.card.requests, "all functions are shown: none has to be found"
 
 
 def test_options_of_a_chat_template_are_refused_for_a_compact_policy(tmp_path: Path) -> None:
