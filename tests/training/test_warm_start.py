@@ -160,6 +160,7 @@ def written(record: StartRecord) -> StartRecord:
 
 @pytest.mark.slow
 def test_equal_starts_make_equal_policies_and_arms_cost_equal_tokens(model: Path, tmp_path: Path) -> None:
+    from training.rendering.tool_documentation import requests_in
     from training.rollout.episodes import EpisodeLimits, play_references
     from training.rollout.policy import PolicyCard, load_policy
 
@@ -197,7 +198,8 @@ def test_equal_starts_make_equal_policies_and_arms_cost_equal_tokens(model: Path
     assert lower.weights_sha256 != one.weights_sha256
     assert sum(file.rows for file in lower.files) > sum(file.rows for file in one.files)
     again = load_policy(str(tmp_path / "bfloat16"), "cpu")
-    assert again.card == PolicyCard(rendering="chat_template", documentation="lines", tools_shown=1)
+    asked = requests_in([*short, *longer], {})
+    assert again.card == PolicyCard(rendering="chat_template", documentation="lines", tools_shown=1, requests=asked)
     assert again.rendering.stop_ids == policy.rendering.stop_ids
     assert str(again.model.dtype) == "torch.float32"
     write_jsonl(files[0], [*turns_of(longer[0]), longer[0]])
