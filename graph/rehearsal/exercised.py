@@ -1,0 +1,84 @@
+"""Reads from the records of a rehearsed run what was exercised, and why the rest was not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from agents.spending import read_requests
+from graph.records import Evolution
+from graph.rehearsal.sizes import Row
+from graph.report.summary import Summary
+from graph.settings import RunSettings
+from memory.run import RunDirectory, read_existing, read_json
+from training.grpo.record import RoundRecord
+
+__all__ = ["asked_rows", "run_rows"]
+
+NOT_AT_TOY_SIZE = (
+    Row(what="memory, lengths and hours of the recipe's own sizes", reason="sizes are toy ones: coevolve plan counts"),
+    Row(what="a checkpoint inside a round", reason="one is written every 10 steps, and a round had fewer"),
+)
+
+
+def run_rows(run: RunDirectory, settings: RunSettings) -> Iterator[Row]:
+    """Yield a row for each part of the loop that the run went through, or did not."""
+    rounds = [read_json(path, RoundRecord) for number in range(2) if (path := run.iteration(number).round).exists()]
+    steps = [step for one in rounds for step in one.steps]
+    counted = f"{len(rounds)} rounds, {len(steps)} steps, {sum(step.rollouts for step in steps)} rollouts"
+    engine = sum(one.measured.engine.tokens for one in rounds if one.measured.engine is not None)
+    yield Row(what="sampling", how=f"{settings.sampling.engine}, {sum(step.sampled_tokens for step in steps)} tokens")
+    if settings.sampling.engine == "vllm_server":
+        way = "whole, by a folder" if settings.policy.lora is None else "an adapter, by name"
+        yield Row(what="new weights for vLLM servers", how=f"{way}; {engine} tokens sampled by them")
+    yield Row(what="GRPO", how=f"{counted}, {settings.training.processes} process(es)")
+    mixed = sum(step.mixed_groups > 0 for step in steps)
+    yield Row(
+        what="a success signal",
+        how=f"{mixed} steps with groups of both results, gradients to {max(s.grad_norm or 0 for s in steps):.2g}",
+        reason="" if mixed else "all rollouts of each group ended alike, so that advantages were 0",
+    )
+    if settings.training.expert is not None:
+        learnt = sum(one.expert.references for one in rounds if one.expert is not None)
+        yield Row(what="expert step", how=f"{learnt} references", reason="" if learnt else "no reference was learnt")
+    if settings.training.seal is not None:
+        yield Row(what="SEAL", how=f"{sum(one.seal is not None for one in rounds)} rounds")
+    grown = rounds[-1].tasks - rounds[0].tasks
+    yield Row(what="a round on evolved tasks", how=f"{grown} of them", reason="" if grown else "none was admitted")
+    yield from _evolved(run)
+    summaries = [read_existing(run.iteration(number).summary, Summary) for number in range(2)]
+    scored = [one.evaluation for one in summaries if one is not None and one.evaluation is not None]
+    if settings.evaluation.scored is not None:
+        yield Row(what=f"scoring on {settings.evaluation.scored}", how=f"before and after {len(scored)} rounds")
+
+
+def _evolved(run: RunDirectory) -> Iterator[Row]:
+    found = [read_existing(run.iteration(number).evolution, Evolution) for number in range(2)]
+    made = [one for one in found if one is not None]
+    new, drafts = sum(one.new for one in made), sum(one.drafts for one in made)
+    admitted = sum(len(one.admitted) for one in made)
+    yield Row(
+        what="signals, reflection, contexts",
+        how=f"{sum(sum(one.signals.values()) for one in made)} signals, {new} new contexts",
+        reason=""
+        if new
+        else "no rollout had a signal: too few tasks were solved in some rollouts and failed in others",
+    )
+    yield Row(
+        what="exploration, abstraction, verification",
+        how=f"{drafts} drafts, {admitted} admitted",
+        reason="" if drafts else "there was no draft" if new else "there was no context",
+    )
+
+
+def asked_rows(ledger: Path, settings: RunSettings) -> Iterator[Row]:
+    """Yield a row for each chat role, by the requests in ``ledger``."""
+    requests = read_requests(ledger)
+    answered = Counter(one.role for one in requests if one.outcome == "answered")
+    for role in settings.roles.by_chat():
+        own = [one for one in requests if one.role == role]
+        why = "nothing came to it" if not own else f"no reply could be used: {(own[-1].faults or ('refused',))[-1]}"
+        tokens = sum(one.measured.prompt_tokens + one.measured.completion_tokens for one in own)
+        how = f"{answered[role]} of {len(own)} answered, {tokens} tokens"
+        yield Row(what=f"chat model: {role}", how=how, reason="" if answered[role] else why)
