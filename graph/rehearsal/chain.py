@@ -30,8 +30,8 @@ from evaluation.settings import ScoringSettings
 from graph.fit import config_of, in_gib
 from graph.preflight import check_memory
 from graph.recipe import load_recipe
-from graph.rehearsal.exercised import NOT_AT_TOY_SIZE, asked_rows, run_rows
-from graph.rehearsal.sizes import CALLS, Machine, Row, options, toy
+from graph.rehearsal.exercised import NOT_AT_TOY_SIZE, asked_rows, rounds_of, run_rows, unlearnt
+from graph.rehearsal.sizes import CALLS, MOST, Machine, Row, options, toy
 from graph.run.stages import scoring_settings
 from graph.serve import VLLM
 from graph.settings import RunSettings
@@ -170,6 +170,9 @@ class _Rehearsal:
         if second.round.exists():
             return Row(what=what, reason="the round was over before it was killed")
         await self._step("resume", *command, "--resume", accept=(0, NOTHING))
+        if unlearnt(self.run):
+            more = ("--resume", "--iterations", str(MOST["iterations"] + 1))
+            await self._step("further iteration", *command, *more, accept=(0, NOTHING))
         steps = read_json(second.round, RoundRecord).steps
         return Row(
             what=what,
@@ -215,8 +218,7 @@ class _Rehearsal:
         stated = ScoringSettings.model_validate(scoring_settings(settings).model_dump() | change)
         file = self.folder / f"{benchmark}.json"
         write_json(file, stated)
-        last = [one for number in range(2) if (one := self.run.iteration(number).round).exists()][-1]
-        model = str(self.run.root / read_json(last, RoundRecord).policy)
+        model = str(self.run.root / rounds_of(self.run)[-1].policy)
         command = ("evaluation.run", "--settings", str(file), "--model", model)
         status = await self._step(step, *command, accept=(0,) if own else (0, MISTAKE))
         return Row(what=what, how="2 tasks", reason=self._cause(step) if status else "")

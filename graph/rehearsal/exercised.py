@@ -9,12 +9,11 @@ from pathlib import Path
 from agents.spending import read_requests
 from graph.records import Evolution
 from graph.rehearsal.sizes import Row
-from graph.report.summary import Summary
 from graph.settings import RunSettings
-from memory.run import RunDirectory, read_existing, read_json
+from memory.run import IterationDirectory, RunDirectory, read_json
 from training.grpo.record import RoundRecord
 
-__all__ = ["asked_rows", "run_rows"]
+__all__ = ["asked_rows", "rounds_of", "run_rows", "unlearnt"]
 
 NOT_AT_TOY_SIZE = (
     Row(what="memory, lengths and hours of the recipe's own sizes", reason="sizes are toy ones: coevolve plan counts"),
@@ -22,9 +21,27 @@ NOT_AT_TOY_SIZE = (
 )
 
 
+def rounds_of(run: RunDirectory) -> list[RoundRecord]:
+    """Return the records of the finished rounds."""
+    return [
+        read_json(one, RoundRecord) for one in sorted(run.iterations_path.glob(f"*/{IterationDirectory.round.name}"))
+    ]
+
+
+def unlearnt(run: RunDirectory) -> bool:
+    """Return whether tasks were admitted and no round has learnt from one."""
+    sizes = [one.tasks for one in rounds_of(run)]
+    return sizes[-1] == sizes[0] and any(one.admitted for one in _evolutions(run))
+
+
+def _evolutions(run: RunDirectory) -> list[Evolution]:
+    found = sorted(run.iterations_path.glob(f"*/{IterationDirectory.evolution.name}"))
+    return [read_json(one, Evolution) for one in found]
+
+
 def run_rows(run: RunDirectory, settings: RunSettings) -> Iterator[Row]:
     """Yield a row for each part of the loop that the run went through, or did not."""
-    rounds = [read_json(path, RoundRecord) for number in range(2) if (path := run.iteration(number).round).exists()]
+    rounds, made = rounds_of(run), _evolutions(run)
     steps = [step for one in rounds for step in one.steps]
     counted = f"{len(rounds)} rounds, {len(steps)} steps, {sum(step.rollouts for step in steps)} rollouts"
     engine = sum(one.measured.engine.tokens for one in rounds if one.measured.engine is not None)
@@ -46,18 +63,7 @@ def run_rows(run: RunDirectory, settings: RunSettings) -> Iterator[Row]:
         yield Row(what="SEAL", how=f"{sum(one.seal is not None for one in rounds)} rounds")
     grown = rounds[-1].tasks - rounds[0].tasks
     yield Row(what="a round on evolved tasks", how=f"{grown} of them", reason="" if grown else "none was admitted")
-    yield from _evolved(run)
-    summaries = [read_existing(run.iteration(number).summary, Summary) for number in range(2)]
-    scored = [one.evaluation for one in summaries if one is not None and one.evaluation is not None]
-    if settings.evaluation.scored is not None:
-        yield Row(what=f"scoring on {settings.evaluation.scored}", how=f"before and after {len(scored)} rounds")
-
-
-def _evolved(run: RunDirectory) -> Iterator[Row]:
-    found = [read_existing(run.iteration(number).evolution, Evolution) for number in range(2)]
-    made = [one for one in found if one is not None]
     new, drafts = sum(one.new for one in made), sum(one.drafts for one in made)
-    admitted = sum(len(one.admitted) for one in made)
     yield Row(
         what="signals, reflection, contexts",
         how=f"{sum(sum(one.signals.values()) for one in made)} signals, {new} new contexts",
@@ -67,9 +73,11 @@ def _evolved(run: RunDirectory) -> Iterator[Row]:
     )
     yield Row(
         what="exploration, abstraction, verification",
-        how=f"{drafts} drafts, {admitted} admitted",
+        how=f"{drafts} drafts, {sum(len(one.admitted) for one in made)} admitted",
         reason="" if drafts else "there was no draft" if new else "there was no context",
     )
+    if settings.evaluation.scored is not None:
+        yield Row(what=f"scoring on {settings.evaluation.scored}", how=f"before and after each of {len(rounds)} rounds")
 
 
 def asked_rows(ledger: Path, settings: RunSettings) -> Iterator[Row]:
