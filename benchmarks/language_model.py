@@ -40,8 +40,7 @@ FASTER = 3.0  # times the sampled tokens per second of generate
 MOST = 6.0  # GiB of a process that samples and learns
 ROWS = 4  # of plain learning at once: all of them take 20 GiB
 
-VLLM_PYTHON = ROOT / ".venvs" / "vllm" / "bin" / "python"
-VLLM_BUILDS = (ROOT / ".venvs" / "vllm" / ".installed-cpu", ROOT / ".venvs" / "vllm" / ".installed-gpu")
+VLLM_FOLDER = ROOT / ".venvs" / "vllm"
 
 RANDOM: dict[str, Any] = {
     "vocab_size": 49152,
@@ -102,8 +101,12 @@ def measure(repeats: int, model: str | None = None, shape: Shape | None = None) 
         arguments = path, shape.model_dump_json()
         sides: dict[str, tuple[str, ...]]
         sides = {side: (sys.executable, "-m", "benchmarks.language_model", side, *arguments) for side in (OURS, PLAIN)}
-        if any(build.exists() for build in VLLM_BUILDS):
-            sides[VLLM] = (str(VLLM_PYTHON), str(Path(__file__).with_name("vllm_side.py")), *arguments)
+        if any(VLLM_FOLDER.glob(".installed-*")):
+            sides[VLLM] = (
+                str(VLLM_FOLDER / "bin" / "python"),
+                str(Path(__file__).with_name("vllm_side.py")),
+                *arguments,
+            )
         threads = {"OMP_NUM_THREADS": str(os.cpu_count())}
         # The first time is not counted.
         taken = interleaved(sides, threads, LanguageModelFigures, repeats + 1)[1:]
