@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import signal
 import socket
@@ -114,7 +115,7 @@ class _Rehearsal:
         found.append(row)
         changes |= {} if policy is None else {"policy.path": policy}
         if self.stated.tasks.initial is None and self.stated.roles.by_chat() and not self.machine.silent:
-            changes |= {"tasks.initial": await self._first_tasks(policy)}
+            changes |= {"tasks.initial": await self._first_tasks()}
             changes.pop("tasks.initial_count", None)
             left_out.append(Row(what="D_0 by the chat model", reason=f"{CALLS} requests are kept for contexts"))
         async with self._servers(changes) as addresses:
@@ -144,7 +145,7 @@ class _Rehearsal:
         await self._step("stand-in", "training.models.stand_in", str(config), policy_folder(path), str(made))
         return str(made), Row(what=f"the weights of {path}, in place of a tiny random model like it", reason=why)
 
-    async def _first_tasks(self, policy: str | None) -> str:
+    async def _first_tasks(self) -> str:
         """Make D_0 by rules: a budget of few requests may not give one task."""
         changes, _ = toy(self.stated, self.machine.model_copy(update={"silent": "by rules"}))
         made = self.folder / "d0.jsonl"
@@ -170,7 +171,7 @@ class _Rehearsal:
         if second.round.exists():
             return Row(what=what, reason="the round was over before it was killed")
         await self._step("resume", *command, "--resume", accept=(0, NOTHING))
-        if unlearnt(self.run):
+        if unlearnt(self.run) and self.stated.tasks.admissions is None:
             more = ("--resume", "--iterations", str(MOST["iterations"] + 1))
             await self._step("further iteration", *command, *more, accept=(0, NOTHING))
         steps = read_json(second.round, RoundRecord).steps
@@ -184,20 +185,9 @@ class _Rehearsal:
         ledger = self.run.spending_path
         if settings.roles.by_chat() and not read_requests(ledger):
             asked = self.folder / "asked.jsonl"
-            unguided = {key: value for key, value in changes.items() if key != "tasks.initial"}
-            if self.stated.tasks.initial is not None:
-                unguided["tasks.initial"] = None
-            over = self._over(options(unguided))
-            await self._step(
-                "chat roles",
-                "graph.seed_tasks",
-                "--output",
-                str(asked),
-                "--count",
-                "1",
-                *over,
-                accept=(0, FAILURE, MISTAKE),
-            )
+            unguided = {"tasks": {}, **{key: value for key, value in changes.items() if not key.startswith("tasks.")}}
+            over = [*self._over(options(unguided)), "--output", str(asked), "--count", "1"]
+            await self._step("chat roles", "graph.seed_tasks", *over, accept=(0, FAILURE, MISTAKE))
             ledger = asked.with_name(f"{asked.name}.{ledger.name}")
             if not any(one.outcome == "answered" for one in read_requests(ledger)):
                 raise self._broken("chat roles")
@@ -231,15 +221,17 @@ class _Rehearsal:
             yield []
             return
         trainers = settings.training.processes
-        free = list(range(trainers, self.machine.gpus)) or [0]
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(self.machine.gpus)))
+        free = seen.split(",")[trainers:] or seen.split(",")[:1]
         wanted = min(len(settings.sampling.servers) or 1, len(free), 2)
         tasks, urls = [], []
         for number, port in enumerate(_free_ports(wanted)):
             options_of = ["--gpu-memory-utilization", SHARED] if 0 < self.machine.gpus <= trainers else []
             over = self._over(options(changes))[2:]
             command = ["graph.serve", str(self.recipe), *over, "--port", str(port), *options_of]
-            env = {"CUDA_VISIBLE_DEVICES": str(free[number])} if self.machine.gpus else {}
-            tasks.append(asyncio.create_task(self._step(f"server {number}", *command, env=env)))
+            env = {"CUDA_VISIBLE_DEVICES": free[number]} if self.machine.gpus else {}
+            serving = self._step(f"server {number}", *command, env=env, deadline=24 * STEP_SECONDS)
+            tasks.append(asyncio.create_task(serving))
             urls.append(f"http://127.0.0.1:{port}")
         try:
             for task, url in zip(tasks, urls, strict=True):
@@ -251,13 +243,19 @@ class _Rehearsal:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _step(
-        self, name: str, module: str, *arguments: str, accept: Sequence[int] = (0,), env: dict[str, str] | None = None
+        self,
+        name: str,
+        module: str,
+        *arguments: str,
+        accept: Sequence[int] = (0,),
+        env: dict[str, str] | None = None,
+        deadline: float = STEP_SECONDS,
     ) -> int:
         """Run a command of the project; return its exit status. Raises InputError with the cause where it breaks."""
         say(f"{time.monotonic() - self.began:5.0f} s  {name}")
         argv = [sys.executable, "-m", module, *arguments]
         try:
-            return await run_child(argv, log_path=self._log(name), deadline=STEP_SECONDS, accept=accept, env=env)
+            return await run_child(argv, log_path=self._log(name), deadline=deadline, accept=accept, env=env)
         except ChildFailure as failure:
             raise self._broken(name, None if failure.status is not None else "it took too long") from None
 
