@@ -31,7 +31,7 @@ def rounds_of(run: RunDirectory) -> list[RoundRecord]:
 def unlearnt(run: RunDirectory) -> bool:
     """Return whether tasks were admitted and no round has learnt from one."""
     sizes = [one.tasks for one in rounds_of(run)]
-    return sizes[-1] == sizes[0] and any(one.admitted for one in _evolutions(run))
+    return bool(sizes) and sizes[-1] == sizes[0] and any(one.admitted for one in _evolutions(run))
 
 
 def _evolutions(run: RunDirectory) -> list[Evolution]:
@@ -44,16 +44,17 @@ def run_rows(run: RunDirectory, settings: RunSettings) -> Iterator[Row]:
     rounds, made = rounds_of(run), _evolutions(run)
     steps = [step for one in rounds for step in one.steps]
     counted = f"{len(rounds)} rounds, {len(steps)} steps, {sum(step.rollouts for step in steps)} rollouts"
+    among = f" in {settings.training.processes} processes" if settings.training.launch is not None else ""
     engine = sum(one.measured.engine.tokens for one in rounds if one.measured.engine is not None)
     yield Row(what="sampling", how=f"{settings.sampling.engine}, {sum(step.sampled_tokens for step in steps)} tokens")
     if settings.sampling.engine == "vllm_server":
         way = "whole, by a folder" if settings.policy.lora is None else "an adapter, by name"
         yield Row(what="new weights for vLLM servers", how=f"{way}; {engine} tokens sampled by them")
-    yield Row(what="GRPO", how=f"{counted}, {settings.training.processes} process(es)")
+    yield Row(what="GRPO", how=counted + among)
     mixed = sum(step.mixed_groups > 0 for step in steps)
     yield Row(
         what="a success signal",
-        how=f"{mixed} steps with groups of both results, gradients to {max(s.grad_norm or 0 for s in steps):.2g}",
+        how=f"groups of both results in {mixed} steps, gradients to {max(s.grad_norm or 0 for s in steps):.2g}",
         reason="" if mixed else "all rollouts of each group ended alike, so that advantages were 0",
     )
     if settings.training.expert is not None:
@@ -61,15 +62,15 @@ def run_rows(run: RunDirectory, settings: RunSettings) -> Iterator[Row]:
         yield Row(what="expert step", how=f"{learnt} references", reason="" if learnt else "no reference was learnt")
     if settings.training.seal is not None:
         yield Row(what="SEAL", how=f"{sum(one.seal is not None for one in rounds)} rounds")
-    grown = rounds[-1].tasks - rounds[0].tasks
-    yield Row(what="a round on evolved tasks", how=f"{grown} of them", reason="" if grown else "none was admitted")
+    if settings.tasks.uses_evolved:
+        grown = rounds[-1].tasks - rounds[0].tasks
+        why = "" if grown else "none was admitted before the last round"
+        yield Row(what="a round on evolved tasks", how=f"{grown} of them", reason=why)
     new, drafts = sum(one.new for one in made), sum(one.drafts for one in made)
     yield Row(
         what="signals, reflection, contexts",
         how=f"{sum(sum(one.signals.values()) for one in made)} signals, {new} new contexts",
-        reason=""
-        if new
-        else "no rollout had a signal: too few tasks were solved in some rollouts and failed in others",
+        reason="" if new else "no rollout had a signal that is new: such need tasks that are solved only sometimes",
     )
     yield Row(
         what="exploration, abstraction, verification",

@@ -102,10 +102,13 @@ def toy(settings: RunSettings, machine: Machine) -> tuple[dict[str, Any], list[R
         changes |= {"training.expert.tokens": LEARNT, "training.expert.passes": passes}
     if settings.tasks.admissions is not None:
         changes["tasks.admissions"] = list(settings.tasks.admissions[: MOST["iterations"]])
-    for one in (_placed, _asked, _told_nobody):
+    for one in (_placed, _asked):
         more, left_out = one(settings, machine)
         changes |= more
         rows += left_out
+    if trackers := settings.training.report_to:
+        changes["training.report_to"] = []
+        rows.append(Row(what=f"tracker {', '.join(trackers)}", reason="toy figures are not sent to it"))
     return changes | _batches(settings, changes), rows
 
 
@@ -151,15 +154,6 @@ def _asked(settings: RunSettings, machine: Machine) -> tuple[dict[str, Any], lis
         changes[f"roles.{key}"] = type(roles).model_fields[key].default
     kept = {"enabled": settings.verification.enabled, "max_calls": settings.verification.max_calls}
     return changes | {"verification": kept}, [Row(what=f"chat model: {', '.join(chat)}", reason=machine.silent)]
-
-
-def _told_nobody(settings: RunSettings, machine: Machine) -> tuple[dict[str, Any], list[Row]]:
-    """Return no tracker: what others see are figures of runs."""
-    trackers = settings.training.report_to
-    if not trackers:
-        return {}, []
-    why = "toy figures are not sent to it"
-    return {"training.report_to": []}, [Row(what=f"tracker {', '.join(trackers)}", reason=why)]
 
 
 def _batches(settings: RunSettings, changes: Mapping[str, Any]) -> dict[str, int]:

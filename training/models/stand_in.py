@@ -79,11 +79,12 @@ def make_stand_in(config: Mapping[str, Any], source: str, folder: Path) -> None:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"policy.path: no small model of {source} can be built: {reason}") from None
     with whole_folder(folder) as partial:
-        for file in sorted(small.iterdir()):
-            named = any(file.match(pattern) for pattern in WEIGHTS)
-            if file.is_file() and not named and file.stat().st_size <= LARGEST:
-                shutil.copyfile(file, partial / file.name)
         model.to(torch.float32).save_pretrained(partial)
+        # Behind it, because it writes a generation_config.json of its own: stop tokens are the model's.
+        for file in sorted(small.iterdir()):
+            left_out = file.name == "config.json" or any(file.match(pattern) for pattern in WEIGHTS)
+            if file.is_file() and not left_out and file.stat().st_size <= LARGEST:
+                shutil.copyfile(file, partial / file.name)
 
 
 def _small_files(source: str) -> Path:
