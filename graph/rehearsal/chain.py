@@ -32,7 +32,7 @@ from graph.fit import config_of, in_gib
 from graph.preflight import check_memory
 from graph.recipe import load_recipe
 from graph.rehearsal.exercised import NOT_AT_TOY_SIZE, asked_rows, rounds_of, run_rows, unlearnt
-from graph.rehearsal.sizes import CALLS, MOST, Machine, Row, options, toy
+from graph.rehearsal.sizes import CALLS, MOST, Machine, Exercise, options, toy
 from graph.run.stages import scoring_settings
 from graph.serve import VLLM
 from graph.settings import RunSettings
@@ -76,7 +76,7 @@ def machine_at_hand(settings: RunSettings) -> Machine:
     return Machine(gpus=gpus, vllm=(VLLM / "bin" / "python").exists(), silent=silent)
 
 
-async def rehearse(recipe: Path, given: Sequence[str]) -> list[Row]:
+async def rehearse(recipe: Path, given: Sequence[str]) -> list[Exercise]:
     """Run the chain of ``recipe`` with the overrides ``given``, and return what was exercised and what was not.
 
     Raises InputError for a recipe that is wrong, and for a broken step with its cause; its folder is then kept.
@@ -90,7 +90,7 @@ async def rehearse(recipe: Path, given: Sequence[str]) -> list[Row]:
     return rows
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[Exercise]) -> str:
     """Return what was exercised and what was not, a line each."""
     lines = []
     for title, some in (
@@ -107,7 +107,7 @@ class _Rehearsal:
         self.began = time.monotonic()
         self.run = RunDirectory(folder / "run")
 
-    async def rows(self) -> list[Row]:
+    async def rows(self) -> list[Exercise]:
         """Go through the chain."""
         changes, left_out = toy(self.stated, self.machine)
         found = [await self._as_it_is()]
@@ -117,33 +117,33 @@ class _Rehearsal:
         if self.stated.tasks.initial is None and self.stated.roles.by_chat() and not self.machine.silent:
             changes |= {"tasks.initial": await self._first_tasks()}
             changes.pop("tasks.initial_count", None)
-            left_out.append(Row(what="D_0 by the chat model", reason=f"{CALLS} requests are kept for contexts"))
+            left_out.append(Exercise(what="D_0 by the chat model", reason=f"{CALLS} requests are kept for contexts"))
         async with self._servers(changes) as addresses:
             if addresses:
                 changes |= {"sampling.servers": addresses}
-                found.append(Row(what="vLLM servers", how=f"{len(addresses)} started by graph.serve"))
+                found.append(Exercise(what="vLLM servers", how=f"{len(addresses)} started by graph.serve"))
             settings = load_recipe(self.recipe, [*self.given, *options(changes)])
             found.append(await self._loop(options(changes)))
             found += [*run_rows(self.run, settings), *await self._asked(changes, settings)]
             found += [await self._scored(name, settings) for name in self._other_sets(settings)]
         return [*found, *left_out, *NOT_AT_TOY_SIZE]
 
-    async def _as_it_is(self) -> Row:
+    async def _as_it_is(self) -> Exercise:
         what = "the check of the recipe itself, as coevolve check makes it"
         given = [word for one in self.given for word in ("--set", one)]
         status = await self._step("check", "graph.check_recipe", str(self.recipe), *given, accept=(0, MISTAKE))
-        return Row(what=what, how="passed", reason=self._cause("check") if status else "")
+        return Exercise(what=what, how="passed", reason=self._cause("check") if status else "")
 
-    async def _policy(self, settings: RunSettings) -> tuple[str | None, Row]:
+    async def _policy(self, settings: RunSettings) -> tuple[str | None, Exercise]:
         """Return the path of a stand-in where the recipe's weights are not rehearsed, and the row."""
         path = settings.policy.path
         why = _left_out(settings, self.folder)
         if not why:
-            return None, Row(what="the policy's weights", how=f"{path}, {settings.policy.dtype}")
+            return None, Exercise(what="the policy's weights", how=f"{path}, {settings.policy.dtype}")
         config, made = self.folder / "config.json", self.folder / "policy"
         config.write_text(json.dumps(config_of(settings)))
         await self._step("stand-in", "training.models.stand_in", str(config), policy_folder(path), str(made))
-        return str(made), Row(what=f"the weights of {path}, in place of a tiny random model like it", reason=why)
+        return str(made), Exercise(what=f"the weights of {path}, in place of a tiny random model like it", reason=why)
 
     async def _first_tasks(self) -> str:
         """Make D_0 by rules: a budget of few requests may not give one task."""
@@ -156,7 +156,7 @@ class _Rehearsal:
         """Return the options that name the recipe and what is set on top of it."""
         return ["--recipe", str(self.recipe), *(word for one in (*self.given, *changes) for word in ("--set", one))]
 
-    async def _loop(self, changes: Sequence[str]) -> Row:
+    async def _loop(self, changes: Sequence[str]) -> Exercise:
         """Run the loop, kill it in its second round, and resume it."""
         command = ("graph.run_iteration", "--run", str(self.run.root), *self._over(changes))
         second = self.run.iteration(1)
@@ -167,20 +167,20 @@ class _Rehearsal:
             killer.cancel()
         what = "a kill in the second round, and --resume"
         if status != KILLED:
-            return Row(what=what, reason="the run ended before its second round had a step")
+            return Exercise(what=what, reason="the run ended before its second round had a step")
         if second.round.exists():
-            return Row(what=what, reason="the round was over before it was killed")
+            return Exercise(what=what, reason="the round was over before it was killed")
         await self._step("resume", *command, "--resume", accept=(0, NOTHING))
         if unlearnt(self.run) and self.stated.tasks.admissions is None:
             more = ("--resume", "--iterations", str(MOST["iterations"] + 1))
             await self._step("further iteration", *command, *more, accept=(0, NOTHING))
         steps = read_json(second.round, RoundRecord).steps
-        return Row(
+        return Exercise(
             what=what,
             how=f"SIGKILL after step {steps[0].step}; from the first round's checkpoint to step {steps[-1].step}",
         )
 
-    async def _asked(self, changes: dict[str, Any], settings: RunSettings) -> list[Row]:
+    async def _asked(self, changes: dict[str, Any], settings: RunSettings) -> list[Exercise]:
         """Return the rows of the chat roles; where no context came to them they make one task without one."""
         ledger = self.run.spending_path
         if settings.roles.by_chat() and not read_requests(ledger):
@@ -198,7 +198,7 @@ class _Rehearsal:
         own = settings.environment.name if settings.evaluation.set is not None else None
         return [name for name in packaged_names() if name != own and find_benchmark(name).evaluation_sets]
 
-    async def _scored(self, benchmark: str, settings: RunSettings) -> Row:
+    async def _scored(self, benchmark: str, settings: RunSettings) -> Exercise:
         """Score the last checkpoint on two tasks of a benchmark's first development set."""
         chosen = next(name for name, held_out in find_benchmark(benchmark).evaluation_sets.items() if not held_out)
         own = benchmark == settings.environment.name
@@ -211,7 +211,7 @@ class _Rehearsal:
         model = str(self.run.root / rounds_of(self.run)[-1].policy)
         command = ("evaluation.run", "--settings", str(file), "--model", model)
         status = await self._step(step, *command, accept=(0,) if own else (0, MISTAKE))
-        return Row(what=what, how="2 tasks", reason=self._cause(step) if status else "")
+        return Exercise(what=what, how="2 tasks", reason=self._cause(step) if status else "")
 
     @asynccontextmanager
     async def _servers(self, changes: dict[str, Any]) -> AsyncIterator[list[str]]:

@@ -14,7 +14,7 @@ from typing import Any
 from environments.base import Record
 from graph.settings import RunSettings, dotted
 
-__all__ = ["CALLS", "MOST", "Machine", "Row", "options", "toy"]
+__all__ = ["CALLS", "MOST", "Machine", "Exercise", "options", "toy"]
 
 CALLS = 10
 """Requests to the endpoint of chat roles, retries included."""
@@ -72,7 +72,7 @@ class Machine(Record):
     silent: str = ""
 
 
-class Row(Record):
+class Exercise(Record):
     """One thing that was exercised, ``how``; or why it was not, where there is a ``reason``."""
 
     what: str
@@ -80,14 +80,14 @@ class Row(Record):
     reason: str = ""
 
 
-def toy(settings: RunSettings, machine: Machine) -> tuple[dict[str, Any], list[Row]]:
+def toy(settings: RunSettings, machine: Machine) -> tuple[dict[str, Any], list[Exercise]]:
     """Return the settings to change, by dotted key, and a row for each thing that the machine leaves out.
 
     The policy's path and the addresses of servers are not among them.
     """
     stated = dotted(settings)
     changes: dict[str, Any] = {}
-    rows: list[Row] = []
+    rows: list[Exercise] = []
     asked = bool(settings.roles.by_chat()) and not machine.silent
     # Sizes of what the recipe does not have are refused as settings without an effect.
     without = ("evaluation.",) if settings.evaluation.scored is None else ()
@@ -108,39 +108,39 @@ def toy(settings: RunSettings, machine: Machine) -> tuple[dict[str, Any], list[R
         rows += left_out
     if trackers := settings.training.report_to:
         changes["training.report_to"] = []
-        rows.append(Row(what=f"tracker {', '.join(trackers)}", reason="toy figures are not sent to it"))
+        rows.append(Exercise(what=f"tracker {', '.join(trackers)}", reason="toy figures are not sent to it"))
     return changes | _batches(settings, changes), rows
 
 
-def _placed(settings: RunSettings, machine: Machine) -> tuple[dict[str, Any], list[Row]]:
+def _placed(settings: RunSettings, machine: Machine) -> tuple[dict[str, Any], list[Exercise]]:
     """Return the changes of device, processes and engine."""
     changes: dict[str, Any] = {}
-    rows = [] if machine.gpus else [Row(what="a GPU", reason="this machine has none")]
+    rows = [] if machine.gpus else [Exercise(what="a GPU", reason="this machine has none")]
     if settings.policy.device == "cuda" and not machine.gpus:
         changes["policy.device"] = "cpu"
     served = settings.sampling.engine == "vllm_server" and machine.vllm
     if settings.sampling.engine == "vllm_server" and not served:
         changes["sampling"] = {}
-        rows.append(Row(what="vLLM servers", reason="vLLM is not installed here: run make vllm"))
+        rows.append(Exercise(what="vLLM servers", reason="vLLM is not installed here: run make vllm"))
     launch = settings.training.launch
     if launch is None:
         return changes, rows
     if machine.gpus == 1:
-        rows.append(Row(what=f"{launch.processes} processes that train", reason="this machine has one GPU"))
+        rows.append(Exercise(what=f"{launch.processes} processes that train", reason="this machine has one GPU"))
         return changes | {"training.launch": None}, rows
     processes = min(launch.processes, machine.gpus or 2)
     if processes < launch.processes:
         why = f"{processes} trained: this machine has {machine.gpus or 'no'} GPUs"
-        rows.append(Row(what=f"{launch.processes} processes that train", reason=why))
+        rows.append(Exercise(what=f"{launch.processes} processes that train", reason=why))
         changes["training.launch.processes"] = processes
     if launch.config is not None and not (machine.gpus and served):
         why = "without GPUs processes are started without it" if not machine.gpus else "it may need vLLM servers"
-        rows.append(Row(what=launch.config, reason=why))
+        rows.append(Exercise(what=launch.config, reason=why))
         changes["training.launch.config"] = None
     return changes, rows
 
 
-def _asked(settings: RunSettings, machine: Machine) -> tuple[dict[str, Any], list[Row]]:
+def _asked(settings: RunSettings, machine: Machine) -> tuple[dict[str, Any], list[Exercise]]:
     """Return the changes of the chat roles: a budget, or rules in their place."""
     roles, chat = settings.roles, settings.roles.by_chat()
     if not chat:
@@ -153,7 +153,7 @@ def _asked(settings: RunSettings, machine: Machine) -> tuple[dict[str, Any], lis
     for key in ("cache", "concurrency", "validator_actions"):
         changes[f"roles.{key}"] = type(roles).model_fields[key].default
     kept = {"enabled": settings.verification.enabled, "max_calls": settings.verification.max_calls}
-    return changes | {"verification": kept}, [Row(what=f"chat model: {', '.join(chat)}", reason=machine.silent)]
+    return changes | {"verification": kept}, [Exercise(what=f"chat model: {', '.join(chat)}", reason=machine.silent)]
 
 
 def _batches(settings: RunSettings, changes: Mapping[str, Any]) -> dict[str, int]:

@@ -28,7 +28,7 @@ from graph.recipe import load_recipe
 from graph.rehearsal import chain
 from graph.rehearsal.chain import machine_at_hand, rehearse, table
 from graph.rehearsal.exercised import asked_rows
-from graph.rehearsal.sizes import ASKED, CALLS, MOST, Machine, Row, options, toy
+from graph.rehearsal.sizes import ASKED, CALLS, MOST, Machine, Exercise, options, toy
 from graph.settings import RunSettings, dotted
 from memory.jsonl import write_jsonl
 from memory.processes import ChildFailure
@@ -56,7 +56,7 @@ def recipes() -> list[Path]:
     return sorted(one.relative_to(ROOT) for one in files if "\nbase:" not in f"\n{one.read_text()}")
 
 
-def shrunk(recipe: Path, machine: Machine, *overrides: str) -> tuple[RunSettings, dict[str, Any], list[Row]]:
+def shrunk(recipe: Path, machine: Machine, *overrides: str) -> tuple[RunSettings, dict[str, Any], list[Exercise]]:
     changes, rows = toy(load_recipe(recipe, overrides), machine)
     return load_recipe(recipe, [*overrides, *options(changes)]), changes, rows
 
@@ -164,7 +164,7 @@ def test_batches_fill_each_update_of_each_process(
 
 
 def test_the_list_has_what_was_exercised_and_the_reason_of_the_rest() -> None:
-    rows = [Row(what="GRPO", how="2 rounds"), Row(what="a GPU", reason="this machine has none")]
+    rows = [Exercise(what="GRPO", how="2 rounds"), Exercise(what="a GPU", reason="this machine has none")]
     assert table(rows).splitlines() == [
         "exercised",
         "  GRPO: 2 rounds",
@@ -181,7 +181,7 @@ def test_rows_of_chat_roles_are_their_requests(tmp_path: Path) -> None:
     ]
     write_jsonl(tmp_path / "spending.jsonl", requests)
     found = {row.what: row for row in asked_rows(tmp_path / "spending.jsonl", load_recipe(LITERAL))}
-    assert found["chat model: reflector"] == Row(what="chat model: reflector", how="1 of 1 answered, 100 tokens")
+    assert found["chat model: reflector"] == Exercise(what="chat model: reflector", how="1 of 1 answered, 100 tokens")
     assert found["chat model: explorer"].reason == "no reply could be used: HTTP 503"
     assert found["chat model: abstractor"].reason == "nothing came to it"
 
