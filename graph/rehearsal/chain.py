@@ -32,7 +32,7 @@ from graph.fit import config_of, in_gib
 from graph.preflight import check_memory
 from graph.recipe import load_recipe
 from graph.rehearsal.exercised import NOT_AT_TOY_SIZE, asked_rows, rounds_of, run_rows, unlearnt
-from graph.rehearsal.sizes import CALLS, MOST, Machine, Exercise, options, toy
+from graph.rehearsal.sizes import CALLS, MOST, Exercise, Machine, options, toy
 from graph.run.stages import scoring_settings
 from graph.serve import VLLM
 from graph.settings import RunSettings

@@ -28,7 +28,7 @@ from graph.recipe import load_recipe
 from graph.rehearsal import chain
 from graph.rehearsal.chain import machine_at_hand, rehearse, table
 from graph.rehearsal.exercised import asked_rows
-from graph.rehearsal.sizes import ASKED, CALLS, MOST, Machine, Exercise, options, toy
+from graph.rehearsal.sizes import ASKED, CALLS, MOST, Exercise, Machine, options, toy
 from graph.settings import RunSettings, dotted
 from memory.jsonl import write_jsonl
 from memory.processes import ChildFailure
