@@ -90,7 +90,7 @@ def toy(settings: RunSettings, machine: Machine) -> tuple[dict[str, Any], list[E
     rows: list[Exercise] = []
     asked = bool(settings.roles.by_chat()) and not machine.silent
     # Sizes of what the recipe does not have are refused as settings without an effect.
-    without = ("evaluation.",) if settings.evaluation.scored is None else ()
+    without: tuple[str, ...] = ("evaluation.",) if settings.evaluation.scored is None else ()
     without += ("tasks.initial_count",) if settings.tasks.initial is not None else ()
     without += ("roles.validator_actions",) if settings.roles.validator is None else ()
     for key, most in {**MOST, **(ASKED if asked else {})}.items():
