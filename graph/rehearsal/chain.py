@@ -79,13 +79,18 @@ def machine_at_hand(settings: RunSettings) -> Machine:
 async def rehearse(recipe: Path, given: Sequence[str]) -> list[Exercise]:
     """Run the chain of ``recipe`` with the overrides ``given``, and return what was exercised and what was not.
 
-    Raises InputError for a recipe that is wrong, and for a broken step with its cause; its folder is then kept.
+    Raises InputError for a recipe that is wrong, and for a broken step with its cause; its folder is then kept. After a
+    signal it is removed.
     """
     settings = load_recipe(recipe, given)
     machine = machine_at_hand(settings)
     folder = Path(mkdtemp(prefix="rehearsal-"))
     say(f"rehearsing {recipe} in {folder}, which is kept if a step breaks")
-    rows = await _Rehearsal(recipe, list(given), settings, machine, folder).rows()
+    try:
+        rows = await _Rehearsal(recipe, list(given), settings, machine, folder).rows()
+    except asyncio.CancelledError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     shutil.rmtree(folder)
     return rows
 
