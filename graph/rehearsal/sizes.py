@@ -27,19 +27,20 @@ MOST: Mapping[str, int] = {
     "training.rollouts_per_task": 4,
     "training.max_new_tokens": 64,
     "training.max_tokens": 8192,  # the documentation of a benchmark's tools alone can take 6,000
-    "training.max_actions": 4,
-    "training.max_episode_steps": 4,
+    "training.max_actions": 10,
+    "training.max_episode_steps": 10,
     "signals.last_steps": 2,
     "signals.contexts_per_iteration": 2,
     "roles.exploration.rounds": 1,
-    "roles.exploration.steps": 6,
+    "roles.exploration.steps": 16,  # three of them may sign in to an app
     "roles.exploration.drafts_per_context": 2,
     "roles.exploration.compositions": 1,
     "roles.exploration.min_reference_calls": 1,
+    "roles.exploration.max_reference_calls": 8,  # fewer than actions, or no rollout could succeed
     "evaluation.limit": 2,
     "evaluation.max_new_tokens": 64,
     "evaluation.max_tokens": 8192,
-    "evaluation.max_episode_steps": 4,
+    "evaluation.max_episode_steps": 10,
 }
 """The largest value of each size."""
 

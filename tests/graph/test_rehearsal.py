@@ -319,7 +319,8 @@ def test_the_papers_loop_asks_a_chat_model_ten_times_at_most(tmp_path: Path, mon
         rows = asyncio.run(rehearse(LITERAL, [*given, f"roles.chat.base_url={server.url}"]))
         assert 0 < len(server.requests) <= CALLS
     exercised = {row.what: row.how for row in rows if not row.reason}
-    assert exercised["chat model: explorer"].startswith("2 of 2 answered")
+    for role in ("explorer", "abstractor"):
+        assert " answered, " in exercised[f"chat model: {role}"]
     assert "scoring bfcl on templated-dev" in exercised, "the recipe scores nothing itself"
     left_out = {row.what: row.reason for row in rows if row.reason}
     assert left_out["D_0 by the chat model"] == "10 requests are kept for contexts"
