@@ -221,14 +221,14 @@ def main(side: str, policy: str, out: str, steps: str, what: str = "") -> None:
     if large:
         meter.parameters, meter.products = loaded.model.num_parameters(), operations_per_second(device)
         settings = SETTINGS.model_copy(update={"micro_batch": SETTINGS.rollouts_per_task})
-    precision = {"on_cpu": device.type == "cpu", "bfloat16": large}
+    on_cpu = device.type == "cpu"
     if side == OURS:
         rollouts = our_rollouts(loaded, plan, meter, settings)
-        config = trainer_config(settings, plan, Path(out), NEVER, **precision)
+        config = trainer_config(settings, plan, Path(out), NEVER, on_cpu=on_cpu, bfloat16=large)
         train(config, rollouts, RoundCallback(plan, rollouts.stopwatch, lambda _: None, lambda _: None), None)
         return
     settings = settings.model_copy(update={"max_tokens": COMPLETION})
-    config = trainer_config(settings, plan, Path(out), NEVER, **precision)
+    config = trainer_config(settings, plan, Path(out), NEVER, on_cpu=on_cpu, bfloat16=large)
     config.max_tool_calling_iterations = SETTINGS.max_actions
     trainer = environment_trainer(loaded, plan, config, meter)
     for printer in (PrinterCallback, ProgressCallback):

@@ -109,7 +109,10 @@ def _small_files(source: str) -> Path:
 def main(config: str, source: str, folder: str) -> None:
     """Make it, for a command that does not import torch itself."""
     with exit_statuses():
-        make_stand_in(parse_json(Path(config).read_bytes()), source, Path(folder))
+        read = parse_json(Path(config).read_bytes())
+        if not isinstance(read, dict):
+            raise InputError(f"{config} is not a JSON object: give a model's config.json")
+        make_stand_in(read, source, Path(folder))
 
 
 if __name__ == "__main__":
