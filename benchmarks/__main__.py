@@ -33,7 +33,8 @@ def main(
     only: Annotated[list[Compared] | None, typer.Option(help="measure this one; can be given several times")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="pairs of measurements of each figure")] = 5,
     model: Annotated[
-        str | None, typer.Option(help="folder of the model of language_model; .models/smollm2-135m or a random one")
+        str | None,
+        typer.Option(help="folder of the model of language_model (.models/smollm2-135m or a random one) and of grpo"),
     ] = None,
     output: Annotated[
         Path | None, typer.Option(help=f"the table, JSON lines beside it; {TABLE}, with --only in build/benchmarks/")
@@ -58,7 +59,8 @@ def main(
         rows: list[Measurement] = []
         for name in names:
             print(f"{name}: measuring ...", file=sys.stderr, flush=True)
-            given = {"model": model} if name == Compared.LANGUAGE_MODEL else {}
+            takes = name == Compared.LANGUAGE_MODEL or (name == Compared.GRPO and model is not None)
+            given = {"model": model} if takes else {}
             rows += import_module(f"benchmarks.{name}").measure(repeats, **given)
             write_atomically(path, [table(rows).encode()])
             write_jsonl(path.with_suffix(".jsonl"), rows)

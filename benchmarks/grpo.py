@@ -7,6 +7,10 @@ step is one batch of rollouts, its loss with the KL term, and one update.
 Both sides open the same BFCL tasks of one user turn, act in them with the same tiny chat policy on one thread, and are
 scored by the official checker; prompts are equal id by id and only the policy's own tokens count. TRL allows one
 trainer per process, hence a process for each side, measured in turn; one that waits uses no time.
+
+With a ``model`` both act with that one, on the GPU where there is one, in bfloat16 and micro-batches of a group. A
+further row is then the arithmetic of learning, 6 operations for each parameter and token of all rows, over what the
+same device does in one large matrix product: utilisation as it was measured, not of a data sheet.
 """
 
 from __future__ import annotations
@@ -50,14 +54,23 @@ class Figures(Record):
     rollout_cpu: float
     wall: float
     cpu: float
+    parameters: int = 0
+    products: float = 0.0
+
+    @property
+    def utilisation(self) -> float:
+        """Return the share of ``products``, operations per second of a matrix product, that learning used."""
+        operations = 6 * self.parameters * (self.prompt_tokens + self.sampled_tokens)
+        return operations / (self.wall - self.rollout_wall) / self.products
 
 
-def measure(repeats: int) -> Sequence[Measurement]:
+def measure(repeats: int, model: str | None = None) -> Sequence[Measurement]:
     """Measure sampled tokens per second of rollouts, the seconds of a step, and those of its optimisation.
 
-    Raises RuntimeError when a side ends early, or when the sides' prompts are not equally long.
+    ``model``: folder of a causal language model in place of the tiny policy. Raises RuntimeError when a side ends
+    early, or when the sides' prompts are not equally long.
     """
-    figures = _interleaved(repeats)
+    figures = _interleaved(repeats, model)
     note = _what_was_sampled(figures)
 
     def rate(clock: str, figure: Callable[[Figures], float]) -> Measurement:
@@ -83,14 +96,26 @@ def measure(repeats: int) -> Sequence[Measurement]:
             pairs(lambda taken: taken.cpu - taken.rollout_cpu),
             "s",
         ),
+        *(
+            of_pairs(
+                "GRPO step without rollouts, utilisation",
+                "RoundTrainer / GRPOTrainer, of a matrix product's operations per second",
+                pairs(lambda taken: taken.utilisation),
+                "",
+                note=f"{model}; matrix product {figures[OURS][0].products / 1e12:.3g} TFLOP/s",
+            )
+            for _ in [model]
+            if model is not None
+        ),
     ]
 
 
-def _interleaved(repeats: int) -> dict[str, tuple[Figures, ...]]:
+def _interleaved(repeats: int, model: str | None = None) -> dict[str, tuple[Figures, ...]]:
     """Measure both sides in turn ``repeats`` times, after one time that is not counted."""
     with TemporaryDirectory(prefix="benchmark-") as folder:
-        policy = Path(folder) / "chat-policy"
-        make_chat_policy(policy)
+        policy = Path(model or Path(folder) / "chat-policy")
+        if model is None:
+            make_chat_policy(policy)
         times = repeats + 1
         sides = {
             side: (
@@ -101,6 +126,7 @@ def _interleaved(repeats: int) -> dict[str, tuple[Figures, ...]]:
                 str(policy),
                 str(Path(folder) / side),
                 str(times),
+                *(["model"] if model is not None else []),
             )
             for side in (OURS, TRL)
         }

@@ -1,8 +1,9 @@
-"""``python -m benchmarks.grpo_side SIDE POLICY OUT STEPS``: one side of the comparison with TRL, in one process.
+"""``python -m benchmarks.grpo_side SIDE POLICY OUT STEPS [model]``: a side of the comparison with TRL, in a process.
 
 A step, rollouts and optimisation, is done for every line that is read, and answered with a line of JSON (``Figures``).
 Model, tasks, prompts, number of rollouts, temperature, budget of tokens, reward, loss, KL weight and optimizer are
-equal on both sides, and each runs on one thread. The learning rate is so small that the policy stays what it was.
+equal on both sides, and each runs on one thread. The learning rate is so small that the policy stays what it was. With
+``model`` it is a language model, on the GPU where there is one, in bfloat16 and micro-batches of a group.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
+from statistics import median
 from typing import IO, Any
 
 import torch
@@ -34,7 +36,7 @@ from training.grpo.record import RoundPlan, Stopwatch
 from training.grpo.trl_run import RoundCallback, train, trainer_config
 from training.rendering.tool_calls import tool_schema
 from training.rollout.in_process import InProcessSampler
-from training.rollout.policy import load_policy
+from training.rollout.policy import Policy, load_policy
 from training.settings import TrainingSettings
 
 COMPLETION = 256
@@ -61,6 +63,7 @@ class Meter:
         self.answers = answers
         self.begun = False
         self.turns: SimpleQueue[str] = SimpleQueue()
+        self.parameters, self.products = 0, 0.0
         threading.Thread(target=self._listen, args=(commands,), daemon=True).start()
 
     def _listen(self, commands: IO[str]) -> None:
@@ -104,6 +107,8 @@ class Meter:
             rollout_cpu=self.rollout_cpu,
             wall=time.perf_counter() - self.wall,
             cpu=time.process_time() - self.cpu,
+            parameters=self.parameters,
+            products=self.products,
         )
         print(figures.model_dump_json(), file=self.answers, flush=True)
 
@@ -122,9 +127,9 @@ class MeteredRollouts(GroupRollouts):
         return batch
 
 
-def our_rollouts(policy: Path, plan: RoundPlan, meter: Meter) -> MeteredRollouts:
+def our_rollouts(loaded: Policy, plan: RoundPlan, meter: Meter, settings: TrainingSettings) -> MeteredRollouts:
     """Play the rollouts of a round with these settings; of their trajectories only the successes are counted."""
-    loaded, environment = load_policy(str(policy), "cpu"), BFCLEnvironment((CLASS,))
+    environment = BFCLEnvironment((CLASS,))
 
     def keep(trajectories: Sequence[Trajectory]) -> None:
         meter.successes += sum(trajectory.success for trajectory in trajectories)
@@ -134,7 +139,7 @@ def our_rollouts(policy: Path, plan: RoundPlan, meter: Meter) -> MeteredRollouts
         loaded,
         InProcessSampler(loaded.model),
         environment,
-        SETTINGS,
+        settings,
         keep=keep,
         stopwatch=Stopwatch(),
     )
@@ -142,7 +147,7 @@ def our_rollouts(policy: Path, plan: RoundPlan, meter: Meter) -> MeteredRollouts
     return rollouts
 
 
-def environment_trainer(policy: Path, plan: RoundPlan, config: GRPOConfig, meter: Meter) -> GRPOTrainer:
+def environment_trainer(loaded: Policy, plan: RoundPlan, config: GRPOConfig, meter: Meter) -> GRPOTrainer:
     """Return TRL's trainer on its own path. TRL's work around the measured methods is left out of the rollouts.
 
     The prompts are made equal to ours: TRL derives schemas without double spaces from the methods' documentation.
@@ -174,7 +179,6 @@ def environment_trainer(policy: Path, plan: RoundPlan, config: GRPOConfig, meter
             with meter.rolling_out():
                 super().reset(task_id, **others)
 
-    loaded = load_policy(str(policy), "cpu")
     tasks = [task for step in plan.steps for task in step]
     rows = [{"prompt": [{"role": "user", "content": task.turns[0]}], "task_id": task.id} for task in tasks]
     trainer = Metered(
@@ -189,7 +193,19 @@ def environment_trainer(policy: Path, plan: RoundPlan, config: GRPOConfig, meter
     return trainer
 
 
-def main(side: str, policy: str, out: str, steps: str) -> None:
+def operations_per_second(device: torch.device, size: int = 8192) -> float:
+    """Return what a bfloat16 product of square matrices does there: the median of five."""
+    size = size if device.type == "cuda" else size // 8
+    left, right = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
+    taken = []
+    for _ in range(6):
+        began = time.perf_counter()
+        (left @ right)[0, 0].item()  # waits for the device
+        taken.append(time.perf_counter() - began)
+    return float(2 * size**3 / median(taken[1:]))
+
+
+def main(side: str, policy: str, out: str, steps: str, what: str = "") -> None:
     """Take steps in turn with the other side; output of libraries goes to stderr.
 
     The last step of the plan is never taken: it would end with a checkpoint.
@@ -198,15 +214,23 @@ def main(side: str, policy: str, out: str, steps: str) -> None:
     torch.set_num_threads(1)
     plan = RoundPlan(run_seed=0, iteration=0, first_step=1, steps=(chat_tasks(),) * (int(steps) + 1))
     meter = Meter(sys.stdin, answers)
+    large = what == "model"
+    loaded = load_policy(policy, "auto" if large else "cpu")
+    device = next(loaded.model.parameters()).device
+    settings = SETTINGS
+    if large:
+        meter.parameters, meter.products = loaded.model.num_parameters(), operations_per_second(device)
+        settings = SETTINGS.model_copy(update={"micro_batch": SETTINGS.rollouts_per_task})
+    on_cpu = device.type == "cpu"
     if side == OURS:
-        rollouts = our_rollouts(Path(policy), plan, meter)
-        config = trainer_config(SETTINGS, plan, Path(out), NEVER, on_cpu=True)
+        rollouts = our_rollouts(loaded, plan, meter, settings)
+        config = trainer_config(settings, plan, Path(out), NEVER, on_cpu=on_cpu, bfloat16=large)
         train(config, rollouts, RoundCallback(plan, rollouts.stopwatch, lambda _: None, lambda _: None), None)
         return
-    settings = SETTINGS.model_copy(update={"max_tokens": COMPLETION})
-    config = trainer_config(settings, plan, Path(out), NEVER, on_cpu=True)
+    settings = settings.model_copy(update={"max_tokens": COMPLETION})
+    config = trainer_config(settings, plan, Path(out), NEVER, on_cpu=on_cpu, bfloat16=large)
     config.max_tool_calling_iterations = SETTINGS.max_actions
-    trainer = environment_trainer(Path(policy), plan, config, meter)
+    trainer = environment_trainer(loaded, plan, config, meter)
     for printer in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(printer)
     trainer.train()

@@ -40,8 +40,7 @@ FASTER = 3.0  # times the sampled tokens per second of generate
 MOST = 6.0  # GiB of a process that samples and learns
 ROWS = 4  # of plain learning at once: all of them take 20 GiB
 
-VLLM_PYTHON = ROOT / ".venvs" / "vllm" / "bin" / "python"
-VLLM_BUILD = ROOT / ".venvs" / "vllm" / ".installed-cpu"
+VLLM_FOLDER = ROOT / ".venvs" / "vllm"
 
 RANDOM: dict[str, Any] = {
     "vocab_size": 49152,
@@ -102,8 +101,12 @@ def measure(repeats: int, model: str | None = None, shape: Shape | None = None) 
         arguments = path, shape.model_dump_json()
         sides: dict[str, tuple[str, ...]]
         sides = {side: (sys.executable, "-m", "benchmarks.language_model", side, *arguments) for side in (OURS, PLAIN)}
-        if VLLM_BUILD.exists():
-            sides[VLLM] = (str(VLLM_PYTHON), str(Path(__file__).with_name("vllm_side.py")), *arguments)
+        if any(VLLM_FOLDER.glob(".installed-*")):
+            sides[VLLM] = (
+                str(VLLM_FOLDER / "bin" / "python"),
+                str(Path(__file__).with_name("vllm_side.py")),
+                *arguments,
+            )
         threads = {"OMP_NUM_THREADS": str(os.cpu_count())}
         # The first time is not counted.
         taken = interleaved(sides, threads, LanguageModelFigures, repeats + 1)[1:]
@@ -132,7 +135,7 @@ def measure(repeats: int, model: str | None = None, shape: Shape | None = None) 
         *(
             of_pairs(
                 "language model, sampling beside vLLM",
-                "in-process sampler / vLLM's CPU build, without compilation",
+                "in-process sampler / vLLM (its CPU build without compilation)",
                 pairs(sampled, other),
                 "sampled tokens/s",
                 note=what,
@@ -196,26 +199,45 @@ class _Side:
         self.rounded: Any = None
         if side == PLAIN:
             self.rounded = AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16, attn_implementation="sdpa")
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        for model in filter(None, (self.model, self.rounded)):
+            model.to(self.device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-6)
         rng, last = random.Random(0), self.model.config.vocab_size
         self.prompts = [[rng.randrange(10, last) for _ in range(shape.prompt)] for _ in range(shape.tasks)]
 
     def figures(self) -> LanguageModelFigures:
         """Sample and learn once."""
-        began = time.perf_counter()
+        began = self._now()
         rows = self._sampled() if self.rounded is None else self._generated()
-        sampled = time.perf_counter()
+        sampled = self._now()
         self.model.train()
         for start in range(0, len(rows), size := self.shape.rollouts if self.rounded is None else ROWS):
             self._backward(rows[start : start + size])
         self.optimizer.step()
         self.optimizer.zero_grad()
-        learnt = time.perf_counter()
+        learnt = self._now()
         self.model.train(False)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        peak = self._peak()
         return LanguageModelFigures(
             sampling=sampled - began, learning=learnt - sampled, peak=peak, products=self._products()
         )
+
+    def _now(self) -> float:
+        """Return the time once the device has done its work."""
+        import torch
+
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def _peak(self) -> float:
+        """Return the GiB that the process has needed, of the GPU where it has one."""
+        import torch
+
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated() / 2**30
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
     def _sampled(self) -> torch.Tensor:
         import torch
@@ -225,15 +247,15 @@ class _Side:
         writers = [
             _Writer(self.prompts[row // self.shape.rollouts], self.shape.new, row) for row in range(self.shape.rows)
         ]
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(self.device.type, torch.bfloat16):
             InProcessSampler(self.model).run(writers, temperature=1.0, concurrency=self.shape.rows)
-        return torch.tensor([writer.prompt.ids + writer.written for writer in writers])
+        return torch.tensor([writer.prompt.ids + writer.written for writer in writers], device=self.device)
 
     def _generated(self) -> torch.Tensor:
         import torch
 
         assert self.rounded is not None
-        ids = torch.tensor(self.prompts).repeat_interleave(self.shape.rollouts, dim=0)
+        ids = torch.tensor(self.prompts, device=self.device).repeat_interleave(self.shape.rollouts, dim=0)
         new = self.shape.new
         length = {"max_new_tokens": new, "min_new_tokens": new}
         rows: torch.Tensor = self.rounded.generate(
@@ -246,7 +268,7 @@ class _Side:
 
         from training.grpo.scoring import score_written
 
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(self.device.type, torch.bfloat16):
             if self.rounded is None:
                 everything = torch.ones_like(rows)
                 written = everything[:, self.shape.prompt :]
@@ -262,11 +284,11 @@ class _Side:
             return 0.0
         backbone = self.rounded.base_model
         weights = sum(weight.numel() for weight in backbone.layers.parameters())
-        ids = torch.arange(10, 522).expand(8, -1) % self.model.config.vocab_size
+        ids = torch.arange(10, 522, device=self.device).expand(8, -1) % self.model.config.vocab_size
         with torch.inference_mode():
-            began = time.perf_counter()
+            began = self._now()
             backbone(ids, use_cache=False)
-            return float(2 * weights * ids.numel() / (time.perf_counter() - began) / 1e9)
+            return float(2 * weights * ids.numel() / (self._now() - began) / 1e9)
 
 
 def _serve(side: str, path: str, shape: str) -> None:

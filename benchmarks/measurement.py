@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 import psutil  # type: ignore[import-untyped]
 
 from environments.base import Record
+from training.device_memory import gpu_bytes
 
 _PACKAGES = ("torch", "transformers", "trl", "chromadb", "bfcl-eval")
 _COLUMNS = ("benchmark", "what is compared", "ours", "other", "ratio", "spread", "expected", "met", "repeats")
@@ -136,7 +137,16 @@ def _machine() -> str:
     memory = psutil.virtual_memory().total / 2**30
     packages = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
     kind = f"{os.cpu_count()} CPU cores ({platform.machine()}), {memory:.0f} GiB of memory, {platform.system()}"
-    return f"{kind}, Python {platform.python_version()}, {packages}"
+    return f"{kind}{_gpu()}, Python {platform.python_version()}, {packages}"
+
+
+def _gpu() -> str:
+    """Return the name of the GPU that is measured; torch is imported only where there is one."""
+    if not gpu_bytes():
+        return ""
+    import torch
+
+    return f", {torch.cuda.get_device_name(0)}"
 
 
 def _cells(one: Measurement) -> list[str]:

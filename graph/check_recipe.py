@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,10 @@ def main(
     settings_only: Annotated[
         bool, typer.Option("--settings-only", help="leave out what the machine must have: models, files, keys, devices")
     ] = False,
+    rehearses: Annotated[
+        bool,
+        typer.Option("--rehearse", help="run the whole chain of one recipe at toy size, on what the machine has"),
+    ] = False,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="one setting of each; @FILE: all those of a file"),
@@ -32,8 +37,16 @@ def main(
     No code that a recipe names is run: of an environment of your own the declaration is read, and it is not opened.
     `coevolve environment check module:callable` opens it.
 
-    Exit status: 0, or 2 with one sentence that names the file and the key.
+    With --rehearse the commands of a run are run, in minutes: D_0, two rounds, the graph between them, scoring on each
+    benchmark that is installed, a vLLM server where the recipe has one, a kill and a resume. Sizes alone are changed.
+    Chat roles send ten requests at most. Code that the recipe names is run. The list at the end says what was exercised
+    and what was not, with the reason. A broken step leaves its folder, and its log's end is shown.
+
+    Exit status: 0, or 2 with one sentence that names the file and the key, or the broken step and its cause.
     """
+    if rehearses:
+        _rehearse(recipes, overrides or (), settings_only)
+        return
     with exit_statuses():
         from agents.chat.endpoint import destination
         from graph.preflight import check_run
@@ -58,6 +71,20 @@ def main(
         print(f"{len(recipes)} recipes are right" if len(recipes) > 1 else f"{recipes[0]} is right{note}")
         for recipe, name in unopened.items():
             print(f"{recipe}: {name} was not opened, since a recipe runs no code here: its options are not checked")
+
+
+def _rehearse(recipes: Sequence[Path], given: Sequence[str], settings_only: bool) -> None:
+    from graph.run.interruption import Interrupted, Interruption
+
+    with exit_statuses():
+        if len(recipes) != 1 or settings_only:
+            raise InputError("--rehearse runs one recipe: name one, and leave --settings-only out")
+        from graph.rehearsal.chain import rehearse, table
+
+        try:
+            print(table(Interruption().run(rehearse(recipes[0], given))))
+        except Interrupted as stop:
+            raise typer.Exit(stop.status) from None
 
 
 if __name__ == "__main__":

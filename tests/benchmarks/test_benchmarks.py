@@ -1,5 +1,6 @@
 """The command that measures: its table and what it refuses."""
 
+import os
 import subprocess
 import sys
 
@@ -71,3 +72,24 @@ def test_the_table_escapes_and_marks_what_is_not_met():
     assert lines[-1] == "- n|1: loaded"
     assert "CPU cores" in text
     assert str(ROOT) not in text
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("status", "says"), [(9, "there is no GPU here"), (0, "vLLM's CUDA build is not in .venvs/vllm")]
+)
+def test_the_script_for_a_gpu_refuses_a_machine_without_one(tmp_path, status, says):
+    """Or one without what it measures; nothing is installed, downloaded or measured before."""
+    if status == 0 and (ROOT / ".venvs" / "vllm" / ".installed-gpu").exists():
+        pytest.skip("the CUDA build is here")
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\nexit {status}\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "benchmarks/gpu.sh"], cwd=ROOT, env=path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert says in line

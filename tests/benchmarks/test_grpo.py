@@ -72,7 +72,7 @@ def test_rows_of_rollouts_and_of_the_step(
     slow: float, ratio: float, met: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = {OURS: (figures(400, 2.0, 4.0),) * 3, TRL: (figures(400, 2.0 * slow, 4.0 * slow),) * 3}
-    monkeypatch.setattr(grpo, "_interleaved", lambda repeats: {side: taken[side][:repeats] for side in taken})
+    monkeypatch.setattr(grpo, "_interleaved", lambda repeats, model: {side: taken[side][:repeats] for side in taken})
     rate, rate_cpu, step, step_cpu, rest = grpo.measure(3)
     assert (rate.ours, rate_cpu.ours) == (200.0, 400.0)
     assert rate.ratio == rate_cpu.ratio == pytest.approx(1 / ratio)
@@ -81,6 +81,22 @@ def test_rows_of_rollouts_and_of_the_step(
     assert {row.met for row in (rate, rate_cpu, step, step_cpu)} == {met}
     assert (rest.ours, rest.other, rest.repeats, rest.met) == (1.0, slow, 3, None)
     assert "prompts of 100 tokens" in step.note
+
+
+def test_a_models_utilisation_is_its_arithmetic_without_rollouts_over_that_of_a_product() -> None:
+    """6 x 1e6 parameters x 6,800 tokens in 2 s, of 1e12 operations a second."""
+    measured = figures(400, 2.0, 4.0).model_copy(update={"parameters": 10**6, "products": 1e12})
+    assert measured.utilisation == pytest.approx(6e6 * 6800 / 2 / 1e12)
+
+
+def test_a_given_model_adds_the_row_of_its_utilisation(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = figures(400, 2.0, 4.0).model_copy(update={"parameters": 10**6, "products": 1e12})
+    asked = []
+    monkeypatch.setattr(grpo, "_interleaved", lambda *given: asked.append(given) or {OURS: (one,), TRL: (one,)})
+    *_, last = grpo.measure(1, "some/model")
+    assert asked == [(1, "some/model")]
+    assert last.ours == one.utilisation
+    assert last.note == "some/model; matrix product 1 TFLOP/s"
 
 
 def test_a_step_is_reported_where_the_next_one_begins() -> None:

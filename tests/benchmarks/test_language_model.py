@@ -24,7 +24,7 @@ def save_small(folder: Path) -> str:
 
 @pytest.mark.long
 def test_both_sides_sample_and_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(language_model, "VLLM_BUILD", tmp_path / "none")
+    monkeypatch.setattr(language_model, "VLLM_FOLDER", tmp_path / "none")
     sampling, learning, memory = measure(1, save_small(tmp_path), Shape(tasks=2, rollouts=4, prompt=70, new=5))
     assert sampling.ours > 0
     assert sampling.other > 0
@@ -36,8 +36,8 @@ def test_both_sides_sample_and_learn(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.vllm
 @pytest.mark.external
 def test_vllm_samples_the_same_rows_where_it_is_installed(tmp_path: Path) -> None:
-    if not language_model.VLLM_BUILD.exists():
-        pytest.skip("vLLM's CPU build is not installed: make vllm VLLM_FOR=cpu")
+    if not any(language_model.VLLM_FOLDER.glob(".installed-*")):
+        pytest.skip("vLLM is not installed: make vllm")
     rows = measure(1, save_small(tmp_path), Shape(tasks=2, rollouts=4, prompt=70, new=5))
     assert [row.name for row in rows][:2] == ["language model, sampling", "language model, sampling beside vLLM"]
     assert rows[0].ours == rows[1].ours
