@@ -42,6 +42,9 @@ SMALL = 64
 """Tokens that cost less than another pass does: up to here, padding is not worth avoiding (measured on the tiny
 policy)."""
 
+BLOCK = 256
+"""Tokens of the vocabulary whose probabilities are added up first when a token is drawn (our choice)."""
+
 SHARED = 32
 """Ids that two different prompts must share before one of them waits for the other's keys and values (our choice)."""
 
@@ -226,7 +229,8 @@ class InProcessSampler(Sampler):
         self.fed_tokens = 0
         self.sampled_tokens = 0
 
-    @torch.inference_mode()
+    # Not inference mode, in which autocast keeps no weights: it would round all of them again in every pass.
+    @torch.no_grad()
     def run(self, drivers: Sequence[EpisodeDriver], *, temperature: float, concurrency: int) -> None:
         """Drive every episode to its end (see Sampler). The model's training mode is restored afterwards."""
         if temperature < 0:
@@ -237,6 +241,8 @@ class InProcessSampler(Sampler):
         try:
             self._run(iter(drivers), RowCache(), temperature, concurrency)
         finally:
+            # Weights that autocast has rounded without a gradient would get none where its context goes on.
+            torch.clear_autocast_cache()
             self.model.train(was_training)
 
     def _run(self, drivers: Iterator[EpisodeDriver], cache: RowCache, temperature: float, concurrency: int) -> None:
@@ -364,7 +370,8 @@ class InProcessSampler(Sampler):
             logprobs = torch.log_softmax(logits, dim=-1)
             tokens = logprobs.argmax(dim=-1)
         else:
-            logprobs = torch.log_softmax(logits / temperature, dim=-1)
+            heated = logits if temperature == 1.0 else logits / temperature
+            logprobs = torch.log_softmax(heated, dim=-1)
             uniform = torch.tensor([live[i].draws.random() for i in ready], dtype=torch.float64, device=logits.device)
             tokens = inverse_cdf(logprobs, uniform)
         chosen = logprobs.gather(1, tokens[:, None])[:, 0].tolist()
@@ -373,8 +380,23 @@ class InProcessSampler(Sampler):
 
 
 def inverse_cdf(logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """Return for each row the first token whose cumulative probability exceeds ``uniform`` (float64 in [0, 1))."""
-    # Sums in float64, scaled by their total: a token of probability 0 is never drawn.
-    cumulative = logprobs.double().exp().cumsum(dim=-1)
-    threshold = uniform[:, None] * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, threshold, right=True)[:, 0].clamp(max=logprobs.shape[-1] - 1)
+    """Return for each row the first token whose cumulative probability exceeds ``uniform`` (float64 in [0, 1)).
+
+    The block of the token is drawn first, then the token in it. A token of probability 0 is never drawn.
+    """
+    # Cumulative sums of 49,152 tokens in float64 take as long as the head: those of blocks and of one block suffice.
+    padding = -logprobs.shape[-1] % BLOCK
+    blocks = torch.nn.functional.pad(logprobs.exp(), (0, padding)).unflatten(-1, (-1, BLOCK))
+    sums = blocks.sum(dim=-1).double()
+    ends = sums.cumsum(dim=-1)
+    threshold = uniform[:, None] * ends[:, -1:]
+    block = _first_above(ends, threshold)
+    share = (threshold - (ends - sums).gather(1, block)) / sums.gather(1, block)
+    inside = blocks.take_along_dim(block[:, :, None], 1)[:, 0].double().cumsum(dim=-1)
+    return (block * BLOCK + _first_above(inside, share * inside[:, -1:]))[:, 0]
+
+
+def _first_above(ascending: torch.Tensor, threshold: torch.Tensor) -> torch.Tensor:
+    """Return for each row the place of the first number above ``threshold``, else of the first largest; (rows, 1)."""
+    largest = torch.searchsorted(ascending, ascending[:, -1:].contiguous())
+    return torch.minimum(torch.searchsorted(ascending, threshold, right=True), largest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from training.rollout.sampling import TokenPrompt
 pytestmark = pytest.mark.slow
 
 torch = Late("torch")
+torch_dispatch = Late("torch.utils._python_dispatch")
 transformers = Late("transformers")
 in_process = Late("training.rollout.in_process")
 
@@ -91,6 +93,27 @@ def test_keys_and_values_are_kept_in_the_type_of_the_products() -> None:
     for chatter, plain in zip(chatters, expected, strict=True):
         own = zip(chatter.logprobs, plain, chatter.sampled, strict=True)
         assert max(abs(a - b) for a, b, sampled in own if sampled) < 0.1
+
+
+def test_autocast_rounds_each_weight_once_and_leaves_gradients_to_what_follows() -> None:
+    rounded: list[int] = []
+
+    class Watched(torch_dispatch.TorchDispatchMode):  # type: ignore[misc, name-defined]
+        def __torch_dispatch__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
+            if function is torch.ops.aten._to_copy.default and args[0].dtype == torch.float32:
+                rounded.append(args[0].data_ptr())
+            return function(*args, **(kwargs or {}))
+
+    sampler = in_process.InProcessSampler(model())
+    weights = {weight.data_ptr() for weight in sampler.model.parameters() if weight.dim() == 2}
+    with torch.autocast("cpu", torch.bfloat16):
+        with Watched():
+            sampler.run([Chatter(seed) for seed in range(4)], temperature=0.9, concurrency=4)
+        sampler.model(input_ids=torch.tensor([[9, 10, 11]])).logits.sum().backward()
+    times = Counter(pointer for pointer in rounded if pointer in weights)
+    assert sampler.forward_passes > 1
+    assert set(times.values()) == {1}
+    assert all(weight.grad is not None for weight in sampler.model.parameters())
 
 
 def test_eager_attention_samples_the_same() -> None:
@@ -271,6 +294,21 @@ def test_draws_follow_the_probabilities() -> None:
     shares = torch.bincount(drawn, minlength=4) / 20_000
     assert shares[0] == 0
     assert torch.allclose(shares, torch.tensor([0.0, 0.5, 0.2, 0.3]), atol=0.015)
+
+
+@pytest.mark.parametrize("vocabulary", [1, 255, 256, 257, 3000])
+def test_draws_of_a_large_vocabulary_are_those_of_all_cumulative_sums(vocabulary: int) -> None:
+    torch.manual_seed(0)
+    logits = (3 * torch.randn(500, vocabulary)).masked_fill(torch.rand(500, vocabulary) < 0.2, float("-inf"))
+    logits[:, 0] = 0.0
+    logprobs = torch.log_softmax(logits, -1)
+    uniform = torch.rand(500, dtype=torch.float64)
+    ends = logprobs.double().exp().cumsum(-1)
+    expected = torch.searchsorted(ends, uniform[:, None] * ends[:, -1:], right=True)[:, 0]
+    assert torch.equal(in_process.inverse_cdf(logprobs, uniform), expected)
+    for extreme in (0.0, 1 - 2**-53):
+        drawn = in_process.inverse_cdf(logprobs, torch.full((500,), extreme, dtype=torch.float64))
+        assert logprobs.gather(1, drawn[:, None]).min() > float("-inf")
 
 
 @settings(deadline=None)
