@@ -241,8 +241,6 @@ class InProcessSampler(Sampler):
         try:
             self._run(iter(drivers), RowCache(), temperature, concurrency)
         finally:
-            # Weights that autocast has rounded without a gradient would get none where its context goes on.
-            torch.clear_autocast_cache()
             self.model.train(was_training)
 
     def _run(self, drivers: Iterator[EpisodeDriver], cache: RowCache, temperature: float, concurrency: int) -> None:
