@@ -26,6 +26,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from memory.records import Task
+from training.device_memory import give_back_freed
 from training.grpo.ranks import ALONE, Ranks
 from training.rollout.episodes import TokenRow
 
@@ -41,7 +42,7 @@ POOL = 16
 """Batches whose rows are sorted by length together (our choice): enough for batches of like length, few enough that a
 batch is not the same in each pass."""
 
-TOKENS_TOGETHER = 2048
+TOKENS_TOGETHER = 1024
 """Tokens that go through the model together at most, padding included (our choice): a token of a model of 135 M
 parameters keeps 1 MB for the backward pass in bfloat16."""
 
@@ -95,6 +96,7 @@ def learn(
             raise Diverged(loss)
         torch.nn.utils.clip_grad_norm_(trained, learning.max_grad_norm)
         optimizer.step()
+        give_back_freed()
         yield loss
     optimizer.zero_grad()
     model.train(was_training)
