@@ -11,6 +11,7 @@ another live row copies its keys and values instead of computing them again. All
 from __future__ import annotations
 
 import random
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from transformers.cache_utils import Cache
 from environments.base import InputError
 from training.preflight import check_attention
 from training.rollout.sampling import EpisodeDriver, FinishReason, Sampled, Sampler, TokenPrompt
+from training.rollout.shared_attention import SHARED_ATTENTION, Together, can_share, together
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -163,6 +165,7 @@ class _Row:
     waiting: list[int]
     max_new_tokens: int
     prompt: list[int] = field(default_factory=list)
+    opening: bytes = b""
     cached: int = 0
     context: int = 0
     ids: list[int] = field(default_factory=list)
@@ -174,7 +177,9 @@ class _Row:
         prompt = driver.observe()
         if prompt is None:
             return None
-        row = cls(driver, random.Random(driver.seed), [], 0, list(prompt.ids))
+        # The prompt again, as what is hashed once and compared fast.
+        opening = array("q", prompt.ids).tobytes()
+        row = cls(driver, random.Random(driver.seed), [], 0, list(prompt.ids), opening)
         row.observe(prompt)
         return row
 
@@ -235,12 +240,15 @@ class InProcessSampler(Sampler):
         """Drive every episode to its end (see Sampler). The model's training mode is restored afterwards."""
         if temperature < 0:
             raise InputError(f"sampling temperature is {temperature:g}: make it 0 (greedy) or more")
-        was_training = self.model.training
+        was_training, attention = self.model.training, self.model.config._attn_implementation
         # Dropout off: tokens are drawn from the policy itself, and their log-probabilities are its own.
         self.model.train(False)
+        if can_share(self.model):
+            self.model.set_attn_implementation(SHARED_ATTENTION)
         try:
             self._run(iter(drivers), RowCache(), temperature, concurrency)
         finally:
+            self.model.set_attn_implementation(attention)
             self.model.train(was_training)
 
     def _run(self, drivers: Iterator[EpisodeDriver], cache: RowCache, temperature: float, concurrency: int) -> None:
@@ -331,6 +339,11 @@ class InProcessSampler(Sampler):
         padded = [piece + piece[-1:] * (width - len(piece)) for piece in pieces]
         starts = [live[slot].cached for slot in slots]
         positions = torch.tensor(starts, device=device)[:, None] + torch.arange(width, device=device)
+        # All but the last id of a prompt: that one is fed by each row.
+        shared = [
+            len(live[slot].prompt) - 1 if start >= len(live[slot].prompt) - 1 else 0
+            for slot, start in zip(slots, starts, strict=True)
+        ]
         for slot, piece in zip(slots, pieces, strict=True):
             live[slot].cached += len(piece)
         length = max(live[slot].cached for slot in slots)
@@ -345,13 +358,23 @@ class InProcessSampler(Sampler):
             past_key_values=cache,
             use_cache=True,
             logits_to_keep=1,
+            **self._parts([live[slot].opening for slot in slots], shared, mask),
         )
         logits: torch.Tensor = output.logits[:, -1].float()
         return logits
 
+    def _parts(
+        self, openings: Sequence[bytes], shared: Sequence[int], mask: torch.Tensor
+    ) -> dict[str, list[Together] | None]:
+        """Return what the attention is given in which rows read a shared prompt once; nothing for another one."""
+        if self.model.config._attn_implementation != SHARED_ATTENTION:
+            return {}
+        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else self.model.dtype
+        return {"parts": together(openings, shared, mask, dtype)}
+
     def _as_expected(self, mask: torch.Tensor) -> torch.Tensor:
         """Return the mask as the model's attention takes it: sdpa a boolean one, eager one that is added to scores."""
-        if self.model.config._attn_implementation == "sdpa":
+        if self.model.config._attn_implementation in {"sdpa", SHARED_ATTENTION}:
             return mask
         zeros = torch.zeros(mask.shape, dtype=self.model.dtype, device=mask.device)
         return zeros.masked_fill(~mask, torch.finfo(self.model.dtype).min)

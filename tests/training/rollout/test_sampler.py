@@ -22,6 +22,7 @@ torch = Late("torch")
 torch_dispatch = Late("torch.utils._python_dispatch")
 transformers = Late("transformers")
 in_process = Late("training.rollout.in_process")
+shared_attention = Late("training.rollout.shared_attention")
 
 
 def model(attention: str = "sdpa", **changes: object) -> Any:
@@ -218,6 +219,41 @@ def test_shared_prompts_are_fed_once_and_change_nothing(shared: int, rows: int) 
         assert sampler.fed_tokens == everything - sum(copied)
     else:
         assert sampler.fed_tokens < everything
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("rows", [16, 5])
+def test_rows_that_attend_to_a_shared_prompt_together_have_the_logprobs_of_a_plain_forward(
+    dtype: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[list[int]] = []
+
+    def watched(*args: Any) -> Any:
+        parts = together(*args)
+        given.append([part.shared for part in parts or ()])
+        return parts
+
+    together = in_process.together
+    monkeypatch.setattr("training.rollout.in_process.together", watched)
+    prompts = openings(60) + [(9, 10, 11), (12,) * 50]
+    chatters = [Chatter(seed, actions=1 + seed % 5, opening=prompt) for seed, prompt in enumerate(prompts)]
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
+        sampler = run(chatters, rows=rows)
+        expected = [reference_logprobs(chatter, 0.9) for chatter in chatters]
+    assert any(len({shared for shared in parts if shared}) > 1 for parts in given)
+    assert any(0 in parts and any(parts) for parts in given), "rows alone beside rows that share"
+    assert given[-1] == [], "a row that is left alone attends as ever"
+    assert sampler.model.config._attn_implementation == "sdpa"
+    for chatter, plain in zip(chatters, expected, strict=True):
+        own = zip(chatter.logprobs, plain, chatter.sampled, strict=True)
+        assert max(abs(a - b) for a, b, sampled in own if sampled) < (1e-4 if dtype == "float32" else 0.1)
+
+
+def test_an_attention_with_a_cap_is_left_to_transformers() -> None:
+    with pytest.raises(ValueError, match="softcap"):
+        transformers.AttentionInterface()[shared_attention.SHARED_ATTENTION](
+            torch.nn.Module(), *(torch.zeros(1, 1, 1, 8) for _ in range(3)), None, parts=[], softcap=5.0
+        )
 
 
 def test_a_prompt_that_begins_another_one_is_shared() -> None:

@@ -1,0 +1,129 @@
+"""Attention on a CPU for rows that begin with one prompt: its keys and values are read once in a pass, for all of them.
+
+The K rollouts of a task hold the same keys and values of the same prompt, which is most of what a decoded token attends
+to. The queries of these rows attend to the first row's copy together, and each row to what follows its prompt; the two
+softmaxes are joined by their normalisers (shared-prefix attention, as in Hydragen, arXiv 2402.05099). The sum is the
+same but for float rounding. Query heads that share keys and values go through the kernel together as well.
+
+Import this module late: it needs torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+__all__ = ["SHARED_ATTENTION", "Together", "can_share", "together"]
+
+SHARED_ATTENTION = "sdpa_shared_prompts"
+"""The name under which transformers finds this attention."""
+
+_BEYOND = ("softcap", "position_bias")
+"""What transformers' sdpa adds or refuses, and this attention leaves to it."""
+
+LEAST = 32
+"""Positions that rows must share before they are read in a pass of the kernel of their own (our choice)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Rows of a pass that hold the same first ``shared`` positions, 0 where they share none.
+
+    ``first`` is one of the rows, ``bias`` what is added to the scores of the positions behind: 0 or -inf, (rows, 1,
+    tokens, positions).
+    """
+
+    rows: slice | torch.Tensor
+    first: int
+    shared: int
+    bias: torch.Tensor
+
+
+def can_share(model: PreTrainedModel) -> bool:
+    """Return whether the model's attention is sdpa's on a CPU and can be exchanged by name."""
+    return (
+        model.device.type == "cpu"
+        and model.config._attn_implementation == "sdpa"
+        and bool(model._supports_attention_backend)
+    )
+
+
+def together(
+    prompts: Sequence[bytes], shared: Sequence[int], seen: torch.Tensor, dtype: torch.dtype
+) -> list[Together] | None:
+    """Return the parts in which the rows of a pass attend; None where none of them share a prompt.
+
+    Args:
+        prompts: of each row, ascending by slot: equal where prompts are.
+        shared: positions of the prompt that the row holds since an earlier pass.
+        seen: (rows, 1, tokens, positions), the positions that each token attends to.
+        dtype: of keys and values.
+    """
+    groups: dict[tuple[bytes, int], list[int]] = {}
+    for row, (prompt, length) in enumerate(zip(prompts, shared, strict=True)):
+        groups.setdefault((prompt, length if length >= LEAST else 0), []).append(row)
+    if not any(length and len(rows) > 1 for (_, length), rows in groups.items()):
+        return None
+    alone = [row for (_, length), rows in groups.items() if not length or len(rows) == 1 for row in rows]
+    parts = [(rows, length) for (_, length), rows in groups.items() if length and len(rows) > 1]
+    found = []
+    for rows, length in [*parts, *([(sorted(alone), 0)] if alone else [])]:
+        dense = rows[-1] - rows[0] + 1 == len(rows)
+        index = slice(rows[0], rows[-1] + 1) if dense else torch.tensor(rows)
+        mine = seen[index]
+        end = int(mine.any(dim=0).nonzero()[:, -1].max()) + 1
+        mine = mine[..., length:end]
+        bias = torch.zeros(mine.shape, dtype=dtype).masked_fill(~mine, float("-inf"))
+        found.append(Together(index, rows[0], length, bias))
+    return found
+
+
+def _attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    parts: Sequence[Together] | None = None,
+    **others: object,
+) -> tuple[torch.Tensor, None]:
+    """Attend as transformers' sdpa does; in ``parts`` where they are given (the contract of AttentionInterface)."""
+    if parts is None or any(others.get(name) is not None for name in _BEYOND):
+        attended: torch.Tensor = sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **others
+        )[0]
+        return attended, None
+    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    count, heads, tokens, size = query.shape
+    kept = key.shape[1]
+    # Heads that share keys and values follow each other: they become further queries of one head.
+    queries = query.to(key.dtype).reshape(count, kept, heads // kept * tokens, size)
+    output = torch.empty_like(queries)
+    for part in parts:
+        mine = queries[part.rows]
+        behind = slice(part.shared, part.shared + part.bias.shape[-1])
+        bias = part.bias.repeat(1, 1, heads // kept, 1) if tokens > 1 else part.bias
+        own, normaliser = flash(
+            mine, key[part.rows, :, behind], value[part.rows, :, behind], attn_mask=bias, scale=scaling
+        )
+        if part.shared:
+            prompt = (slice(part.first, part.first + 1), slice(None), slice(part.shared))
+            of_all = mine.transpose(0, 1).reshape(1, kept, -1, size)
+            before, normaliser_before = flash(of_all, key[prompt], value[prompt], scale=scaling)
+            before = before.view(kept, len(mine), -1, size).transpose(0, 1)
+            share = (normaliser_before.view(kept, len(mine), -1).transpose(0, 1) - normaliser).sigmoid()
+            own = torch.lerp(own.float(), before.float(), share[..., None])
+        output[part.rows] = own.to(output.dtype)
+    return output.view(count, heads, tokens, size).transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register(SHARED_ATTENTION, _attend)
