@@ -235,7 +235,7 @@ def test_rows_that_attend_to_a_shared_prompt_together_have_the_logprobs_of_a_pla
 
     together = in_process.together
     monkeypatch.setattr("training.rollout.in_process.together", watched)
-    prompts = openings(60) + [(9, 10, 11), (12,) * 50]
+    prompts = [*openings(60), (9, 10, 11), (12,) * 50]
     chatters = [Chatter(seed, actions=1 + seed % 5, opening=prompt) for seed, prompt in enumerate(prompts)]
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
         sampler = run(chatters, rows=rows)
