@@ -22,7 +22,7 @@ torch = Late("torch")
 torch_dispatch = Late("torch.utils._python_dispatch")
 transformers = Late("transformers")
 in_process = Late("training.rollout.in_process")
-shared_attention = Late("training.rollout.shared_attention")
+row_cache = Late("training.rollout.row_cache")
 
 
 def model(attention: str = "sdpa", **changes: object) -> Any:
@@ -79,7 +79,7 @@ def test_logprobs_equal_a_plain_forward_over_the_whole_episode(temperature: floa
 def test_keys_and_values_are_kept_in_the_type_of_the_products() -> None:
     kept: set[object] = set()
 
-    class Watched(in_process.RowCache):
+    class Watched(row_cache.RowCache):
         def update(self, *args: object, **kwargs: object) -> Any:
             read = super().update(*args, **kwargs)
             kept.update(states.dtype for states in read)
@@ -251,7 +251,7 @@ def test_rows_that_attend_to_a_shared_prompt_together_have_the_logprobs_of_a_pla
 
 def test_an_attention_with_a_cap_is_left_to_transformers() -> None:
     with pytest.raises(ValueError, match="softcap"):
-        transformers.AttentionInterface()[shared_attention.SHARED_ATTENTION](
+        transformers.AttentionInterface()[row_cache.SHARED_ATTENTION](
             torch.nn.Module(), *(torch.zeros(1, 1, 1, 8) for _ in range(3)), None, parts=[], softcap=5.0
         )
 
