@@ -1,13 +1,12 @@
-"""The devices at hand and their memory, read without torch where there is no GPU; memory that is given back."""
+"""The devices at hand and their memory, read without torch where there is no GPU."""
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["device_at_hand", "give_back_freed", "gpu_bytes", "machine_bytes", "memory_at_hand"]
+__all__ = ["device_at_hand", "gpu_bytes", "machine_bytes", "memory_at_hand"]
 
 
 def device_at_hand(stated: Literal["auto", "cpu", "cuda"]) -> Literal["cpu", "cuda"]:
@@ -41,16 +40,6 @@ def machine_bytes(root: Path = Path("/")) -> int:
     import psutil  # type: ignore[import-untyped]
 
     return min([int(psutil.virtual_memory().total), *_limits(root)])
-
-
-def give_back_freed() -> None:
-    """Give the machine back what glibc keeps of freed memory; with another C library nothing is done.
-
-    Updates of rows of other lengths leave gaps of other sizes: without this they add up over a run.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def _limits(root: Path) -> Iterator[int]:

@@ -26,7 +26,6 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from memory.records import Task
-from training.device_memory import give_back_freed
 from training.grpo.ranks import ALONE, Ranks
 from training.rollout.episodes import TokenRow
 
@@ -96,7 +95,6 @@ def learn(
             raise Diverged(loss)
         torch.nn.utils.clip_grad_norm_(trained, learning.max_grad_norm)
         optimizer.step()
-        give_back_freed()
         yield loss
     optimizer.zero_grad()
     model.train(was_training)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
@@ -47,22 +44,3 @@ def test_without_a_limit_it_is_the_machines_memory(tmp_path: Path, said: str) ->
 def test_a_stated_device_is_taken_as_it_is() -> None:
     assert (device_at_hand("cpu"), device_at_hand("cuda")) == ("cpu", "cuda")
     assert memory_at_hand("cpu") == machine_bytes()
-
-
-@pytest.mark.process
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="another C library than glibc")
-def test_memory_that_was_freed_between_kept_blocks_is_given_back() -> None:
-    """In a process of its own: what else a test run has freed would hide the difference."""
-    program = """
-import psutil
-from training.device_memory import give_back_freed
-
-blocks = [bytearray(100_000) for _ in range(2000)]
-kept = blocks[::20]
-del blocks
-before = psutil.Process().memory_info().rss
-give_back_freed()
-print((before - psutil.Process().memory_info().rss) // 2**20)
-"""
-    given_back = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert int(given_back) > 100

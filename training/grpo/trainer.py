@@ -90,7 +90,6 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import split_tensor_dict
 
 from environments.command import writing
-from training.device_memory import give_back_freed
 from training.grpo.advantages import per_group
 from training.grpo.checkpoints import checkpoint_folder
 from training.grpo.group_rollouts import GroupRollouts, StepBatch
@@ -207,7 +206,6 @@ class RoundTrainer(GRPOTrainer):
         self, model: torch.nn.Module, inputs: dict[str, Any], *args: object, **kwargs: object
     ) -> torch.Tensor:
         """Return TRL's loss of a micro-batch, and note how far the sampler was from pi_old on its tokens."""
-        give_back_freed()  # of the sampler, or of the micro-batch before
         self._idle = self._without_gradient(inputs["advantages"])
         self._mask = inputs["completion_mask"] * inputs["tool_mask"]
         loss: torch.Tensor = super().compute_loss(model, inputs, *args, **kwargs)
