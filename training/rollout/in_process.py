@@ -327,7 +327,7 @@ def inverse_cdf(logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     """
     # Cumulative sums of 49,152 tokens in float64 take as long as the head: those of blocks and of one block suffice.
     padding = -logprobs.shape[-1] % BLOCK
-    blocks = torch.nn.functional.pad(logprobs.exp(), (0, padding)).unflatten(-1, (-1, BLOCK))
+    blocks = torch.nn.functional.pad(logprobs.exp(), (0, padding)).view(len(logprobs), -1, BLOCK)
     sums = blocks.sum(dim=-1).double()
     ends = sums.cumsum(dim=-1)
     threshold = uniform[:, None] * ends[:, -1:]

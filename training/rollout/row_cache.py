@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AttentionInterface
@@ -175,7 +175,7 @@ def _attend(
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
     parts: Sequence[Together] | None = None,
-    **others: object,
+    **others: Any,  # noqa: ANN401 - transformers' own arguments
 ) -> tuple[torch.Tensor, None]:
     """Attend as transformers' sdpa does; in ``parts`` where they are given (the contract of AttentionInterface)."""
     if parts is None or any(others.get(name) is not None for name in _BEYOND):
