@@ -41,7 +41,7 @@ POOL = 16
 """Batches whose rows are sorted by length together (our choice): enough for batches of like length, few enough that a
 batch is not the same in each pass."""
 
-TOKENS_TOGETHER = 2048
+TOKENS_TOGETHER = 1024
 """Tokens that go through the model together at most, padding included (our choice): a token of a model of 135 M
 parameters keeps 1 MB for the backward pass in bfloat16."""
 

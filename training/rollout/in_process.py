@@ -11,28 +11,26 @@ another live row copies its keys and values instead of computing them again. All
 from __future__ import annotations
 
 import random
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
-from transformers.cache_utils import Cache
 
 from environments.base import InputError
 from training.preflight import check_attention
+from training.rollout.row_cache import SHARED_ATTENTION, RowCache, Together, can_share, together
 from training.rollout.sampling import EpisodeDriver, FinishReason, Sampled, Sampler, TokenPrompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["InProcessSampler", "RowCache", "inverse_cdf", "passes", "shared_length"]
+__all__ = ["InProcessSampler", "inverse_cdf", "passes", "shared_length"]
 
 CHUNK = 3
 """Tokens of a suffix up to which it is fed token by token beside the other rows; a longer one is fed in one pass of its
 own (measured on the tiny policy)."""
-
-GROWTH = 128
-"""Positions by which the key-value block grows when a row outgrows it (our choice)."""
 
 TOKENS = 8192
 """Tokens of one pass at most, padding included, which bounds the memory of its activations; a longer piece goes alone
@@ -42,84 +40,11 @@ SMALL = 64
 """Tokens that cost less than another pass does: up to here, padding is not worth avoiding (measured on the tiny
 policy)."""
 
+BLOCK = 256
+"""Tokens of the vocabulary whose probabilities are added up first when a token is drawn (our choice)."""
+
 SHARED = 32
 """Ids that two different prompts must share before one of them waits for the other's keys and values (our choice)."""
-
-
-class RowCache(Cache):
-    """Keys and values of every live row at that row's own positions, one block per layer.
-
-    ``select`` chooses the rows and positions that the next forward pass writes, and how far it reads. A block holds as
-    many rows and positions as its passes have needed: when it is outgrown, only the live rows are copied.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(layers=[])
-        self.blocks: dict[tuple[int, str], torch.Tensor] = {}
-        self.slots = torch.arange(0)
-        self.positions = torch.zeros(0, 0, dtype=torch.long)
-        self.length = 0
-        self.rows = 0
-        self.capacity = 0
-        self.dense = True
-
-    def select(self, slots: Sequence[int], positions: torch.Tensor, length: int, rows: int, capacity: int) -> None:
-        """Let the next pass write ``positions`` (rows x tokens) of ``slots`` (ascending) and read ``length`` positions.
-
-        ``rows``: the number of live rows, of which these are some; ``capacity``: all positions are below it.
-        """
-        # A padded token's position is past its row's end: it is written, masked, and overwritten when the row gets
-        # there.
-        self.slots = torch.tensor(slots, device=positions.device)
-        self.positions, self.length, self.rows = positions, length, rows
-        self.dense = len(slots) == slots[-1] + 1
-        self.capacity = -(-capacity // GROWTH) * GROWTH
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: object, **kwargs: object
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write this pass's keys and values; return everything that its rows may attend to (the Cache contract)."""
-        # Rotation leaves keys in float32 under autocast, and attention would cast all of them again in each pass.
-        device = key_states.device.type
-        if torch.is_autocast_enabled(device):
-            key_states, value_states = (
-                states.to(torch.get_autocast_dtype(device)) for states in (key_states, value_states)
-            )
-        return self._write(layer_idx, "keys", key_states), self._write(layer_idx, "values", value_states)
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Return the number of positions that the current pass reads."""
-        return self.length
-
-    def copy(self, source: int, targets: Sequence[int], length: int) -> None:
-        """Give every slot of ``targets`` the first ``length`` positions of slot ``source``."""
-        for key, held in self.blocks.items():
-            block = self._hold(key, held, max(targets) + 1, length)
-            # A clone: torch refuses a source within the block that is written, where it fills its positions.
-            block[list(targets), :, :length] = block[source, :, :length].clone()
-
-    def move(self, source: int, target: int) -> None:
-        """Give slot ``target`` the contents of slot ``source``."""
-        for block in self.blocks.values():
-            block[target] = block[source]
-
-    def _write(self, layer: int, part: str, states: torch.Tensor) -> torch.Tensor:
-        block = self.blocks.get((layer, part), states[:0, :, :0])
-        block = self._hold((layer, part), block, self.rows, self.capacity)
-        block[self.slots[:, None], :, self.positions] = states.transpose(1, 2)
-        read = block[:, :, : self.length]
-        return read[: self.slots.numel()] if self.dense else read[self.slots]
-
-    def _hold(self, key: tuple[int, str], block: torch.Tensor, rows: int, capacity: int) -> torch.Tensor:
-        """Return ``block``, or a larger copy of its first ``rows`` rows with that many rows and positions."""
-        if block.shape[0] >= rows and block.shape[2] >= capacity:
-            return block
-        kept = block[:rows]
-        # Zeros, not empty memory: masked positions still enter the weighted sum as 0 x value, and 0 x NaN is NaN.
-        grown = block.new_zeros(rows, block.shape[1], max(capacity, block.shape[2]), block.shape[3])
-        grown[: len(kept), :, : kept.shape[2]] = kept
-        self.blocks[key] = grown
-        return grown
 
 
 def shared_length(one: Sequence[int], other: Sequence[int]) -> int:
@@ -160,6 +85,7 @@ class _Row:
     waiting: list[int]
     max_new_tokens: int
     prompt: list[int] = field(default_factory=list)
+    opening: bytes = b""
     cached: int = 0
     context: int = 0
     ids: list[int] = field(default_factory=list)
@@ -171,7 +97,9 @@ class _Row:
         prompt = driver.observe()
         if prompt is None:
             return None
-        row = cls(driver, random.Random(driver.seed), [], 0, list(prompt.ids))
+        # The prompt again, as what is hashed once and compared fast.
+        opening = array("q", prompt.ids).tobytes()
+        row = cls(driver, random.Random(driver.seed), [], 0, list(prompt.ids), opening)
         row.observe(prompt)
         return row
 
@@ -226,17 +154,21 @@ class InProcessSampler(Sampler):
         self.fed_tokens = 0
         self.sampled_tokens = 0
 
-    @torch.inference_mode()
+    # Not inference mode, in which autocast keeps no weights: it would round all of them again in every pass.
+    @torch.no_grad()
     def run(self, drivers: Sequence[EpisodeDriver], *, temperature: float, concurrency: int) -> None:
         """Drive every episode to its end (see Sampler). The model's training mode is restored afterwards."""
         if temperature < 0:
             raise InputError(f"sampling temperature is {temperature:g}: make it 0 (greedy) or more")
-        was_training = self.model.training
+        was_training, attention = self.model.training, self.model.config._attn_implementation
         # Dropout off: tokens are drawn from the policy itself, and their log-probabilities are its own.
         self.model.train(False)
+        if can_share(self.model):
+            self.model.set_attn_implementation(SHARED_ATTENTION)
         try:
             self._run(iter(drivers), RowCache(), temperature, concurrency)
         finally:
+            self.model.set_attn_implementation(attention)
             self.model.train(was_training)
 
     def _run(self, drivers: Iterator[EpisodeDriver], cache: RowCache, temperature: float, concurrency: int) -> None:
@@ -327,6 +259,11 @@ class InProcessSampler(Sampler):
         padded = [piece + piece[-1:] * (width - len(piece)) for piece in pieces]
         starts = [live[slot].cached for slot in slots]
         positions = torch.tensor(starts, device=device)[:, None] + torch.arange(width, device=device)
+        # All but the last id of a prompt: that one is fed by each row.
+        shared = [
+            len(live[slot].prompt) - 1 if start >= len(live[slot].prompt) - 1 else 0
+            for slot, start in zip(slots, starts, strict=True)
+        ]
         for slot, piece in zip(slots, pieces, strict=True):
             live[slot].cached += len(piece)
         length = max(live[slot].cached for slot in slots)
@@ -341,13 +278,23 @@ class InProcessSampler(Sampler):
             past_key_values=cache,
             use_cache=True,
             logits_to_keep=1,
+            **self._parts([live[slot].opening for slot in slots], shared, mask),
         )
         logits: torch.Tensor = output.logits[:, -1].float()
         return logits
 
+    def _parts(
+        self, openings: Sequence[bytes], shared: Sequence[int], mask: torch.Tensor
+    ) -> dict[str, list[Together] | None]:
+        """Return what the attention is given in which rows read a shared prompt once; nothing for another one."""
+        if self.model.config._attn_implementation != SHARED_ATTENTION:
+            return {}
+        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else self.model.dtype
+        return {"parts": together(openings, shared, mask, dtype)}
+
     def _as_expected(self, mask: torch.Tensor) -> torch.Tensor:
         """Return the mask as the model's attention takes it: sdpa a boolean one, eager one that is added to scores."""
-        if self.model.config._attn_implementation == "sdpa":
+        if self.model.config._attn_implementation in {"sdpa", SHARED_ATTENTION}:
             return mask
         zeros = torch.zeros(mask.shape, dtype=self.model.dtype, device=mask.device)
         return zeros.masked_fill(~mask, torch.finfo(self.model.dtype).min)
@@ -364,7 +311,8 @@ class InProcessSampler(Sampler):
             logprobs = torch.log_softmax(logits, dim=-1)
             tokens = logprobs.argmax(dim=-1)
         else:
-            logprobs = torch.log_softmax(logits / temperature, dim=-1)
+            heated = logits if temperature == 1.0 else logits / temperature
+            logprobs = torch.log_softmax(heated, dim=-1)
             uniform = torch.tensor([live[i].draws.random() for i in ready], dtype=torch.float64, device=logits.device)
             tokens = inverse_cdf(logprobs, uniform)
         chosen = logprobs.gather(1, tokens[:, None])[:, 0].tolist()
@@ -373,8 +321,23 @@ class InProcessSampler(Sampler):
 
 
 def inverse_cdf(logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """Return for each row the first token whose cumulative probability exceeds ``uniform`` (float64 in [0, 1))."""
-    # Sums in float64, scaled by their total: a token of probability 0 is never drawn.
-    cumulative = logprobs.double().exp().cumsum(dim=-1)
-    threshold = uniform[:, None] * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, threshold, right=True)[:, 0].clamp(max=logprobs.shape[-1] - 1)
+    """Return for each row the first token whose cumulative probability exceeds ``uniform`` (float64 in [0, 1)).
+
+    The block of the token is drawn first, then the token in it. A token of probability 0 is never drawn.
+    """
+    # Cumulative sums of 49,152 tokens in float64 take as long as the head: those of blocks and of one block suffice.
+    padding = -logprobs.shape[-1] % BLOCK
+    blocks = torch.nn.functional.pad(logprobs.exp(), (0, padding)).view(len(logprobs), -1, BLOCK)
+    sums = blocks.sum(dim=-1).double()
+    ends = sums.cumsum(dim=-1)
+    threshold = uniform[:, None] * ends[:, -1:]
+    block = _first_above(ends, threshold)
+    share = (threshold - (ends - sums).gather(1, block)) / sums.gather(1, block)
+    inside = blocks.take_along_dim(block[:, :, None], 1)[:, 0].double().cumsum(dim=-1)
+    return (block * BLOCK + _first_above(inside, share * inside[:, -1:]))[:, 0]
+
+
+def _first_above(ascending: torch.Tensor, threshold: torch.Tensor) -> torch.Tensor:
+    """Return for each row the place of the first number above ``threshold``, else of the first largest; (rows, 1)."""
+    largest = torch.searchsorted(ascending, ascending[:, -1:].contiguous())
+    return torch.minimum(torch.searchsorted(ascending, threshold, right=True), largest)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from support.late import Late
 
 in_process = Late("training.rollout.in_process")
+row_cache = Late("training.rollout.row_cache")
 
 SMALL, TOKENS = 64, 8192
 
@@ -56,7 +57,7 @@ def test_like_lengths_go_together(lengths: list[int], expected: list[list[int]])
 def test_a_prompt_is_copied_whether_or_not_it_fills_the_block(length: int) -> None:
     """A block has 128 positions; torch treats a source that fills all of them as one memory with its target."""
     torch = Late("torch")
-    cache = in_process.RowCache()
+    cache = row_cache.RowCache()
     states = torch.arange(128.0 * 2 * 3).reshape(1, 2, 128, 3)
     cache.select([0], torch.arange(128)[None], 128, rows=1, capacity=128)
     cache.update(states, -states, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,8 +19,10 @@ from training.rollout.sampling import TokenPrompt
 pytestmark = pytest.mark.slow
 
 torch = Late("torch")
+torch_dispatch = Late("torch.utils._python_dispatch")
 transformers = Late("transformers")
 in_process = Late("training.rollout.in_process")
+row_cache = Late("training.rollout.row_cache")
 
 
 def model(attention: str = "sdpa", **changes: object) -> Any:
@@ -76,7 +79,7 @@ def test_logprobs_equal_a_plain_forward_over_the_whole_episode(temperature: floa
 def test_keys_and_values_are_kept_in_the_type_of_the_products() -> None:
     kept: set[object] = set()
 
-    class Watched(in_process.RowCache):
+    class Watched(row_cache.RowCache):
         def update(self, *args: object, **kwargs: object) -> Any:
             read = super().update(*args, **kwargs)
             kept.update(states.dtype for states in read)
@@ -91,6 +94,27 @@ def test_keys_and_values_are_kept_in_the_type_of_the_products() -> None:
     for chatter, plain in zip(chatters, expected, strict=True):
         own = zip(chatter.logprobs, plain, chatter.sampled, strict=True)
         assert max(abs(a - b) for a, b, sampled in own if sampled) < 0.1
+
+
+def test_autocast_rounds_each_weight_once_and_leaves_gradients_to_what_follows() -> None:
+    rounded: list[int] = []
+
+    class Watched(torch_dispatch.TorchDispatchMode):  # type: ignore[misc, name-defined]
+        def __torch_dispatch__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
+            if function is torch.ops.aten._to_copy.default and args[0].dtype == torch.float32:
+                rounded.append(args[0].data_ptr())
+            return function(*args, **(kwargs or {}))
+
+    sampler = in_process.InProcessSampler(model())
+    weights = {weight.data_ptr() for weight in sampler.model.parameters() if weight.dim() == 2}
+    with torch.autocast("cpu", torch.bfloat16):
+        with Watched():
+            sampler.run([Chatter(seed) for seed in range(4)], temperature=0.9, concurrency=4)
+        sampler.model(input_ids=torch.tensor([[9, 10, 11]])).logits.sum().backward()
+    times = Counter(pointer for pointer in rounded if pointer in weights)
+    assert sampler.forward_passes > 1
+    assert set(times.values()) == {1}
+    assert all(weight.grad is not None for weight in sampler.model.parameters())
 
 
 def test_eager_attention_samples_the_same() -> None:
@@ -197,6 +221,41 @@ def test_shared_prompts_are_fed_once_and_change_nothing(shared: int, rows: int) 
         assert sampler.fed_tokens < everything
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("rows", [16, 5])
+def test_rows_that_attend_to_a_shared_prompt_together_have_the_logprobs_of_a_plain_forward(
+    dtype: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[list[int]] = []
+
+    def watched(*args: Any) -> Any:
+        parts = together(*args)
+        given.append([part.shared for part in parts or ()])
+        return parts
+
+    together = in_process.together
+    monkeypatch.setattr("training.rollout.in_process.together", watched)
+    prompts = [*openings(60), (9, 10, 11), (12,) * 50]
+    chatters = [Chatter(seed, actions=1 + seed % 5, opening=prompt) for seed, prompt in enumerate(prompts)]
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
+        sampler = run(chatters, rows=rows)
+        expected = [reference_logprobs(chatter, 0.9) for chatter in chatters]
+    assert any(len({shared for shared in parts if shared}) > 1 for parts in given)
+    assert any(0 in parts and any(parts) for parts in given), "rows alone beside rows that share"
+    assert given[-1] == [], "a row that is left alone attends as ever"
+    assert sampler.model.config._attn_implementation == "sdpa"
+    for chatter, plain in zip(chatters, expected, strict=True):
+        own = zip(chatter.logprobs, plain, chatter.sampled, strict=True)
+        assert max(abs(a - b) for a, b, sampled in own if sampled) < (1e-4 if dtype == "float32" else 0.1)
+
+
+def test_an_attention_with_a_cap_is_left_to_transformers() -> None:
+    with pytest.raises(ValueError, match="softcap"):
+        transformers.AttentionInterface()[row_cache.SHARED_ATTENTION](
+            torch.nn.Module(), *(torch.zeros(1, 1, 1, 8) for _ in range(3)), None, parts=[], softcap=5.0
+        )
+
+
 def test_a_prompt_that_begins_another_one_is_shared() -> None:
     rng = random.Random(3)
     long = tuple(rng.randrange(8, 40) for _ in range(90))
@@ -271,6 +330,21 @@ def test_draws_follow_the_probabilities() -> None:
     shares = torch.bincount(drawn, minlength=4) / 20_000
     assert shares[0] == 0
     assert torch.allclose(shares, torch.tensor([0.0, 0.5, 0.2, 0.3]), atol=0.015)
+
+
+@pytest.mark.parametrize("vocabulary", [1, 255, 256, 257, 3000])
+def test_draws_of_a_large_vocabulary_are_those_of_all_cumulative_sums(vocabulary: int) -> None:
+    torch.manual_seed(0)
+    logits = (3 * torch.randn(500, vocabulary)).masked_fill(torch.rand(500, vocabulary) < 0.2, float("-inf"))
+    logits[:, 0] = 0.0
+    logprobs = torch.log_softmax(logits, -1)
+    uniform = torch.rand(500, dtype=torch.float64)
+    ends = logprobs.double().exp().cumsum(-1)
+    expected = torch.searchsorted(ends, uniform[:, None] * ends[:, -1:], right=True)[:, 0]
+    assert torch.equal(in_process.inverse_cdf(logprobs, uniform), expected)
+    for extreme in (0.0, 1 - 2**-53):
+        drawn = in_process.inverse_cdf(logprobs, torch.full((500,), extreme, dtype=torch.float64))
+        assert logprobs.gather(1, drawn[:, None]).min() > float("-inf")
 
 
 @settings(deadline=None)
