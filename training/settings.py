@@ -302,7 +302,7 @@ class TrainingSettings(Section):
         if self.elsewhere is None:
             return self
         for key in self._given("expert", "seal", "launch", "max_trained_tokens"):
-            raise ValueError(f"elsewhere: {self.elsewhere.engine} would ignore {key}: remove one of the two")
+            raise ValueError(f"elsewhere: {self.elsewhere.engine} trains without {key}: remove one of the two")
         if self.elsewhere.engine == "verl" and self.loss == "group_tokens":
             raise ValueError("elsewhere: verl has no loss group_tokens: set loss to grpo, dapo or dr_grpo")
         return self

@@ -145,7 +145,7 @@ class _Rehearsal:
         why = _left_out(settings, self.folder)
         if not why:
             return None, Exercise(what="the policy's weights", how=f"{path}, {settings.policy.dtype}")
-        config, made = self.folder / "config.json", self.folder / "policy"
+        config, made = self.folder / "config.json", self.folder / "stand-in"
         config.write_text(json.dumps(config_of(settings)))
         await self._step("stand-in", "training.models.stand_in", str(config), policy_folder(path), str(made))
         return str(made), Exercise(what=f"the weights of {path}, in place of a tiny random model like it", reason=why)

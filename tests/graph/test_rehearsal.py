@@ -332,5 +332,5 @@ def test_the_papers_loop_asks_a_chat_model_ten_times_at_most(tmp_path: Path, mon
 def test_a_step_that_is_refused_raises_its_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """By the command itself: a file of tasks that is gone between the check and the run."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with pytest.raises(InputError, match=r"evaluation\.tasks"):
+    with pytest.raises(InputError, match=r"broke: nowhere\.jsonl does not exist"):
         asyncio.run(rehearse(Path("recipes/quickstart.yaml"), ["evaluation={set: null, tasks: nowhere.jsonl}"]))

@@ -256,8 +256,13 @@ LARGEST_GAP = "sampling/sampling_logp_difference/max"
 def step_record(
     step: int, trajectories: Sequence[Trajectory], log: Mapping[str, float], updates: int = 1
 ) -> StepRecord:
-    """Return the record of a global step from trajectories, one with an outcome at least, and TRL's log."""
+    """Return the record of a global step from trajectories and TRL's log.
+
+    Raises ValueError when no trajectory has an outcome.
+    """
     scored = [trajectory for trajectory in trajectories if trajectory.infrastructure_error is None]
+    if not scored:
+        raise ValueError(f"step {step} has no rollout without an infrastructure error")
     groups: dict[str, set[bool]] = defaultdict(set)
     for trajectory in scored:
         groups[trajectory.task_id].add(trajectory.success)

@@ -161,9 +161,9 @@ def test_a_step_of_faults_alone_is_no_round(tmp_path: Path) -> None:
         ({"elsewhere": {"engine": "verl"}}, "no loss group_tokens"),
         ({"elsewhere": {"engine": "prime-rl"}}, "set output"),
         ({"elsewhere": {"engine": "verl", "output": "x"}, "loss": "dapo"}, "'output' is for engine: prime-rl"),
-        ({"elsewhere": {}, "loss": "dapo", "expert": {}}, "would ignore expert"),
-        ({"elsewhere": {}, "loss": "dapo", "seal": {}}, "would ignore seal"),
-        ({"elsewhere": {}, "loss": "dapo", "max_trained_tokens": 9}, "would ignore max_trained_tokens"),
+        ({"elsewhere": {}, "loss": "dapo", "expert": {}}, "trains without expert"),
+        ({"elsewhere": {}, "loss": "dapo", "seal": {}}, "trains without seal"),
+        ({"elsewhere": {}, "loss": "dapo", "max_trained_tokens": 9}, "trains without max_trained_tokens"),
     ],
 )
 def test_what_an_engine_would_ignore_is_refused(training: dict[str, object], words: str) -> None:
