@@ -285,7 +285,8 @@ def test_the_whole_chain_on_a_tiny_policy(
     given = ["policy.device=cpu"]
     if name == "qwen3":
         save_model(tmp_path / "policy", "qwen3")
-        given += [f"policy.path={tmp_path / 'policy'}", "training.max_tokens=4096"]
+        given += [f"policy.path={tmp_path / 'policy'}", "policy.documentation=lines", "policy.tools_shown=5"]
+        given += ["training.max_tokens=8192"]
     rows = asyncio.run(rehearse(Path("recipes/quickstart.yaml"), given))
     exercised = {row.what: row.how for row in rows if not row.reason}
     assert exercised["a kill in the second round, and --resume"].startswith("SIGKILL after step 3")
