@@ -18,11 +18,12 @@ from typing import Any
 import httpx
 import pytest
 from support.commands import run_here
-from support.served_shop import OPENENV, served, write_shop
+from support.own_venvs import OPENENV, needs
+from support.served_shop import served, write_shop
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-needs_openenv = pytest.mark.skipif(not OPENENV.exists(), reason="make openenv has not been run")
+needs_openenv = needs(OPENENV)
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.external]
 TOKEN = "a-token-of-many-letters"
 

@@ -8,22 +8,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support import ROOT
+from support.own_venvs import OPENENV, VERIFIERS, of_programs
 from support.reference_endpoint import ReferenceEndpoint
-from support.served_shop import OPENENV, served, write_shop
+from support.served_shop import served, write_shop
 
 from memory.jsonl import read_jsonl
 from memory.records import Task
 
-VERIFIERS = ROOT / ".venvs" / "verifiers" / "bin"
-pytestmark = [
-    pytest.mark.skipif(
-        not (OPENENV.exists() and (VERIFIERS / "vf-eval").exists()), reason="make openenv verifiers have not been run"
-    ),
-    pytest.mark.slow,
-    pytest.mark.process,
-    pytest.mark.external,
-]
+pytestmark = of_programs(OPENENV, VERIFIERS)
 
 
 @pytest.mark.parametrize("idle", [False, True])
@@ -32,11 +24,15 @@ def test_verifiers_scores_a_perfect_and_an_idle_model(idle: bool, tmp_path: Path
     tasks = read_jsonl(folder / "tasks.jsonl", Task)
     token = "a-token-of-many-letters"
     with served(folder, COEVOLVE_SERVE_TOKEN=token) as url, ReferenceEndpoint(tasks, idle) as endpoint:
-        argv = [str(VERIFIERS / "vf-eval"), "coevolve_tasks", "--model", "reference", "--output-dir", "out"]
+        argv = [str(VERIFIERS), "coevolve_tasks", "--model", "reference", "--output-dir", "out"]
         argv += ["--client.base-url", endpoint, "--client.api-key-var", "NO_KEY", "--push", "False", "--rich", "None"]
         argv += ["--env.agent.harness.id", "null", "--env.agent.runtime.type", "subprocess"]
         argv += ["--env.taskset.task.url", url]
-        variables = {"NO_KEY": "none", "COEVOLVE_SERVE_TOKEN": token, "PATH": f"{VERIFIERS}:{os.environ['PATH']}"}
+        variables = {
+            "NO_KEY": "none",
+            "COEVOLVE_SERVE_TOKEN": token,
+            "PATH": f"{VERIFIERS.parent}:{os.environ['PATH']}",
+        }
         done = subprocess.run(
             argv,
             cwd=tmp_path,

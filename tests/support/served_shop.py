@@ -15,7 +15,6 @@ from typing import Any
 
 from support import ROOT
 
-OPENENV = ROOT / ".venvs" / "openenv" / "bin" / "python"
 SHOP = """
 import time
 from typing import Annotated

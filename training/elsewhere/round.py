@@ -16,7 +16,7 @@ from pathlib import Path
 from environments.base import InputError
 from memory.jsonl import whole_folder
 from memory.processes import exclusive, run_child
-from memory.records import Trajectory
+from memory.records import Task, Trajectory
 from memory.run import RunDirectory, read_existing, read_json, write_json, write_jsonl
 from memory.tasks import load_tasks, tasks_at
 from training.elsewhere.rollouts import Played, RolloutReader, trajectories_of, trajectory_id
@@ -67,7 +67,7 @@ async def _train(run: RunDirectory, iteration: int) -> None:
     discard_after(run.policy_path, before)
     tasks = tasks_at(load_tasks(run), iteration)
     if training.elsewhere.output is None:
-        groups, weights = await _by_job(run, iteration, settings, policy, before)
+        groups, weights = await _by_job(run, iteration, settings, tasks, policy, before)
     else:
         groups, weights = await _beside(run, iteration, settings, Path(training.elsewhere.output))
     trajectories = trajectories_of(
@@ -103,13 +103,13 @@ async def _train(run: RunDirectory, iteration: int) -> None:
 
 
 async def _by_job(
-    run: RunDirectory, iteration: int, settings: RoundSettings, policy: str, before: int
+    run: RunDirectory, iteration: int, settings: RoundSettings, tasks: Sequence[Task], policy: str, before: int
 ) -> tuple[Groups, Path]:
     """Run verl on the round's draws; return their groups and the folder of weights that it wrote."""
     from training.elsewhere.verl_job import write_job
 
     training, folder = settings.training, run.iteration(iteration)
-    draw = round_draw(tasks_at(load_tasks(run), iteration), settings.tasks, iteration=iteration, seed=settings.seed)
+    draw = round_draw(tasks, settings.tasks, iteration=iteration, seed=settings.seed)
     steps = draw.steps(training.steps, training.tasks_per_step)
     for left in (folder.played_elsewhere, folder.job):
         shutil.rmtree(left, ignore_errors=True)  # of a job that was killed

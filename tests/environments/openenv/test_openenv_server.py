@@ -12,8 +12,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support import ROOT
 from support.openenv_host import CounterHost, task
+from support.own_venvs import OPENENV, of_programs
 from websockets.sync.client import connect
 
 from environments.base import InputError, ObservationStatus, ToolCall
@@ -21,13 +21,7 @@ from environments.openenv.environment import OpenEnvEnvironment
 from environments.registry import open_named
 from environments.verification.verify import Refusal, verify
 
-OPENENV = ROOT / ".venvs" / "openenv" / "bin" / "python"
-pytestmark = [
-    pytest.mark.skipif(not OPENENV.exists(), reason="make openenv has not been run"),
-    pytest.mark.slow,
-    pytest.mark.process,
-    pytest.mark.external,
-]
+pytestmark = of_programs(OPENENV)
 
 
 @contextmanager

@@ -13,10 +13,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from support import ROOT
+from support.own_venvs import OPENENV, VERIFIERS, of_programs
 from support.reference_endpoint import ReferenceEndpoint
-from support.served_shop import OPENENV, SHOP, TASKS, served, write_shop
+from support.served_shop import SHOP, TASKS, served, write_shop
 from support.small_policy import make_policy, small_settings, small_tasks
 from websockets.sync.client import connect
 
@@ -27,15 +27,7 @@ from memory.records import Signal, Task, Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import admit, load_tasks
 
-VERIFIERS = ROOT / ".venvs" / "verifiers" / "bin"
-pytestmark = [
-    pytest.mark.skipif(
-        not (OPENENV.exists() and (VERIFIERS / "vf-eval").exists()), reason="make openenv verifiers have not been run"
-    ),
-    pytest.mark.slow,
-    pytest.mark.process,
-    pytest.mark.external,
-]
+pytestmark = of_programs(OPENENV, VERIFIERS)
 
 
 def made_run(folder: Path) -> RunDirectory:
@@ -80,8 +72,15 @@ def test_a_round_of_prime_rl_evolves_the_run(tmp_path: Path) -> None:
         assert "a defect" in ask(url, drawn, call("break_down"))["message"]
         ask(url, {"type": "reset", "data": {"index": 0}}, call("finish_turn"))  # names no draw: it is not recorded
         ask(url, {"type": "reset", "data": {"index": 0, "episode_id": "8"}})  # broken off: it is not recorded
-        argv = [str(VERIFIERS / "python"), str(ROOT / "tests" / "support" / "prime_on_cpu.py"), url, perfect, idle, "3"]
-        environ = {**os.environ, "NO_KEY": "none", "PATH": f"{VERIFIERS}:{os.environ['PATH']}"}
+        argv = [
+            str(VERIFIERS.parent / "python"),
+            str(ROOT / "tests" / "support" / "prime_on_cpu.py"),
+            url,
+            perfect,
+            idle,
+            "3",
+        ]
+        environ = {**os.environ, "NO_KEY": "none", "PATH": f"{VERIFIERS.parent}:{os.environ['PATH']}"}
         prime = subprocess.Popen(
             argv, cwd=tmp_path, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

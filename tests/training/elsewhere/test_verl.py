@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support import ROOT
+from support.own_venvs import VERL, of_programs
 from support.small_policy import make_policy, small_settings, small_tasks
 
 from graph.settings import RunSettings
@@ -18,13 +19,7 @@ from training.elsewhere.round import train_elsewhere
 from training.grpo.record import RoundRecord
 from training.rollout.policy import load_policy
 
-VERL = ROOT / ".venvs" / "verl" / "bin" / "python"
-pytestmark = [
-    pytest.mark.skipif(not VERL.exists(), reason="make verl has not been run"),
-    pytest.mark.slow,
-    pytest.mark.process,
-    pytest.mark.external,
-]
+pytestmark = of_programs(VERL)
 
 
 @pytest.fixture
