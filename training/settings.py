@@ -104,7 +104,7 @@ class ExpertSettings(Section):
         "before, in a warm start (ours)",
     )
     learning_rate: float = Field(
-        1e-3, gt=0, le=1e30, description="peak learning rate of AdamW, which begins afresh in each round (ours)"
+        1e-3, gt=0, le=1.0, description="peak learning rate of AdamW, which begins afresh in each round (ours)"
     )
     replay: float = Field(
         0.0, ge=0.0, lt=1.0, description="share of the references learnt from that are drawn from older tasks (ours)"
@@ -154,7 +154,7 @@ class TrainingSettings(Section):
     steps: int = Field(10, ge=1, le=100_000, description="F: GRPO steps between two evolutions (paper: 10)")
     tasks_per_step: int = Field(8, ge=1, le=4096, description="prompts in a step")
     rollouts_per_task: int = Field(8, ge=2, le=1024, description="K: rollouts of each task in a step (paper: 8)")
-    learning_rate: float = Field(1e-4, gt=0, le=1e30, description="peak learning rate (paper: 1e-6 for 4B and more)")
+    learning_rate: float = Field(1e-4, gt=0, le=1.0, description="peak learning rate (paper: 1e-6 for 4B and more)")
     updates_per_step: int = Field(
         1,
         ge=1,
@@ -173,7 +173,7 @@ class TrainingSettings(Section):
     clip_high: float = Field(
         0.28,
         gt=0,
-        le=1000.0,
+        le=100.0,
         description="the ratio is clipped above at 1 + clip_high (paper: 0.28; SEAL: 0.20)",
         json_schema_extra=requires({"updates_per_step": Above(1)}),
     )
@@ -185,8 +185,8 @@ class TrainingSettings(Section):
         "has no value)",
         json_schema_extra=requires({"updates_per_step": Above(1)}),
     )
-    kl: float = Field(1e-3, ge=0, le=1000.0, description="weight of the KL term to the initial policy (paper: 1e-3)")
-    temperature: float = Field(0.9, gt=0, le=100.0, description="sampling temperature of rollouts (paper: 0.9)")
+    kl: float = Field(1e-3, ge=0, le=10.0, description="weight of the KL term to the initial policy (paper: 1e-3)")
+    temperature: float = Field(0.9, gt=0, le=10.0, description="sampling temperature of rollouts (paper: 0.9)")
     max_new_tokens: int = Field(48, ge=1, le=MOST_TOKENS, description="sampled tokens of one message at most")
     max_tokens: int = Field(
         512, ge=16, le=MOST_TOKENS, description="tokens of one episode at most, prompt and observations included"
@@ -207,7 +207,7 @@ class TrainingSettings(Section):
     length_cost: float = Field(
         0.0,
         ge=0.0,
-        le=1000.0,
+        le=1.0,
         description="reward that a success loses per call beyond the reference's number, down to one half; 0: a "
         "success is worth 1 (paper: 0; others are ours)",
     )
@@ -215,7 +215,7 @@ class TrainingSettings(Section):
     weight_decay: float = Field(
         0.0,
         ge=0.0,
-        le=1000.0,
+        le=10.0,
         description="AdamW's weight decay, of all weights but biases and norms (SEAL as released: 0.01; CoEvolve has "
         "no value)",
     )

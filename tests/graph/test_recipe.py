@@ -12,6 +12,7 @@ from graph.recipe import QUICKSTART, difference, load_recipe
 from graph.settings import RunSettings, changed, dotted
 from memory.records import SignalKind
 from memory.strict_yaml import read_recipe
+from training.seal.advantage_weights import WINDOW_STEPS
 from training.seal.settings import SealSettings
 
 MISTAKES = [
@@ -200,7 +201,7 @@ def test_the_modes_of_seals_protocol_differ_in_their_mode_alone() -> None:
     recipe = load_recipe(folder / "seal.yaml")
     assert recipe.training.seal == SealSettings(), "what is written out are the defaults"
     assert recipe.iterations * recipe.training.steps == 72
-    assert SealSettings().weights.window_steps == recipe.training.steps, "an epoch is an iteration"
+    assert WINDOW_STEPS == recipe.training.steps, "an epoch is an iteration"
 
 
 def test_difference_names_the_setting() -> None:

@@ -207,7 +207,15 @@ def test_a_step_without_any_rollout_ends_the_round(starter: Path, tmp_path: Path
 def test_divergence_ends_the_round_before_it_is_saved(starter: Path, tmp_path: Path, monkeypatch) -> None:
     tasks = small_tasks()
     with pytest.raises(RoundFailure, match=r"lower training\.learning_rate"):
-        play(starter, tmp_path, [[tasks[2], tasks[3]]] * 4, BFCLEnvironment(CLASSES), monkeypatch, learning_rate=1e30)
+        play(
+            starter,
+            tmp_path,
+            [[tasks[2], tasks[3]]] * 4,
+            BFCLEnvironment(CLASSES),
+            monkeypatch,
+            learning_rate=1.0,
+            kl=10.0,
+        )
     assert not list(tmp_path.glob("checkpoint-*"))
 
 
