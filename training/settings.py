@@ -66,10 +66,9 @@ class LaunchSettings(Section):
     """
 
     processes: int = Field(2, ge=2, le=4096, description="processes on this machine: one per GPU (ours)")
-    config: str | None = Field(
-        None,
-        description="file of accelerate's configuration (recipes/launch/): FSDP2; null: each process "
-        "has all weights (DDP) (ours)",
+    fsdp: bool = Field(
+        False,
+        description="divide the weights among the processes (FSDP2); false: each has all of them (DDP) (ours)",
     )
     deadline: float = Field(
         1800.0,

@@ -42,7 +42,7 @@ def numbers(annotation: Any, metadata: list[Any], name: str) -> Iterator[tuple[s
 
 
 @pytest.mark.parametrize(
-    ("settings", "least"), [(RunSettings, 60), (StudyRecipe, 3), (WarmStartSettings, 13), (StartSettings, 6)]
+    ("settings", "least"), [(RunSettings, 60), (StudyRecipe, 3), (WarmStartSettings, 11), (StartSettings, 6)]
 )
 def test_every_number_of_the_settings_has_an_upper_bound(settings: type[BaseModel], least: int) -> None:
     found = dict(numbers(settings, [], ""))

@@ -65,7 +65,6 @@ def main() -> None:
 
 def _train(root: Path, iteration: int, resume: bool) -> None:
     from memory.run import RunDirectory
-    from training.grpo.launch import sharding
     from training.grpo.ranks import join
     from training.grpo.round import RoundSettings, run_round
 
@@ -76,7 +75,7 @@ def _train(root: Path, iteration: int, resume: bool) -> None:
     import torch
 
     on_cpu = settings.policy.device == "cpu" or not torch.cuda.is_available()
-    ranks = join(launch, on_cpu, sharding(launch))
+    ranks = join(launch, on_cpu)
     run_round(root, iteration, resume, lambda line: print(line.model_dump_json(), flush=True), ranks)
     torch.distributed.destroy_process_group()
 

@@ -7,8 +7,6 @@ the label says. It has neither quotes nor digits, so that nothing in it looks li
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pydantic import Field
 
 from environments.base import Cue, Environment, Record

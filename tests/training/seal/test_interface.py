@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from training.seal.diagnosis import FAILED, FailureProfile, LabelStatistics, TurnLabel
 from training.seal import interface
+from training.seal.diagnosis import FAILED, FailureProfile, LabelStatistics, TurnLabel
 from training.seal.interface import APPEAR_COUNT, APPEAR_MEAN_REWARD, AT_MOST, GUIDELINES, InterfaceState, update
 from training.seal.settings import InterfaceSettings
 
