@@ -29,14 +29,10 @@ class LoraSettings(Section):
     alpha: int = Field(32, ge=1, le=65_536, description="updates are scaled by alpha / rank (ours)")
     dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout of the updates' input while training (ours)")
     target_modules: tuple[str, ...] | None = Field(
-        None, description="names of the layers that get an update; null: every linear one but the output layer"
+        None,
+        min_length=1,
+        description="names of the layers that get an update; null: every linear one but the output layer",
     )
-
-    @model_validator(mode="after")
-    def _some_target(self) -> Self:
-        if self.target_modules == ():
-            raise ValueError("target_modules names no layer: name one, or give null for every linear one")
-        return self
 
 
 class PolicySettings(RenderingOptions):
@@ -267,15 +263,7 @@ class TrainingSettings(Section):
     def _one_or_several(cls, value: object) -> object:
         if value in ("none", None, ["none"]):
             return ()
-        return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
-
-    @field_validator("report_to")
-    @classmethod
-    def _named_once(cls, value: tuple[ExperimentTracker, ...]) -> tuple[ExperimentTracker, ...]:
-        twice = next((name for name in value if value.count(name) > 1), None)
-        if twice is not None:
-            raise ValueError(f"{twice} is named twice: name it once")
-        return value
+        return (value,) if isinstance(value, str) else tuple(dict.fromkeys(value)) if isinstance(value, list) else value
 
     @property
     def processes(self) -> int:

@@ -14,8 +14,6 @@ from typing import Any
 from environments.base import Record
 from graph.settings import RunSettings, dotted
 
-__all__ = ["CALLS", "MOST", "Exercise", "Machine", "options", "toy"]
-
 CALLS = 10
 """Requests to the endpoint of chat roles, retries included."""
 

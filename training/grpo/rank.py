@@ -16,12 +16,10 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
-
 from environments.base import InputError
 from environments.command import FAILURE, MISTAKE, storage_refusal
 from environments.terminal import say
-from memory.processes import ORPHANED, run_to_end
+from memory.processes import end_all, run_to_end
 
 POLL_SECONDS = 0.5
 """Seconds between two looks at whether the launcher is still there (ours)."""
@@ -41,11 +39,7 @@ def end_with_the_launcher() -> None:
     def watch() -> None:
         while os.getppid() == launcher:
             time.sleep(POLL_SECONDS)
-        with suppress(psutil.Error):
-            for process in psutil.Process().children(recursive=True):
-                with suppress(psutil.Error):
-                    process.kill()
-        os._exit(ORPHANED)
+        end_all()
 
     threading.Thread(target=watch, name="watch-parent", daemon=True).start()
 
