@@ -201,8 +201,7 @@ def openings(shared: int) -> list[tuple[int, ...]]:
     return [tuple(prompt) for prompt in prompts for _ in range(4)]
 
 
-@pytest.mark.parametrize("shared", [5, 60])
-@pytest.mark.parametrize("rows", [16, 5])
+@pytest.mark.parametrize(("shared", "rows"), [(60, 16), (5, 5)])
 def test_shared_prompts_are_fed_once_and_change_nothing(shared: int, rows: int) -> None:
     prompts = openings(shared)
     alone = [Chatter(seed, opening=prompt) for seed, prompt in enumerate(prompts)]
@@ -221,8 +220,7 @@ def test_shared_prompts_are_fed_once_and_change_nothing(shared: int, rows: int) 
         assert sampler.fed_tokens < everything
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("rows", [16, 5])
+@pytest.mark.parametrize(("dtype", "rows"), [("float32", 5), ("bfloat16", 16)])
 def test_rows_that_attend_to_a_shared_prompt_together_have_the_logprobs_of_a_plain_forward(
     dtype: str, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

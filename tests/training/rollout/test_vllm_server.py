@@ -82,16 +82,6 @@ def play(made: SimpleNamespace, temperature: float = 0.9, count: int = 6, rows: 
     return played
 
 
-def test_greedy_messages_equal_those_of_the_sampler_in_process(made) -> None:
-    from training.rollout.in_process import InProcessSampler
-
-    engine = made()
-    engine.sampler.load_weights(0)
-    served, own = play(engine, 0.0), chatters()
-    InProcessSampler(engine.model).run(own, temperature=0.0, concurrency=8)
-    assert [one.ids for one in served] == [one.ids for one in own]
-
-
 def test_what_is_sampled_depends_on_seeds_not_on_servers_or_concurrency(made) -> None:
     alone, together = made(A), made(A, B)
     for engine in (alone, together):
@@ -207,7 +197,7 @@ def test_episodes_go_to_the_servers_in_turn(made) -> None:
     assert openings == [{10, 12, 14}, {11, 13, 15}]
 
 
-@pytest.mark.parametrize("fault", ["abort", "drop", "status", "nan", "huge", "tokens", "cut"])
+@pytest.mark.parametrize("fault", ["abort", "drop"])
 def test_a_message_with_a_fault_is_sampled_again_and_equal(made, fault: str) -> None:
     undisturbed, disturbed = made(A), made(A)
     for engine in (undisturbed, disturbed):
@@ -244,7 +234,6 @@ def test_a_server_that_only_fails_ends_the_round_with_its_cause(
     [
         ({"down": True}, "connection refused"),
         ({"hang": True}, "was not answered within 0.3 seconds: it hangs, or is paused"),
-        ({"paused": True}, "was not answered within 0.3 seconds: it hangs, or is paused"),
         ({"version": "default"}, "weights 'default' sampled a message and '.*-1-step-0' was wanted: it was started"),
         ({"redirect": True}, "redirected to http://elsewhere:1/: name the server's own address"),
         ({"positions": 4}, "status 400.*the prompt is too long"),

@@ -109,37 +109,6 @@ WINDOW = profile_of(
 """The window that the released code was run with."""
 
 
-def test_rho_moves_as_in_the_released_code():
-    """Its figures, to the digit, after an update and another one with the same window; ``pass`` keeps its base."""
-    first = moved_rho(FIRST_RHO, WINDOW, MOVING)
-    assert first.rho == BASE_RHO | {L.STATE_MISMATCH: 1.0703125, L.CORRECT_ABSTENTION: 1.8098437500000002}
-    second = moved_rho(first, FailureProfile(), MOVING)  # a step that adds nothing leaves the window as it is
-    assert second.rho == BASE_RHO | {L.STATE_MISMATCH: 1.123046875, L.CORRECT_ABSTENTION: 1.8172265625000001}
-
-
-@pytest.mark.parametrize(
-    ("label", "count", "of", "mean_reward", "expected"),
-    [
-        (L.STATE_MISMATCH, 32, 80, 0.0, 1.0 + 0.25 * 0.4),
-        (L.STATE_MISMATCH, 64, 160, 0.0, 1.0 + 0.25 * 0.4),
-        (L.STATE_MISMATCH, 8, 20, 0.0, 1.0 + 0.25 * 0.1),
-        (L.STATE_MISMATCH, 32, 80, 1.0, 1.0),
-        (L.EMPTY_TURN, 32, 64, 0.0, 1.5 + 0.25 * 0.5),
-        (L.INSTANCE_MISMATCH, 32, 32, 0.5, 0.6 + 0.25 * 0.3),
-        (L.SPURIOUS_TOOL_CALL, 64, 64, 0.0, 2.0),
-        (L.PASS, 64, 64, 0.0, 1.0),
-    ],
-)
-def test_rho_goes_a_quarter_of_the_way(label, count, of, mean_reward, expected):
-    """A spurious call stays where it is, at the upper limit."""
-    others = {} if of == count else {L.PASS.value: (of - count, 0.5)}
-    moved = moved_rho(FIRST_RHO, profile_of(**{label.value: (count, mean_reward)}, **others), MOVING)
-    assert moved.rho[label] == pytest.approx(expected)
-    assert {other: rho for other, rho in moved.rho.items() if other is not label} == {
-        other: rho for other, rho in BASE_RHO.items() if other is not label
-    }
-
-
 def test_the_window_is_an_epoch_and_rho_survives_its_end(monkeypatch):
     monkeypatch.setattr(advantage_weights, "WINDOW_STEPS", 2)
     bad, good = profile_of(state_mismatch=(32, 0.0)), profile_of(**{"pass": (32, 1.0)})
