@@ -12,11 +12,10 @@ import pytest
 from support.chatter import STOP, Chatter
 from support.fake_vllm import FakeVllm
 from support.late import Late
-from support.served_model import change, farthest, save_small
+from support.served_model import change, farthest, save_small, trained_and_sampled
 
 from environments.base import InputError
 from training.rollout.sampling import EngineFailure, FinishReason
-from training.rollout.settings import SamplingSettings
 from training.rollout.vllm_client import MessageRequest, ServerFault, read_message
 
 pytestmark = pytest.mark.slow
@@ -34,38 +33,17 @@ def starter(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def made(starter: Path, tmp_path: Path) -> Iterator[Callable[..., SimpleNamespace]]:
     """Make servers, the trainer's model and a sampler between them."""
-    from transformers import AutoModelForCausalLM
-
-    from training.rollout.vllm_server import VllmServers
-    from training.rollout.vllm_weights import PolicyWeights
-
     samplers = []
 
-    def make(
-        *urls: str,
-        tolerance: float = 1e-3,
-        adapter: bool = False,
-        fakes: FakeVllm | None = None,
-        ranks: dict[str, object] | None = None,
-        **given: object,
-    ) -> SimpleNamespace:
-        model = AutoModelForCausalLM.from_pretrained(starter)
-        if adapter:
-            from peft import get_peft_model
-
-            from training.rollout.lora import lora_config
-            from training.settings import LoraSettings
-
-            torch.manual_seed(1)
-            get_peft_model(model, lora_config(LoraSettings(rank=2), model))
+    def make(*urls: str, adapter: bool = False, fakes: FakeVllm | None = None, **given: object) -> SimpleNamespace:
         fakes = fakes or FakeVllm(starter, *(urls or (A, B)))
-        weights = PolicyWeights(
-            SimpleNamespace(model=model, path=str(starter)), tmp_path / "weights", adapter=adapter, autocast=False
+        rank = 2 if adapter else None
+        engine = trained_and_sampled(
+            starter, tuple(fakes.servers), tmp_path / "weights", fakes.transport, rank=rank, **given
         )
-        settings = SamplingSettings(engine="vllm_server", servers=tuple(fakes.servers), **given)
-        sampler = VllmServers(settings, weights, tolerance, transport=fakes.transport, **(ranks or {}))
-        samplers.append(sampler)
-        return SimpleNamespace(model=model, fakes=fakes, sampler=sampler, weights=weights)
+        samplers.append(engine.sampler)
+        engine.fakes = fakes
+        return engine
 
     yield make
     for sampler in samplers:
