@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -46,18 +47,21 @@ def settings_reference() -> str:
         alike.setdefault(tuple(cells), []).append(f"`{key}`")
     lines = [_HEAD, *(_row(", ".join(keys), *cells) for cells, keys in alike.items()), "\n## The rest"]
     lines += _sections(schema, schema["$defs"], "", often, {})
-    return "\n".join(lines) + "\n"
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 
 def _often_set(schema: Schema, definitions: Schema, above: str, often: Collection[str]) -> Iterator[tuple[str, ...]]:
     """Return key, default and meaning of the settings in ``often``, and of sections that hold some and may be null."""
     for name, field in schema["properties"].items():
         path, section = f"{above}{name}", _section(field, definitions)
-        can_be_null = section is not None and field.get("default", "") is None
-        if path in often or (can_be_null and any(key.startswith(f"{path}.") for key in often)):
+        if _is_row(path, field, often):
             yield path, _default(field, definitions), _meaning(field)
         if section is not None:
             yield from _often_set(section, definitions, f"{path}.", often)
+
+
+def _is_row(path: str, field: Schema, often: Collection[str]) -> bool:
+    return path in often or (field.get("default", "") is None and any(key.startswith(f"{path}.") for key in often))
 
 
 def _sections(
@@ -81,8 +85,8 @@ def _sections(
         if items or (rest and _meaning(field)):
             yield f"\n### `{path}`\n"
             words = _meaning(field) or " ".join(section["description"].split("\n\n")[0].split())
-            yield words[0].upper() + words[1:].replace("``", "`")
-            yield from ["", *items] if items else ()
+            yield from [] if _is_row(path, field, often) else [words[0].upper() + words[1:].replace("``", "`"), ""]
+            yield from items
         yield from _sections(section, definitions, f"{path}.", often, shown)
 
 
@@ -109,7 +113,15 @@ def _default(field: Schema, definitions: Schema) -> str:
 
 def _needs(field: Schema) -> str:
     """Return what a setting is for; an empty string where it is for every recipe."""
-    return " and ".join(f"`{in_words(need)}`" for need in field.get("requires", ()))
+    return " and ".join(_in_words(need) for need in field.get("requires", ()))
+
+
+def _in_words(need: Mapping[str, Any]) -> str:
+    """Return a requirement as words, once where it is the same of several sections."""
+    alike = {(key.rpartition(".")[2], *map(str, wanted)) for key, wanted in need.items()}
+    if len(need) > 2 and len(alike) == 1:
+        return f"`{in_words({next(iter(need)).rpartition('.')[2]: next(iter(need.values()))})}` of any role"
+    return f"`{in_words(need)}`"
 
 
 def _meaning(field: Schema) -> str:

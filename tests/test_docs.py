@@ -238,7 +238,7 @@ def rows_of_the_papers() -> list[tuple[str, list[str]]]:
     found, columns = [], ""
     for line in (ROOT / "docs" / "papers.md").read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
-        if cells and cells[0] == "item":
+        if cells and cells[0].partition(",")[0] == "item":
             columns = line
         elif cells and columns and not set(cells[0]) <= {"-"}:
             found.append((columns, cells))

@@ -38,7 +38,7 @@ def test_the_page_is_current() -> None:
 
 
 def test_every_setting_is_on_the_page_once() -> None:
-    """A role's own keys of ``roles.chat`` are listed there, and the validator's are those of the other roles.
+    """A role's own keys of ``roles.chat`` are listed there, and the validator's are those of the other roles."""
     roles = ("roles.reflector", "roles.explorer", "roles.abstractor", "roles.validator")
     elsewhere = {f"{role}.{key}" for role in roles for key in ChatSettings.model_fields} | {"roles.validator.kind"}
     page = listed(settings_reference())
