@@ -31,9 +31,7 @@ for all of it.
 ## What recipes set
 
 {" or ".join(f"`recipes/{name}`" for name in _SHOWN)} set these, and give the reasons.
-
-| key | default | meaning |
-|---|---|---|"""
+"""
 
 
 def settings_reference() -> str:
@@ -42,25 +40,28 @@ def settings_reference() -> str:
     found = [path for name in _SHOWN for path, _ in leaves(read_recipe(ROOT / "recipes" / name))]
     # The options of an environment are one setting.
     often = {".".join(path[: path.index("options") + 1] if "options" in path else path) for path in found}
-    alike = dict[tuple[str, ...], list[str]]()
-    for key, *cells in _often_set(schema, schema["$defs"], "", often):
-        alike.setdefault(tuple(cells), []).append(f"`{key}`")
-    lines = [_HEAD, *(_row(", ".join(keys), *cells) for cells, keys in alike.items()), "\n## The rest"]
+    alike = dict[tuple[str, str], list[str]]()
+    for key, default, meaning in _often_set(schema, schema["$defs"], "", often):
+        alike.setdefault((default, meaning), []).append(f"`{key}`")
+    lines = [_HEAD, *(f"- {', '.join(keys)} ({default}): {meaning}" for (default, meaning), keys in alike.items())]
+    lines.append("\n## The rest")
     lines += _sections(schema, schema["$defs"], "", often, {})
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 
-def _often_set(schema: Schema, definitions: Schema, above: str, often: Collection[str]) -> Iterator[tuple[str, ...]]:
+def _often_set(
+    schema: Schema, definitions: Schema, above: str, often: Collection[str]
+) -> Iterator[tuple[str, str, str]]:
     """Return key, default and meaning of the settings in ``often``, and of sections that hold some and may be null."""
     for name, field in schema["properties"].items():
         path, section = f"{above}{name}", _section(field, definitions)
-        if _is_row(path, field, often):
+        if _is_shown(path, field, often):
             yield path, _default(field, definitions), _meaning(field)
         if section is not None:
             yield from _often_set(section, definitions, f"{path}.", often)
 
 
-def _is_row(path: str, field: Schema, often: Collection[str]) -> bool:
+def _is_shown(path: str, field: Schema, often: Collection[str]) -> bool:
     return path in often or (field.get("default", "") is None and any(key.startswith(f"{path}.") for key in often))
 
 
@@ -85,7 +86,7 @@ def _sections(
         if items or (rest and _meaning(field)):
             yield f"\n### `{path}`\n"
             words = _meaning(field) or " ".join(section["description"].split("\n\n")[0].split())
-            yield from [] if _is_row(path, field, often) else [words[0].upper() + words[1:].replace("``", "`"), ""]
+            yield from [] if _is_shown(path, field, often) else [words[0].upper() + words[1:].replace("``", "`"), ""]
             yield from items
         yield from _sections(section, definitions, f"{path}.", often, shown)
 
@@ -98,10 +99,6 @@ def _items(fields: Mapping[str, Schema], definitions: Schema) -> Iterator[str]:
         for name, field in plain.items():
             if _needs(field) == needs:
                 yield f"- `{name}` ({_default(field, definitions)}): {field.get('description', '')}"
-
-
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def _default(field: Schema, definitions: Schema) -> str:

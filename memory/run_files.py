@@ -1,6 +1,6 @@
 """Every file and folder of a run: its name, its record type and what it holds.
 
-Each class below is a folder, and each ``RunFile`` in it is a row of the table in ``docs/run-directory.md``. On an
+Each class below is a folder, and each ``RunFile`` in it is a line of ``docs/run-directory.md``. On an
 instance the same attribute is a path: ``run.iteration(3).drafts``. No other module spells one of these names.
 """
 
@@ -37,7 +37,7 @@ def iteration_of(stage: str) -> int | None:
 
 
 class RunFile:
-    """One file or folder of a run: a path on an instance of its folder, a row of the table on the class.
+    """One file or folder of a run: a path on an instance of its folder, a line of docs on the class.
 
     Args:
         name: name in the folder; a folder's ends in "/".
@@ -80,7 +80,7 @@ class Folder(os.PathLike[str]):
 
     @classmethod
     def files(cls) -> Iterator[RunFile]:
-        """Yield the rows of the table, those of the base class first."""
+        """Yield the files, those of the base class first."""
         for base in reversed(cls.__mro__):
             yield from (value for value in vars(base).values() if isinstance(value, RunFile))
 

@@ -47,7 +47,7 @@ def opened(name: str, **options: int) -> Environment:
 
 
 def test_every_block_is_known() -> None:
-    assert set(FILES) == {"shelf.py", "reader.py", "uniform.py"}
+    assert set(FILES) == {"shelf.py", "reader.py"}
     assert {language for language, _ in BLOCKS} == {"python", "diff"}
 
 
@@ -86,37 +86,6 @@ def test_a_role(examples) -> None:
     )
     found = asyncio.run(examples("reader").Reader(steps=4).explore(context, environment, seed=0))
     assert [(one.action.name, one.changed) for one in found] == [("list_parcels", False), ("open_gate", True)]
-
-
-def test_a_sampler(examples) -> None:
-    sampling = importlib.import_module("training.rollout.sampling")
-
-    class Driver:
-        seed, stop_ids = 7, frozenset((0,))
-
-        def __init__(self) -> None:
-            self.prompts = [
-                sampling.TokenPrompt(ids=[1, 2, 3], max_new_tokens=50),
-                sampling.TokenPrompt(ids=[4], max_new_tokens=2),
-            ]
-            self.readable: list = []
-
-        def observe(self):
-            return self.prompts.pop(0) if self.prompts else None
-
-        def act(self, message) -> None:
-            self.readable.append(message)
-
-    drivers = [Driver(), Driver()]
-    examples("uniform").UniformSampler(5).run(drivers, temperature=1.0, concurrency=1)
-    first, second = drivers[0].readable
-    assert first.context == 3
-    assert second.context == 3 + len(first.ids) + 1
-    assert first.finish_reason is sampling.FinishReason.STOP
-    assert first.ids[-1] == 0
-    assert 0 not in first.ids[:-1]
-    assert len(second.ids) <= 2
-    assert drivers[0].readable == drivers[1].readable, "equal seeds draw equal ids"
 
 
 CHANGED = """

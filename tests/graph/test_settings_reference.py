@@ -22,9 +22,9 @@ def keys(model: type[BaseModel], above: str = "") -> Iterator[str]:
 
 
 def listed(page: str) -> list[str]:
-    """Return the dotted keys of the page: those of the table, and those of the lists below their headings."""
-    table, *sections = page.split("\n### ")
-    rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    """Return the dotted keys of the page: those that recipes set, and those of the lists below their headings."""
+    often, *sections = page.split("\n### ")
+    rows = re.findall(r"^- (`.*?) \(", often, re.MULTILINE)
     found = [key for row in rows for key in re.findall(r"`([\w.]+)`", row)]
     for text in sections:
         above = text[1 : text.index("`", 1)]
