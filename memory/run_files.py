@@ -37,7 +37,7 @@ def iteration_of(stage: str) -> int | None:
 
 
 class RunFile:
-    """One file or folder of a run: a path on an instance of its folder, a line of docs on the class.
+    """One file or folder of a run: a path on an instance of its folder, a line of the page on the class.
 
     Args:
         name: name in the folder; a folder's ends in "/".
@@ -193,9 +193,9 @@ class IterationDirectory(StageDirectory):
     evaluation_before_outcomes = RunFile(
         "panel_before.jsonl",
         "evaluation.outcomes.TaskOutcome",
-        meaning="One outcome per task of it; iteration 0 only.",
+        meaning="Its outcomes by task; iteration 0 only.",
     )
-    evaluation_before_log = RunFile("panel_before.log", "text", meaning="Output of that evaluation's process.")
+    evaluation_before_log = RunFile("panel_before.log", "text", meaning="Output of its process.")
     trajectories = RunFile(
         "trajectories.jsonl",
         "memory.records.Trajectory",
@@ -224,13 +224,12 @@ class IterationDirectory(StageDirectory):
     played_elsewhere = RunFile(
         "played/",
         "training.elsewhere.rollouts.Played",
-        meaning="The rollouts of a round that verl trains, a file for each of its processes; `trajectories.jsonl` has "
-        "those of whole groups.",
+        meaning="The rollouts of a round that verl trains, by process; `trajectories.jsonl` has those of whole groups.",
     )
     job = RunFile(
         "job/",
         "files of verl",
-        meaning="The draws, the agent loop and the checkpoint of a round that verl trains; expendable after it.",
+        meaning="verl's draws, agent loop and checkpoint of a round; expendable after it.",
     )
     engine_log = RunFile("engine.log", "text", meaning="Output of verl.")
     training_log = RunFile(
@@ -246,16 +245,16 @@ class IterationDirectory(StageDirectory):
     evaluation_after_outcomes = RunFile(
         "panel_after.jsonl",
         "evaluation.outcomes.TaskOutcome",
-        meaning="One outcome per task of it.",
+        meaning="Its outcomes by task.",
     )
-    evaluation_after_log = RunFile("panel_after.log", "text", meaning="Output of that evaluation's process.")
+    evaluation_after_log = RunFile("panel_after.log", "text", meaning="Output of its process.")
     lookup = RunFile(
         "lookup.json",
         "evaluation.outcomes.Score",
         meaning="Score of the lookup over the round's tasks, without a model.",
     )
-    lookup_outcomes = RunFile("lookup.jsonl", "evaluation.outcomes.TaskOutcome", meaning="One outcome per task of it.")
-    lookup_log = RunFile("lookup.log", "text", meaning="Output of that evaluation's process.")
+    lookup_outcomes = RunFile("lookup.jsonl", "evaluation.outcomes.TaskOutcome", meaning="Its outcomes by task.")
+    lookup_log = RunFile("lookup.log", "text", meaning="Output of its process.")
     signals = RunFile(
         "signals.jsonl",
         "memory.records.Signal",
