@@ -93,7 +93,7 @@ class BudgetSettings(Section):
 
 
 class ExplorationSettings(Section):
-    """How long an explorer acts, and how many drafts are made. All are counts, so that a resumed run is equal."""
+    """How long an explorer acts, and how many drafts are made, in counts: a resumed run is equal."""
 
     rounds: int = Field(4, ge=1, le=1000, description="R: episodes opened for one context")
     steps: int = Field(8, ge=1, le=10_000, description="S: actions in one episode")

@@ -85,7 +85,7 @@ class AttemptSettings(LimitSettings):
 
 
 class EvaluationSettings(LimitSettings):
-    """The tasks that are scored before and after each round: a fixed evaluation set, or a file where there is none."""
+    """The tasks that are scored before and after each round."""
 
     set: str | None = Field("templated-dev", description="evaluation set to score; null: none")
     tasks: str | None = Field(

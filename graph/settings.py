@@ -22,7 +22,7 @@ YEAR = 365 * 24 * 3600.0  # upper bound of a deadline in seconds (ours)
 
 
 class DeadlineSettings(Section):
-    """Timeouts of child processes in seconds (ours); past one, the process is ended and the command fails."""
+    """Seconds after which a child process is ended and the command fails (ours)."""
 
     round: float = Field(24 * 3600.0, gt=0, le=YEAR, description="one round of training")
     evaluation: float = Field(
