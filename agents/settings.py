@@ -99,8 +99,8 @@ class ExplorationSettings(Section):
     steps: int = Field(8, ge=1, le=10_000, description="S: actions in one episode")
     independent: bool = Field(
         True,
-        description="the rounds of a context know nothing of each other (CoEvolve, section 3.2); false: a round "
-        "knows what earlier ones found (ours)",
+        description="the rounds of a context share nothing (CoEvolve, section 3.2); false: a round gets what earlier "
+        "ones found (ours)",
     )
     drafts_per_context: int = Field(3, ge=1, le=1000, description="most drafts proposed for one context")
     min_reference_calls: int = Field(
