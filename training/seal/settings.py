@@ -31,7 +31,7 @@ class WeightSettings(Section):
 
     dynamic: bool = Field(
         False,
-        description="rho moves in every step, as in the released full run; false: rho is fixed, as in the paper's text",
+        description="rho moves in every step (the released full run); false: it is fixed (the paper's text)",
     )
 
 
@@ -44,9 +44,9 @@ class InterfaceSettings(Section):
 
     schema_cues: bool = Field(
         True,
-        description="mark required arguments and allowed values in their descriptions; a note in the system message",
+        description="mark required arguments and allowed values, with a note in the system message",
     )
-    recovery_hints: bool = Field(True, description="add a one-line hint to errors, by their kind")
+    recovery_hints: bool = Field(True, description="add a hint to errors, by their kind")
     constraint_cues: bool = Field(True, description="show guidelines that appear and retire by the failure profile")
 
     @model_validator(mode="after")
@@ -60,7 +60,11 @@ class SealSettings(Section):
     """SEAL (arXiv 2605.24426) in a round of training; evaluation does not use it."""
 
     weights: WeightSettings | None = Field(WeightSettings(), description="weighted advantages; null: none")
-    interface: InterfaceSettings | None = Field(InterfaceSettings(), description="the learning interface; null: none")
+    interface: InterfaceSettings | None = Field(
+        InterfaceSettings(),
+        description="cues around the training environment; a guideline appears where all of appear_* hold, and "
+        "retires where one of retire_* does; null: none",
+    )
 
     @model_validator(mode="after")
     def _something_is_on(self) -> Self:
