@@ -62,8 +62,7 @@ class SealSettings(Section):
     weights: WeightSettings | None = Field(WeightSettings(), description="weighted advantages; null: none")
     interface: InterfaceSettings | None = Field(
         InterfaceSettings(),
-        description="cues around the training environment; a guideline appears where all of appear_* hold, and "
-        "retires where one of retire_* does; null: none",
+        description="cues around the training environment; null: none",
     )
 
     @model_validator(mode="after")
