@@ -14,7 +14,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from environments.base import InputError
 from environments.checkout import child_variables
@@ -23,6 +23,9 @@ from training.grpo.ranks import started_by_launcher
 from training.grpo.record import RoundFailure
 from training.rollout.settings import IN_PROCESS, SamplingSettings
 from training.settings import LaunchSettings, PolicySettings
+
+if TYPE_CHECKING:
+    from training.grpo.round import RoundSettings
 
 RANK = "training.grpo.rank"
 """The module that each process runs."""
@@ -72,17 +75,8 @@ def check_launch(
         )
 
 
-def launch_round(
-    root: Path,
-    iteration: int,
-    resume: bool,
-    launch: LaunchSettings,
-    policy: PolicySettings,
-    threads: int = 1,
-    sampling: SamplingSettings = IN_PROCESS,
-    expert: bool = False,
-) -> None:
-    """Train the round of ``iteration`` in the processes of ``launch``, and return when all have ended well.
+def launch_round(root: Path, iteration: int, resume: bool, settings: RoundSettings) -> None:
+    """Train the round of ``iteration`` in the processes of ``training.launch``, and return when all have ended well.
 
     They inherit stdout and stderr; the first one prints the lines of progress. When one fails, or is killed, the others
     are ended. Raises InputError and StorageError where that was its cause, RoundFailure otherwise, SystemExit after a
@@ -93,12 +87,14 @@ def launch_round(
             "training.launch starts the processes of a round, and a launcher (WORLD_SIZE) has started this one "
             f"already: start it without one, or run python -m {RANK} RUN ITERATION under yours"
         )
-    check_launch(launch, policy, sampling, expert)
+    launch, policy, training = settings.training.launch, settings.policy, settings.training
+    assert launch is not None
+    check_launch(launch, policy, settings.sampling, training.expert is not None)
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     os.environ.update(child_variables())
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    os.environ.setdefault("OMP_NUM_THREADS", str(training.threads))
     words = [RANK, str(root.resolve()), str(iteration), *(["resume"] if resume else [])]
     with TemporaryDirectory(prefix="coevolve-ranks-") as logs:
         try:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
+from support.small_policy import small_settings
 
 from environments.base import InputError
 from environments.command import StorageError
@@ -104,7 +105,7 @@ def test_a_process_that_a_launcher_started_starts_no_others(tmp_path: Path, monk
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
     with pytest.raises(InputError, match=r"has started this one already: start it without one, or run python -m train"):
-        launch_round(tmp_path, 0, False, LaunchSettings(), PolicySettings(), 1)
+        launch_round(tmp_path, 0, False, small_settings(tmp_path, launch={"processes": 2}))
 
 
 def lost(rank: int) -> Ended:
