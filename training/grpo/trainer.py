@@ -206,7 +206,7 @@ class RoundTrainer(GRPOTrainer):
 
     def training_step(self, *given: Any, **named: Any) -> torch.Tensor:  # noqa: ANN401 - TRL's own arguments
         """Return the loss of a micro-batch, whose gradients are added up, and give back what it took on a CPU."""
-        loss = super().training_step(*given, **named)
+        loss: torch.Tensor = super().training_step(*given, **named)  # type: ignore[no-untyped-call]
         self._give_back()
         return loss
 
