@@ -5,6 +5,7 @@ The pipes are read here, because the SDK's own transport keeps a line of any len
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -20,6 +21,9 @@ MAX_MESSAGE = 2_000_000
 MAX_BYTES = 8_000_000
 """Bytes that a server sends while it answers one request, notifications included, at most (our choice)."""
 
+QUIET = ("PATH", "LANG", "SYSTEMROOT")
+"""Variables that a program needs to start; the user names any other one that it gets."""
+
 _LEAVE = 0.3  # seconds that a server has to end by itself
 _KEPT_ERRORS = 2000
 
@@ -32,6 +36,11 @@ class ServerLaunch(NamedTuple):
     folder: Path | None = None
     url: str | None = None
     factory: Callable[[], Any] | None = None
+
+
+def handed_on(names: Sequence[str]) -> dict[str, str]:
+    """Return the variables of this process that a server gets: those named, and the few that a program needs."""
+    return {name: os.environ[name] for name in (*QUIET, *names) if name in os.environ}
 
 
 class Heard:

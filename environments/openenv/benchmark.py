@@ -7,10 +7,11 @@ import os
 from pydantic import Field, JsonValue
 
 from environments.addresses import KEYS_VARIABLE, Address, bound_keys, origin_of
-from environments.base import InputError, TaskSpec
+from environments.base import InputError
 from environments.benchmark import Benchmark, OfficialTask, OfficialTasks, Options
-from environments.openenv.environment import NAME, Compare, OpenEnvEnvironment, Rules, TaskPlace
+from environments.openenv.environment import Compare, OpenEnvEnvironment, TaskPlace
 from environments.openenv.host import Host
+from environments.verification.replay import bare_task
 
 
 class OpenEnvOptions(Options):
@@ -32,14 +33,14 @@ class OpenEnvOptions(Options):
 class OpenEnv(Benchmark[OpenEnvOptions]):
     """The environment of one server. Official tasks are the server's own: text and reward, no reference."""
 
-    name = NAME
+    name = OpenEnvEnvironment.name
     options_type = OpenEnvOptions
 
     def open(self, options: OpenEnvOptions) -> OpenEnvEnvironment:
         """Open the environment. Raises InputError where the server cannot be asked or is not bound."""
-        rules = Rules(compare=options.compare, threshold=options.threshold)
         places = [TaskPlace(split=options.split, index=options.first + number) for number in range(options.starts)]
-        return OpenEnvEnvironment(Host(options.url, _token(options.url)), places, rules)
+        host = Host(options.url, _token(options.url))
+        return OpenEnvEnvironment(host, places, options.compare, options.threshold)
 
     def evaluation_options(self, options: OpenEnvOptions) -> dict[str, JsonValue]:
         """Return all options."""
@@ -54,22 +55,10 @@ class OpenEnv(Benchmark[OpenEnvOptions]):
         """Return the server's tasks at which exploration begins, with the text of their first observation."""
         environment = self.open(options)
         tasks = tuple(
-            OfficialTask(start.id, _own_task(start.tools, start.initial_state, environment.requests[place]))
-            for start, place in zip(environment.starts(), environment.requests, strict=True)
+            OfficialTask(start.id, bare_task(start).model_copy(update={"turns": (request,)}))
+            for start, request in zip(environment.starts(), environment.requests, strict=True)
         )
         return OfficialTasks(tasks=tasks, total=len(tasks))
-
-
-def _own_task(tools: tuple[str, ...], initial_state: dict[str, JsonValue], request: str) -> TaskSpec:
-    return TaskSpec(
-        environment=NAME,
-        split="train",
-        classes=(NAME,),
-        turns=(request,),
-        initial_state=initial_state,
-        tools=tools,
-        reference=((),),
-    )
 
 
 def _token(url: str) -> str | None:

@@ -115,6 +115,9 @@ class ClassWorld:
         status = ObservationStatus.OK if informative or self._state != before else ObservationStatus.EMPTY
         return Observation(text=text, status=status, calls=(call,))
 
+    def close(self) -> None:
+        """Do nothing: an instance holds nothing that has to be released."""
+
     def _written(self) -> str:
         public = {name: value for name, value in vars(self._instance).items() if not name.startswith("_")}
         return json.dumps(_canonical(public, "state", MAX_STATE_DEPTH), sort_keys=True, ensure_ascii=False)

@@ -12,7 +12,7 @@ from support.contract import EnvironmentContract
 from environments.base import Environment, InputError, TaskSpec, ToolCall
 from environments.benchmark import TRUST_VARIABLE
 from environments.mcp.benchmark import BENCHMARK
-from environments.mcp.fleet import FOLDER
+from environments.mcp.options import FOLDER
 from environments.registry import parse_options
 from environments.verification.replay import bare_task, replay
 from environments.verification.verify import Refusal, verify
