@@ -25,7 +25,7 @@ from environments.base import (
 from environments.settings import VerificationSettings
 from environments.verification.asking import unasked_call, unmet_request
 from environments.verification.canonical import canonical
-from environments.verification.decontamination import HeldOut, Nearest
+from environments.verification.decontamination import HeldOut
 from environments.verification.fingerprints import fingerprint
 from environments.verification.grounding import foreign_text, ungrounded
 from environments.verification.minimality import reduce, superfluous
@@ -136,14 +136,10 @@ class Refusal(StrEnum):
 
 
 class VerificationResult(Record):
-    """The verification result of one draft. ``detail`` is a sentence with the call, argument or turn, from 1.
-
-    ``nearest`` are the held-out tasks most like an accepted draft; None where no held-out set is recorded by content.
-    """
+    """The verification result of one draft. ``detail`` is a sentence with the call, argument or turn, from 1."""
 
     reason: Refusal | None = None
     detail: str = ""
-    nearest: Nearest | None = None
 
     @property
     def accepted(self) -> bool:
@@ -162,14 +158,14 @@ def verify(
     """Accept ``draft``, or refuse it with the first reason that applies.
 
     ``known`` holds fingerprints of tasks that exist already, ``held_out`` those of the held-out sets; a ``HeldOut`` is
-    also compared by content, and the nearest of its tasks are reported. ``observed`` are the observations that led to
+    also compared by content. ``observed`` are the observations that led to
     the draft: its turns may not repeat them. Equal arguments give equal results. Raises EnvironmentFault when the
     environment itself failed, which is not a property of the draft.
     """
     settings = settings or VerificationSettings()
     refused = _form(draft, settings) or _calls(draft, environment) or _fingerprint(draft, environment, known, held_out)
     refused = refused or _turn_text(draft, environment, observed)
-    return refused or _behaviour(draft, environment, settings) or _accepted(draft, environment, held_out)
+    return refused or _behaviour(draft, environment, settings) or VerificationResult()
 
 
 def can_train(
@@ -202,11 +198,7 @@ def can_train(
         return _unopened(error)
     except RecursionError:
         return _endless()
-    return _accepted(draft, environment, held_out)
-
-
-def _accepted(draft: TaskSpec, environment: Environment, held_out: Collection[str]) -> VerificationResult:
-    return VerificationResult(nearest=held_out.nearest(environment, draft) if isinstance(held_out, HeldOut) else None)
+    return VerificationResult()
 
 
 def _form(draft: TaskSpec, settings: VerificationSettings) -> VerificationResult | None:
