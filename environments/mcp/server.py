@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -128,7 +128,9 @@ class ServerFleet(Fleet[Server]):
         self.start_one()
         self.listing = listings[0]
 
-    def see(self, place: ServerPlace, *, cached: bool, heard: None = None, holder: object = None) -> ServerView:
+    def see(
+        self, place: ServerPlace, *, cached: bool, heard: Sequence[ServerAnswer] | None = None, holder: object = None
+    ) -> ServerView:
         """Return what is seen at ``place``.
 
         Raises EnvironmentFault for what the server does wrong, EnvironmentDefect where it did so ``EQUAL_FAILURES``
@@ -139,7 +141,7 @@ class ServerFleet(Fleet[Server]):
         if count >= EQUAL_FAILURES:
             raise EnvironmentDefect(f"the MCP server failed {count} times in a row, the last time so: {cause}")
         try:
-            seen = super().see(place, cached=cached, holder=holder)
+            seen = super().see(place, cached=cached, heard=heard, holder=holder)
         except EnvironmentFault as fault:
             self._failures[what] = (self._failures.get(what, (0, ""))[0] + 1, str(fault))
             raise EnvironmentFault(f"the MCP server failed at {what}: {fault}") from None
