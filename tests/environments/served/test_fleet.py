@@ -21,9 +21,7 @@ class Begin(Record):
 class Adder:
     """Adds up what it is called with; ``made`` keeps all that were started."""
 
-    def __init__(
-        self, made: list[Adder], most: int = 99, fails: Callable[[ToolCall], bool] = lambda call: False
-    ) -> None:
+    def __init__(self, made: list[Adder], most: int = 99, fails: int | None = None) -> None:
         if sum(not one.closed for one in made) >= most:
             raise NoRoom("no room")
         self.fails, self.closed, self.count = fails, False, -1
