@@ -116,7 +116,7 @@ class ServerConnection:
         if self._launch.factory is not None:
             return self._launch.factory()
         if self._launch.url is not None:
-            return over_http(self._launch.url, self.seconds, self._heard)
+            return over_http(self._launch, self.seconds, self._heard)
         return over_pipes(self._launch, self._heard)
 
     async def _started(self) -> None:

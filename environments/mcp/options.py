@@ -6,7 +6,7 @@ from importlib import import_module
 
 from pydantic import Field, ValidationError, field_validator
 
-from environments.addresses import Address
+from environments.addresses import KEYS_VARIABLE, Address, bound_token
 from environments.base import InputError, Record, ToolCall
 from environments.benchmark import TRUST_VARIABLE, Options, explain
 from environments.checkout import append_working_directory
@@ -85,7 +85,11 @@ class MCPOptions(Options):
         description="module:function without arguments that returns a new server of the package mcp, for servers in "
         f"this process: the fastest; it needs {TRUST_VARIABLE}=1, too",
     )
-    url: Address | None = Field(None, description="the address of a running server (streamable HTTP)")
+    url: Address | None = Field(
+        None,
+        description="the address of a running server (streamable HTTP); one of another machine is bound by "
+        f"{KEYS_VARIABLE}, as is the token that it is sent",
+    )
     env: tuple[str, ...] = Field(
         (), description="names of environment variables that the command gets, beside PATH and LANG; no others"
     )
@@ -137,7 +141,11 @@ class MCPOptions(Options):
         return tuple(one.model_copy(update={"folder": FOLDER if self.has_folder else None}) for one in starts)
 
     def launch(self) -> ServerLaunch:
-        """Return how a server is started. Raises InputError for a factory that cannot be imported."""
+        """Return how a server is started.
+
+        Raises InputError for a factory that cannot be imported and an address that the user did not bind.
+        """
+        token = None if self.url is None else bound_token(self.url, "environment.options.url")
         factory = None
         if self.factory is not None:
             module, _, attribute = self.factory.partition(":")
@@ -150,7 +158,8 @@ class MCPOptions(Options):
                 ) from error
             if not callable(factory):
                 raise InputError(f"environment.options.factory: {self.factory} cannot be called: name a function")
-        return ServerLaunch(self.command, handed_on(self.env), url=self.url, factory=factory)
+        secrets = handed_on(self.env) | ({} if token is None else {"TOKEN": token})  # redacted in what a server says
+        return ServerLaunch(self.command, secrets, url=self.url, token=token, factory=factory)
 
 
 def _call(given: str | ToolCall | None) -> ToolCall:

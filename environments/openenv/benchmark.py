@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 from pydantic import Field, JsonValue
 
-from environments.addresses import KEYS_VARIABLE, Address, bound_keys, origin_of
-from environments.base import InputError
+from environments.addresses import Address, bound_token
 from environments.benchmark import Benchmark, OfficialTask, OfficialTasks, Options
 from environments.openenv.environment import Compare, OpenEnvEnvironment, TaskPlace
 from environments.openenv.host import Host
@@ -39,7 +36,7 @@ class OpenEnv(Benchmark[OpenEnvOptions]):
     def open(self, options: OpenEnvOptions) -> OpenEnvEnvironment:
         """Open the environment. Raises InputError where the server cannot be asked or is not bound."""
         places = [TaskPlace(split=options.split, index=options.first + number) for number in range(options.starts)]
-        host = Host(options.url, _token(options.url))
+        host = Host(options.url, bound_token(options.url, "environment.options.url"))
         return OpenEnvEnvironment(host, places, options.compare, options.threshold)
 
     def evaluation_options(self, options: OpenEnvOptions) -> dict[str, JsonValue]:
@@ -59,23 +56,6 @@ class OpenEnv(Benchmark[OpenEnvOptions]):
             for start, request in zip(environment.starts(), environment.requests, strict=True)
         )
         return OfficialTasks(tasks=tasks, total=len(tasks))
-
-
-def _token(url: str) -> str | None:
-    """Return the token that the user bound to the server. Raises InputError for a server that is not bound."""
-    origin, bound = origin_of(url), bound_keys()
-    if origin not in bound and not origin.is_loopback:
-        raise InputError(
-            f"environment.options.url is {url}, which you did not bind: if you trust it, set the environment variable "
-            f"{KEYS_VARIABLE} to {origin}=VARIABLE, with the variable of its token, or to {origin} alone"
-        )
-    variable = bound.get(origin)
-    if variable is None:
-        return None
-    token = os.environ.get(variable, "").strip()
-    if not token or not all("!" <= one <= "~" for one in token):
-        raise InputError(f"the environment variable {variable} holds no token for {url}: set it")
-    return token
 
 
 BENCHMARK: Benchmark[OpenEnvOptions] = OpenEnv()
