@@ -31,8 +31,7 @@ class MCPEnvironment(ServedEnvironment):
         for start in self.given:
             self._check(start)
         self._starts = tuple(
-            self.start_state(str(n), start.model_dump(mode="json", exclude_none=True), self._tools)
-            for n, start in enumerate(self.given)
+            self.start_state(n, start.model_dump(mode="json", exclude_none=True)) for n, start in enumerate(self.given)
         )
 
     def recorded(self) -> Self:

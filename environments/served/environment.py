@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -13,13 +13,12 @@ from environments.base import (
     Observation,
     ObservationStatus,
     Record,
-    StartState,
     TaskSpec,
     ToolCall,
     ToolSpec,
 )
 from environments.json_schema import closed_schema, parameters_of, plain_line
-from environments.python_class.environment import check_own
+from environments.python_class.environment import ToolEnvironment, check_own
 from environments.python_class.episode import PythonEpisode
 from environments.python_class.world import beyond_caps, error_observation, unknown_tool
 from environments.served.fleet import Fleet, ServerAnswer, ServerPlace
@@ -83,22 +82,19 @@ class ServerWorld:
         self._fleet.leave(self)
 
 
-class ServedEnvironment:
+class ServedEnvironment(ToolEnvironment):
     """Implements ``environments.base.Environment`` for the tools of a server; subclasses read what a start is.
 
-    ``group`` is the class of every task and the key of its initial state. A task is solved by the rule of own
-    environments (``environments.python_class.episode``): state and answers of each turn are those of the reference.
+    A task is solved by the rule of own environments (``environments.python_class.episode``): state and answers of each
+    turn are those of the reference.
     """
 
-    name: str
-    group: str
     repeats = False
 
     def __init__(self, fleet: Fleet[Any], tools: Mapping[str, ToolSpec], cached: bool = False) -> None:
+        super().__init__(tools)
         self._fleet = fleet
-        self._tools = tools
         self._cached = cached
-        self._starts: tuple[StartState, ...] = ()
 
     def open(self, task: TaskSpec) -> PythonEpisode:
         """Open a fresh episode.
@@ -124,30 +120,6 @@ class ServedEnvironment:
     def episode(self, task: TaskSpec, own: partial[ServerWorld], known: partial[ServerWorld]) -> PythonEpisode:
         """Return an episode that acts in the world ``own``, and whose reference is played in ``known``."""
         return PythonEpisode(task, own, known)
-
-    def tools(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
-        """Return the documentation of the named tools, in the given order. Raises InputError for an unknown one."""
-        for name in names:
-            if name not in self._tools:
-                raise InputError(
-                    f"the {self.name} server has no tool {name!r:.80} for agents: use some of {', '.join(self._tools)}"
-                )
-        return tuple(self._tools[name] for name in names)
-
-    def starts(self) -> tuple[StartState, ...]:
-        """Return the start states that exploration begins at."""
-        return self._starts
-
-    def start_state(self, key: str, start: JsonValue, tools: Iterable[str]) -> StartState:
-        """Return ``start`` as a start state of the training split, with the id ``NAME-KEY``."""
-        return StartState(
-            id=f"{self.name}-{key}",
-            environment=self.name,
-            split="train",
-            classes=(self.group,),
-            initial_state={self.group: start},
-            tools=tuple(tools),
-        )
 
 
 def documented_tool(name: str, group: str, description: str | None, schema: JsonValue, longest: int) -> ToolSpec:
