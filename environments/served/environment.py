@@ -20,9 +20,8 @@ from environments.base import (
 from environments.json_schema import closed_schema, parameters_of, plain_line
 from environments.python_class.environment import ToolEnvironment, check_own
 from environments.python_class.episode import PythonEpisode
-from environments.python_class.world import beyond_caps, error_observation, unknown_tool
+from environments.python_class.world import error_observation, refused
 from environments.served.fleet import Fleet, ServerAnswer, ServerPlace
-from environments.verification.replay import argument_problem
 
 _NOTHING = frozenset(("", "null", "[]", "{}"))
 
@@ -58,12 +57,8 @@ class ServerWorld:
 
         Raises EnvironmentFault for anything that is not the agent's error.
         """
-        tool = self._tools.get(call.name)
-        if tool is None:
-            return unknown_tool(call.name)
-        problem = beyond_caps(call) or argument_problem(call, tool)
-        if problem:
-            return error_observation(problem)
+        if (refusal := refused(call, self._tools)) is not None:
+            return refusal
         place = self._place._replace(calls=(*self._place.calls, call))
         seen = self._fleet.see(place, cached=self._cached, heard=self._heard, holder=self)
         before, self._seen, self._place = self._seen, seen, place
