@@ -37,13 +37,13 @@ class WeightSettings(Section):
     most: float = Field(2.0, ge=1.0, le=1000.0, description="upper limit of weights")
     dynamic: bool = Field(
         False,
-        description="rho moves in every step, as in the released full run; false: rho is fixed, as in the paper's text",
+        description="rho moves in every step (the released full run); false: it is fixed (the paper's text)",
     )
     window_steps: int = Field(
         12,
         ge=1,
         le=1_000_000,
-        description="steps of an epoch, counted over the run: a moving rho follows the turns since the epoch began",
+        description="steps of an epoch: rho follows the turns since it began",
         json_schema_extra=MOVING,
     )
     alpha: float = Field(
@@ -57,7 +57,7 @@ class WeightSettings(Section):
         32,
         ge=1,
         le=1_000_000,
-        description="number of turns with a label at which its statistics count in full",
+        description="turns with a label at which its statistics count in full",
         json_schema_extra=MOVING,
     )
     rate: float = Field(
@@ -83,40 +83,40 @@ class InterfaceSettings(Section):
 
     schema_cues: bool = Field(
         True,
-        description="mark required arguments and allowed values in their descriptions; a note in the system message",
+        description="mark required arguments and allowed values, with a note in the system message",
     )
-    recovery_hints: bool = Field(True, description="add a one-line hint to errors, by their kind")
+    recovery_hints: bool = Field(True, description="add a hint to errors, by their kind")
     constraint_cues: bool = Field(True, description="show guidelines that appear and retire by the failure profile")
     appear_prevalence: float = Field(
         0.10,
         gt=0.0,
         le=1.0,
-        description="a guideline appears at this share of its label in the failed turns",
+        description="share of the failed turns from which a label's guideline appears",
         json_schema_extra=CUES,
     )
     appear_mean_reward: float = Field(
-        0.6, gt=0.0, le=1.0, description="and while the label's mean reward is below this", json_schema_extra=CUES
+        0.6, gt=0.0, le=1.0, description="mean reward of the label below which it appears", json_schema_extra=CUES
     )
     appear_count: int = Field(
         8,
         ge=1,
         le=1_000_000,
-        description="and at this number of turns with it; retiring needs as many turns in all",
+        description="turns with the label from which it appears; retiring needs as many turns in all",
         json_schema_extra=CUES,
     )
-    at_most: int = Field(3, ge=1, le=100, description="most guidelines shown at the same time", json_schema_extra=CUES)
+    at_most: int = Field(3, ge=1, le=100, description="most guidelines shown at a time", json_schema_extra=CUES)
     retire_prevalence: float = Field(
         0.05,
         gt=0.0,
         le=1.0,
-        description="it retires below this share of its label in the failed turns (ours)",
+        description="share of the failed turns below which it retires (ours)",
         json_schema_extra=CUES,
     )
     retire_count: int = Field(
-        4, ge=1, le=1_000_000, description="or below this number of turns with its label (ours)", json_schema_extra=CUES
+        4, ge=1, le=1_000_000, description="turns with the label below which it retires (ours)", json_schema_extra=CUES
     )
     retire_mean_reward: float = Field(
-        0.7, gt=0.0, le=1.0, description="or from this mean reward of its label on (ours)", json_schema_extra=CUES
+        0.7, gt=0.0, le=1.0, description="mean reward of the label from which it retires (ours)", json_schema_extra=CUES
     )
 
     @model_validator(mode="after")
@@ -142,7 +142,11 @@ class SealSettings(Section):
     """SEAL (arXiv 2605.24426) in a round of training; evaluation does not use it."""
 
     weights: WeightSettings | None = Field(WeightSettings(), description="weighted advantages; null: none")
-    interface: InterfaceSettings | None = Field(InterfaceSettings(), description="the learning interface; null: none")
+    interface: InterfaceSettings | None = Field(
+        InterfaceSettings(),
+        description="cues around the training environment; a guideline appears where all of appear_* hold, and "
+        "retires where one of retire_* does; null: none",
+    )
 
     @model_validator(mode="after")
     def _something_is_on(self) -> Self:

@@ -31,9 +31,16 @@ def test_the_plan_of_memory_counts_with_the_trainers_own_sizes() -> None:
     from training.grpo import scoring, trainer
     from training.rollout import in_process
     from training.rollout.episodes import EpisodeLimits
+    from training.supervised import TOKENS_TOGETHER
 
-    own = (trainer.ROWS_TOGETHER, EpisodeLimits().batch, in_process.TOKENS, scoring.VOCABULARY)
-    assert own == (plan.ROWS_TOGETHER, plan.SAMPLED_AT_ONCE, plan.PREFILL_TOKENS, plan.WRITTEN_ALONE)
+    own = (trainer.ROWS_TOGETHER, EpisodeLimits().batch, in_process.TOKENS, scoring.VOCABULARY, TOKENS_TOGETHER)
+    assert own == (
+        plan.ROWS_TOGETHER,
+        plan.SAMPLED_AT_ONCE,
+        plan.PREFILL_TOKENS,
+        plan.WRITTEN_ALONE,
+        plan.TOKENS_TOGETHER,
+    )
 
 
 class Breaking:
