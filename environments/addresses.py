@@ -102,3 +102,23 @@ def bound_keys(variables: Mapping[str, str] = os.environ) -> dict[Origin, str | 
         if found.setdefault(origin, variable or None) != (variable or None):
             raise InputError(f"{KEYS_VARIABLE}: {origin} is bound twice: leave one variable")
     return found
+
+
+def bound_token(url: str, setting: str) -> str | None:
+    """Return the token that the user bound to the server at ``url``, which ``setting`` names; None for no token.
+
+    A recipe may be a stranger's: raises InputError for a server of another machine that the user did not bind.
+    """
+    origin, bound = origin_of(url), bound_keys()
+    if origin not in bound and not origin.is_loopback:
+        raise InputError(
+            f"{setting} is {url}, which you did not bind: if you trust it, set the environment variable "
+            f"{KEYS_VARIABLE} to {origin}=VARIABLE, with the variable of its token, or to {origin} alone"
+        )
+    variable = bound.get(origin)
+    if variable is None:
+        return None
+    token = os.environ.get(variable, "").strip()
+    if not token or not all("!" <= one <= "~" for one in token):
+        raise InputError(f"the environment variable {variable} holds no token for {url}: set it")
+    return token

@@ -6,8 +6,7 @@ from a stranger, so the name alone must not run anything that was not written to
 - ``look`` runs nothing. It finds the module's file as an import would, without importing the packages around it, and
   parses its source. An import runs a module from top to bottom, so a name reaches no further than the user's own
   modules: those in the working directory, in folders of PYTHONPATH and in other folders of ``sys.path`` that nothing is
-  installed into. The standard library and installed packages hold modules that act when they are imported. A package
-  that means its environments to be named offers each as an entry point of the group ``coevolve.environments``.
+  installed into. The standard library and installed packages hold modules that act when they are imported.
 - ``find`` imports the module and looks at the object. A benchmark is a ``Benchmark``; anything else must be a class
   with the methods of ``Environment``, or a function whose return annotation is one. ``subprocess:check_output``, also
   under another name in a module of the user's, declares nothing of the kind.
@@ -27,7 +26,6 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_type_hints
@@ -37,10 +35,7 @@ from environments.benchmark import AnyBenchmark, Benchmark
 from environments.checkout import append_working_directory, places
 from environments.verification.programs import syntax_tree
 
-__all__ = ["ENTRY_POINTS", "find", "look", "where"]
-
-ENTRY_POINTS = "coevolve.environments"
-"""The group of entry points by which an installed package offers ``module:attribute``."""
+__all__ = ["find", "look", "where"]
 
 _METHODS = tuple(name for name, value in vars(Environment).items() if callable(value) and not name.startswith("_"))
 _DECLARE = (
@@ -58,8 +53,6 @@ def look(name: str) -> bool:
     not import or that is not Python, for an attribute that it does not bind, and for a function that does not say what
     it returns.
     """
-    if _offered(name):
-        return False
     module, _, attribute = name.partition(":")
     bound = _binding(_parsed(module, _own_spec(module)), attribute)
     if bound is None:
@@ -104,10 +97,6 @@ def where(error: BaseException) -> str:
     return f"{said} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if len(frames) > 1 else said
 
 
-def _offered(name: str) -> bool:
-    return any("".join(one.value.split()) == name for one in entry_points(group=ENTRY_POINTS))
-
-
 def _own_spec(module: str) -> ModuleSpec:
     """Find a module as an import would, without running the packages around it, in the user's own folders alone."""
     importlib.invalidate_caches()
@@ -134,7 +123,7 @@ def _own_spec(module: str) -> ModuleSpec:
 def _unreached(module: str) -> InputError:
     return InputError(
         f"environment.name: {module} is of Python or of an installed package, which a name does not import: name a "
-        f"module of your own, or let the package offer it as an entry point of the group {ENTRY_POINTS}"
+        "module of your own, which may import it"
     )
 
 

@@ -15,7 +15,6 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from environments.base import Action, Cue, Observation, Outcome, Record, TaskSpec, ToolCall, guided_text
-from environments.verification.decontamination import Nearest
 
 
 class _RecordedTask(TaskSpec):
@@ -348,8 +347,6 @@ ACCEPTED = "accepted"
 class DraftVerification(Record):
     """The verification result of one draft. ``reason`` is None exactly when it is accepted.
 
-    ``nearest`` are the held-out tasks most similar to an accepted draft.
-
     ``agent`` is the validator's run, and None, and not written, where it was not asked or gave none. ``deterministic``
     is what the replays alone say, ``accepted`` or their reason; it is written only where both are asked.
     """
@@ -359,6 +356,5 @@ class DraftVerification(Record):
     accepted: bool
     reason: str | None = None
     detail: str = Field(default="", description="one sentence: which call, argument or turn")
-    nearest: Nearest | None = Field(None, exclude_if=operator.not_)
     agent: AgentValidation | None = Field(None, exclude_if=operator.not_)
     deterministic: str | None = Field(None, exclude_if=operator.not_)

@@ -11,16 +11,17 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import JsonValue, ValidationError
 
 from environments.base import EnvironmentFault
-from environments.mcp.transports import Heard, ServerLaunch, over_http, over_pipes
+from environments.mcp.transports import QUIET, Heard, ServerLaunch, over_http, over_pipes
+from environments.served.fleet import ServerAnswer
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -37,16 +38,8 @@ MAX_PAGES = 20
 
 _GRACE = 5.0
 _SHORTEST_SECRET = 6
-_QUIET = ("PATH", "LANG", "SYSTEMROOT")  # what a program needs to start; the user names any other variable
 _CLOSED, _TIMEOUT = -32000, -32001  # codes that the SDK itself raises (mcp_types.jsonrpc)
 _Answer = TypeVar("_Answer")
-
-
-class ToolAnswer(NamedTuple):
-    """The answer of a tool: its text, and whether it says that the call failed."""
-
-    text: str
-    is_error: bool
 
 
 class ServerConnection:
@@ -78,7 +71,7 @@ class ServerConnection:
         """Return the tools that the server lists."""
         return self._answered("its list of tools", self._listed())
 
-    def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolAnswer:
+    def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ServerAnswer:
         """Call a tool and return its answer."""
         from mcp import MCPError
 
@@ -86,7 +79,7 @@ class ServerConnection:
         try:
             return _answer(self._answered(f"the call of {name}", self._called(name, dict(arguments))))
         except MCPError as error:  # the protocol's own refusal: unknown tool, wrong arguments
-            return ToolAnswer(f"error {error.code}: {error.message}", True)
+            return ServerAnswer(f"error {error.code}: {error.message}", True)
 
     def leave(self) -> None:
         """Ask the server to end. Idempotent."""
@@ -123,7 +116,7 @@ class ServerConnection:
         if self._launch.factory is not None:
             return self._launch.factory()
         if self._launch.url is not None:
-            return over_http(self._launch.url, self.seconds, self._heard)
+            return over_http(self._launch, self.seconds, self._heard)
         return over_pipes(self._launch, self._heard)
 
     async def _started(self) -> None:
@@ -182,23 +175,18 @@ class ServerConnection:
 def shown(text: str, variables: Mapping[str, str]) -> str:
     """Return a server's text without control characters, and without the values of variables that it was handed."""
     for name, value in variables.items():
-        if name not in _QUIET and len(value) >= _SHORTEST_SECRET:
+        if name not in QUIET and len(value) >= _SHORTEST_SECRET:
             text = text.replace(value, f"${name}")
     return "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in text)
 
 
-def handed_on(names: Sequence[str]) -> dict[str, str]:
-    """Return the variables of this process that a server gets: those named, and the few that a program needs."""
-    return {name: os.environ[name] for name in (*_QUIET, *names) if name in os.environ}
-
-
-def _answer(result: CallToolResult) -> ToolAnswer:
+def _answer(result: CallToolResult) -> ServerAnswer:
     parts = [_block_text(block.model_dump(mode="json", by_alias=True, exclude_none=True)) for block in result.content]
     if not parts and result.structured_content is not None:
         parts = [json.dumps(result.structured_content, ensure_ascii=False)]
     text = "\n".join(parts)
     cut = f"... [{len(text):,} characters, cut]" if len(text) > MAX_TEXT else ""
-    return ToolAnswer((text[:MAX_TEXT] + cut) or "null", result.is_error)
+    return ServerAnswer((text[:MAX_TEXT] + cut) or "null", result.is_error)
 
 
 def _block_text(block: Mapping[str, Any]) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from environments.base import ToolSpec
-from environments.json_schema import closed_schema, parameters_of, plain_line
+from environments.json_schema import plain_line
+from environments.served.environment import documented_tool
 
 if TYPE_CHECKING:
     from mcp_types import Tool
@@ -20,7 +21,6 @@ MAX_TOOLS = 128
 """Tools that agents may call, at most (our choice): name some in the option ``tools`` of a larger server."""
 
 _NAME = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
-_PARAMETER = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
 _MOST_OF_A_DESCRIPTION = 1000
 
 
@@ -87,10 +87,8 @@ def _spec(tool: Tool) -> ToolSpec:
     name = re.sub(r"\W", "_", tool.name, flags=re.ASCII)
     if not _NAME.fullmatch(name):
         raise ValueError("its name is not of 1 to 64 letters, digits and _")
-    schema = closed_schema(tool.input_schema)
-    parameters = parameters_of(schema)
-    for parameter in parameters:
-        if not _PARAMETER.fullmatch(parameter.name):
+    spec = documented_tool(name, GROUP, tool.description, tool.input_schema, _MOST_OF_A_DESCRIPTION)
+    for parameter in spec.parameters:
+        if not _NAME.fullmatch(parameter.name):
             raise ValueError(f"its parameter {parameter.name!r:.80} is not of letters, digits and _")
-    description = plain_line(tool.description or "", _MOST_OF_A_DESCRIPTION) or name.replace("_", " ")
-    return ToolSpec(name=name, group=GROUP, description=description, parameters=parameters, json_schema=schema)
+    return spec

@@ -5,6 +5,7 @@ The pipes are read here, because the SDK's own transport keeps a line of any len
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -20,18 +21,30 @@ MAX_MESSAGE = 2_000_000
 MAX_BYTES = 8_000_000
 """Bytes that a server sends while it answers one request, notifications included, at most (our choice)."""
 
+QUIET = ("PATH", "LANG", "SYSTEMROOT")
+"""Variables that a program needs to start; the user names any other one that it gets."""
+
 _LEAVE = 0.3  # seconds that a server has to end by itself
 _KEPT_ERRORS = 2000
 
 
 class ServerLaunch(NamedTuple):
-    """How a server is started: a command with variables and a folder to run in, an address, or a function here."""
+    """How a server is started: a command with variables and a folder to run in, an address, or a function here.
+
+    ``token`` is sent to the address as ``Authorization: Bearer TOKEN``.
+    """
 
     command: Sequence[str] = ()
     variables: Mapping[str, str] = {}
     folder: Path | None = None
     url: str | None = None
+    token: str | None = None
     factory: Callable[[], Any] | None = None
+
+
+def handed_on(names: Sequence[str]) -> dict[str, str]:
+    """Return the variables of this process that a server gets: those named, and the few that a program needs."""
+    return {name: os.environ[name] for name in (*QUIET, *names) if name in os.environ}
 
 
 class Heard:
@@ -131,7 +144,7 @@ async def _keep_errors(stderr: ByteReceiveStream, heard: Heard) -> None:
 
 
 @asynccontextmanager
-async def over_http(url: str, seconds: float, heard: Heard) -> AsyncIterator[Any]:
+async def over_http(launch: ServerLaunch, seconds: float, heard: Heard) -> AsyncIterator[Any]:
     """Connect to an address; the SDK's client, without proxies and redirects, and with the limits of this module."""
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
@@ -151,9 +164,11 @@ async def over_http(url: str, seconds: float, heard: Heard) -> AsyncIterator[Any
     async def bound(response: httpx2.Response) -> None:
         response.stream = Bounded(response.stream)
 
+    assert launch.url is not None
     limits = httpx2.Timeout(seconds)
+    headers = {} if launch.token is None else {"Authorization": f"Bearer {launch.token}"}
     async with (
-        httpx2.AsyncClient(timeout=limits, trust_env=False, event_hooks={"response": [bound]}) as http,
-        streamable_http_client(url, http_client=http, max_sse_event_size=MAX_MESSAGE) as streams,
+        httpx2.AsyncClient(headers=headers, timeout=limits, trust_env=False, event_hooks={"response": [bound]}) as http,
+        streamable_http_client(launch.url, http_client=http, max_sse_event_size=MAX_MESSAGE) as streams,
     ):
         yield streams

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 from pydantic import Field, JsonValue
 
-from environments.addresses import KEYS_VARIABLE, Address, bound_keys, origin_of
-from environments.base import InputError, TaskSpec
+from environments.addresses import Address, bound_token
 from environments.benchmark import Benchmark, OfficialTask, OfficialTasks, Options
-from environments.openenv.environment import NAME, Compare, OpenEnvEnvironment, Rules, TaskPlace
+from environments.openenv.environment import Compare, OpenEnvEnvironment, TaskPlace
 from environments.openenv.host import Host
+from environments.verification.replay import bare_task
 
 
 class OpenEnvOptions(Options):
@@ -32,14 +30,14 @@ class OpenEnvOptions(Options):
 class OpenEnv(Benchmark[OpenEnvOptions]):
     """The environment of one server. Official tasks are the server's own: text and reward, no reference."""
 
-    name = NAME
+    name = OpenEnvEnvironment.name
     options_type = OpenEnvOptions
 
     def open(self, options: OpenEnvOptions) -> OpenEnvEnvironment:
         """Open the environment. Raises InputError where the server cannot be asked or is not bound."""
-        rules = Rules(compare=options.compare, threshold=options.threshold)
         places = [TaskPlace(split=options.split, index=options.first + number) for number in range(options.starts)]
-        return OpenEnvEnvironment(Host(options.url, _token(options.url)), places, rules)
+        host = Host(options.url, bound_token(options.url, "environment.options.url"))
+        return OpenEnvEnvironment(host, places, options.compare, options.threshold)
 
     def evaluation_options(self, options: OpenEnvOptions) -> dict[str, JsonValue]:
         """Return all options."""
@@ -54,39 +52,10 @@ class OpenEnv(Benchmark[OpenEnvOptions]):
         """Return the server's tasks at which exploration begins, with the text of their first observation."""
         environment = self.open(options)
         tasks = tuple(
-            OfficialTask(start.id, _own_task(start.tools, start.initial_state, environment.requests[place]))
-            for start, place in zip(environment.starts(), environment.requests, strict=True)
+            OfficialTask(start.id, bare_task(start).model_copy(update={"turns": (request,)}))
+            for start, request in zip(environment.starts(), environment.requests, strict=True)
         )
         return OfficialTasks(tasks=tasks, total=len(tasks))
-
-
-def _own_task(tools: tuple[str, ...], initial_state: dict[str, JsonValue], request: str) -> TaskSpec:
-    return TaskSpec(
-        environment=NAME,
-        split="train",
-        classes=(NAME,),
-        turns=(request,),
-        initial_state=initial_state,
-        tools=tools,
-        reference=((),),
-    )
-
-
-def _token(url: str) -> str | None:
-    """Return the token that the user bound to the server. Raises InputError for a server that is not bound."""
-    origin, bound = origin_of(url), bound_keys()
-    if origin not in bound and not origin.is_loopback:
-        raise InputError(
-            f"environment.options.url is {url}, which you did not bind: if you trust it, set the environment variable "
-            f"{KEYS_VARIABLE} to {origin}=VARIABLE, with the variable of its token, or to {origin} alone"
-        )
-    variable = bound.get(origin)
-    if variable is None:
-        return None
-    token = os.environ.get(variable, "").strip()
-    if not token or not all("!" <= one <= "~" for one in token):
-        raise InputError(f"the environment variable {variable} holds no token for {url}: set it")
-    return token
 
 
 BENCHMARK: Benchmark[OpenEnvOptions] = OpenEnv()

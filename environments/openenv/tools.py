@@ -5,8 +5,9 @@ from __future__ import annotations
 from pydantic import BaseModel, Field, JsonValue, ValidationError, field_validator
 
 from environments.base import EnvironmentFault, ToolSpec
-from environments.json_schema import closed_schema, parameters_of, plain_line
+from environments.json_schema import plain_line
 from environments.openenv.host import Host, Refused, Session
+from environments.served.environment import documented_tool
 
 ACT = "act"
 """The one tool of a server without tools."""
@@ -61,13 +62,6 @@ def _schema_of(host: Host) -> dict[str, JsonValue]:
 
 def _spec(tool: _Tool, group: str) -> ToolSpec:
     try:
-        schema = closed_schema(tool.input_schema)
-        return ToolSpec(
-            name=tool.name,
-            group=group,
-            description=plain_line(tool.description or "", _LONGEST) or tool.name.replace("_", " "),
-            parameters=parameters_of(schema),
-            json_schema=schema,
-        )
+        return documented_tool(tool.name, group, tool.description, tool.input_schema, _LONGEST)
     except ValueError as error:
         raise ValueError(f"{tool.name}: {error}") from None

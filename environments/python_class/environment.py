@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import JsonValue, ValidationError
 
@@ -35,7 +35,48 @@ def check_own(task: TaskSpec, environment: Environment, only_class: str) -> None
     environment.tools((*task.tools, *(tool for names in task.withheld.values() for tool in names)))
 
 
-class PythonEnvironment:
+class ToolEnvironment:
+    """Documentation and start states of an environment whose tools are all of one class, ``group``.
+
+    ``group`` is also the key of an initial state. Subclasses open episodes.
+    """
+
+    name: str
+    group: str
+
+    def __init__(self, tools: Mapping[str, ToolSpec]) -> None:
+        self._tools = tools
+        self._starts: tuple[StartState, ...] = ()
+
+    def tools(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
+        """Return the documentation of the named tools, in the given order. Raises InputError for an unknown one."""
+        for name in names:
+            if name not in self._tools:
+                raise InputError(f"{self.name} has no tool {name!r}: use some of {', '.join(self._tools)}")
+        return tuple(self._tools[name] for name in names)
+
+    def starts(self) -> tuple[StartState, ...]:
+        """Return the start states that exploration begins at."""
+        return self._starts
+
+    def start_state(self, key: str | int, start: object, tools: Iterable[str] | None = None) -> StartState:
+        """Return ``start`` as a start state with the id ``NAME-KEY`` and the named tools, all if None.
+
+        Raises ValidationError where it is not made of JSON values.
+        """
+        return StartState.model_validate(
+            {
+                "id": f"{self.name}-{key}",
+                "environment": self.name,
+                "split": "train",
+                "classes": (self.group,),
+                "initial_state": {self.group: start},
+                "tools": tuple(self._tools if tools is None else tools),
+            }
+        )
+
+
+class PythonEnvironment(ToolEnvironment):
     """Implements ``environments.base.Environment`` for a class whose public methods are tools.
 
     Args:
@@ -58,10 +99,10 @@ class PythonEnvironment:
             raise InputError(
                 f"call_seconds of {name} is {call_seconds:g}: give more than 0 and {LONGEST_CALL:g} at most"
             )
-        self.name = name
+        super().__init__(documented_tools(world))
+        self.name, self.group = name, world.__name__
         self._call_seconds = call_seconds
         self._world = world
-        self._tools = documented_tools(world)
         self._starts = tuple(self._start(position, arguments) for position, arguments in enumerate(starts))
 
     def open(self, task: TaskSpec) -> PythonEpisode:
@@ -69,32 +110,12 @@ class PythonEnvironment:
 
         Raises InputError for a task of another environment, or unknown classes, tools or states.
         """
-        check_own(task, self, self._world.__name__)
+        check_own(task, self, self.group)
         return PythonEpisode(task, lambda: self._make(task.initial_state))
-
-    def tools(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
-        """Return the documentation of the named tools, in the given order. Raises InputError for an unknown one."""
-        for name in names:
-            if name not in self._tools:
-                raise InputError(f"{self.name} has no tool {name!r}: use some of {', '.join(self._tools)}")
-        return tuple(self._tools[name] for name in names)
-
-    def starts(self) -> tuple[StartState, ...]:
-        """Return the given start states."""
-        return self._starts
 
     def _start(self, position: int, arguments: Mapping[str, object]) -> StartState:
         try:
-            start = StartState.model_validate(
-                {
-                    "id": f"{self.name}-{position}",
-                    "environment": self.name,
-                    "split": "train",
-                    "classes": (self._world.__name__,),
-                    "initial_state": {self._world.__name__: dict(arguments)},
-                    "tools": tuple(self._tools),
-                }
-            )
+            start = self.start_state(position, dict(arguments))
         except ValidationError as error:
             raise InputError(
                 f"start {position} of {self.name} is not made of JSON values: {arguments!r:.200}"

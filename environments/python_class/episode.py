@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import NamedTuple, Protocol
 
 from environments.base import (
@@ -37,6 +38,10 @@ class EpisodeWorld(Protocol):
 
     def run(self, call: ToolCall) -> Observation:
         """Execute one call; wrong arguments are answered, not raised."""
+        ...
+
+    def close(self) -> None:
+        """Release what the world holds. Idempotent."""
         ...
 
 
@@ -128,7 +133,9 @@ class PythonEpisode:
         return outcome_of_turns(turns, self._turns.reached, _FAILURES, partial)
 
     def close(self) -> None:
-        """Drop the world. Idempotent."""
+        """Close the world. Idempotent."""
+        if self._world is not None:
+            self._world.close()
         self._world = None
 
     def _measured(self, turn: int, calls: int, malformed: int) -> _Played:
@@ -145,19 +152,19 @@ class PythonEpisode:
         )
 
     def _reference(self) -> tuple[_Wanted, ...]:
-        world = self._make_for_reference()
-        for call in self._task.setup:
-            world.run(call)
-        idle, given = world.state(), frozenset[str]()
-        turns = []
-        for turn, calls in enumerate(self._task.reference):
-            observations = [world.run(call) for call in calls]
-            informative = frozenset(observation.text for observation in observations if is_informative(observation))
-            error = any(observation.failed for observation in observations)
-            if turn < self._task.played:
-                idle, given = world.state(), given.union(one.text for one in observations if not one.failed)
-            turns.append(_Wanted(world.state(), informative, error, idle, given))
-        return tuple(turns)
+        with closing(self._make_for_reference()) as world:
+            for call in self._task.setup:
+                world.run(call)
+            idle, given = world.state(), frozenset[str]()
+            turns = []
+            for turn, calls in enumerate(self._task.reference):
+                observations = [world.run(call) for call in calls]
+                informative = frozenset(observation.text for observation in observations if is_informative(observation))
+                error = any(observation.failed for observation in observations)
+                if turn < self._task.played:
+                    idle, given = world.state(), given.union(one.text for one in observations if not one.failed)
+                turns.append(_Wanted(world.state(), informative, error, idle, given))
+            return tuple(turns)
 
     def _live(self) -> EpisodeWorld:
         if self._world is None:

@@ -80,24 +80,21 @@ class ClassWorld:
         Raises EnvironmentDefect when the tool raises any exception but ToolRefused, SystemExit included, does not
         return in time, or its answer or state is not JSON: that is a defect of the environment, not of the agent.
         """
-        tool = self._tools.get(call.name)
-        if tool is None:
-            return unknown_tool(call.name)
-        problem = beyond_caps(call) or argument_problem(call, tool)
-        if problem:
-            return error_observation(problem)
+        if (refusal := refused(call, self._tools)) is not None:
+            return refusal
+        tool = self._tools[call.name]
         arguments = {name: _converted(tool, name, value) for name, value in call.arguments.items()}
-        before, result, refused = self._state, None, None
+        before, result, said = self._state, None, None
         name, method = f"{type(self._instance).__name__}.{call.name}", getattr(self._instance, call.name)
         try:
             with time_limit(name, self._call_seconds):
                 try:
                     result = method(**copy.deepcopy(arguments))
-                except ToolRefused as refusal:
-                    refused = str(refusal)
+                except ToolRefused as why:
+                    said = str(why)
                 text = _text(result)
                 self._state = self._written()
-                f"{refused}{text}{self._state}".encode()  # half a surrogate pair could be recorded nowhere
+                f"{said}{text}{self._state}".encode()  # half a surrogate pair could be recorded nowhere
         except KeyboardInterrupt:
             raise
         except OutOfTime as error:
@@ -109,11 +106,14 @@ class ClassWorld:
                 f"{name} failed ({type(error).__name__}: {error}) at {_place(error, method)}: a tool raises "
                 "ToolRefused for what an agent is to read, and keeps and returns JSON values"
             ) from error
-        if refused is not None:
-            return error_observation(refused).model_copy(update={"calls": (call,)})
+        if said is not None:
+            return error_observation(said).model_copy(update={"calls": (call,)})
         informative = result is not None and result not in ("", [], {})
         status = ObservationStatus.OK if informative or self._state != before else ObservationStatus.EMPTY
         return Observation(text=text, status=status, calls=(call,))
+
+    def close(self) -> None:
+        """Do nothing: an instance holds nothing that has to be released."""
 
     def _written(self) -> str:
         public = {name: value for name, value in vars(self._instance).items() if not name.startswith("_")}
@@ -126,6 +126,15 @@ def _place(error: BaseException, method: Callable[..., object]) -> str:
     steps = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
     within = [line for file, line in steps if file == code.co_filename]
     return f"{Path(code.co_filename).name}:{within[-1] if within else code.co_firstlineno}"
+
+
+def refused(call: ToolCall, tools: Mapping[str, ToolSpec]) -> Observation | None:
+    """Return the answer to a call that no tool is to see, by documentation and caps; None for any other."""
+    tool = tools.get(call.name)
+    if tool is None:
+        return unknown_tool(call.name)
+    problem = beyond_caps(call) or argument_problem(call, tool)
+    return error_observation(problem) if problem else None
 
 
 def unknown_tool(name: str) -> Observation:

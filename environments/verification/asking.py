@@ -43,7 +43,8 @@ OF_ITS_OWN = 0.3
 """Share of them that no called tool's documentation has, too (our choice)."""
 
 _QUOTED = re.compile(
-    r"\"(?:[^\"\\]|\\.)*\"|(?<!\w)(?:'[^'\n]+'|`[^`\n]+`|\u2018[^\u2018\u2019\n]+\u2019|\u201c[^\u201c\u201d\n]+\u201d)(?!\w)"
+    r"\"(?:[^\"\\]|\\[\s\S])*+(?:\"|(?P<open>\\?\Z))"
+    r"|(?<!\w)(?:'[^'\n]+'|`[^`\n]+`|\u2018[^\u2018\u2019\n]+\u2019|\u201c[^\u201c\u201d\n]+\u201d)(?!\w)"
 )
 _ORDINAL = re.compile(r"\d+(?:st|nd|rd|th)\b")
 _LIMIT = re.compile(
@@ -107,7 +108,9 @@ def unasked_call(environment: Environment, task: TaskSpec, full: Replay) -> str 
             continue
         prose = _quotes(text)[1]
         # A value may be a clause of its own: 'make the folders "a" and "b"' asks for two calls.
-        clauses = sum(bool(words(part)) for part in _CLAUSE.split(_ASIDE.sub(" ", _QUOTED.sub(" value ", text))))
+        clauses = sum(
+            bool(words(part)) for part in _CLAUSE.split(_ASIDE.sub(" ", _QUOTED.sub(" value ", _closed(text))))
+        )
         said, seen = frozenset(words(prose)), Seen([text])
         strange = [not _is_mentioned(environment, task, call, tools[call.name], said, seen) for call in calls]
         if len(calls) <= clauses and not any(strange):
@@ -180,8 +183,9 @@ def _without_documentation(text: str, calls: Iterable[ToolCall], tools: Mapping[
 
 def _quotes(text: str) -> tuple[tuple[str, ...], str]:
     """Return the texts in quotes, and the prose around them."""
-    found = []
-    for quoted in _QUOTED.findall(text):
+    found, text = [], _closed(text)
+    for one in _QUOTED.finditer(text):
+        quoted = one.group()
         try:
             value = json.loads(quoted)
         except ValueError:
@@ -191,11 +195,18 @@ def _quotes(text: str) -> tuple[tuple[str, ...], str]:
     return tuple(found), _QUOTED.sub(" ", text)
 
 
+def _closed(text: str) -> str:
+    """Return ``text`` with blanks for a double quote that nothing closes, and for all after it."""
+    at = next((one.start() for one in _QUOTED.finditer(text) if one["open"] is not None), len(text))
+    return text[:at] + text[at:].replace('"', " ")
+
+
 def _plain_numbers(prose: str) -> Iterator[Decimal]:
     prose = _ORDINAL.sub(" ", DATE.sub(" ", prose))
     for found in NUMBER.finditer(prose):
-        if not _LIMIT.search(prose[max(0, found.start() - _BEFORE) : found.start()]):
-            yield number_of(found.group())
+        number = number_of(found.group())
+        if number is not None and not _LIMIT.search(prose[max(0, found.start() - _BEFORE) : found.start()]):
+            yield number
 
 
 def _is_text(said: str, given: JsonValue) -> bool:

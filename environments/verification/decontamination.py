@@ -12,9 +12,6 @@ of references, of texts and of calls. A task is refused when
 
 Tasks that a run itself holds out (``evaluation.tasks``) may have a start of training: of them only the reference
 counts, from the same start or from a copy of it.
-
-The nearest held-out tasks by text and by calls are reported and are not a reason to refuse: legitimate tasks share
-both with them.
 """
 
 from __future__ import annotations
@@ -28,20 +25,18 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from environments.base import Environment, InputError, Record, TaskSpec
+from environments.base import InputError, TaskSpec
 from environments.verification.canonical import Canonical, part_digest, state_words
 from environments.verification.fingerprints import (
     HeldOutRecord,
     HeldOutStart,
     HeldOutTask,
-    call_words,
     fingerprint,
     held_out_fingerprints,
     read_fixed,
     said,
     sets_folder,
     shape_of,
-    text_words,
     turn_digest,
     word_digest,
 )
@@ -62,18 +57,6 @@ What a simulator writes around one order or booking, ids and names of fields, re
 TRAINING = "train"
 
 
-class Nearest(Record):
-    """The held-out tasks most like a task: share of words (of the text, of the calls) that both have, in [0, 1].
-
-    Words are counted once (Jaccard index). A call's words are its name and each of its arguments with the value.
-    """
-
-    text: float
-    text_task: str
-    calls: float
-    calls_task: str
-
-
 @dataclass(frozen=True)
 class HeldOut(Collection[str]):
     """The held-out sets of an environment: a collection of fingerprints that also compares by content."""
@@ -83,7 +66,7 @@ class HeldOut(Collection[str]):
     _compared: tuple[_Compared, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_compared", tuple(_compared(record) for record in self.records))
+        object.__setattr__(self, "_compared", tuple(map(_compared, self.records)))
 
     def __contains__(self, value: object) -> bool:
         return value in self.fingerprints
@@ -109,14 +92,6 @@ class HeldOut(Collection[str]):
         if form.split not in (None, TRAINING):
             return f"Its start state is of the {form.split} split."
         return next((why for one in self._compared if (why := one.match(task, form)) is not None), None)
-
-    def nearest(self, environment: Environment, task: TaskSpec) -> Nearest | None:
-        """Return the nearest held-out tasks; None where nothing is recorded."""
-        found = [one.nearest(environment, task) for one in self._compared if one.record.tasks]
-        if not found:
-            return None
-        text, calls = max(found, key=lambda one: one.text), max(found, key=lambda one: one.calls)
-        return text.model_copy(update={"calls": calls.calls, "calls_task": calls.calls_task})
 
 
 def held_out(environment: str) -> HeldOut:
@@ -181,18 +156,6 @@ class _Compared:
             key = task.changes or task.reads[0]
             self._tasks[key].append((frozenset(task.reads), task))
         self._nameless = [(Counter(task.nameless), task) for task in record.tasks if task.nameless]
-        self._by_word = self._postings("words")
-        self._by_call = self._postings("calls")
-
-    def _postings(self, kind: str) -> tuple[Mapping[str, list[int]], list[int]]:
-        postings: dict[str, list[int]] = defaultdict(list)
-        sizes = []
-        for number, task in enumerate(self.record.tasks):
-            found = getattr(task, kind)
-            sizes.append(len(found))
-            for n in found:
-                postings[self.record.vocabulary[n]].append(number)
-        return postings, sizes
 
     def match(self, task: TaskSpec, form: Canonical) -> str | None:
         if self.record.by_start:
@@ -284,34 +247,7 @@ class _Compared:
         same = self._said.get(said(task, form))
         return None if same is None else f"It has the text and the calls of held-out {same}."
 
-    def nearest(self, environment: Environment, task: TaskSpec) -> Nearest:
-        text, text_task = self._overlap(text_words(task), *self._by_word)
-        calls, calls_task = self._overlap(call_words(environment, task), *self._by_call)
-        return Nearest(text=text, text_task=text_task, calls=calls, calls_task=calls_task)
-
-    def _overlap(self, found: Iterable[str], postings: Mapping[str, list[int]], sizes: list[int]) -> tuple[float, str]:
-        own = {word_digest(word) for word in found}
-        shared: Counter[int] = Counter()
-        for word in own:
-            shared.update(postings.get(word, ()))
-        if not shared:
-            return 0.0, ""
-        best = max(shared, key=lambda n: (shared[n] / (len(own) + sizes[n] - shared[n]), -n))
-        return round(shared[best] / (len(own) + sizes[best] - shared[best]), 3), self.record.tasks[best].id
-
 
 @lru_cache(maxsize=8)
-def _compared_by_hash(record: _ByHash) -> _Compared:
-    return _Compared(record.record)
-
-
-@dataclass(frozen=True)
-class _ByHash:
-    """A record that is looked up by its hash."""
-
-    sha256: str
-    record: HeldOutRecord = field(compare=False)
-
-
 def _compared(record: HeldOutRecord) -> _Compared:
-    return _compared_by_hash(_ByHash(record.sha256, record))
+    return _Compared(record)

@@ -26,7 +26,6 @@ from environments.base import Environment, InputError, Record, TaskSpec, ToolCal
 from environments.verification.canonical import (
     Canonical,
     canonical,
-    canonical_call,
     digest,
     part_digest,
     shape,
@@ -163,8 +162,8 @@ class HeldOutTask(Record):
     ``starts`` are the hashes of the parts that its calls touch, ``changes`` and ``reads`` those of ``Canonical``.
     ``distinctive``: its setup and reference give another result from every start of training. ``nameless`` are the
     hashes of its calls without names, ``shape`` that of its start state; both are set only for a small start state,
-    in which renaming a word makes a different state. ``said`` hashes its text and calls. ``words`` and ``calls``
-    number the words of both, and are empty where another task is reported instead.
+    in which renaming a word makes a different state. ``said`` hashes its text and calls. ``words`` and ``calls`` are
+    of the recorded file, and not read.
     """
 
     id: str
@@ -175,8 +174,8 @@ class HeldOutTask(Record):
     shape: str = ""
     distinctive: bool = False
     said: str = ""
-    words: tuple[int, ...]
-    calls: tuple[int, ...]
+    words: tuple[int, ...] = ()
+    calls: tuple[int, ...] = ()
 
 
 class HeldOutRecord(Record):
@@ -202,6 +201,10 @@ class HeldOutRecord(Record):
         if self.sha256 != _sha256(self.model_dump(mode="json", exclude={"sha256"})):
             raise ValueError("sha256 does not belong to what is recorded")
         return self
+
+    def __hash__(self) -> int:
+        """Return the hash of ``sha256``, so that what is made of a record can be cached."""
+        return hash(self.sha256)
 
 
 def record_of(environment: Environment, tasks: Sequence[tuple[str, TaskSpec]]) -> HeldOutRecord:
@@ -246,8 +249,6 @@ def record_of(environment: Environment, tasks: Sequence[tuple[str, TaskSpec]]) -
             reads=tuple(sorted(form.reads)),
             nameless=form.nameless() if small else (),
             shape=shape_of(form) if small else "",
-            words=numbered(text_words(task)),
-            calls=numbered(call_words(environment, task)),
         )
         recorded.setdefault(one.model_dump_json(exclude={"id"}), one)
     content: dict[str, JsonValue] = {
@@ -272,20 +273,6 @@ def said(task: TaskSpec, form: Canonical) -> str:
 
 def turn_digest(text: str) -> str:
     return digest(list(words(text)))
-
-
-def text_words(task: TaskSpec) -> Iterator[str]:
-    for text in task.turns:
-        yield from words(text)
-
-
-def call_words(environment: Environment, task: TaskSpec) -> Iterator[str]:
-    for calls in task.reference:
-        for call in calls:
-            name, arguments = json.loads(canonical_call(environment, call)[1])
-            yield f"call {name}"
-            for parameter, value in arguments.items():
-                yield f"call {name} {parameter} {json.dumps(value, sort_keys=True)}"
 
 
 @lru_cache(maxsize=65536)

@@ -35,7 +35,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 
 from pydantic import JsonValue
 
@@ -46,7 +46,7 @@ from environments.verification.replay import Replay
 
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?")
 DATE = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?(?!\d)")
-_LITERAL = re.compile(r'"(?:[^"\\]|\\.)*"')
+_LITERAL = re.compile(r'"(?:[^"\\]|\\[\s\S])*+(?:"|\\?\Z)')  # an open one ends the text: it is read once
 _QUOTED = re.compile(r"(?<!\w)(?:\"([^\"]+)\"|'([^']+)'|`([^`]+)`)(?!\w)")
 
 
@@ -198,7 +198,7 @@ def _unescaped(text: str) -> tuple[str, ...]:
         return ()
     try:
         return tuple(leaf for leaf in leaves(json.loads(text)) if isinstance(leaf, str))
-    except ValueError:
+    except (ValueError, RecursionError):
         return tuple(_literals(text))
 
 
@@ -218,12 +218,15 @@ def normal(text: str) -> str:
 
 def numbers(text: str) -> set[Decimal]:
     """Return the numbers in ``text``; the parts of an ISO date do not count."""
-    return {number_of(match) for match in NUMBER.findall(DATE.sub(" ", text))}
+    return {number for match in NUMBER.findall(DATE.sub(" ", text)) if (number := number_of(match)) is not None}
 
 
-def number_of(match: str) -> Decimal:
-    """Return the number that ``NUMBER`` found: "1,500" is 1500."""
-    return Decimal(match.replace(",", ""))
+def number_of(match: str) -> Decimal | None:
+    """Return the number that ``NUMBER`` found: "1,500" is 1500. None for an exponent that no number here has."""
+    try:
+        return Decimal(match.replace(",", ""))
+    except InvalidOperation:
+        return None
 
 
 def _quotes(text: str) -> Iterator[str]:
@@ -249,8 +252,8 @@ def _in_word(character: str) -> bool:
 COPIED = 6
 """Words in a row that count as copied (our choice: turns that people and templates wrote share at most four)."""
 
-_SPECIAL = re.compile(r"<\s*\|[^<>\n]*|\|\s*>|<<\s*/?\s*\w+\s*>>")
-_MARKUP = re.compile(r"<\s*[A-Za-z_/!?][^<>\n]*>|\[\s*/?\s*[A-Z][A-Z_]+\s*\]")
+_SPECIAL = re.compile(r"<\s*+\|[^<>\n]*|\|\s*+>|<<\s*+(?:/\s*+)?\w+\s*+>>")
+_MARKUP = re.compile(r"<\s*+[A-Za-z_/!?][^<>\n]*>|\[\s*+(?:/\s*+)?[A-Z][A-Z_]+\s*+\]")
 _CALL = re.compile(r"(?<!\w)@(\w+)(=)?")
 _PLAIN_WORD = re.compile(r"[a-z]+")
 _PLAIN_CONTROLS = frozenset("\n\r\t\u200c\u200d")

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import closing
 from enum import StrEnum
+from itertools import chain
 
 from environments.base import (
     Environment,
@@ -25,7 +26,7 @@ from environments.base import (
 from environments.settings import VerificationSettings
 from environments.verification.asking import unasked_call, unmet_request
 from environments.verification.canonical import canonical
-from environments.verification.decontamination import HeldOut, Nearest
+from environments.verification.decontamination import HeldOut
 from environments.verification.fingerprints import fingerprint
 from environments.verification.grounding import foreign_text, ungrounded
 from environments.verification.minimality import reduce, superfluous
@@ -136,14 +137,10 @@ class Refusal(StrEnum):
 
 
 class VerificationResult(Record):
-    """The verification result of one draft. ``detail`` is a sentence with the call, argument or turn, from 1.
-
-    ``nearest`` are the held-out tasks most like an accepted draft; None where no held-out set is recorded by content.
-    """
+    """The verification result of one draft. ``detail`` is a sentence with the call, argument or turn, from 1."""
 
     reason: Refusal | None = None
     detail: str = ""
-    nearest: Nearest | None = None
 
     @property
     def accepted(self) -> bool:
@@ -162,14 +159,13 @@ def verify(
     """Accept ``draft``, or refuse it with the first reason that applies.
 
     ``known`` holds fingerprints of tasks that exist already, ``held_out`` those of the held-out sets; a ``HeldOut`` is
-    also compared by content, and the nearest of its tasks are reported. ``observed`` are the observations that led to
-    the draft: its turns may not repeat them. Equal arguments give equal results. Raises EnvironmentFault when the
-    environment itself failed, which is not a property of the draft.
+    also compared by content. ``observed`` are the observations that led to the draft: its turns may not repeat them.
+    Equal arguments give equal results. Raises EnvironmentFault when the environment itself failed, which is not a
+    property of the draft.
     """
     settings = settings or VerificationSettings()
-    refused = _form(draft, settings) or _calls(draft, environment) or _fingerprint(draft, environment, known, held_out)
-    refused = refused or _turn_text(draft, environment, observed)
-    return refused or _behaviour(draft, environment, settings) or _accepted(draft, environment, held_out)
+    given = chain(_form(draft, settings), _calls(draft, environment), _fingerprint(draft, environment, known, held_out))
+    return _first(chain(given, _turn_text(draft, environment, observed), _behaviour(draft, environment)))
 
 
 def can_train(
@@ -187,128 +183,108 @@ def can_train(
     that only an agent that repeats the failing call succeeds. Raises EnvironmentFault when the environment itself
     failed.
     """
+    return _first(
+        chain(
+            _can_be_checked(draft, environment),
+            _fingerprint(draft, environment, known, held_out),
+            _turn_text(draft, environment, observed),
+            _can_be_played(draft, environment),
+        )
+    )
+
+
+_Refused = tuple[Refusal, str]
+
+
+def _first(checks: Iterator[_Refused]) -> VerificationResult:
+    """Return the first refusal of ``checks``, which go no further; what the environment cannot open is one, too."""
+    try:
+        found = next(checks, None)
+    except InputError as error:
+        found = Refusal.CANNOT_OPEN, f"The environment does not open it: {error}"
+    except RecursionError:
+        found = Refusal.UNSTABLE_STATE, "The state that the reference leads to contains itself."
+    return VerificationResult() if found is None else VerificationResult(reason=found[0], detail=found[1])
+
+
+def _can_be_checked(draft: TaskSpec, environment: Environment) -> Iterator[_Refused]:
     if not any(draft.reference):
-        return VerificationResult(reason=Refusal.EMPTY_REFERENCE, detail="The reference has no call.")
+        yield Refusal.EMPTY_REFERENCE, "The reference has no call."
     try:
         environment.tools(draft.tools)
     except InputError as error:
-        return VerificationResult(reason=Refusal.UNKNOWN_TOOL, detail=str(error))
-    refused = _fingerprint(draft, environment, known, held_out) or _turn_text(draft, environment, observed)
-    if refused is not None:
-        return refused
-    try:
-        attempt(environment, draft, draft.reference)
-    except InputError as error:
-        return _unopened(error)
-    except RecursionError:
-        return _endless()
-    return _accepted(draft, environment, held_out)
+        yield Refusal.UNKNOWN_TOOL, str(error)
 
 
-def _accepted(draft: TaskSpec, environment: Environment, held_out: Collection[str]) -> VerificationResult:
-    return VerificationResult(nearest=held_out.nearest(environment, draft) if isinstance(held_out, HeldOut) else None)
+def _can_be_played(draft: TaskSpec, environment: Environment) -> Iterator[_Refused]:
+    attempt(environment, draft, draft.reference)
+    yield from ()
 
 
-def _form(draft: TaskSpec, settings: VerificationSettings) -> VerificationResult | None:
+def _form(draft: TaskSpec, settings: VerificationSettings) -> Iterator[_Refused]:
     total = sum(len(turn) for turn in draft.reference)
     if total == 0:
-        return VerificationResult(reason=Refusal.EMPTY_REFERENCE, detail="The reference has no call.")
+        yield Refusal.EMPTY_REFERENCE, "The reference has no call."
     for t, (text, turn) in enumerate(zip(draft.turns, draft.reference, strict=True), start=1):
         if not turn or not text.strip():
-            return VerificationResult(
-                reason=Refusal.EMPTY_TURN, detail=f"Turn {t} has no {'text' if turn else 'call'}."
-            )
+            yield Refusal.EMPTY_TURN, f"Turn {t} has no {'text' if turn else 'call'}."
     if total > settings.max_calls:
-        return VerificationResult(
-            reason=Refusal.TOO_LONG, detail=f"The reference has {total} calls, {settings.max_calls} are allowed."
-        )
-    return None
+        yield Refusal.TOO_LONG, f"The reference has {total} calls, {settings.max_calls} are allowed."
 
 
-def _calls(draft: TaskSpec, environment: Environment) -> VerificationResult | None:
+def _calls(draft: TaskSpec, environment: Environment) -> Iterator[_Refused]:
     tools: dict[str, ToolSpec] = {}
     for name in dict.fromkeys((*draft.tools, *(call.name for _, call in _places(draft)))):
         try:
             tools[name] = environment.tools((name,))[0]
         except InputError:
-            detail = f"The environment {environment.name} has no function {name!r}."
-            return VerificationResult(reason=Refusal.UNKNOWN_TOOL, detail=detail)
+            yield Refusal.UNKNOWN_TOOL, f"The environment {environment.name} has no function {name!r}."
         if tools[name].group not in draft.classes:
-            detail = f"{name} belongs to {tools[name].group}, which is not among the draft's classes."
-            return VerificationResult(reason=Refusal.UNKNOWN_TOOL, detail=detail)
+            said = f"{name} belongs to {tools[name].group}, which is not among the draft's classes."
+            yield Refusal.UNKNOWN_TOOL, said
     offered = set(draft.tools)
     for place, call in _places(draft, setup=False):
         if call.name not in offered:
-            detail = f"{place} uses {call.name}, which is not among the draft's tools."
-            return VerificationResult(reason=Refusal.UNKNOWN_TOOL, detail=detail)
+            yield Refusal.UNKNOWN_TOOL, f"{place} uses {call.name}, which is not among the draft's tools."
     for place, call in _places(draft, setup=False):
-        problem = argument_problem(call, tools[call.name])
-        if problem:
-            return VerificationResult(reason=Refusal.BAD_ARGUMENTS, detail=f"{place}: {problem}.")
-    return None
+        if problem := argument_problem(call, tools[call.name]):
+            yield Refusal.BAD_ARGUMENTS, f"{place}: {problem}."
 
 
 def _fingerprint(
     draft: TaskSpec, environment: Environment, known: Collection[str], held_out: Collection[str]
-) -> VerificationResult | None:
+) -> Iterator[_Refused]:
     own = fingerprint(draft)
     if own in held_out:
-        return VerificationResult(
-            reason=Refusal.HELD_OUT, detail=f"A held-out set has this task (fingerprint {own[:16]})."
-        )
-    if isinstance(held_out, HeldOut):
-        # A task without a canonical form cannot be compared, so it is refused: decontamination must not fail open.
-        try:
-            same = held_out.match(draft, canonical(environment, draft))
-        except InputError as error:
-            return _unopened(error)
-        except RecursionError:
-            return _endless()
-        if same is not None:
-            return VerificationResult(reason=Refusal.HELD_OUT, detail=same)
+        yield Refusal.HELD_OUT, f"A held-out set has this task (fingerprint {own[:16]})."
+    # A task without a canonical form cannot be compared, so it is refused: decontamination must not fail open.
+    if isinstance(held_out, HeldOut) and (same := held_out.match(draft, canonical(environment, draft))) is not None:
+        yield Refusal.HELD_OUT, same
     if own in known:
-        return VerificationResult(
-            reason=Refusal.DUPLICATE, detail=f"This task exists already (fingerprint {own[:16]})."
-        )
-    return None
+        yield Refusal.DUPLICATE, f"This task exists already (fingerprint {own[:16]})."
 
 
-def _turn_text(draft: TaskSpec, environment: Environment, observed: Collection[str]) -> VerificationResult | None:
-    foreign = foreign_text(environment, draft, observed)
-    return VerificationResult(reason=Refusal.FOREIGN_TEXT, detail=_sentence(foreign)) if foreign else None
+def _turn_text(draft: TaskSpec, environment: Environment, observed: Collection[str]) -> Iterator[_Refused]:
+    if foreign := foreign_text(environment, draft, observed):
+        yield Refusal.FOREIGN_TEXT, _sentence(foreign)
 
 
-def _unopened(error: InputError) -> VerificationResult:
-    return VerificationResult(reason=Refusal.CANNOT_OPEN, detail=f"The environment does not open it: {error}")
+def _behaviour(draft: TaskSpec, environment: Environment) -> Iterator[_Refused]:
+    first = replay(environment, draft)
+    yield from _errors(draft, environment, first)
+    yield from _stable(draft, environment, first)
+    yield from _effect(first)
+    yield from _worth(draft, recorded(environment), first)
 
 
-def _endless() -> VerificationResult:
-    return VerificationResult(
-        reason=Refusal.UNSTABLE_STATE, detail="The state that the reference leads to contains itself."
-    )
-
-
-def _behaviour(draft: TaskSpec, environment: Environment, settings: VerificationSettings) -> VerificationResult | None:
-    try:
-        first = replay(environment, draft)
-        refused = _errors(draft, environment, first) or _stable(draft, environment, first)
-        return refused or _effect(first) or _worth(draft, recorded(environment), first)
-    except InputError as error:
-        return _unopened(error)
-    except RecursionError:
-        return _endless()
-
-
-def _errors(draft: TaskSpec, environment: Environment, first: Replay) -> VerificationResult | None:
+def _errors(draft: TaskSpec, environment: Environment, first: Replay) -> Iterator[_Refused]:
     turns = first.turns
     if draft.setup:
         turns = replay(environment, setup_as_turns(draft)).turns[: len(draft.setup)] + turns
     results = [observation for turn in turns for observation in turn.observations]
     for (place, call), observation in zip(_places(draft), results, strict=True):
         if observation.failed:
-            detail = f"{place}, {call.name}, fails: {_beginning_and_end(observation.text)}"
-            return VerificationResult(reason=Refusal.ERROR_RESULT, detail=detail)
-    return None
+            yield Refusal.ERROR_RESULT, f"{place}, {call.name}, fails: {_beginning_and_end(observation.text)}"
 
 
 def _beginning_and_end(text: str) -> str:
@@ -316,16 +292,13 @@ def _beginning_and_end(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]} ... {text[-_SHOWN // 2 :]}"
 
 
-def _stable(draft: TaskSpec, environment: Environment, first: Replay) -> VerificationResult | None:
+def _stable(draft: TaskSpec, environment: Environment, first: Replay) -> Iterator[_Refused]:
     for turn, outcome in enumerate(first.outcome.turns, start=1):
         if outcome.checker_error:
-            detail = f"The state after turn {turn} cannot be compared: {outcome.checker_error}"
-            return VerificationResult(reason=Refusal.UNSTABLE_STATE, detail=detail)
+            yield Refusal.UNSTABLE_STATE, f"The state after turn {turn} cannot be compared: {outcome.checker_error}"
     again = replay(environment, draft)
     if again != first:
-        detail = f"A second replay differs from the first {_difference(first, again)}."
-        return VerificationResult(reason=Refusal.NONDETERMINISTIC, detail=detail)
-    return None
+        yield Refusal.NONDETERMINISTIC, f"A second replay differs from the first {_difference(first, again)}."
 
 
 def _difference(first: Replay, again: Replay) -> str:
@@ -340,37 +313,29 @@ def _difference(first: Replay, again: Replay) -> str:
     return "in its outcome"
 
 
-def _effect(first: Replay) -> VerificationResult | None:
+def _effect(first: Replay) -> Iterator[_Refused]:
     ends = (first.initial, *first.end_states())
     for t, turn in enumerate(first.turns):
         if ends[t] == ends[t + 1] and not any(is_informative(observation) for observation in turn.observations):
-            return VerificationResult(
-                reason=Refusal.NO_EFFECT, detail=f"Turn {t + 1} changes nothing and returns nothing informative."
-            )
+            yield Refusal.NO_EFFECT, f"Turn {t + 1} changes nothing and returns nothing informative."
     if not first.outcome.success:
-        detail = f"The reference itself does not succeed: {first.outcome.failure}."
-        return VerificationResult(reason=Refusal.NOT_SOLVED, detail=detail)
-    return None
+        yield Refusal.NOT_SOLVED, f"The reference itself does not succeed: {first.outcome.failure}."
 
 
-def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> VerificationResult | None:
-    unmet = unmet_request(environment, draft, first)
-    if unmet:
-        return VerificationResult(reason=Refusal.UNMET_REQUEST, detail=_sentence(unmet))
-    policy = solving_policy(environment, draft)
-    if policy:
-        return VerificationResult(reason=Refusal.TRIVIAL_POLICY, detail=f"It is solved by {policy} in every turn.")
+def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> Iterator[_Refused]:
+    if unmet := unmet_request(environment, draft, first):
+        yield Refusal.UNMET_REQUEST, _sentence(unmet)
+    if policy := solving_policy(environment, draft):
+        yield Refusal.TRIVIAL_POLICY, f"It is solved by {policy} in every turn."
     for t, calls in enumerate(draft.reference):
         for c, call in enumerate(calls):
             if superfluous(environment, draft, first, t, c):
-                detail = f"Turn {t + 1}, call {c + 1}, {call.name}, can be left out."
-                return VerificationResult(reason=Refusal.SUPERFLUOUS_CALL, detail=detail)
-    missing = ungrounded(environment, draft, first)
-    if missing:
-        detail = f"Neither the turns, nor earlier observations, nor the documentation state {missing[0]}."
-        return VerificationResult(reason=Refusal.UNGROUNDED_ARGUMENT, detail=detail)
-    unasked = unasked_call(environment, draft, first)
-    return VerificationResult(reason=Refusal.UNASKED_CALL, detail=_sentence(unasked)) if unasked else None
+                yield Refusal.SUPERFLUOUS_CALL, f"Turn {t + 1}, call {c + 1}, {call.name}, can be left out."
+    for missing in ungrounded(environment, draft, first):
+        said = f"Neither the turns, nor earlier observations, nor the documentation state {missing}."
+        yield Refusal.UNGROUNDED_ARGUMENT, said
+    if unasked := unasked_call(environment, draft, first):
+        yield Refusal.UNASKED_CALL, _sentence(unasked)
 
 
 def _sentence(phrase: str) -> str:

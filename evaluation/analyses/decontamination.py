@@ -1,52 +1,38 @@
-"""Finds the tasks of a run or a file that equal or nearly equal held-out ones."""
+"""Finds the tasks of a run or a file that equal held-out ones."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 from typing import NamedTuple
 
 from environments.base import Environment, EnvironmentFault, InputError
 from environments.registry import benchmark_of, open_environment, open_named, packaged
 from environments.settings import EnvironmentSettings
 from environments.verification.canonical import canonical
-from environments.verification.decontamination import HeldOut, Nearest
+from environments.verification.decontamination import HeldOut
 from environments.verification.fingerprints import fingerprint, record_of
 from evaluation.analyses import Table
 from memory.jsonl import read_jsonl
 from memory.records import Task
 from memory.run import RunDirectory
 
-NEAR = 0.95
-"""Overlap of text and of calls from which a task is nearly equal to a held-out one (ours)."""
-
 
 class Finding(NamedTuple):
-    """The comparison of one task with the held-out sets.
-
-    ``why`` is empty for a task that equals no held-out one. ``nearest`` is None where nothing is recorded by content.
-    """
+    """The comparison of one task with the held-out sets; ``why`` is empty for one that equals no held-out one."""
 
     task: str
     why: str
-    nearest: Nearest | None = None
-
-    @property
-    def is_near(self) -> bool:
-        """Return whether it nearly equals a held-out task: both overlaps, text and calls, reach ``NEAR``."""
-        return not self.why and self.nearest is not None and min(self.nearest.text, self.nearest.calls) >= NEAR
 
 
 def examine(environment: Environment, task: Task, sets: HeldOut) -> Finding:
     """Compare one task with the held-out sets. Raises InputError naming a task that cannot be compared."""
     try:
         why = sets.match(task, canonical(environment, task))
-        nearest = sets.nearest(environment, task)
     except (InputError, EnvironmentFault, RecursionError) as error:
         reason = "its state contains itself" if isinstance(error, RecursionError) else str(error)
         raise InputError(f"task {task.id} cannot be compared ({reason}): correct or remove it") from error
-    return Finding(task=task.id, why=why or "", nearest=nearest)
+    return Finding(task=task.id, why=why or "")
 
 
 def compared_with(path: Path, tasks: Sequence[Task], environment: str | None) -> tuple[Environment, HeldOut]:
@@ -84,31 +70,10 @@ def _named(path: Path, tasks: Sequence[Task], environment: str | None) -> Enviro
 
 
 def audit_table(findings: Sequence[Finding]) -> Table:
-    """Return a row for each task that equals a held-out one, then for each that nearly does."""
-    rows: list[tuple[str, ...]] = []
-    for one in sorted((one for one in findings if one.why or one.is_near), key=lambda one: one.is_near):
-        why = one.why or "Its text and its calls are nearly those of a held-out task."
-        most = one.nearest
-        known = ("", "", "") if most is None else (_share(most.text), _share(most.calls), _names(most))
-        rows.append((one.task, *known, why))
-    return ("task", "text", "calls", "nearest", "why"), rows
+    """Return a row for each task that equals a held-out one."""
+    return ("task", "why"), [(one.task, one.why) for one in findings if one.why]
 
 
 def audit_note(findings: Sequence[Finding]) -> str:
-    """Return the counts and the median overlaps."""
-    overlaps = [one.nearest for one in findings if one.nearest is not None]
-    text = median(one.text for one in overlaps) if overlaps else None
-    calls = median(one.calls for one in overlaps) if overlaps else None
-    return (
-        f"{len(findings)} tasks: {sum(bool(one.why) for one in findings)} equal to held-out ones, "
-        f"{sum(one.is_near for one in findings)} nearly equal (text and calls at least {NEAR:.0%}). Median overlap "
-        f"with the nearest held-out task: text {_share(text)}, calls {_share(calls)}."
-    )
-
-
-def _names(most: Nearest) -> str:
-    return ", ".join(dict.fromkeys((most.text_task, most.calls_task)))
-
-
-def _share(value: float | None) -> str:
-    return "not recorded" if value is None else f"{value:.0%}"
+    """Return the counts."""
+    return f"{len(findings)} tasks: {sum(bool(one.why) for one in findings)} equal to held-out ones."

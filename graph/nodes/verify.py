@@ -89,7 +89,6 @@ def _verifications(
                 accepted=result.accepted,
                 reason=result.reason,
                 detail=result.detail,
-                nearest=result.nearest,
                 deterministic=deterministic,
             )
         )

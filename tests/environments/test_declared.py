@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -160,15 +159,10 @@ def test_modules_of_the_working_directory_precede_none(stall: Path) -> None:
     assert not (stall / "TRACE").exists()
 
 
-def test_an_installed_package_may_offer_its_environments(stall: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_package_is_not_imported(stall: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(declared, "_folders", lambda: (stall,))  # as if it were installed there
-    with pytest.raises(InputError, match=r"offer it as an entry point of the group coevolve\.environments"):
+    with pytest.raises(InputError, match=r"name a module of your own, which may import it"):
         find("stall_for_tests:kept")
-    offers = {declared.ENTRY_POINTS: [EntryPoint("kept", "stall_for_tests:kept", declared.ENTRY_POINTS)]}
-    monkeypatch.setattr(declared, "entry_points", lambda group: offers.get(group, ()))
-    assert find("stall_for_tests:kept") is depot
-    with pytest.raises(InputError, match=NOT_REACHED):
-        find("stall_for_tests:borrowed")
 
 
 def test_what_is_not_python_is_not_imported(stall: Path) -> None:

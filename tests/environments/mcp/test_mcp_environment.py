@@ -1,18 +1,23 @@
 """The environment of a real MCP server: the contract, nested arguments, states, resets, folders and command line."""
 
 import json
+import socket
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+import uvicorn
+from mcp.server.mcpserver import Context, MCPServer
+from mcp_types import ToolAnnotations
 from support.commands import run_here
 from support.contract import EnvironmentContract
 
 from environments.base import Environment, InputError, TaskSpec, ToolCall
 from environments.benchmark import TRUST_VARIABLE
 from environments.mcp.benchmark import BENCHMARK
-from environments.mcp.fleet import FOLDER
+from environments.mcp.options import FOLDER
 from environments.registry import parse_options
 from environments.verification.replay import bare_task, replay
 from environments.verification.verify import Refusal, verify
@@ -153,6 +158,41 @@ def test_a_place_that_was_seen_is_answered_from_the_cache_where_that_is_asked_fo
     assert play(cached, ORDER) == first
 
 
+def test_a_server_at_an_address_gets_the_token_that_is_bound_to_it_and_no_record_has_it(monkeypatch):
+    server, total = MCPServer("adder"), [0]
+
+    @server.tool()
+    def add(by: int, ctx: Context) -> str:
+        "Add a number."
+        total[0] += by
+        return f"{total[0]}, asked with {ctx.request_context.request.headers['authorization']}"
+
+    @server.tool(annotations=ToolAnnotations(read_only_hint=True))
+    def show() -> int:
+        "Show the sum."
+        return total[0]
+
+    @server.tool()
+    def clear() -> None:
+        "Begin again."
+        total[0] = 0
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    origin = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    monkeypatch.setenv("COEVOLVE_KEYS", f"{origin}=THE_TOKEN")
+    monkeypatch.setenv("THE_TOKEN", "hush-hush-41")
+    serving = uvicorn.Server(uvicorn.Config(server.streamable_http_app(), log_level="critical"))
+    thread = threading.Thread(target=serving.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    try:
+        environment = opened(url=f"{origin}/mcp", reset="clear", servers=1)
+        for _ in range(2):
+            (answer,), state = play(environment, ("add", {"by": 3}))
+            assert (answer.text, state) == ("3, asked with Bearer $TOKEN", '{"show": 3}')
+    finally:
+        serving.should_exit = True
+
+
 @pytest.mark.process
 @pytest.mark.slow
 def test_a_folder_of_its_own_has_the_files_of_the_start_and_one_path(tmp_path, monkeypatch):
@@ -221,6 +261,7 @@ def test_what_the_users_own_calls_give_is_known_for_every_parameter_of_that_name
         pytest.param({"command": ["no-such-program"]}, "start: FileNotFoundError", marks=pytest.mark.process),
         ({"factory": "support.mcp_depot:nothing"}, "support.mcp_depot:nothing cannot be imported"),
         ({"url": "http://127.0.0.1:9/mcp"}, "does not start"),
+        ({"url": "http://192.0.2.1/mcp"}, "environment.options.url is http://192.0.2.1/mcp, which you did not bind"),
         (FACTORY | {"probe": ["see_all"]}, "the MCP server has no tool 'see_all'"),
         (FACTORY | {"starts": [[{"name": "burn_down", "arguments": {}}]]}, "a start calls burn_down: it says that it"),
         (FACTORY | {"starts": [[{"name": "no_tool", "arguments": {}}]]}, "which the MCP server does not have"),

@@ -66,12 +66,15 @@ def test_a_hostile_answer_is_a_fault_of_one_attempt(kind: str) -> None:
             assert episode.outcome().success, "the next attempt has a session of its own"
 
 
-def test_answers_that_nobody_asked_for_are_a_fault_of_the_next_call() -> None:
+def test_answers_that_nobody_asked_for_are_a_fault() -> None:
     with CounterHost(floods) as fake, opened(fake) as environment, playing(environment) as episode:
-        episode.step(ADD)
-        time.sleep(0.2)
-        with pytest.raises(EnvironmentFault, match=r"without being asked|not state"):
+
+        def step() -> None:
+            time.sleep(0.2)
             episode.step(ADD)
+
+        with pytest.raises(EnvironmentFault, match=r"without being asked|not state"):
+            [step() for _ in range(2)]
 
 
 def test_an_action_that_the_server_does_not_accept_is_the_agents_error() -> None:
@@ -173,6 +176,7 @@ def test_a_server_that_repeats_itself_differently_is_at_fault() -> None:
         first.step(ADD)
         with playing(environment) as other:
             other.step(ADD)
+            other.step(ADD)
             fake.evil = tells(observation({"tool_name": "add_number", "result": "something else"}))
             with pytest.raises(EnvironmentFault, match="differently"):
                 first.step(ADD)
@@ -206,3 +210,10 @@ def test_many_threads_share_the_sessions() -> None:
         for thread in threads:
             thread.join(30)
         assert solved == [True] * 30
+
+
+def test_a_state_that_the_server_refuses_to_show_is_a_fault() -> None:
+    with CounterHost() as fake, opened(fake) as environment, playing(environment) as episode:
+        fake.answers["state"] = {"type": "error", "data": {"message": "no", "code": "VALIDATION_ERROR"}}
+        with pytest.raises(EnvironmentFault, match="does not show its state"):
+            episode.step(ADD)

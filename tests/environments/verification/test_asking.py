@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from support.written_tasks import CAR, ENVIRONMENT, FILES, draft
 
 from environments.base import TaskSpec, ToolCall
 from environments.example import depot
 from environments.verification.asking import unasked_call, unmet_request
+from environments.verification.grounding import Seen, foreign_text
 from environments.verification.replay import replay
 from environments.verification.verify import Refusal, verify
 
@@ -147,3 +150,18 @@ def test_a_value_that_an_observation_has_may_choose_the_next_call() -> None:
         task = draft(CAR, (text.replace('"456 Oakwood Avenue, Rivermist, 83214"', ""), calls))
         unmet = unmet_request(ENVIRONMENT, task, replay(ENVIRONMENT, task))
         assert (unmet is None) is found
+
+
+@pytest.mark.parametrize("text", ["1e9999999999999999999999", '"\\' * 20_000, "[" + " " * 40_000, "<<" + " " * 40_000])
+def test_a_hostile_text_is_read_to_its_end_in_time(text: str) -> None:
+    began = time.thread_time()
+    task = parcels(f"Open the depot's gate. {text}", OPEN)
+    foreign_text(DEPOT, task)
+    unmet_request(DEPOT, task, replay(DEPOT, task))
+    Seen([text, f"{text} \\"])
+    assert time.thread_time() - began < 3
+
+
+def test_an_open_quote_hides_no_value_before_it() -> None:
+    stated = parcels("Open the gate for 'the lamp', 12\" wide", OPEN)
+    assert "'the lamp'" in str(unmet_request(DEPOT, stated, replay(DEPOT, stated)))

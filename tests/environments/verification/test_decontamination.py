@@ -157,9 +157,6 @@ def test_tasks_of_an_own_environment_are_compared_by_content(own: HeldOut) -> No
     for task in honest:
         result = can_train(task, DEPOT, (), own)
         assert result.accepted, result
-        assert result.nearest is not None
-        assert result.nearest.text == 1.0
-        assert result.nearest.calls < 1
 
 
 def test_a_task_that_cannot_be_compared_is_refused(own: HeldOut) -> None:
@@ -198,17 +195,6 @@ def test_a_held_out_state_that_a_setup_makes_is_known() -> None:
     result = verify(task, BFCL, (), held_out("bfcl"))
     assert result.reason is Refusal.HELD_OUT
     assert "setup" in result.detail
-
-
-def test_the_nearest_held_out_tasks_are_reported() -> None:
-    evaluation_set = load_set("templated-dev")[0]
-    nearest = held_out("bfcl").nearest(BFCL, evaluation_set.spec)
-    assert nearest is not None
-    assert (nearest.text, nearest.calls) == (1.0, 1.0)
-    result = verify(cars(LOCK, turns=("lock all car doors",)), BFCL, (), held_out("bfcl"))
-    if result.accepted:
-        assert result.nearest is not None
-        assert result.nearest.calls == 1.0
 
 
 @pytest.mark.appworld
@@ -276,5 +262,4 @@ def test_an_environment_without_evaluation_sets_holds_nothing_out() -> None:
     with pytest.raises(InputError, match="depot"):  # asked by name, it is not silently open
         held_out("depot")
     assert len(sets) == 0
-    assert sets.nearest(DEPOT, parcels(call("list_parcels"))) is None
     assert can_train(parcels(call("list_parcels")), DEPOT, (), sets).accepted

@@ -10,9 +10,7 @@ from typer.testing import CliRunner
 from environments.base import TaskSpec, ToolCall
 from environments.bfcl.templated.evaluation_sets import load_set
 from environments.example import depot
-from environments.verification.decontamination import Nearest
 from evaluation.analyses.__main__ import app
-from evaluation.analyses.decontamination import Finding, audit_note, audit_table
 from memory.jsonl import write_jsonl
 from memory.records import Task
 
@@ -63,18 +61,3 @@ def test_a_mistake_is_one_sentence(tmp_path: Path, text: str | None, said: str) 
     assert done.exit_code == 2
     assert said in done.stderr
     assert str(path) in done.stderr
-
-
-def test_nearly_equal_needs_text_and_calls() -> None:
-    def nearest(text: float, calls: float) -> Nearest:
-        return Nearest(text=text, text_task="x", calls=calls, calls_task="x")
-
-    found = [
-        Finding(task="both", why="", nearest=nearest(0.97, 1.0)),
-        Finding(task="calls", why="", nearest=nearest(0.5, 1.0)),
-        Finding(task="same", why="It is held out.", nearest=nearest(1.0, 1.0)),
-        Finding(task="unknown", why=""),
-    ]
-    assert [row[0] for row in audit_table(found)[1]] == ["same", "both"]
-    assert "4 tasks: 1 equal to held-out ones, 1 nearly equal" in audit_note(found)
-    assert "text 97%, calls 100%" in audit_note(found)
