@@ -181,7 +181,7 @@ starter-world: install  ## train the initial policy of the world of all eight cl
 	  --vocabulary 2048 --references 16 --learning-rate 1.5e-3 --balance 0 --seldom 0.5 --by-length --cues \
 	  --out build/starter-world
 
-benchmark: develop  ## measure speed against what a user would run instead
+benchmark: develop model  ## measure speed against what a user would run instead
 	$(BIN)/python -m benchmarks
 
 study: install  ## run the missing arms and seeds of recipes/study-world.yaml on the development sets

@@ -25,8 +25,6 @@ NO_MODEL = "none: texts and lengths of the tasks alone"
 """The model that the test access log names where an analysis opens a held-out set."""
 NEAR = 0.9
 """Cosine from which a task and an evaluation task are named (ours)."""
-FOUND = 1
-"""Exit status of ``decontaminate`` for a task that equals or nearly equals a held-out one."""
 
 app = typer.Typer(
     cls=OneSentenceGroup,
@@ -176,31 +174,6 @@ def lengths(
             own = [task for task in made if task.origin == origin]
             found.append((origin, [len(task.turns) for task in own], [calls_of(task) for task in own]))
         _show("lengths of tasks (CoEvolve, figures 6 and 7)", lengths_table(found))
-
-
-@app.command(cls=OneSentence)
-def decontaminate(
-    tasks: Tasks,
-    environment: Annotated[
-        str | None, typer.Option(help="module:callable, for a file of tasks of an environment of your own")
-    ] = None,
-) -> None:
-    """Hold every task of a run or a file against the held-out sets.
-
-    Equal is what verification refuses: start state, calls or text of a held-out task, whatever the record looks like.
-
-    Exit status: 0 clean, 1 found something, 2 for a user's mistake.
-    """
-    with exit_statuses():
-        from evaluation.analyses.decontamination import audit_note, audit_table, compared_with, examine
-
-        found = _read_tasks(tasks)
-        opened, sets = compared_with(tasks, found, environment)
-        findings = [examine(opened, task, sets) for task in found]
-        table = audit_table(findings)
-        _show(f"{tasks}: tasks of held-out sets", table, audit_note(findings))
-    if table[1]:
-        raise typer.Exit(FOUND)
 
 
 def _read_tasks(path: Path) -> tuple[Task, ...]:

@@ -1,7 +1,8 @@
 """Figure 5 and table 13 of CoEvolve: how similar training tasks are to evaluation tasks, and subsets by similarity.
 
 The same figures are a leak report: the paper's synthetic tasks reach a cosine of 0.97 to the set they are scored on.
-What training may not contain is refused by ``evaluation.analyses.decontamination``; this names what is merely near.
+What training may not contain is refused where tasks are admitted (``environments.verification``); this names what is
+merely near.
 """
 
 from __future__ import annotations

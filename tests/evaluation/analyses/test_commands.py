@@ -117,6 +117,10 @@ def nothing(_: Path) -> None:
     """Leave the folder as it is."""
 
 
+def empty(folder: Path) -> None:
+    (folder / "x.jsonl").touch()
+
+
 def no_outcome(folder: Path) -> None:
     (folder / "x.jsonl").write_text('{"id": 1}\n')
 
@@ -127,6 +131,8 @@ def no_outcome(folder: Path) -> None:
         (nothing, ["agreement", "x.jsonl", "x.jsonl"], "x.jsonl does not exist"),
         (no_outcome, ["agreement", "x.jsonl", "x.jsonl"], "x.jsonl, line 1: task_id: Field required"),
         (no_outcome, ["lengths", "x.jsonl"], "x.jsonl, line 1: environment: Field required"),
+        (nothing, ["lengths", "none.jsonl"], "none.jsonl is neither a run nor a file of tasks: name one"),
+        (empty, ["lengths", "x.jsonl"], "x.jsonl has no task"),
         (nothing, ["diversity", "."], ". is not a run, it has no settings.yaml"),
         (nothing, ["similarity", "RUN"], "--evaluation-set is missing: name the evaluation set or the file of tasks"),
         (nothing, ["similarity", "RUN", "--evaluation-set", "x"], "--evaluation-set x: no such set in bfcl"),
