@@ -156,7 +156,7 @@ def _power(study: StudyRecipe, plans: Mapping[str, RecipePlan], settings: RunSet
         except InputError:  # of a benchmark whose data is not here
             pass
         else:
-            tasks = min(tasks, study.limit or tasks)
+            tasks = min(tasks, study.scoring.limit or tasks)
             least = smallest_difference(differ, tasks * min(seeds))
             most = smallest_difference(differ, tasks / cluster)
         found.append(Power(name=name, tasks=tasks, seeds=min(seeds), least=least, most=most))
