@@ -39,3 +39,18 @@ def markdown_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> 
     """Return the lines of a Markdown table."""
     lines = [f"| {' | '.join(map(table_cell, row))} |" for row in (head, *rows)]
     return [lines[0], "|" + "---|" * len(head), *lines[1:]]
+
+
+def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> None:
+    """Print a table that has a row on stdout, its cells as they are: the first and unnamed columns to the left."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title), caption=Text(caption) if caption else None)
+    for place, column in enumerate(head):
+        table.add_column(Text(column), justify="right" if place and column else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    if table.row_count:
+        Console().print(table)
