@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from environments.base import Record
 from environments.metrics import SUCCESS, Attempted, Made, Metric, Ratio, success
 from environments.terminal import print_table, printable
-from evaluation.call_shapes import FunctionScore, Shape, by_function, macro_mean, numbered, rarest_functions
+from evaluation.call_shapes import Shape, macro_mean, numbered, rarest_functions
 from evaluation.statistics import Counts, shared_interval, wilson_interval
 from memory.records import Measured, StopReason
 
@@ -74,7 +74,7 @@ class Score(Record):
     method of ``shared_interval`` (``metric_interval``); it has none for a metric that is a plain function.
     ``interval`` is Wilson's, as if tasks were independent; ``shared_interval`` covers other start states and functions,
     and is at least as wide at each end (None for a single task). ``macro`` is the mean over the ``shapes`` call shapes,
-    with an interval that covers the same; ``functions`` has the score of each function that references call.
+    with an interval that covers the same.
     """
 
     group: str
@@ -89,7 +89,6 @@ class Score(Record):
     macro: float | None = None
     macro_interval: Interval | None = None
     shapes: int = 0
-    functions: dict[str, FunctionScore] = {}
 
     @model_validator(mode="after")
     def _success_is_there(self) -> Score:
@@ -255,7 +254,6 @@ def score(group: str, outcomes: Sequence[TaskOutcome], metrics: Mapping[str, Met
         macro=macro_mean(attempts),
         macro_interval=metric_interval(success, [members], by_shape=True) if known else None,
         shapes=len({o.shape for o in tried if o.shape}),
-        functions=by_function(attempts),
     )
 
 
@@ -310,7 +308,6 @@ CAPTION = (
     "by shape: mean over call shapes, the references' calls in order without values; 95 %: for other start states and "
     "functions, no narrower than Wilson's"
 )
-FUNCTIONS = 40  # printed of a group at most; --json has all
 
 
 def print_scores(title: str, scores: Sequence[Score], mean: float | None = None) -> None:
@@ -334,17 +331,9 @@ def print_scores(title: str, scores: Sequence[Score], mean: float | None = None)
 
 
 def print_report(report: Report, strata: Sequence[Score]) -> None:
-    """Print the report on stdout: the tables of scores, success by function of each group, and the notes."""
+    """Print the report on stdout: the tables of scores, why user turns stopped, and the notes."""
     title = f"{report.model} on {report.environment} ({report.decoding})"
     print_scores(title, (*report.scores, *strata), report.mean if len(report.scores) > 1 else None)
-    for one in report.scores:
-        shown = ", ".join(
-            f"{name} {found.successes}/{found.n}" for name, found in list(one.functions.items())[:FUNCTIONS]
-        )
-        more = ", ..." if len(one.functions) > FUNCTIONS else ""
-        shared = f"{one.clusters} start states, {one.shapes} call shapes"
-        if shown:
-            print(printable(f"{one.group} ({shared}), solved by function: {shown}{more}"))
     if report.stop_reasons:
         print("user turns stopped by:", ", ".join(f"{count} {reason}" for reason, count in report.stop_reasons.items()))
     _print_notes(report.notes)

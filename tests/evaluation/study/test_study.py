@@ -169,10 +169,6 @@ def test_the_tasks_of_an_arm_are_kept_beside_its_result_where_they_may_be_publis
     assert tuple(read_jsonl(plain, Task)) == load_tasks(run)
     assert FinishedRun(run.root, 0).keep_tasks(kept) == ""
     assert kept.read_bytes() == before
-    monkeypatch.setattr("evaluation.study.records.TASKS_LIMIT", 100)
-    assert FinishedRun(run.root, 0).keep_tasks(kept).startswith("they take 0 MiB")
-    assert not kept.exists()
-    monkeypatch.undo()
     monkeypatch.setattr(type(packaged("bfcl")), "unpublishable", "its licence forbids it")
     kept.write_bytes(before)
     assert FinishedRun(run.root, 0).keep_tasks(kept) == "its licence forbids it"
