@@ -135,15 +135,11 @@ def _numbers(seeds: str | None) -> tuple[int, ...] | None:
 
 def _log_access(plan: Plan, commit: str) -> None:
     """Add one line to the test access log, before anything is scored on the held-out sets."""
-    from datetime import UTC, datetime
-
-    from evaluation.test_access import StudyAccess
-    from memory.jsonl import append_jsonl
+    from evaluation.test_access import Access, log_access, now
 
     study, log = plan.study, plan.place.access_log
     sets = {name: study.set_hashes[name] for name in study.recipe.sets.test}
-    date = datetime.now(UTC).isoformat(timespec="seconds")
-    append_jsonl(log, [StudyAccess(date=date, commit=commit, recipe=study.sha256, panels=sets, seeds=plan.seeds())])
+    log_access(log, Access(date=now(), commit=commit, panels=sets, recipe=study.sha256, seeds=plan.seeds()))
     say(f"opened {', '.join(sets)}: logged in {log}")
 
 

@@ -14,7 +14,7 @@ from evaluation.study.hypotheses import Findings, findings_of, lookup_row
 from evaluation.study.plan import Place, current_result
 from evaluation.study.recipe import BASELINE, FIRST_SEED, Arm, Mode, Study
 from evaluation.study.records import ArmHeader, ArmResult, result_seeds
-from evaluation.test_access import StudyAccess
+from evaluation.test_access import Access
 from memory.jsonl import read_existing
 
 
@@ -30,7 +30,7 @@ class StudySummary(NamedTuple):
     arms: Mapping[str, ArmFacts]
     missing: tuple[str, ...]
     outdated: tuple[str, ...]
-    openings: tuple[StudyAccess, ...]
+    openings: tuple[Access, ...]
     hypotheses: Findings | None
     gates: tuple[GateFinding, ...]
 
@@ -58,7 +58,7 @@ def summarise(study: Study, mode: Mode, place: Place) -> StudySummary:
     compared = _with_lookups(results)
     cells = {name: _cells(study, compared, name, set_names) for name in compared}
     main = {name: by_set[set_names[0]] for name, by_set in cells.items() if set_names[0] in by_set}
-    accesses = tuple(read_existing(place.access_log, StudyAccess))
+    accesses = tuple(read_existing(place.access_log, Access))
     # In development one seed is enough for a gate.
     planned = {arm.name: arm.seeds if mode == "test" else 1 for arm in study.recipe.arms}
     return StudySummary(
@@ -102,7 +102,7 @@ def _findings(
     mode: Mode,
     cells: Mapping[str, Cell],
     arms: Mapping[str, ArmFacts],
-    accesses: Sequence[StudyAccess],
+    accesses: Sequence[Access],
 ) -> Findings:
     """Return what came of the hypotheses on the mode's first evaluation set."""
     recipe = study.recipe

@@ -41,7 +41,7 @@ from evaluation.attempts import attempt
 from evaluation.outcomes import Report, TaskOutcome
 from evaluation.served import Offered, attempt_served, read_reply
 from evaluation.sets import Item, open_set
-from evaluation.test_access import SplitAccess, commit_changed, current_commit
+from evaluation.test_access import Access, commit_changed, current_commit
 from memory.jsonl import read_jsonl
 from memory.records import StopReason, Task
 from training.rendering.base import EndTurn
@@ -498,8 +498,8 @@ def test_a_held_out_set_opens_for_its_log_once_the_endpoint_is_known(tmp_path: P
         done = evaluate(server, *options, "--access-log", str(log), "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["scores"][0]["metrics"] == {"success": 1.0, "whole_houses": 1.0}
-    (access,) = read_jsonl(log, SplitAccess)
-    assert (access.panel, access.tasks, access.model) == ("test", 2, "openai:some-model")
+    (access,) = read_jsonl(log, Access)
+    assert (list(access.panels), access.tasks, access.model) == (["test"], 2, "openai:some-model")
 
 
 class Worlds:

@@ -15,7 +15,7 @@ from evaluation.study.recipe import Study
 from evaluation.study.records import ArmResult
 from evaluation.study.report import write_report
 from evaluation.study.summary import summarise
-from evaluation.test_access import StudyAccess
+from evaluation.test_access import Access
 from memory.jsonl import append_jsonl
 
 YES, NO = True, False
@@ -248,7 +248,7 @@ def test_results_and_accesses_of_another_text_of_the_recipe_are_told(tmp_path: P
             made = result(opened_by, arm, seed, solved, **own)
             outcomes = tuple(one.model_copy(update={"group": "templated-test"}) for one in made.outcomes)
             land(place, made.model_copy(update={"outcomes": outcomes}))
-    access = StudyAccess(date="2026-01-01", commit="0" * 40, recipe=opened_by.sha256, panels=held, seeds={})
+    access = Access(date="2026-01-01", commit="0" * 40, recipe=opened_by.sha256, panels=held, seeds={})
     append_jsonl(place.access_log, [access])
     assert "ypothes" not in write_report(opened_by, "test", place)
     changed = stating(tmp_path, GAIN)

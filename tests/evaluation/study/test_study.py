@@ -27,7 +27,7 @@ from evaluation.study.plan import Place, make_plan
 from evaluation.study.recipe import load_study
 from evaluation.study.records import read_header, read_result, tasks_path
 from evaluation.study.schedule import check_settings
-from evaluation.test_access import ACCESS_LOG_FILE, StudyAccess, committed
+from evaluation.test_access import ACCESS_LOG_FILE, Access, committed
 from memory.jsonl import append_jsonl, read_existing
 from memory.records import Task
 from memory.run import read_json, read_jsonl
@@ -401,12 +401,12 @@ def test_a_held_out_evaluation_set_needs_an_access_that_is_logged(tmp_path: Path
         with pytest.raises(InputError, match="held out"):
             open_set("templated-test", 1, place)
     opening = {"date": "2026-01-01T00:00:00+00:00", "commit": "c", "recipe": "r", "seeds": {"full": (0, 1)}}
-    append_jsonl(ledger, [StudyAccess(panels={"templated-test": "of another set"}, **opening)])
+    append_jsonl(ledger, [Access(panels={"templated-test": "of another set"}, **opening)])
     with pytest.raises(InputError, match="held out"):
         open_set("templated-test", 1, ledger)
-    append_jsonl(ledger, [StudyAccess(panels={"templated-test": set_hash("templated-test")}, **opening)])
+    append_jsonl(ledger, [Access(panels={"templated-test": set_hash("templated-test")}, **opening)])
     assert len(open_set("templated-test", 1, ledger)) == 1
-    assert len(read_existing(ledger, StudyAccess)) == 2
+    assert len(read_existing(ledger, Access)) == 2
     with pytest.raises(InputError, match="held out"):
         open_set("longer-test", 1, ledger)
 
@@ -452,7 +452,7 @@ def test_the_recorded_study_of_the_world_is_the_one_whose_test_sets_were_opened(
 ) -> None:
     monkeypatch.chdir(ROOT)
     study = load_study(Path("recipes/study-world.yaml"))
-    log = read_existing(ROOT / "results" / "study-world" / ACCESS_LOG_FILE, StudyAccess)
+    log = read_existing(ROOT / "results" / "study-world" / ACCESS_LOG_FILE, Access)
     opened = {name: study.set_hashes[name] for name in study.recipe.sets.test}
     assert log
     assert all(one.panels == opened for one in log)

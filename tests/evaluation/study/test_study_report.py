@@ -20,7 +20,7 @@ from evaluation.study.records import read_result
 from evaluation.study.report import write_report
 from evaluation.study.schedule import _Schedule, check_settings
 from evaluation.study.summary import summarise
-from evaluation.test_access import StudyAccess
+from evaluation.test_access import Access
 from graph.recipe import load_recipe
 from memory.jsonl import append_jsonl
 
@@ -425,7 +425,7 @@ def test_a_study_opens_sets_of_a_ledger_by_its_own_log(tmp_path):
     """Where a user's command adds a line, a study's command finds the one that the study wrote."""
     log, benchmark = tmp_path / "openings.jsonl", named_benchmark(LAMPS)
     sha256 = benchmark.evaluation_set("test").sha256
-    access = StudyAccess(date="d", commit="c", recipe="r", panels={"test": "other"}, seeds={})
+    access = Access(date="d", commit="c", recipe="r", panels={"test": "other"}, seeds={})
     append_jsonl(log, [access])
     with pytest.raises(InputError, match="no test access log has an access to it"):
         open_set("test", 1, log, benchmark=benchmark)
