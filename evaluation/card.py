@@ -83,7 +83,7 @@ def _facts(
         ),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "cost": f"{spent.calls:,} requests, {spent.prompt_tokens:,} prompt and {spent.completion_tokens:,} completion "
-        f"tokens, money {spent.money:.4f} in the unit of the prices, {spent.seconds:,.0f} s in requests",
+        f"tokens, {spent.seconds:,.0f} s in requests",
         "malformed calls": sum(one.malformed for one in outcomes),
         "user turns by why they stopped": _counts(report.stop_reasons),
         "mean of the sets": f"{report.mean:.1%}",

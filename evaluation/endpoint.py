@@ -80,9 +80,8 @@ def evaluate_served(
 
 
 def _costs(spent: Measured) -> str:
-    money = f", {spent.money:.4f} in the unit of the prices" if spent.money else ""
     tokens = f"{spent.prompt_tokens:,} prompt and {spent.completion_tokens:,} completion tokens"
-    return f"{spent.calls:,} requests, {tokens}{money}"
+    return f"{spent.calls:,} requests, {tokens}"
 
 
 _FREE = (set(EndpointSettings.model_fields) - {"base_url", "temperature"}) | {"limit", "batch", "access_log"}

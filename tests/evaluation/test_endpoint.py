@@ -108,16 +108,14 @@ def test_references_through_the_endpoint_succeed_in_every_official_category(
             "--max-tokens",
             "900000",
         )
-        done = evaluate(server, *options, "--price-prompt", "2", "--price-completion", "8")
+        done = evaluate(server, *options)
     assert done.returncode == 0, done.stderr
     report = Report.model_validate_json(done.stdout)
     assert (report.scores[0].success, report.scores[0].n, report.rendering) == (1.0, FIRST, "endpoint")
     assert report.decoding == "temperature 0, one attempt a task"
     assert report.spent is not None
     assert report.spent.calls == len(server.requests)
-    assert report.spent.money == pytest.approx(
-        (2 * report.spent.prompt_tokens + 8 * report.spent.completion_tokens) / 1e6
-    )
+    assert min(report.spent.prompt_tokens, report.spent.completion_tokens) > 0
     assert any(note.startswith(f"{len(server.requests)} requests, ") for note in report.notes)
     assert [one.task_id for one in read_jsonl(output, TaskOutcome)] == [item.task.id for item in chosen]
     lines = read_requests(tmp_path / "outcomes.requests.jsonl")
@@ -396,12 +394,12 @@ def test_an_attempt_that_was_masked_is_made_again(items: tuple[Item, ...], tmp_p
 
     def answer(request: ChatRequest) -> Answer:
         broken = not works[0] and request.messages[0]["content"] == first_words(base(items)[0])
-        return Fault.ERROR if broken else table(request)
+        return Raw(400, {"error": {"message": "broken"}}) if broken else table(request)
 
     with FaultyServer(answer) as server:
-        options = (*BASE, "--output", str(output), "--json", "--max-retries", "0")
+        options = (*BASE, "--output", str(output), "--json")
         first = evaluate(server, *options)
-        assert "could not be evaluated: EndpointFailed: the endpoint gave no answer" in first.stderr
+        assert "could not be evaluated: EndpointFailed: the endpoint rejected the request: HTTP 400" in first.stderr
         report = json.loads(first.stdout)
         assert report["scores"][0]["infrastructure_errors"] == 1
         assert rows_of(tmp_path / "outcomes.card.md", "base@dev")[1][-2:] == ["1", "none"]
@@ -463,7 +461,6 @@ def test_a_card_counts_failures_and_quotes_a_model_as_one_cell(items: tuple[Item
             "--base-url must be an address such as http://host:8000/v1",
         ),
         (("--model", "openai:m", "--dtype", "bfloat16"), "--dtype decides how a local model runs"),
-        (("--model", "openai:m", "--budget-money", "3"), "--price-prompt and --price-completion"),
         (("--model", "openai:m", "--resume"), "--resume goes on with the --output"),
         (("--resume",), "--resume goes on with the --output"),
     ],
