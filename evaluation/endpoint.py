@@ -72,10 +72,7 @@ def evaluate_served(
     notes += [f"{seen.refusals} replies were refusals, which end the user turn"] if seen.refusals else []
     if seen.uncounted:
         notes.append(f"{seen.uncounted} replies did not report their tokens: --max-tokens was not kept there")
-    decoding = (
-        "the endpoint's own temperature" if settings.temperature is None else f"temperature {settings.temperature:g}"
-    )
-    decoding += ", one attempt a task"
+    decoding = f"temperature {settings.temperature:g}, one attempt a task"
     return Attempts(kept.of(selected.items), RENDERING, decoding, tuple(notes), ledger.spent())
 
 

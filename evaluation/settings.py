@@ -128,12 +128,7 @@ class EndpointSettings(Section):
         description="openai: the endpoint, whose key is in the variable of COEVOLVE_KEYS for its address, else in "
         "OPENAI_API_KEY; none: COEVOLVE_POLICY_BASE_URL or OPENAI_BASE_URL, or OpenAI's own",
     )
-    temperature: float | None = Field(
-        0.0,
-        ge=0.0,
-        le=100.0,
-        description="sampling temperature, 0 is greedy (paper: 0); null, in a file of settings: an endpoint's own",
-    )
+    temperature: float = Field(0.0, ge=0.0, le=100.0, description="sampling temperature, 0 is greedy (paper: 0)")
     concurrency: int = Field(
         16, ge=1, le=1024, description="openai: most requests in flight, one per open episode (ours)"
     )
@@ -265,8 +260,6 @@ class ScoringSettings(AttemptSettings, EndpointSettings, RenderingOptions):
             raise InputError("--samples samples from a local model, an endpoint's is attempted once: remove it")
         if self.samples > 1 and not self.temperature:
             raise InputError("--samples: greedy attempts at a task are all equal: give --temperature 1, or remove it")
-        if self.served is None and self.temperature is None:
-            raise InputError("temperature: null is an endpoint's own: give a local model a number")
 
 
 def read_settings(path: Path) -> dict[str, Any]:
