@@ -20,7 +20,7 @@ from evaluation.attempts import episode_limits
 from evaluation.outcomes import Interval, Report, Score, TaskOutcome, score_strata
 from evaluation.test_access import commit_changed, current_commit
 from memory.jsonl import write_atomically
-from memory.records import Measured
+from memory.records import Measured, StopReason
 
 if TYPE_CHECKING:
     from evaluation.selection import Selected
@@ -110,7 +110,7 @@ def _group(one: Score, outcomes: Sequence[TaskOutcome]) -> tuple[object, ...]:
     return one.group, one.n, f"{one.success:.1%}", *intervals, one.infrastructure_errors, _counts(failures)
 
 
-def _counts(counts: Mapping[str, int]) -> str:
+def _counts(counts: Mapping[StopReason, int] | Mapping[str, int]) -> str:
     return ", ".join(f"{name} {number}" for name, number in counts.items()) or "none"
 
 
