@@ -66,9 +66,16 @@ def timeout_of(fault: Fault) -> float:
     return 0.5 if fault is Fault.STALL else 20.0
 
 
-@pytest.mark.parametrize("structured", ["json_schema", "tool_call"])
-@pytest.mark.parametrize(("fault", "cause"), FAULTS.items())
-async def test_a_fault_is_recorded_and_made_good(connect, tmp_path, fault: Fault, cause: str, structured: str) -> None:
+OF_WHAT_IS_WRITTEN = (Fault.MALFORMED, Fault.SCHEMA, Fault.LONG)
+"""Faults of what a reply says, which each way to ask for structure reads by itself; others are of the transport."""
+
+
+@pytest.mark.parametrize(
+    ("fault", "structured"),
+    [*((one, "json_schema") for one in FAULTS), *((one, "tool_call") for one in OF_WHAT_IS_WRITTEN)],
+)
+async def test_a_fault_is_recorded_and_made_good(connect, tmp_path, fault: Fault, structured: str) -> None:
+    cause = FAULTS[fault]
     with FaultyServer(first(fault)) as server:
         reply, measured = await connect(server, timeout=timeout_of(fault), structured=structured).ask(
             Answer, "s", "p", **ABOUT
@@ -88,7 +95,7 @@ async def test_a_fault_is_recorded_and_made_good(connect, tmp_path, fault: Fault
 async def test_a_fault_that_stays_is_a_recorded_refusal(connect, tmp_path, fault: Fault, cause: str) -> None:
     with FaultyServer(lambda request: fault) as server, pytest.raises(RoleRefused) as caught:
         await connect(server, timeout=timeout_of(fault), max_retries=2).ask(Answer, "s", "p", **ABOUT)
-    answered = fault in (Fault.MALFORMED, Fault.SCHEMA, Fault.LONG)
+    answered = fault in OF_WHAT_IS_WRITTEN
     (request,) = read_requests(tmp_path / "spending.jsonl")
     assert request.outcome == ("refused" if answered else "failed")
     assert isinstance(caught.value, EndpointFailed) is not answered
@@ -284,8 +291,13 @@ class Echoing(FaultyServer):
         return Raw(raw.status, body, {**raw.headers, "x-echo": request.authorization})
 
 
-@pytest.mark.parametrize("structured", ["json_schema", "tool_call"])
-@pytest.mark.parametrize("kind", ["401", "429", "500", "400", "200", "reply", "prose", "refusal"])
+@pytest.mark.parametrize(
+    ("kind", "structured"),
+    [
+        *((kind, "json_schema") for kind in ("401", "429", "500", "400", "200", "reply", "prose", "refusal")),
+        *((kind, "tool_call") for kind in ("reply", "prose", "refusal")),
+    ],
+)
 async def test_the_key_stays_where_it_is(connect, tmp_path, caplog, kind: str, structured: str) -> None:
     """Not in an error, its traceback, the ledger, the log at its most talkative, or a later prompt."""
     caplog.set_level(logging.DEBUG)
