@@ -162,7 +162,7 @@ starter: install  ## train the initial policy again, in build/starter (recipes/s
 	$(BIN)/python -m graph.seed_tasks --recipe recipes/grpo-base.yaml --count 12000 --seed 20 --output build/starter-tasks.jsonl
 	$(BIN)/python -m training.embedded.warm_start --tasks build/starter-tasks.jsonl --steps 230 --out build/starter
 
-benchmark: develop  ## measure speed against what a user would run instead
+benchmark: develop model  ## measure speed against what a user would run instead
 	$(BIN)/python -m benchmarks
 
 study: install  ## run the missing arms and seeds of recipes/study-world.yaml on the development sets

@@ -6,9 +6,12 @@ wrote.
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Iterable, Sequence
 
 _KEPT = "\n\t"
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
 
 
 def printable(text: str, kept: str = "") -> str:
@@ -29,4 +32,25 @@ def say(text: str) -> None:
 
 def table_cell(value: object) -> str:
     """Return a value as one cell of a Markdown table: a line without markup of tables or HTML."""
-    return " ".join(str(value).split()).replace("|", "\\|").replace("<", "&lt;")
+    return _TAG.sub("&lt;", " ".join(str(value).split()).replace("|", "\\|"))
+
+
+def markdown_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Return the lines of a Markdown table."""
+    lines = [f"| {' | '.join(map(table_cell, row))} |" for row in (head, *rows)]
+    return [lines[0], "|" + "---|" * len(head), *lines[1:]]
+
+
+def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> None:
+    """Print a table that has a row on stdout, its cells as they are: the first and unnamed columns to the left."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title), caption=Text(caption) if caption else None)
+    for place, column in enumerate(head):
+        table.add_column(Text(column), justify="right" if place and column else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    if table.row_count:
+        Console().print(table)

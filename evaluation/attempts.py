@@ -74,7 +74,7 @@ def evaluate(
     )
     with closing(sampler):
         sampler.load_weights(0)
-        sampling = settings.samples, settings.temperature or 0.0
+        sampling = settings.samples, settings.temperature
         return attempt(items, policy, sampler, environment, limits, limits.batch, report, *sampling), policy
 
 

@@ -71,37 +71,26 @@ class Control(Protocol):
 
 
 class Lookup:
-    """Makes the calls of the nearest training clause, with the values of the clause at hand in place of its own."""
+    """Makes the calls of the nearest training clause, with the values of the clause at hand in place of its own.
 
-    def __init__(self, tasks: Sequence[TaskSpec]) -> None:
-        self._known = tuple({repr(known): known for task in tasks for known in known_clauses(task)}.values())
+    With ``whole_turns`` it looks up the whole text of a user turn, which may have no call (nearest-turn).
+    """
+
+    def __init__(self, tasks: Sequence[TaskSpec], *, whole_turns: bool = False) -> None:
+        known = map(known_turns if whole_turns else known_clauses, tasks)
+        self._known = tuple({repr(one): one for some in known for one in some}.values())
+        self._whole_turns = whole_turns
 
     def act(self, turn: UserTurn) -> tuple[ToolCall, ...]:
-        """Return the calls of the nearest clause for each clause of the text, of offered tools only."""
+        """Return the calls of what is nearest to each part of the text, of offered tools only."""
         offered = frozenset(turn.tools)
         fitting = [known for known in self._known if all(call.name in offered for call in known.calls)]
+        parts = (whole(turn.text),) if self._whole_turns else clauses(turn.text)
         made: list[ToolCall] = []
-        for clause in clauses(turn.text) if fitting else ():
-            nearest = max(fitting, key=lambda known: _likeness(clause, known.clause))
-            made += [_with_values(call, nearest.clause.values, clause.values) for call in nearest.calls]
+        for part in parts if fitting else ():
+            nearest = max(fitting, key=lambda known: _likeness(part, known.clause))
+            made += [_with_values(call, nearest.clause.values, part.values) for call in nearest.calls]
         return tuple(made)
-
-
-class NearestTurn:
-    """Makes all calls of the training turn whose text is nearest, with the values of the turn at hand."""
-
-    def __init__(self, tasks: Sequence[TaskSpec]) -> None:
-        known = (Known(whole(text), calls) for text, calls in turns(tasks))
-        self._known = tuple({repr(one): one for one in known}.values())
-
-    def act(self, turn: UserTurn) -> tuple[ToolCall, ...]:
-        """Return the calls of the nearest turn of those with offered tools only; it may have none."""
-        offered, asked = frozenset(turn.tools), whole(turn.text)
-        fitting = [known for known in self._known if all(call.name in offered for call in known.calls)]
-        if not fitting:
-            return ()
-        nearest = max(fitting, key=lambda known: _likeness(asked, known.clause))
-        return tuple(_with_values(call, nearest.clause.values, asked.values) for call in nearest.calls)
 
 
 class RankedFunction:
@@ -116,7 +105,8 @@ class RankedFunction:
         self._tools = environment.tools
         self._known: defaultdict[str, list[tuple[Clause, ToolCall]]] = defaultdict(list)
         self._requests: defaultdict[str, list[str]] = defaultdict(list)
-        for text, calls in {repr(one): one for one in turns(tasks)}.values():
+        turns = ((text, calls) for task in tasks for text, calls in zip(task.turns, task.reference, strict=True))
+        for text, calls in {repr(one): one for one in turns}.values():
             for name in dict.fromkeys(call.name for call in calls):
                 self._requests[name].append(text)
             parts = clauses(text)
@@ -150,12 +140,6 @@ class RankedFunction:
         return ToolCall(name=tool.name, arguments=arguments)
 
 
-def turns(tasks: Sequence[TaskSpec]) -> Iterator[tuple[str, tuple[ToolCall, ...]]]:
-    """Yield the user turns of the tasks with their reference calls."""
-    for task in tasks:
-        yield from zip(task.turns, task.reference, strict=True)
-
-
 def whole(text: str) -> Clause:
     """Return a whole text as one clause."""
     values = tuple(double or single or number for double, single, number in _VALUE.findall(text))
@@ -170,6 +154,12 @@ def clauses(text: str) -> tuple[Clause, ...]:
         here, values = values[: part.count(_HOLE)], values[part.count(_HOLE) :]
         found.append(Clause(frozenset(_WORD.findall(part.lower())), tuple(here)))
     return tuple(found)
+
+
+def known_turns(task: TaskSpec) -> Iterator[Known]:
+    """Yield the whole user turns of a training task with their calls."""
+    for text, calls in zip(task.turns, task.reference, strict=True):
+        yield Known(whole(text), calls)
 
 
 def known_clauses(task: TaskSpec) -> Iterator[Known]:
@@ -205,7 +195,7 @@ def control(
         notes.append(f"{equal} of the {len(items)} tasks are among the training tasks")
     if name == BM25_LOOKUP:
         return RankedFunction(tasks, environment), tuple(notes)
-    return NearestTurn(tasks) if name == NEAREST_TURN else Lookup(tasks), tuple(notes)
+    return Lookup(tasks, whole_turns=name == NEAREST_TURN), tuple(notes)
 
 
 def play(

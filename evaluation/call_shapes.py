@@ -1,4 +1,4 @@
-"""Success by function and by call shape, which tasks share beyond their start state.
+"""Success by call shape, and the function that a task belongs to: what tasks share beyond their start state.
 
 A policy mostly solves all or none of the tasks that call a function, so the functions that many tasks call dominate a
 mean over tasks. A task's *call shape* is the sequence of its reference's calls without values; the macro mean gives
@@ -15,26 +15,7 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from environments.base import Record
-
 Shape = tuple[str, ...]
-
-
-class FunctionScore(Record):
-    """Attempts at tasks whose references call one function, and successes among them."""
-
-    n: int
-    successes: int
-
-
-def by_function(attempts: Sequence[tuple[Shape, bool]]) -> dict[str, FunctionScore]:
-    """Return the score of each function, most called first. ``attempts`` are shapes with their success."""
-    tried = Counter(name for shape, _ in attempts for name in set(shape))
-    solved = Counter(name for shape, success in attempts if success for name in set(shape))
-    return {
-        name: FunctionScore(n=n, successes=solved[name])
-        for name, n in sorted(tried.items(), key=lambda pair: (-pair[1], pair[0]))
-    }
 
 
 def macro_mean(attempts: Sequence[tuple[Shape, bool]]) -> float | None:

@@ -72,17 +72,13 @@ def evaluate_served(
     notes += [f"{seen.refusals} replies were refusals, which end the user turn"] if seen.refusals else []
     if seen.uncounted:
         notes.append(f"{seen.uncounted} replies did not report their tokens: --max-tokens was not kept there")
-    decoding = (
-        "the endpoint's own temperature" if settings.temperature is None else f"temperature {settings.temperature:g}"
-    )
-    decoding += ", one attempt a task"
+    decoding = f"temperature {settings.temperature:g}, one attempt a task"
     return Attempts(kept.of(selected.items), RENDERING, decoding, tuple(notes), ledger.spent())
 
 
 def _costs(spent: Measured) -> str:
-    money = f", {spent.money:.4f} in the unit of the prices" if spent.money else ""
     tokens = f"{spent.prompt_tokens:,} prompt and {spent.completion_tokens:,} completion tokens"
-    return f"{spent.calls:,} requests, {tokens}{money}"
+    return f"{spent.calls:,} requests, {tokens}"
 
 
 _FREE = (set(EndpointSettings.model_fields) - {"base_url", "temperature"}) | {"limit", "batch", "access_log"}

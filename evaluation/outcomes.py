@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from environments.base import Record
 from environments.metrics import SUCCESS, Attempted, Made, Metric, Ratio, success
-from evaluation.call_shapes import FunctionScore, Shape, by_function, macro_mean, numbered, rarest_functions
+from environments.terminal import print_table, printable
+from evaluation.call_shapes import Shape, macro_mean, numbered, rarest_functions
 from evaluation.statistics import Counts, shared_interval, wilson_interval
 from memory.records import Measured, StopReason
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 Interval = tuple[float, float]
 GREEDY = "greedy, one attempt a task"
@@ -76,7 +74,7 @@ class Score(Record):
     method of ``shared_interval`` (``metric_interval``); it has none for a metric that is a plain function.
     ``interval`` is Wilson's, as if tasks were independent; ``shared_interval`` covers other start states and functions,
     and is at least as wide at each end (None for a single task). ``macro`` is the mean over the ``shapes`` call shapes,
-    with an interval that covers the same; ``functions`` has the score of each function that references call.
+    with an interval that covers the same.
     """
 
     group: str
@@ -91,7 +89,6 @@ class Score(Record):
     macro: float | None = None
     macro_interval: Interval | None = None
     shapes: int = 0
-    functions: dict[str, FunctionScore] = {}
 
     @model_validator(mode="after")
     def _success_is_there(self) -> Score:
@@ -257,7 +254,6 @@ def score(group: str, outcomes: Sequence[TaskOutcome], metrics: Mapping[str, Met
         macro=macro_mean(attempts),
         macro_interval=metric_interval(success, [members], by_shape=True) if known else None,
         shapes=len({o.shape for o in tried if o.shape}),
-        functions=by_function(attempts),
     )
 
 
@@ -312,71 +308,39 @@ CAPTION = (
     "by shape: mean over call shapes, the references' calls in order without values; 95 %: for other start states and "
     "functions, no narrower than Wilson's"
 )
-FUNCTIONS = 40  # printed of a group at most; --json has all
 
 
-def score_table(title: str, scores: Sequence[Score], mean: float | None = None) -> Table:
-    """Return the table of success: one row per score, ``mean`` as the last row."""
-    table = _table(title, CAPTION, ("group", "n", SUCCESS, "95 %", "by shape", "95 %"))
-    for row in scores:
-        macro = ("" if row.macro is None else f"{row.macro:.1%}", _interval(row.macro_interval))
-        table.add_row(row.group, str(row.n), f"{row.success:.1%}", _interval(row.widest), *macro)
+def print_scores(title: str, scores: Sequence[Score], mean: float | None = None) -> None:
+    """Print the table of success, a row per score and ``mean`` as the last one, and that of the other metrics."""
+    rows = [
+        (
+            *(one.group, str(one.n), f"{one.success:.1%}", _interval(one.widest)),
+            *("" if one.macro is None else f"{one.macro:.1%}", _interval(one.macro_interval)),
+        )
+        for one in scores
+    ]
     if mean is not None:
-        table.add_row("mean of groups", "", f"{mean:.1%}", "", "", "")
-    return table
-
-
-def metric_table(scores: Sequence[Score]) -> Table | None:
-    """Return the table of the other metrics, one column per metric, its interval below it; None without one."""
+        rows.append(("mean of groups", "", f"{mean:.1%}", "", "", ""))
+    print_table(title, ("group", "n", SUCCESS, "95 %", "by shape", "95 %"), rows, CAPTION)
     names = list(dict.fromkeys(name for one in scores for name in one.metrics if name != SUCCESS))
-    if not names:
-        return None
-    caption = "below a metric, 95 %: for other start states and functions"
-    table = _table("metrics, each in its own unit", caption, ("group", *names), fold=True)
-    for row in scores:
-        table.add_row(row.group, *(_with_interval(row.metrics.get(name), row.intervals.get(name)) for name in names))
-    return table
-
-
-def _table(title: str, caption: str, columns: Sequence[str], *, fold: bool = False) -> Table:
-    from rich.table import Table
-
-    table = Table(title=title, caption=caption)
-    for column in columns:
-        table.add_column(column, justify="left" if column == "group" else "right", no_wrap=not fold, overflow="fold")
-    return table
+    if names:
+        cells = ((_with_interval(one.metrics.get(name), one.intervals.get(name)) for name in names) for one in scores)
+        others = [(one.group, *row) for one, row in zip(scores, cells, strict=True)]
+        caption = "below a metric, 95 %: for other start states and functions"
+        print_table("metrics, each in its own unit", ("group", *names), others, caption)
 
 
 def print_report(report: Report, strata: Sequence[Score]) -> None:
-    """Print the report on stdout: the tables of scores, success by function of each group, and the notes."""
-    from rich.console import Console
-
-    console = Console()
+    """Print the report on stdout: the tables of scores, why user turns stopped, and the notes."""
     title = f"{report.model} on {report.environment} ({report.decoding})"
-    mean = report.mean if len(report.scores) > 1 else None
-    console.print(score_table(title, (*report.scores, *strata), mean))
-    if (others := metric_table((*report.scores, *strata))) is not None:
-        console.print(others)
-    for one in report.scores:
-        shown = ", ".join(
-            f"{name} {found.successes}/{found.n}" for name, found in list(one.functions.items())[:FUNCTIONS]
-        )
-        more = ", ..." if len(one.functions) > FUNCTIONS else ""
-        shared = f"{one.clusters} start states, {one.shapes} call shapes"
-        if shown:
-            console.print(f"{one.group} ({shared}), solved by function: {shown}{more}", highlight=False)
+    print_scores(title, (*report.scores, *strata), report.mean if len(report.scores) > 1 else None)
     if report.stop_reasons:
-        counts = ", ".join(f"{count} {reason}" for reason, count in report.stop_reasons.items())
-        console.print(f"user turns stopped by: {counts}", highlight=False)
-    for note in report.notes:
-        console.print(f"note: {note}", highlight=False)
+        print("user turns stopped by:", ", ".join(f"{count} {reason}" for reason, count in report.stop_reasons.items()))
+    _print_notes(report.notes)
 
 
 def print_rows(reports: Sequence[Report]) -> None:
     """Print several models' reports of the same tasks on stdout: a row for each in every table, and the notes."""
-    from rich.console import Console
-
-    console = Console()
     several = len(reports[0].scores) > 1
     rows = [
         one.model_copy(update={"group": f"{report.model}, {one.group}" if several else report.model})
@@ -384,11 +348,13 @@ def print_rows(reports: Sequence[Report]) -> None:
         for one in report.scores
     ]
     what = reports[0].environment if several else f"{reports[0].scores[0].group} of {reports[0].environment}"
-    for table in (score_table(what, rows), metric_table(rows)):
-        if table is not None:
-            console.print(table)
-    for note in dict.fromkeys(note for report in reports for note in report.notes):
-        console.print(f"note: {note}", highlight=False)
+    print_scores(what, rows)
+    _print_notes(note for report in reports for note in report.notes)
+
+
+def _print_notes(notes: Iterable[str]) -> None:
+    for note in dict.fromkeys(notes):
+        print(printable(f"note: {note}"))
 
 
 def _number(value: float | None) -> str:

@@ -12,6 +12,9 @@ computed for each simulated study, and the ``power`` quantile of them is what th
 
 What it cannot know: development sets have few clusters and policies. Arms of one seed that start alike differ less by
 chance than two seeds do. A difference that is in some tasks alone varies more.
+
+Before there is an outcome, a study is planned from a share of tasks that one of two policies solves and the other does
+not (``assumed_outcomes``).
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ class SimulatedPower(Record):
 
     ``difference`` is the smallest that a share ``power`` of studies shows where Holm's correction is for ``tests``
     hypotheses (the first of them: its p is multiplied by all); ``by_interval`` the smallest whose interval alone
-    excludes zero. ``tasks`` is the mean number of tasks of a simulated set, ``pairs`` that of different pairs.
+    excludes zero, which is all that one seed can show. ``tasks`` is the mean number of tasks of a simulated set,
+    ``pairs`` that of different pairs.
     """
 
     seeds: int
@@ -55,10 +59,13 @@ class SimulatedPower(Record):
     @property
     def sentence(self) -> str:
         """One line of a plan or a report."""
+        several = self.seeds > 1
+        corrected = f", among {self.tests} hypotheses after Holm's correction" if several else ""
+        shown = f"a difference of {100 * self.difference:.1f} points" if self.difference < 1 else "no difference"
         return (
-            f"{self.seeds} seeds on {self.clusters} clusters of {self.tasks:.0f} tasks show a difference of "
-            f"{100 * self.difference:.1f} points with {100 * self.power:.0f} % power, among {self.tests} hypotheses "
-            f"after Holm's correction; the interval alone excludes zero from {100 * self.by_interval:.1f} on"
+            f"{self.seeds} seed{'s' if several else ''} on {self.clusters} clusters of {self.tasks:.0f} tasks "
+            f"show{'' if several else 's'} {shown} with {100 * self.power:.0f} % power{corrected}; the interval alone "
+            f"excludes zero from {100 * self.by_interval:.1f} on"
         )
 
 
@@ -75,11 +82,9 @@ def simulated_difference(
     """Return the smallest difference of success that a study can show.
 
     ``arms`` hold the outcomes of each arm's policies on one evaluation set, by seed; policies of one arm are compared.
-    Equal arguments give an equal result. Raises InputError for no arm of two policies with a task in common, fewer than
-    two ``seeds``, and tasks of fewer than two clusters.
+    Equal arguments give an equal result. Raises InputError for no arm of two policies with a task in common, and for
+    tasks of fewer than two clusters.
     """
-    if seeds < 2:
-        raise InputError(f"{seeds} seed: an interval and a test need at least 2")
     pairs = [pair for one in arms for pair in permutations([_solved(policy) for policy in one], 2)]
     known = {one.task_id: one for arm in arms for policy in arm for one in evaluated(policy)}
     common = [name for name in known if all(name in policy for pair in pairs for policy in pair)]
@@ -106,11 +111,8 @@ def simulated_difference(
         tried = np.ones(first.shape)
         interval = shared_interval(first, tried, places, numbered(functions[columns].tolist()), (second, tried))
         assert interval is not None
-        by_seed = (first - second).mean(axis=1)
-        error = float(by_seed.std(ddof=1)) / math.sqrt(seeds)
-        by_test = t_quantile(1 - LEVEL / (2 * tests), seeds - 1) * error - float(by_seed.mean())
         by_interval.append(-interval[0])
-        needed.append(max(-interval[0], by_test))
+        needed.append(max(-interval[0], _by_test((first - second).mean(axis=1), tests)))
         sizes.append(len(columns))
     return SimulatedPower(
         seeds=seeds,
@@ -122,6 +124,32 @@ def simulated_difference(
         difference=float(np.quantile(needed, power)),
         by_interval=float(np.quantile(by_interval, power)),
     )
+
+
+def assumed_outcomes(discordance: float, tasks: int, cluster: float = 1.0) -> list[list[TaskOutcome]]:
+    """Return outcomes of two policies, each of which alone solves half of the share ``discordance`` of the tasks.
+
+    Tasks of a cluster, ``cluster`` of them on average, are solved together.
+    """
+    clusters = max(2, round(tasks / cluster))
+    alone = round(clusters * discordance / 2)
+    return [
+        [
+            TaskOutcome(task_id=str(n), group="", split="", cluster=str(place), success=first <= place < first + alone)
+            for n in range(tasks)
+            for place in [n * clusters // tasks]
+        ]
+        for first in (0, alone)
+    ]
+
+
+def _by_test(by_seed: NDArray[np.float64], tests: int) -> float:
+    """Return the smallest difference whose p is below the level, added to what chance gave each seed."""
+    seeds = len(by_seed)
+    if seeds < 2:
+        return -math.inf
+    error = float(by_seed.std(ddof=1)) / math.sqrt(seeds)
+    return t_quantile(1 - LEVEL / (2 * tests), seeds - 1) * error - float(by_seed.mean())
 
 
 def _of_seeds(differences: NDArray[np.int64], clusters: Sequence[Sequence[int]]) -> float:

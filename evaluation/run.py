@@ -122,7 +122,7 @@ def main(
     ] = None,
     **given: Any,  # noqa: ANN401 - the fields of ScoringSettings
 ) -> None:
-    """Score a model: official outcomes, by default greedy and one attempt per task; by task, call shape and function.
+    """Score a model: official outcomes, by default greedy and one attempt per task; by task and by call shape.
 
     With --model openai:NAME the model is one that an OpenAI-compatible endpoint serves. Its key is read from the
     environment variable of its address (docs/models.md). Outcomes are added to --output as they come, with a card

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from environments.base import InputError, Record, TaskSpec
 from environments.benchmark import AnyBenchmark, EvaluationTask
+from environments.checkout import ROOT
 from environments.command import check_output
 from environments.history import agent_calls
 from environments.registry import DEFAULT, find_benchmark
-from evaluation.test_access import check_opened, is_of_study, log_split_access
+from evaluation.test_access import Access, check_opened, current_commit, is_of_study, log_access, now
 from memory.jsonl import read_jsonl
 from memory.records import Task
 
@@ -82,7 +83,8 @@ def _check_access(name: str, limit: int | None, access_log: Path | None, model: 
     described = benchmark.evaluation_set(name)
     check_output("--access-log", access_log, "ledger")
     tasks = described.tasks if limit is None else min(limit, described.tasks)
-    log_split_access(access_log, name, described.sha256, tasks, model)
+    panels, commit = {name: described.sha256}, current_commit(ROOT)
+    log_access(access_log, Access(date=now(), commit=commit, panels=panels, model=model, tasks=tasks))
 
 
 def _items(group: str, tasks: tuple[EvaluationTask, ...]) -> tuple[Item, ...]:

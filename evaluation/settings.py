@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
-from agents.settings import DAY, BudgetSettings, ChatSettings
+from agents.settings import BudgetSettings, ChatSettings
 from environments.base import Environment, InputError
 from environments.benchmark import AnyBenchmark
 from environments.checkout import INITIAL_POLICY
@@ -126,49 +126,25 @@ class EndpointSettings(Section):
         description="openai: the endpoint, whose key is in the variable of COEVOLVE_KEYS for its address, else in "
         "OPENAI_API_KEY; none: COEVOLVE_POLICY_BASE_URL or OPENAI_BASE_URL, or OpenAI's own",
     )
-    temperature: float | None = Field(
-        0.0,
-        ge=0.0,
-        le=100.0,
-        description="sampling temperature, 0 is greedy (paper: 0); null, in a file of settings: an endpoint's own",
-    )
+    temperature: float = Field(0.0, ge=0.0, le=100.0, description="sampling temperature, 0 is greedy (paper: 0)")
     concurrency: int = Field(
         16, ge=1, le=1024, description="openai: most requests in flight, one per open episode (ours)"
     )
-    request_timeout: float = Field(120.0, gt=0, le=DAY, description="openai: timeout in seconds of one request (ours)")
-    max_retries: int = Field(3, ge=0, le=100, description="openai: retries of a failed request (ours)")
-    price_prompt: float | None = Field(None, ge=0.0, le=1e9, description="openai: price of a million prompt tokens")
-    price_completion: float | None = Field(
-        None, ge=0.0, le=1e9, description="openai: price of a million completion tokens"
-    )
     budget_tokens: int | None = Field(None, ge=1, le=10**15, description="openai: stop after so many tokens")
     budget_calls: int | None = Field(None, ge=1, le=10**12, description="openai: stop after so many requests")
-    budget_money: float | None = Field(
-        None, gt=0, le=1e12, description="openai: stop after so much, in the prices' unit"
-    )
 
     @property
     def budget(self) -> BudgetSettings:
         """The limits of all that is spent."""
-        return BudgetSettings(tokens=self.budget_tokens, calls=self.budget_calls, money=self.budget_money)
+        return BudgetSettings(tokens=self.budget_tokens, calls=self.budget_calls)
 
     def as_role(self, model: str) -> ChatSettings:
         """Return the settings of requests to ``model``, empty where an environment variable names it.
 
         Raises InputError that names the option which does not fit.
         """
-        if self.budget_money is not None and None in (self.price_prompt, self.price_completion):
-            raise InputError("--budget-money needs --price-prompt and --price-completion: give both")
         try:
-            return ChatSettings(
-                model=model or None,
-                base_url=self.base_url,
-                temperature=self.temperature,
-                timeout=self.request_timeout,
-                max_retries=self.max_retries,
-                price_prompt=self.price_prompt,
-                price_completion=self.price_completion,
-            )
+            return ChatSettings(model=model or None, base_url=self.base_url, temperature=self.temperature)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             option = str(first["loc"][0]).replace("_", "-") if first["loc"] else "model"
@@ -282,8 +258,6 @@ class ScoringSettings(AttemptSettings, EndpointSettings, RenderingOptions):
             raise InputError("--samples samples from a local model, an endpoint's is attempted once: remove it")
         if self.samples > 1 and not self.temperature:
             raise InputError("--samples: greedy attempts at a task are all equal: give --temperature 1, or remove it")
-        if self.served is None and self.temperature is None:
-            raise InputError("temperature: null is an endpoint's own: give a local model a number")
 
 
 def read_settings(path: Path) -> dict[str, Any]:

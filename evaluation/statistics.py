@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import atan, cos, pi, sin, sqrt
-from statistics import NormalDist
 from typing import TypeAlias
 
 import numpy as np
@@ -121,24 +120,6 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
         least = max(least, min(1.0, (len(p_values) - rank) * p))
         adjusted[place] = least
     return adjusted
-
-
-def smallest_difference(discordance: float, tasks: float, power: float = 0.8, level: float = 0.05) -> float:
-    """Return the smallest difference of two success rates that McNemar's test shows, with that power, on ``tasks``.
-
-    ``discordance``: the share of tasks that one of the two solves and the other does not, which bounds the difference.
-    Two-sided, by the normal approximation (Connor, Biometrics 43, 1987). Raises ValueError for a share outside of
-    (0, 1], and for no tasks.
-    """
-    if not 0 < discordance <= 1 or tasks <= 0:
-        raise ValueError(f"a share of {discordance} of {tasks} tasks")
-    beyond, reached = NormalDist().inv_cdf(1 - level / 2), NormalDist().inv_cdf(power)
-    low, high = 0.0, discordance
-    while high - low > _ROUNDING:
-        middle = (low + high) / 2
-        wanted = (beyond * sqrt(discordance) + reached * sqrt(discordance - middle * middle)) ** 2
-        low, high = (low, middle) if wanted <= tasks * middle * middle else (middle, high)
-    return high
 
 
 def shared_interval(

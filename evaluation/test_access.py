@@ -6,58 +6,48 @@ their own models on them with ``evaluation.run``, which logs each access.
 
 from __future__ import annotations
 
+import operator
 import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import Field
 
 from environments.base import InputError, Record
-from environments.checkout import ROOT
-from memory.jsonl import append_jsonl, read_existing, read_jsonl
+from memory.jsonl import append_jsonl, read_existing
 
 ACCESS_LOG_FILE = "openings.jsonl"
 """Name of a study's test access log. The committed studies have it, so the old word stays."""
 
 
-class StudyAccess(Record):
-    """One access of a study to held-out evaluation sets.
+class Access(Record):
+    """One access to held-out evaluation sets, logged before any of their tasks is read.
 
-    ``recipe`` is the study's hash, ``panels`` maps the sets' names to the hashes of their tasks, ``seeds`` arms to the
-    seeds that were to be scored. ``date`` is in UTC, ISO 8601.
-    """
-
-    date: str
-    commit: str
-    recipe: str
-    panels: dict[str, str]
-    seeds: dict[str, tuple[int, ...]]
-
-
-class SplitAccess(Record):
-    """One access of a user to a held-out set, logged before any of its tasks is read.
-
-    ``date`` is in UTC, ISO 8601. ``commit`` is that of the folder the command was started in, None outside a
-    repository. ``panel`` is the split, ``sha256`` the hash of its ids, of which the first ``tasks`` were to be scored;
-    ``model`` is the folder or hub id.
+    ``date`` is in UTC, ISO 8601. ``commit`` is that of a study's recipe, else of this project, None outside a
+    repository. ``panels`` maps the sets' names to the hashes of their tasks. A study has the hash of its ``recipe``,
+    and by arm the ``seeds`` that were to be scored; a user's evaluation the ``model``, a folder, a hub id or an
+    endpoint's, and the number of first ``tasks``.
     """
 
     date: str
     commit: str | None
-    panel: str
-    sha256: str
-    tasks: int
-    model: str
+    panels: dict[str, str]
+    recipe: str | None = Field(None, exclude_if=operator.not_)
+    seeds: dict[str, tuple[int, ...]] = Field({}, exclude_if=operator.not_)
+    model: str | None = Field(None, exclude_if=operator.not_)
+    tasks: int | None = Field(None, exclude_if=operator.not_)
 
 
-def log_split_access(log: Path, split: str, sha256: str, tasks: int, model: str) -> None:
+def log_access(log: Path, access: Access) -> None:
     """Append one line to the log, on the disk before this returns. Raises InputError for a file of other lines."""
-    if log.exists():
-        read_jsonl(log, SplitAccess)
-    date = datetime.now(UTC).isoformat(timespec="seconds")
-    commit = current_commit(ROOT)
-    append_jsonl(log, [SplitAccess(date=date, commit=commit, panel=split, sha256=sha256, tasks=tasks, model=model)])
+    read_existing(log, Access)
+    append_jsonl(log, [access])
+
+
+def now() -> str:
+    """Return the date of an access."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def committed(paths: Sequence[Path]) -> str:
@@ -90,22 +80,14 @@ def commit_changed(folder: Path) -> bool:
 
 
 def is_of_study(log: Path) -> bool:
-    """Return whether the file is the log of a study, by its first line."""
-    if not log.is_file():
-        return False
-    with log.open("rb") as file:
-        first = file.readline()
-    try:
-        StudyAccess.model_validate_json(first)
-    except ValidationError:
-        return False
-    return True
+    """Return whether the file is the log of a study. Raises InputError for a file of other lines."""
+    return any(access.recipe is not None for access in read_existing(log, Access))
 
 
 def check_opened(log: Path | None, name: str, sha256: str) -> None:
-    """Raise InputError unless the log has an access to the evaluation set ``name`` with this hash."""
-    accesses = [] if log is None else read_existing(log, StudyAccess)
-    if not any(access.panels.get(name) == sha256 for access in accesses):
+    """Raise InputError unless a study's log has an access to the evaluation set ``name`` with this hash."""
+    accesses = [] if log is None else read_existing(log, Access)
+    if not any(access.recipe is not None and access.panels.get(name) == sha256 for access in accesses):
         raise InputError(
             f"--evaluation-set {name}: it is held out, and no test access log has an access to it: score it with "
             "python -m evaluation.study RECIPE --split test, or choose a development set"

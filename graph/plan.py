@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from environments.base import InputError, Record
+from environments.base import InputError
 from environments.command import OneSentence, exit_statuses
 from environments.terminal import printable
-from evaluation.statistics import smallest_difference
+from evaluation.power import assumed_outcomes, simulated_difference
 from evaluation.study.recipe import FIRST_SEED, SEED, StudyRecipe, read_study
 from graph.fit import RecipePlan, config_here, config_of, in_gib, plan_of, refusal
 from graph.report.forecast import Forecast
@@ -72,7 +72,7 @@ def main(
 
         changes = list(overrides or [])
         made: dict[str, RecipePlan] = {}
-        power: list[Power] = []
+        power: list[str] = []
         if not _is_study(path):
             if arms is not None or seeds is not None:
                 raise InputError(f"{path} is not a study: --arms and --seeds choose of one, remove them")
@@ -128,49 +128,38 @@ def _arms(
     return found
 
 
-class Power(Record):
-    """The smallest difference of two arms that a study shows in four of five cases, on one evaluation set.
+def _power(study: StudyRecipe, plans: Mapping[str, RecipePlan], settings: RunSettings) -> list[str]:
+    """Return what the study can show on each of its held-out sets, in words.
 
-    ``tasks``: None where the set is not installed. ``least``: with tasks and seeds that are independent; ``most``: with
-    seeds that solve the same tasks, and clusters of tasks that are solved together. Both are shares of the tasks.
+    Nothing where no two arms are trained, or discordance is unknown.
     """
-
-    name: str
-    tasks: int | None
-    seeds: int
-    least: float | None
-    most: float | None
-
-
-def _power(study: StudyRecipe, plans: Mapping[str, RecipePlan], settings: RunSettings) -> list[Power]:
-    """Return the power of the study's held-out sets; none where no two arms are trained, or discordance is unknown."""
     seeds = [one.seeds for one in plans.values() if one.forecast is not None]
     differ, cluster = settings.plan.discordance, settings.plan.cluster
     if differ is None or len(seeds) < 2:
         return []
     found = []
     for name in study.sets.test:
-        tasks = least = most = None
         try:
             tasks = settings.environment.benchmark.evaluation_set(name).tasks
         except InputError:  # of a benchmark whose data is not here
-            pass
-        else:
-            tasks = min(tasks, study.limit or tasks)
-            least = smallest_difference(differ, tasks * min(seeds))
-            most = smallest_difference(differ, tasks / cluster)
-        found.append(Power(name=name, tasks=tasks, seeds=min(seeds), least=least, most=most))
+            found.append(f"{name}: not installed here, so its number of tasks is not known")
+            continue
+        tasks = min(tasks, study.scoring.limit or tasks)
+        assumed, tests = assumed_outcomes(differ, tasks, cluster), max(1, len(study.hypotheses))
+        clusters = len({one.cluster for one in assumed[0]})
+        power = simulated_difference([assumed], seeds=min(seeds), clusters=clusters, tests=tests)
+        found.append(f"{name}: {power.sentence}")
     return found
 
 
-def _print(plans: dict[str, RecipePlan], power: Sequence[Power]) -> None:
+def _print(plans: dict[str, RecipePlan], power: Sequence[str]) -> None:
     from rich.console import Console
 
     console = Console(width=None if sys.stdout.isatty() else 120)
     if "" not in plans:
         console.print(_arms_table(plans))
         for one in power:
-            console.print(_in_words(one), markup=False, soft_wrap=True)
+            console.print(one, markup=False, highlight=False, soft_wrap=True)
         return
     plan = plans[""]
     for table in _memory_tables(plan):
@@ -183,15 +172,6 @@ def _print(plans: dict[str, RecipePlan], power: Sequence[Power]) -> None:
         console.print(
             f"no {plan.device} device here: give {ways} to know whether it fits", markup=False, soft_wrap=True
         )
-
-
-def _in_words(power: Power) -> str:
-    if power.tasks is None or power.least is None or power.most is None:
-        return f"{power.name}: not installed here, so its number of tasks is not known"
-    least, most = (f"{100 * share:.1f}" for share in (power.least, power.most))
-    difference = least if least == most else f"{least} to {most}"
-    seeds = f"{power.seeds} seed{'s' * (power.seeds > 1)} of an arm"
-    return f"{power.name}: {power.tasks} tasks, {seeds}: shows differences from {difference} points on (power 80 %)"
 
 
 def _memory_tables(plan: RecipePlan) -> Iterator[Table]:

@@ -22,7 +22,7 @@ BELOW = {
 """What a package may import beside itself. ``benchmarks`` measures all of them and may import any."""
 
 GRAPH_FROM_EVALUATION = {
-    *("evaluation.settings", "evaluation.outcomes", "evaluation.statistics"),
+    *("evaluation.settings", "evaluation.outcomes", "evaluation.power", "evaluation.statistics"),
     "evaluation.study.recipe",
 }
 """What ``graph`` may import of ``evaluation``: settings, records, intervals. Evaluation is a process of its own."""

@@ -5,7 +5,6 @@ Each prints a table. What the papers show of a run's course (success, signals, c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,19 +13,14 @@ import typer
 from environments.base import InputError
 from environments.command import OneSentence, OneSentenceGroup, check_output, exit_statuses
 from environments.registry import DEFAULT
+from environments.terminal import print_table
 
 if TYPE_CHECKING:
-    from evaluation.analyses import Table
-    from evaluation.analyses.similarity import NearestTarget
     from evaluation.sets import Item
     from memory.records import Task
 
-NO_MODEL = "none: texts and lengths of the tasks alone"
-"""The model that the test access log names where an analysis opens a held-out set."""
 NEAR = 0.9
 """Cosine from which a task and an evaluation task are named (ours)."""
-FOUND = 1
-"""Exit status of ``decontaminate`` for a task that equals or nearly equals a held-out one."""
 
 app = typer.Typer(
     cls=OneSentenceGroup,
@@ -38,12 +32,9 @@ app = typer.Typer(
 
 Tasks = Annotated[Path, typer.Argument(help="a run's folder, or a file of tasks with a run's keys")]
 EvaluationSet = Annotated[
-    str | None, typer.Option("--evaluation-set", help="compare with this evaluation set, or with a file of tasks")
+    str | None, typer.Option("--evaluation-set", help="compare with this development set, or with a file of tasks")
 ]
 EnvironmentName = Annotated[str, typer.Option("--environment", help="the benchmark of the evaluation set")]
-AccessLog = Annotated[
-    Path | None, typer.Option(help="test access log, for a held-out set: as for coevolve evaluate --access-log")
-]
 
 
 @app.command(cls=OneSentence)
@@ -59,7 +50,7 @@ def agreement(
 
         found = agreements(read_jsonl(first, TaskOutcome), read_jsonl(second, TaskOutcome))
         note = "95 %: for other start states and functions; McNemar: exact, tasks taken for independent"
-        _show("agreement of two evaluations (CoEvolve, table 8)", agreement_table(found), note)
+        print_table("agreement of two evaluations (CoEvolve, table 8)", *agreement_table(found), note)
 
 
 @app.command(cls=OneSentence)
@@ -85,49 +76,42 @@ def power(
 @app.command(cls=OneSentence)
 def similarity(
     tasks: Tasks,
-    evaluation_set: EvaluationSet = None,
+    evaluation_set: Annotated[
+        str, typer.Option("--evaluation-set", help="compare with this development set, or with a file of tasks")
+    ],
     environment: EnvironmentName = DEFAULT,
-    access_log: AccessLog = None,
+    subsets: Annotated[
+        Path | None, typer.Option(help="new folder for low, medium, high and mixed.jsonl, for tasks.initial (table 13)")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="of the subsets' draws")] = 0,
 ) -> None:
     """CoEvolve, figure 5: the largest cosine of each training task to an evaluation task. It is a leak report too."""
     with exit_statuses():
         from statistics import fmean, median
 
-        from evaluation.analyses.similarity import EMBEDDER, near_table, similarity_table
-
-        nearest, count = _nearest(_read_tasks(tasks), evaluation_set, environment, access_log)
-        cosines = [one.cosine for one in nearest]
-        figures = f"mean {fmean(cosines):.3f}, median {median(cosines):.3f}, largest {max(cosines):.3f}"
-        note = f"{len(nearest)} tasks against {count}, {EMBEDDER}: {figures}"
-        _show("largest cosine to an evaluation task (CoEvolve, figure 5)", similarity_table(nearest), note)
-        _show(f"tasks with a cosine of {NEAR:g} or more", near_table(nearest, NEAR))
-
-
-@app.command(cls=OneSentence)
-def subsets(
-    tasks: Tasks,
-    output: Annotated[Path, typer.Argument(help="new folder for low, medium, high and mixed.jsonl")],
-    evaluation_set: EvaluationSet = None,
-    environment: EnvironmentName = DEFAULT,
-    access_log: AccessLog = None,
-    seed: Annotated[int, typer.Option(min=0, help="of the draws")] = 0,
-) -> None:
-    """CoEvolve, table 13: training sets of low, medium, high and mixed similarity, of equal size, for tasks.initial.
-
-    Choose by similarity to a development set: training tasks that were chosen by a test set have seen it.
-    """
-    with exit_statuses():
-        from evaluation.analyses.similarity import similarity_subsets, subsets_table
+        from evaluation.analyses.similarity import (
+            EMBEDDER,
+            near_table,
+            nearest_of,
+            similarity_subsets,
+            similarity_table,
+        )
         from memory.run import write_jsonl
 
-        check_output("OUTPUT", output, "folder")
-        found = _read_tasks(tasks)
-        nearest, _ = _nearest(found, evaluation_set, environment, access_log)
-        chosen = similarity_subsets(nearest, seed)
-        by_id = {task.id: task for task in found}
-        for name, some in chosen.items():
-            write_jsonl(output / f"{name}.jsonl", [by_id[one.task] for one in some])
-        _show("subsets by similarity (CoEvolve, table 13)", subsets_table(chosen))
+        if subsets is not None:
+            check_output("--subsets", subsets, "folder")
+        made, items = _read_tasks(tasks), _open_targets(evaluation_set, environment)
+        nearest = nearest_of(made, [item.task for item in items])
+        cosines = [one.cosine for one in nearest]
+        figures = f"mean {fmean(cosines):.3f}, median {median(cosines):.3f}, largest {max(cosines):.3f}"
+        print_table("largest cosine to an evaluation task (CoEvolve, figure 5)", *similarity_table(nearest))
+        print(f"{len(nearest)} tasks against {len(items)}, {EMBEDDER}: {figures}")
+        print_table(f"tasks with a cosine of {NEAR:g} or more", *near_table(nearest, NEAR))
+        if subsets is not None:
+            by_id = {task.id: task for task in made}
+            for name, some in similarity_subsets(nearest, seed).items():
+                write_jsonl(subsets / f"{name}.jsonl", [by_id[one.task] for one in some])
+                print(f"{name}: {len(some)} tasks, mean cosine {fmean(one.cosine for one in some):.4f}")
 
 
 @app.command(cls=OneSentence)
@@ -135,7 +119,6 @@ def diversity(
     run: Annotated[Path, typer.Argument(help="a run's folder")],
     evaluation_set: EvaluationSet = None,
     environment: EnvironmentName = DEFAULT,
-    access_log: AccessLog = None,
     neighbours: Annotated[int, typer.Option(min=1, help="k of SR@k (ours; the paper has no value)")] = 5,
 ) -> None:
     """CoEvolve, table 15: SR@k of the tasks that each evolution admitted, and ED_rel from the target tasks if named."""
@@ -147,10 +130,11 @@ def diversity(
         for task in _read_tasks(run):
             if task.admitted_at is not None:
                 admitted.setdefault(task.admitted_at, []).append(text_of(task))
-        items = () if evaluation_set is None else _open_targets(evaluation_set, environment, access_log)
+        items = () if evaluation_set is None else _open_targets(evaluation_set, environment)
         table = diversity_table(admitted, [text_of(item.task) for item in items], neighbours)
         title = f"diversity of admitted tasks, SR@{neighbours} and ED_rel in % (CoEvolve, table 15)"
-        _show(title, table, diversity_note(len(items), neighbours))
+        print_table(title, *table)
+        print(diversity_note(len(items), neighbours))
 
 
 @app.command(cls=OneSentence)
@@ -158,7 +142,6 @@ def lengths(
     tasks: Tasks,
     evaluation_set: EvaluationSet = None,
     environment: EnvironmentName = DEFAULT,
-    access_log: AccessLog = None,
 ) -> None:
     """CoEvolve, figures 6 and 7: user turns and calls of synthetic tasks by origin, and of original ones if named."""
     with exit_statuses():
@@ -167,7 +150,7 @@ def lengths(
 
         found: list[Lengths] = []
         if evaluation_set is not None:
-            items = _open_targets(evaluation_set, environment, access_log)
+            items = _open_targets(evaluation_set, environment)
             found.append(
                 ("original", [len(item.task.turns) for item in items], [item.reference_calls for item in items])
             )
@@ -175,32 +158,7 @@ def lengths(
         for origin in dict.fromkeys(task.origin for task in made):
             own = [task for task in made if task.origin == origin]
             found.append((origin, [len(task.turns) for task in own], [calls_of(task) for task in own]))
-        _show("lengths of tasks (CoEvolve, figures 6 and 7)", lengths_table(found))
-
-
-@app.command(cls=OneSentence)
-def decontaminate(
-    tasks: Tasks,
-    environment: Annotated[
-        str | None, typer.Option(help="module:callable, for a file of tasks of an environment of your own")
-    ] = None,
-) -> None:
-    """Hold every task of a run or a file against the held-out sets.
-
-    Equal is what verification refuses: start state, calls or text of a held-out task, whatever the record looks like.
-
-    Exit status: 0 clean, 1 found something, 2 for a user's mistake.
-    """
-    with exit_statuses():
-        from evaluation.analyses.decontamination import audit_note, audit_table, compared_with, examine
-
-        found = _read_tasks(tasks)
-        opened, sets = compared_with(tasks, found, environment)
-        findings = [examine(opened, task, sets) for task in found]
-        table = audit_table(findings)
-        _show(f"{tasks}: tasks of held-out sets", table, audit_note(findings))
-    if table[1]:
-        raise typer.Exit(FOUND)
+        print_table("lengths of tasks (CoEvolve, figures 6 and 7)", *lengths_table(found))
 
 
 def _read_tasks(path: Path) -> tuple[Task, ...]:
@@ -224,59 +182,22 @@ def _read_tasks(path: Path) -> tuple[Task, ...]:
     return tasks
 
 
-def _open_targets(evaluation_set: str, environment: str, access_log: Path | None) -> tuple[Item, ...]:
-    """Return the tasks of an evaluation set or a file. Raises InputError for what cannot be opened or holds no task.
+def _open_targets(evaluation_set: str, environment: str) -> tuple[Item, ...]:
+    """Return the tasks of a development set or a file.
 
-    A held-out set opens as for a score (``evaluation.sets.open_set``): texts that are compared have been read.
+    Raises InputError for what cannot be opened or holds no task, and for a held-out set: tasks that are compared with
+    its texts, or chosen by them, have seen it.
     """
     from environments.registry import named_benchmark
     from evaluation.sets import held_out, open_set, open_tasks
 
     file, benchmark = Path(evaluation_set), named_benchmark(environment)
-    if access_log is not None and (file.is_file() or not held_out(evaluation_set, benchmark)):
-        raise InputError(f"--access-log is for held-out evaluation sets, {evaluation_set} is not one: leave it out")
-    if file.is_file():
-        items = open_tasks(file)
-    else:
-        items = open_set(evaluation_set, access_log=access_log, model=NO_MODEL, benchmark=benchmark)
+    if not file.is_file() and held_out(evaluation_set, benchmark):
+        raise InputError(f"--evaluation-set {evaluation_set} is held out: name a development set, or a file of tasks")
+    items = open_tasks(file) if file.is_file() else open_set(evaluation_set, benchmark=benchmark)
     if not items:
         raise InputError(f"--evaluation-set {evaluation_set} holds no task: name another one")
     return items
-
-
-def _nearest(
-    made: Sequence[Task], evaluation_set: str | None, environment: str, access_log: Path | None
-) -> tuple[list[NearestTarget], int]:
-    """Return the nearest target of each task, and the number of targets."""
-    from evaluation.analyses.similarity import embed, nearest_targets, text_of
-
-    if evaluation_set is None:
-        raise InputError("--evaluation-set is missing: name the evaluation set or the file of tasks to compare with")
-    items = _open_targets(evaluation_set, environment, access_log)
-    found = nearest_targets(
-        [task.id for task in made],
-        embed([text_of(task) for task in made]),
-        [item.task.id for item in items],
-        embed([text_of(item.task) for item in items]),
-    )
-    return found, len(items)
-
-
-def _show(title: str, table: Table, note: str | None = None) -> None:
-    """Print a table that has a row, with a note below."""
-    from rich.console import Console
-    from rich.table import Table as Printed
-
-    head, rows = table
-    shown, console = Printed(title=title), Console()
-    for place, column in enumerate(head):
-        shown.add_column(column, justify="left" if place == 0 or not column else "right", overflow="fold")
-    for row in rows:
-        shown.add_row(*row)
-    if rows:
-        console.print(shown)
-    if note is not None:
-        console.print(note, highlight=False)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Figure 5 and table 13 of CoEvolve: how similar training tasks are to evaluation tasks, and subsets by similarity.
 
 The same figures are a leak report: the paper's synthetic tasks reach a cosine of 0.97 to the set they are scored on.
-What training may not contain is refused by ``evaluation.analyses.decontamination``; this names what is merely near.
+What training may not contain is refused where tasks are admitted (``environments.verification``); this names what is
+merely near.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from math import floor
-from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,6 +20,7 @@ from environments.base import InputError, TaskSpec
 from evaluation.analyses import Table
 from memory.failures import DIMENSION, hashed_ngrams
 from memory.jsonl import derive_seed
+from memory.records import Task
 
 Vectors: TypeAlias = NDArray[np.float64]
 """One vector of length 1 per row."""
@@ -67,6 +68,12 @@ def nearest_targets(
     return found
 
 
+def nearest_of(tasks: Sequence[Task], targets: Sequence[Task]) -> list[NearestTarget]:
+    """Return the nearest of the targets to each task, by their texts."""
+    vectors, aims = (embed([text_of(one) for one in some]) for some in (tasks, targets))
+    return nearest_targets([one.id for one in tasks], vectors, [one.id for one in targets], aims)
+
+
 def similarity_table(nearest: Sequence[NearestTarget]) -> Table:
     """Return the histogram of figure 5, one row per bin, empty ones between others included."""
     # A value on an edge belongs to the bin above it, whatever the division's last digit says.
@@ -104,9 +111,3 @@ def similarity_subsets(nearest: Sequence[NearestTarget], seed: int = 0) -> dict[
     parts = [size // 3 + (number < size % 3) for number in range(3)]
     chosen["mixed"] = [one for third, part in zip(thirds, parts, strict=True) for one in rng.sample(third, part)]
     return {name: sorted(some, key=lambda one: one.task) for name, some in chosen.items()}
-
-
-def subsets_table(subsets: dict[str, list[NearestTarget]]) -> Table:
-    """Return the size of each subset, and the mean of its largest cosines."""
-    rows = [(name, str(len(some)), f"{fmean(one.cosine for one in some):.4f}") for name, some in subsets.items()]
-    return ("subset", "tasks", "mean cosine"), list(rows)

@@ -49,7 +49,7 @@ def main(
     report: Annotated[bool, typer.Option("--report", help="run nothing, report on the results that exist")] = False,
     output: Annotated[
         Path | None,
-        typer.Option(help="raw/ARM-SEED.jsonl.gz, summaries and tables", show_default="results/RECIPE"),
+        typer.Option(help="raw/ARM-SEED.jsonl.gz and tables", show_default="results/RECIPE"),
     ] = None,
     work: Annotated[Path, typer.Option(help="folder of the runs in progress")] = Path("runs/study"),
     keep_runs: Annotated[bool, typer.Option("--keep-runs", help="keep the directories of finished runs")] = False,
@@ -60,13 +60,13 @@ def main(
     command continues a study that was stopped, also in the middle of a run. Settings of --set are part of what a result
     is of.
 
-    Exit status: 0; 2 for a user's mistake; 1 when an arm failed, or arms of a seed did not begin with the same tasks;
-    130 on SIGINT and 143 on SIGTERM.
+    Exit status: 0; 2 for a user's mistake, or where arms of a seed did not begin with the same tasks; 1 when an arm
+    failed; 130 on SIGINT and 143 on SIGTERM.
     """
     from environments.checkout import find_recipe
-    from evaluation.study.plan import Place, UnequalStart, make_plan
+    from evaluation.study.plan import Place, make_plan
 
-    with exit_statuses(UnequalStart):
+    with exit_statuses():
         from evaluation.study.recipe import load_study
         from evaluation.study.report import write_report
         from evaluation.study.schedule import check_settings, run_jobs
@@ -135,15 +135,11 @@ def _numbers(seeds: str | None) -> tuple[int, ...] | None:
 
 def _log_access(plan: Plan, commit: str) -> None:
     """Add one line to the test access log, before anything is scored on the held-out sets."""
-    from datetime import UTC, datetime
-
-    from evaluation.test_access import StudyAccess
-    from memory.jsonl import append_jsonl
+    from evaluation.test_access import Access, log_access, now
 
     study, log = plan.study, plan.place.access_log
     sets = {name: study.set_hashes[name] for name in study.recipe.sets.test}
-    date = datetime.now(UTC).isoformat(timespec="seconds")
-    append_jsonl(log, [StudyAccess(date=date, commit=commit, recipe=study.sha256, panels=sets, seeds=plan.seeds())])
+    log_access(log, Access(date=now(), commit=commit, panels=sets, recipe=study.sha256, seeds=plan.seeds()))
     say(f"opened {', '.join(sets)}: logged in {log}")
 
 

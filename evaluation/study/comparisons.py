@@ -3,84 +3,58 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
+from typing import NamedTuple
 
-from pydantic import Field
-
-from environments.base import Record
 from environments.metrics import Metric, Ratio, success
 from evaluation.call_shapes import macro_mean
-from evaluation.outcomes import TaskOutcome, attempted, evaluated, metric_interval
+from evaluation.outcomes import Interval, TaskOutcome, attempted, evaluated, metric_interval
 from evaluation.statistics import t_interval
 from evaluation.study.records import ArmResult
 
-Interval = tuple[float, float]
 Attempts = Mapping[int, Sequence[TaskOutcome]]
 
 
-class Macro(Record):
-    """The mean over call shapes, each counted once however many tasks have it, in [0, 1] or as a difference.
+class Estimate(NamedTuple):
+    """A metric of an arm, or its paired difference to another arm's, in the metric's unit.
 
-    ``interval`` covers other seeds, start states and functions; None for a single seed.
+    ``by_seed`` has the seeds for which it is defined. ``interval``, 95 %, covers other seeds, start states and
+    functions (``outcomes.metric_interval``), without functions where the tasks' call shapes are not known. It is None
+    for a single seed and for a metric that is no quotient.
     """
 
-    mean: float
+    by_seed: Mapping[int, float]
     interval: Interval | None
-    by_seed: dict[str, float]
-    shapes: int
+
+    @property
+    def mean(self) -> float:
+        """The mean over seeds."""
+        return fmean(self.by_seed.values())
+
+    @property
+    def t_interval(self) -> Interval | None:
+        """Student's t over seeds, for these tasks; None for a single seed."""
+        return t_interval(list(self.by_seed.values()))
 
 
-def _macro(attempts: Attempts, minus: Attempts | None) -> Macro:
-    """Return the mean over call shapes; with ``minus``, an arm's attempts at the same tasks, the difference."""
-    own, others = _macros(attempts), {} if minus is None else _macros(minus)
-    by_seed = {seed: value - others.get(seed, 0.0) for seed, value in own.items()}
-    return Macro(
-        mean=fmean(by_seed.values()),
-        interval=_interval(attempts, minus, by_shape=True),
-        by_seed={str(seed): value for seed, value in by_seed.items()},
-        shapes=len({one.shape for outcomes in attempts.values() for one in outcomes}),
-    )
+@dataclass(frozen=True)
+class Comparison:
+    """An arm on one evaluation set, alone or minus another one.
 
-
-def _macros(attempts: Attempts) -> dict[int, float]:
-    found = {seed: macro_mean([(one.shape, one.success) for one in outcomes]) for seed, outcomes in attempts.items()}
-    return {seed: value for seed, value in found.items() if value is not None}
-
-
-class MetricBySeed(Record):
-    """One of a benchmark's own metrics or a paired difference, in its unit, over the seeds for which it is defined.
-
-    ``interval`` covers what that of a ``Comparison`` does.
+    ``macro`` is the mean over call shapes, each counted once however many tasks have it; None where call shapes are not
+    known. ``metrics`` are the benchmark's own by name.
     """
 
-    mean: float
-    by_seed: dict[str, float]
-    interval: Interval | None = Field(None, exclude_if=operator.not_)
+    success: Estimate
+    macro: Estimate | None
+    metrics: Mapping[str, Estimate]
 
 
-class Comparison(Record):
-    """A mean over ``seeds`` seeds, each printed in ``by_seed``, and its 95 % intervals, None for a single seed.
-
-    ``interval`` covers other seeds, start states and functions (``statistics.shared_interval``), without functions
-    where ``functions_known`` is False because the tasks' call shapes are not known. ``t_interval`` is Student's t over
-    seeds, for these tasks. ``macro``: over call shapes, where call shapes are known. ``metrics`` are the
-    benchmark's own by name.
-    """
-
-    mean: float
-    interval: Interval | None
-    functions_known: bool
-    t_interval: Interval | None
-    by_seed: dict[str, float]
-    seeds: int
-    macro: Macro | None = Field(None, exclude_if=operator.not_)
-    metrics: dict[str, MetricBySeed] = Field({}, exclude_if=operator.not_)
-
-
+@dataclass(frozen=True)
 class Cell(Comparison):
-    """An arm's success rate on one evaluation set.
+    """An arm on one evaluation set.
 
     ``tasks`` and ``clusters`` are the set's; attempts with an infrastructure error are not evaluated. ``extra_calls``:
     mean calls beyond the reference's number of a solved task, None when none was solved or the number is unknown.
@@ -91,13 +65,14 @@ class Cell(Comparison):
     clusters: int
     infrastructure_errors: int
     extra_calls: float | None
-    differences: dict[str, Comparison] = {}
+    differences: Mapping[str, Comparison]
 
 
 def cell(
     results: Mapping[int, ArmResult],
     set_name: str,
     metrics: Mapping[str, Metric] | None = None,
+    differences: Mapping[str, Comparison] | None = None,
 ) -> Cell | None:
     """Return the success of one arm from its results by seed; None when it has none on the evaluation set ``set_name``.
 
@@ -109,15 +84,17 @@ def cell(
         return None
     everything = [one for outcomes in attempts.values() for one in outcomes]
     solved = [one for one in evaluated(everything) if one.success]
-    tried = {seed: evaluated(outcomes) for seed, outcomes in attempts.items()}
     extra = [max(0, one.calls - one.reference_calls) for one in solved if one.reference_calls is not None]
+    own = _compared(attempts, metrics or {})
     return Cell(
-        **_summary(tried, None),
-        metrics=_metrics(attempts, metrics or {}),
+        own.success,
+        own.macro,
+        own.metrics,
         tasks=len({one.task_id for one in everything}),
         clusters=len({one.cluster for one in everything}),
         infrastructure_errors=len(everything) - len(evaluated(everything)),
         extra_calls=fmean(extra) if extra else None,
+        differences=differences or {},
     )
 
 
@@ -128,40 +105,6 @@ def difference(
     metrics: Mapping[str, Metric] | None = None,
 ) -> Comparison | None:
     """Return ``arm`` minus ``other`` by seed, over tasks that both were evaluated on; None without a seed of both."""
-    pair = _paired(arm, other, set_name)
-    if pair is None:
-        return None
-    return Comparison(**_summary(*pair), metrics=_metrics(pair[0], metrics or {}, pair[1]))
-
-
-def _metrics(
-    attempts: Attempts, metrics: Mapping[str, Metric], minus: Attempts | None = None
-) -> dict[str, MetricBySeed]:
-    """Return the metrics over the attempts that were evaluated, or their paired differences to those of ``minus``.
-
-    One that is not defined for any seed is left out.
-    """
-    found = {}
-    for name, metric in metrics.items():
-        by_seed = {}
-        for seed, outcomes in attempts.items():
-            value = _value(metric, outcomes) - (_value(metric, minus[seed]) if minus else 0.0)
-            if not math.isnan(value):
-                by_seed[str(seed)] = value
-        if by_seed:
-            interval = _interval(attempts, minus, metric) if isinstance(metric, Ratio) else None
-            found[name] = MetricBySeed(mean=fmean(by_seed.values()), by_seed=by_seed, interval=interval)
-    return found
-
-
-def _value(metric: Metric, outcomes: Sequence[TaskOutcome]) -> float:
-    tried = attempted(outcomes)
-    return metric(tried) if tried else math.nan
-
-
-def _paired(
-    arm: Mapping[int, ArmResult], other: Mapping[int, ArmResult], set_name: str
-) -> tuple[Attempts, Attempts] | None:
     left: dict[int, list[TaskOutcome]] = {}
     right: dict[int, list[TaskOutcome]] = {}
     for seed in sorted(set(arm) & set(other)):
@@ -170,37 +113,45 @@ def _paired(
         if both:
             left[seed] = [one for one in ours if one.task_id in both]
             right[seed] = [one for one in theirs if one.task_id in both]
-    return (left, right) if left else None
+    return _compared(left, metrics or {}, right) if left else None
 
 
-def _summary(attempts: Attempts, minus: Attempts | None) -> dict[str, object]:
-    by_seed = {seed: _rate(tried) - (_rate(minus[seed]) if minus else 0.0) for seed, tried in attempts.items() if tried}
+def _compared(attempts: Attempts, metrics: Mapping[str, Metric], minus: Attempts | None = None) -> Comparison:
+    """Return what the attempts are estimates of; a metric that is not defined for any seed is left out."""
     known = any(one.shape for outcomes in attempts.values() for one in outcomes)
-    values = list(by_seed.values())
-    return {
-        "mean": fmean(values),
-        "interval": _interval(attempts, minus),
-        "functions_known": known,
-        "t_interval": t_interval(values),
-        "by_seed": {str(seed): value for seed, value in by_seed.items()},
-        "seeds": len(values),
-        "macro": _macro(attempts, minus) if known else None,
+    rate = _estimate(success, attempts, minus)
+    assert rate is not None, "each seed has an attempt that was evaluated"
+    found = {name: _estimate(metric, attempts, minus) for name, metric in metrics.items()}
+    return Comparison(
+        success=rate,
+        macro=_estimate(success, attempts, minus, by_shape=True) if known else None,
+        metrics={name: one for name, one in found.items() if one is not None},
+    )
+
+
+def _estimate(metric: Metric, attempts: Attempts, minus: Attempts | None, *, by_shape: bool = False) -> Estimate | None:
+    """Return the metric over tasks, or success over call shapes; None where it is not defined for any seed."""
+    values = {
+        seed: _value(metric, outcomes, by_shape) - (_value(metric, minus[seed], by_shape) if minus else 0.0)
+        for seed, outcomes in attempts.items()
     }
-
-
-def _interval(
-    attempts: Attempts, minus: Attempts | None, metric: Ratio = success, *, by_shape: bool = False
-) -> Interval | None:
-    """Return the interval of a metric over tasks, or of success over call shapes; None for a single seed."""
-    if len(attempts) < 2:
+    by_seed = {seed: value for seed, value in values.items() if not math.isnan(value)}
+    if not by_seed:
         return None
-    others = None if minus is None else [minus[seed] for seed in attempts]
-    return metric_interval(metric, list(attempts.values()), others, by_shape=by_shape)
+    interval = None
+    if isinstance(metric, Ratio) and len(attempts) > 1:
+        others = None if minus is None else [minus[seed] for seed in attempts]
+        interval = metric_interval(metric, list(attempts.values()), others, by_shape=by_shape)
+    return Estimate(by_seed, interval)
+
+
+def _value(metric: Metric, outcomes: Sequence[TaskOutcome], by_shape: bool) -> float:
+    tried = evaluated(outcomes)
+    if by_shape:
+        mean = macro_mean([(one.shape, one.success) for one in tried])
+        return math.nan if mean is None else mean
+    return metric(attempted(outcomes)) if tried else math.nan
 
 
 def _of_set(result: ArmResult, set_name: str) -> list[TaskOutcome]:
     return [one for one in result.outcomes if one.group == set_name]
-
-
-def _rate(outcomes: Sequence[TaskOutcome]) -> float:
-    return sum(one.success for one in outcomes) / len(outcomes)

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from environments.base import Record
 from memory.records import SignalKind
 
 if TYPE_CHECKING:
@@ -68,18 +67,23 @@ class Gate(BaseModel):
         return f"{_WORDS[self.measure]} of {whose}: {least} {unit}"
 
 
-class GateFinding(Record):
+class GateFinding(NamedTuple):
     """A gate and what came of it: ``value`` is the mean over ``seeds`` of the ``planned`` seeds, in percent.
 
     There is no state before all seeds are there. Marks are counted together over seeds and rounds.
     """
 
-    demand: str
-    why: str
+    gate: Gate
     value: float | None
     seeds: int
     planned: int
-    state: State
+
+    @property
+    def state(self) -> State:
+        """Whether the gate is passed."""
+        if self.value is None or self.seeds < self.planned:
+            return "not run yet"
+        return "passed" if self.gate.at_least <= self.value <= self.gate.at_most else "failed"
 
 
 def check_gates(gates: Sequence[Gate], arms: Collection[str], untrained: Collection[str]) -> None:
@@ -101,61 +105,40 @@ def gate_findings(
     """
     found = []
     for one in gates:
-        seeds = _seeds(one, cells, facts)
-        wanted = min(planned[name] for name in one.names)
-        value = _value(one, seeds, cells, facts) if seeds else None
-        state: State = "not run yet"
-        if value is not None and len(seeds) >= wanted:
-            state = "passed" if one.at_least <= value <= one.at_most else "failed"
-        found.append(
-            GateFinding(
-                demand=one.sentence,
-                why=" ".join(one.why.split()),
-                value=value,
-                seeds=len(seeds),
-                planned=wanted,
-                state=state,
-            )
-        )
+        there = [_seeds(one.measure, name, cells, facts) for name in one.names]
+        seeds = set.intersection(*there)
+        value = None
+        if seeds:
+            own, *others = (_figure(one.measure, name, seeds, cells, facts) for name in one.names)
+            value = round(100 * (own - sum(others)), 6)
+        found.append(GateFinding(one, value, len(seeds), min(planned[name] for name in one.names)))
     return tuple(found)
 
 
-def _seeds(gate: Gate, cells: Mapping[str, Cell], facts: Mapping[str, ArmFacts]) -> list[str]:
-    """Return the seeds of which all arms of the gate have the figure."""
-    there = []
-    for name in gate.names:
-        if gate.measure == "success":
-            there.append(set(cells[name].by_seed) if name in cells else set())
-        else:
-            there.append(set(facts[name].budgets) if name in facts else set())
-    return sorted(set.intersection(*there), key=int)
-
-
-def _value(gate: Gate, seeds: Sequence[str], cells: Mapping[str, Cell], facts: Mapping[str, ArmFacts]) -> float | None:
-    values = [_figure(gate.measure, name, seeds, cells, facts) for name in gate.names]
-    known = [one for one in values if one is not None]
-    if len(known) < len(values):
-        return None
-    return round(100 * (known[0] - sum(known[1:])), 6)
+def _seeds(measure: Measure, name: str, cells: Mapping[str, Cell], facts: Mapping[str, ArmFacts]) -> set[int]:
+    """Return the seeds of which the arm has the figure."""
+    if measure == "success":
+        return set(cells[name].success.by_seed) if name in cells else set()
+    return {one.seed for one in facts[name].trained} if name in facts else set()
 
 
 def _figure(
-    measure: Measure, name: str, seeds: Sequence[str], cells: Mapping[str, Cell], facts: Mapping[str, ArmFacts]
-) -> float | None:
-    """Return an arm's figure in [0, 1], None where it is not defined."""
+    measure: Measure, name: str, seeds: Collection[int], cells: Mapping[str, Cell], facts: Mapping[str, ArmFacts]
+) -> float:
+    """Return an arm's figure in [0, 1]."""
     if measure == "success":
-        return fmean(cells[name].by_seed[seed] for seed in seeds)
+        return fmean(cells[name].success.by_seed[seed] for seed in seeds)
     if measure == "mixed_groups":
-        return fmean(point.mixed_groups for point in facts[name].curve)
-    marks = facts[name].signals
-    total = sum(marks.get(kind, 0) for kind in SignalKind)
+        return fmean(one.mixed_groups for each in facts[name].rounds for one in each)
+    marks = facts[name].marks
+    total = sum(marks[kind] for kind in SignalKind)
     # Without a mark there is no share, and the signals do not occur: that fails, too.
-    return marks.get(measure, 0) / total if total else 0.0
+    return marks[measure] / total if total else 0.0
 
 
 def void(findings: Sequence[GateFinding]) -> list[str]:
     """Return the sentences that a report begins with: of failed gates, and of those that are not measured yet."""
-    failed = [f"{one.demand}, found {_percent(one.value)}" for one in findings if one.state == "failed"]
+    failed = [f"{one.gate.sentence}, found {_percent(one.value)}" for one in findings if one.state == "failed"]
     waiting = sum(one.state == "not run yet" for one in findings)
     sentences = []
     if failed:
@@ -169,11 +152,11 @@ def gate_table(findings: Sequence[GateFinding]) -> tuple[tuple[str, ...], list[t
     """Return the head and the rows of a report's table of gates."""
     rows: list[tuple[str, ...]] = [
         (
-            one.demand,
+            one.gate.sentence,
             _percent(one.value),
             str(one.seeds) if one.seeds >= one.planned else f"{one.seeds} of {one.planned}",
             one.state,
-            one.why,
+            one.gate.why,
         )
         for one in findings
     ]

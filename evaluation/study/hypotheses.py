@@ -16,20 +16,18 @@ Biopharmaceutics 15, 1987).
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from environments.base import Record
 from evaluation.settings import LOOKUP
 from evaluation.statistics import holm, t_test
 
 if TYPE_CHECKING:
-    from evaluation.study.comparisons import Comparison
+    from evaluation.outcomes import Interval
+    from evaluation.study.comparisons import Comparison, Estimate
 
-Interval = tuple[float, float]
 Conclusion = Literal["shown", "difference shown", "opposite shown", "equality shown", "not shown", "not run yet"]
 
 LEVEL = 0.05
@@ -80,44 +78,48 @@ class Hypothesis(BaseModel):
         return lookup_row(self.arm) if self.against == LOOKUP else self.against
 
 
-class HypothesisFinding(Record):
-    """A hypothesis and what came of it, as differences of rates in [-1, 1].
+class HypothesisFinding(NamedTuple):
+    """A hypothesis and what came of it.
 
-    ``found`` is the mean over ``seeds`` paired seeds of the ``planned`` ones, each in ``by_seed``; None without any.
-    ``interval`` covers other seeds, start states and functions together, without functions where ``functions_drawn`` is
-    False because the tasks' call shapes are not known. ``p`` is that of the paired t test over seeds, ``holm`` the same
-    corrected for the number of all hypotheses; None for fewer than two seeds.
+    ``score`` is the paired difference over the seeds of both arms, of ``planned`` ones; None without any.
+    ``functions_drawn`` is False where its interval does not cover other functions, because call shapes are not known.
+    ``p`` is that of the paired t test over seeds, ``holm`` the same corrected for the number of all hypotheses; None
+    for fewer than two seeds.
     """
 
-    arm: str
-    against: str
-    why: str
-    expected: float
-    margin: float | None = Field(None, exclude_if=operator.not_)
-    found: float | None
-    by_seed: dict[str, float]
-    seeds: int
+    stated: Hypothesis
+    score: Estimate | None
     planned: int
-    interval: Interval | None
     functions_drawn: bool
-    expected_in_interval: bool | None
     p: float | None
     holm: float | None
-    verdict: Conclusion
+
+    @property
+    def seeds(self) -> int:
+        """The number of paired seeds."""
+        return 0 if self.score is None else len(self.score.by_seed)
+
+    @property
+    def verdict(self) -> Conclusion:
+        """The conclusion; none before all seeds are there, as it would invite to stop at a good one."""
+        if self.score is None or self.seeds < self.planned:
+            return "not run yet"
+        margin = None if self.stated.margin is None else self.stated.margin / 100
+        return conclusion(self.stated.expected / 100, self.score.mean, self.score.interval, self.holm, margin)
 
 
-class Findings(Record):
-    """All hypotheses of a study with what came of them on the evaluation set ``panel``.
+class Findings(NamedTuple):
+    """All hypotheses of a study with what came of them on the evaluation set ``set_name``.
 
-    ``by_shape``: the score is the mean over call shapes, else success. ``other_results`` and ``other_openings``: arms
-    and seeds that were scored, and accesses to test sets, by another text of the recipe than today's; what is written
-    in it now may have been written after them.
+    ``by_shape``: the score is the mean over call shapes, else success. ``other_results`` and ``other_openings`` count
+    the arms and seeds that were scored, and the accesses to test sets, by another text of the recipe than today's; what
+    is written in it now may have been written after them.
     """
 
-    panel: str
+    set_name: str
     by_shape: bool
     findings: tuple[HypothesisFinding, ...]
-    other_results: tuple[str, ...]
+    other_results: int
     other_openings: int
 
 
@@ -164,38 +166,14 @@ def findings_of(
     ``differences`` has the paired difference of each, None without a seed of both arms, and ``planned`` its number of
     seeds in the recipe. ``by_shape``: the score is the mean over call shapes where they are known, else success.
     """
-    scores = [None if one is None else one.macro if one.macro and by_shape else one for one in differences]
+    scores = [None if one is None else one.macro if one.macro and by_shape else one.success for one in differences]
     p_values = [None if one is None else t_test(list(one.by_seed.values())) for one in scores]
-    found = []
-    corrected = holm(p_values)
-    for number, (stated, versus, score) in enumerate(zip(hypotheses, differences, scores, strict=True)):
-        expected = stated.expected / 100
-        interval = None if score is None else score.interval
-        finding = HypothesisFinding(
-            arm=stated.arm,
-            against=stated.against,
-            why=" ".join(stated.why.split()),
-            expected=expected,
-            margin=None if stated.margin is None else stated.margin / 100,
-            found=None if score is None else score.mean,
-            by_seed={} if score is None else score.by_seed,
-            seeds=0 if versus is None else versus.seeds,
-            planned=planned[number],
-            interval=interval,
-            functions_drawn=versus is not None and versus.functions_known,
-            expected_in_interval=None if interval is None else interval[0] <= expected <= interval[1],
-            p=p_values[number],
-            holm=corrected[number],
-            verdict="not run yet",
+    return tuple(
+        HypothesisFinding(stated, score, number, versus is not None and versus.macro is not None, p, corrected)
+        for stated, score, number, versus, p, corrected in zip(
+            hypotheses, scores, planned, differences, p_values, holm(p_values), strict=True
         )
-        found.append(finding.model_copy(update={"verdict": _conclusion_of(finding)}))
-    return tuple(found)
-
-
-def _conclusion_of(one: HypothesisFinding) -> Conclusion:
-    if one.seeds < one.planned or one.found is None:
-        return "not run yet"  # a conclusion on some seeds would invite to stop at a good one
-    return conclusion(one.expected, one.found, one.interval, one.holm, one.margin)
+    )
 
 
 def conclusion(
@@ -225,36 +203,27 @@ def conclusion(
 
 def hypothesis_table(findings: Sequence[HypothesisFinding]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the head and the rows of a report's table of hypotheses. Percent points."""
-    head = (
-        "hypothesis",
-        "expected",
-        "found",
-        "95 %",
-        "expected in it",
-        "p",
-        "Holm's p",
-        "n seeds",
-        "conclusion",
-        "why",
-    )
+    head = ("hypothesis", "expected", "found", "95 %", "expected in it")
     rows: list[tuple[str, ...]] = []
     for one in findings:
-        inside = {None: "", True: "yes", False: "no"}[one.expected_in_interval]
+        stated, expected = one.stated, one.stated.expected / 100
+        interval = None if one.score is None else one.score.interval
+        inside = "" if interval is None else "yes" if interval[0] <= expected <= interval[1] else "no"
         rows.append(
             (
-                f"{one.arm} minus {one.against}",
-                points(one.expected) if one.margin is None else f"within {100 * one.margin:g}",
-                "" if one.found is None else points(one.found),
-                "" if one.interval is None else " to ".join(points(end).removeprefix("+") for end in one.interval),
+                f"{stated.arm} minus {stated.against}",
+                points(expected) if stated.margin is None else f"within {stated.margin:g}",
+                "" if one.score is None else points(one.score.mean),
+                "" if interval is None else " to ".join(points(end).removeprefix("+") for end in interval),
                 inside,
                 _p_value(one.p),
                 _p_value(one.holm),
                 f"{one.seeds} of {one.planned}" if one.seeds < one.planned else str(one.seeds),
                 one.verdict,
-                one.why,
+                stated.why,
             )
         )
-    return head, rows
+    return (*head, "p", "Holm's p", "n seeds", "conclusion", "why"), rows
 
 
 def rule(findings: Findings) -> list[str]:
@@ -269,15 +238,17 @@ def rule(findings: Findings) -> list[str]:
         "opposite shown: on the other side; difference shown: none was expected. There is no conclusion before all "
         "seeds are there."
     ]
-    if any(one.margin is not None for one in each):
+    if any(one.stated.margin is not None for one in each):
         sentences.append("Equality is shown where the whole of 95 % is within the margin, whatever p is.")
-    if plain := [f"{one.arm} minus {one.against}" for one in each if one.interval and not one.functions_drawn]:
-        sentences.append(f"95 % without functions, as call shapes are not known: {', '.join(plain)}.")
+    plain = [one.stated for one in each if one.score and one.score.interval and not one.functions_drawn]
+    if plain:
+        names = ", ".join(f"{one.arm} minus {one.against}" for one in plain)
+        sentences.append(f"95 % without functions, as call shapes are not known: {names}.")
     if findings.other_results or findings.other_openings:
-        results, openings = len(findings.other_results), findings.other_openings
         sentences.append(
-            f"**Written down before?** {results} results were made, and the held-out sets accessed {openings} times, "
-            "by another text of the recipe than this one: its history says what was expected then."
+            f"**Written down before?** {findings.other_results} results were made, and the held-out sets accessed "
+            f"{findings.other_openings} times, by another text of the recipe than this one: its history says what was "
+            "expected then."
         )
     return sentences
 

@@ -7,12 +7,8 @@ from pathlib import Path
 
 from environments.base import InputError, Record
 from evaluation.study.recipe import FIRST_SEED, Arm, Mode, Study
-from evaluation.study.records import ArmHeader, ArmResult, read_header, read_result, result_path
+from evaluation.study.records import ArmResult, read_header, read_result, result_path
 from evaluation.test_access import ACCESS_LOG_FILE
-
-
-class UnequalStart(RuntimeError):
-    """Arms of one seed did not begin with the same D_0, so they cannot be compared."""
 
 
 class Place(Record):
@@ -105,31 +101,6 @@ def current_result(study: Study, mode: Mode, place: Place, arm: Arm, seed: int) 
     if read_header(path).recipe != study.run_hash(arm, seed, mode, admissions):
         return None
     return read_result(path)
-
-
-Starts = dict[tuple[int, str], ArmHeader]
-"""The first header seen of each seed and of each set of settings that decide D_0."""
-
-
-def check_start(study: Study, first: Starts, header: ArmHeader) -> None:
-    """Compare the D_0 of one arm and seed with the first one seen of that seed, which ``first`` keeps.
-
-    Arms that change what decides D_0 (its number of tasks, the environment) are compared with their equals alone. The
-    initial policy needs no check: it is part of the recipe's hash. Raises UnequalStart.
-    """
-    if header.initial_tasks is None:
-        return
-    known = first.setdefault((header.seed, study.start_of(study.recipe.arm(header.arm))), header)
-    stated = {study.stated_policy(study.recipe.arm(one.arm)) for one in (known, header)}
-    if len(stated) == 1 and known.initial_policy != header.initial_policy:
-        raise UnequalStart(
-            f"seed {header.seed}: {header.arm} and {known.arm} began with different policies: remove the older result"
-        )
-    if known.initial_tasks != header.initial_tasks:
-        raise UnequalStart(
-            f"seed {header.seed}: D_0 of {header.arm} ({header.initial_tasks[:12]}) is not that of {known.arm} "
-            f"({str(known.initial_tasks)[:12]}): the code changed between them, remove the older result"
-        )
 
 
 def _seeds_of(arm: Arm, mode: Mode, seeds: Sequence[int] | None) -> list[int]:

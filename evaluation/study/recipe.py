@@ -27,9 +27,6 @@ from training.rendering.options import RenderingOptions
 BASELINE = "grpo"
 """The arm that all others are compared with."""
 
-RESERVED = "study"
-"""The key of summary.json that is not an arm."""
-
 SEED = "{seed}"
 """In ``policy.path``: the number of the seed, where each seed starts from a policy of its own."""
 
@@ -68,8 +65,6 @@ class Arm(Strict):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.name == RESERVED:
-            raise ValueError(f"no arm can be called '{RESERVED}': it is a key of the summary, choose another name")
         ignored = any(key.partition(".")[0] != "policy" for key in self.overrides)
         if self.untrained and (ignored or self.match_admissions):
             raise ValueError(
@@ -94,9 +89,6 @@ class StudyRecipe(Strict):
     base: Path = Field(description="recipe file that holds the settings of a run")
     settings: dict[str, JsonValue] = Field({}, description="settings on top of it that all arms share, by dotted key")
     sets: SetsBySplit
-    limit: int | None = Field(
-        None, ge=1, le=1_000_000, description="score the first N tasks of each set only (labelled as such)"
-    )
     scoring: AttemptSettings = Field(
         AttemptSettings(), description="limits of the attempts that are scored; null: the benchmark's (ours)"
     )
@@ -137,12 +129,10 @@ class StudyRecipe(Strict):
     @property
     def limits(self) -> dict[str, JsonValue]:
         """The limits of attempts that the recipe states."""
-        return self.scoring.model_dump(exclude_defaults=True) | ({"limit": self.limit} if self.limit else {})
+        return self.scoring.model_dump(exclude_defaults=True)
 
     @model_validator(mode="after")
     def _arms_share(self) -> Self:
-        if self.scoring.limit is not None:
-            raise ValueError("'scoring' states limit, which is a key of the study itself: move it there")
         if "seed" in self.varies:
             raise ValueError("'varies' names seed, which each run has of its own: remove it")
         for key in self.varies:

@@ -25,8 +25,6 @@ from memory.records import Task
 
 Row = TypeVar("Row", bound=Record)
 SUFFIX = ".jsonl.gz"
-TASKS_LIMIT = 8 * 2**20
-"""Bytes of the compressed tasks of one arm and seed at most (1,600 tasks take 220 kB)."""
 
 
 class ResultRecord(Record):
@@ -147,16 +145,13 @@ def tasks_path(result: Path) -> Path:
 def keep_tasks(path: Path, tasks: Sequence[Task], environment: AnyBenchmark) -> str:
     """Replace the file with the tasks, a line each, compressed; return why they are not kept, "" where they are.
 
-    They are not where they must not be published, and where the file would have more than ``TASKS_LIMIT`` bytes; a file
-    of an earlier result is removed then. Equal tasks, equal bytes.
+    They are not where they must not be published; a file of an earlier result is removed then. Equal tasks, equal
+    bytes.
     """
-    reason = unpublishable(environment, tasks) or ""
-    if not reason:
-        content = gzip.compress(b"".join(dump_line(task).encode() for task in tasks), mtime=0)
-        if len(content) <= TASKS_LIMIT:
-            write_atomically(path, [content])
-            return ""
-        reason = f"they take {len(content) / 2**20:.0f} MiB, and {TASKS_LIMIT // 2**20} is the most"
+    reason = unpublishable(environment, tasks)
+    if reason is None:
+        write_atomically(path, [gzip.compress(b"".join(dump_line(task).encode() for task in tasks), mtime=0)])
+        return ""
     path.unlink(missing_ok=True)
     return reason
 

@@ -18,7 +18,7 @@ from environments.terminal import say
 from evaluation.outcomes import TaskOutcome
 from evaluation.settings import LOOKUP, ScoringSettings
 from evaluation.study.arm import FinishedRun
-from evaluation.study.plan import Plan, Planned, Starts, check_start, current_result
+from evaluation.study.plan import Plan, Planned, current_result
 from evaluation.study.recipe import SEED, Arm, Study, Tree, environment_options
 from evaluation.study.records import ArmHeader, ArmMeasured, ArmResult, tasks_path
 from evaluation.test_access import current_commit
@@ -43,8 +43,8 @@ ONE_THREAD = {
 def run_jobs(plan: Plan, at_once: int, keep_runs: bool) -> list[str]:
     """Run every planned arm and seed in order, ``at_once`` in parallel; return one sentence per failure.
 
-    Raises InputError when another study uses the same folder, and UnequalStart as soon as D_0 of two arms of a seed
-    differ. Ends its children and exits with 130 or 143 on SIGINT or SIGTERM.
+    Raises InputError when another study uses the same folder. Ends its children and exits with 130 or 143 on SIGINT or
+    SIGTERM.
     """
     with exclusive(plan.place.work / "study.lock", str(plan.place.work)):
         return asyncio.run(_Schedule(plan, at_once, keep_runs).run())
@@ -87,11 +87,9 @@ class _Schedule:
         self._done: set[tuple[str, int]] = set()
         self._progress = asyncio.Condition()
         self._failures: list[str] = []
-        self._first: Starts = {}
         self._commit = current_commit(ROOT)
 
     async def run(self) -> list[str]:
-        self._read_starts()
         workers = [asyncio.create_task(self._worker()) for _ in range(self._at_once)]
         work = asyncio.gather(*workers)
         received: list[signal.Signals] = []
@@ -111,15 +109,6 @@ class _Schedule:
             say(f"stopped by {received[0].name}: the same command goes on")
             raise SystemExit(128 + received[0]) from None
         return self._failures
-
-    def _read_starts(self) -> None:
-        """Take D_0 of the seeds to run from existing results."""
-        plan = self._plan
-        for seed in dict.fromkeys(job.seed for job in plan.jobs):
-            for arm in self._study.recipe.arms:
-                found = current_result(self._study, plan.mode, plan.place, arm, seed)
-                if found is not None:
-                    check_start(self._study, self._first, found.header)
 
     async def _worker(self) -> None:
         """Run one job after the other: always the first of the plan that depends on no unfinished one."""
@@ -180,7 +169,6 @@ class _Schedule:
             measured=ArmMeasured(wall_seconds=round(time.perf_counter() - started, 1), commit=self._commit),
         )
         ArmResult(header=header, outcomes=tuple(outcomes)).write(path)
-        check_start(self._study, self._first, header)
         say(f"{arm.name}, seed {planned.seed}: done in {header.measured.wall_seconds:.0f} s")
         if header.tasks_left_out:
             say(f"{arm.name}, seed {planned.seed}: its tasks are not kept: {header.tasks_left_out}")

@@ -22,7 +22,7 @@ from evaluation.outcomes import Report, TaskOutcome, print_report, score, score_
 from evaluation.selection import select, written
 from evaluation.sets import Item, open_set
 from evaluation.settings import ScoringSettings
-from evaluation.test_access import SplitAccess
+from evaluation.test_access import Access
 from memory.jsonl import read_jsonl
 
 MODEL = "recipes/starter"
@@ -77,10 +77,11 @@ def test_each_access_to_a_test_split_is_logged(world: Installation, tmp_path: Pa
         (task_id, None, {}) for task_id in SPLITS["test_normal"]
     ]
     open_set("test_normal", 2, ledger, model="some/model", benchmark=BENCHMARK)
-    first, second = read_jsonl(ledger, SplitAccess)
-    assert (first.panel, first.tasks, first.model) == ("test_normal", 3, MODEL)
-    assert (second.panel, second.tasks, second.model) == ("test_normal", 2, "some/model")
-    assert first.sha256 == second.sha256 == hashlib.sha256(b"c_1\nc_2\nd_1").hexdigest()
+    first, second = read_jsonl(ledger, Access)
+    assert (first.tasks, first.model) == (3, MODEL)
+    assert (second.tasks, second.model) == (2, "some/model")
+    sha256 = hashlib.sha256(b"c_1\nc_2\nd_1").hexdigest()
+    assert first.panels == second.panels == {"test_normal": sha256}
     assert SAID not in ledger.read_text()
 
 

@@ -9,7 +9,7 @@ from environments.base import EnvironmentFault, InputError, ToolCall, UserTurn
 from environments.bfcl.benchmark import BENCHMARK
 from environments.example import depot
 from environments.registry import open_named
-from evaluation.baselines import Clause, Lookup, NearestTurn, RankedFunction, clauses, control, known_clauses, play
+from evaluation.baselines import Clause, Lookup, RankedFunction, clauses, control, known_clauses, play
 from evaluation.outcomes import Report, score
 from evaluation.run import app
 from evaluation.sets import open_set, open_tasks
@@ -161,18 +161,19 @@ def test_the_calls_of_human_tasks_are_scored_against_their_references() -> None:
 
 
 def test_the_nearest_turn_gives_all_of_its_calls_or_none() -> None:
-    known = NearestTurn(
+    known = Lookup(
         [
             training('Open "a.txt", sort it and start over', ("cd", {"folder": "a.txt"}), ("sort", {}), ("ls", {})),
             training("Thanks, that is all"),
             training("start the engine", ("start", {})),
-        ]
+        ],
+        whole_turns=True,
     )
     text = 'Please open "b.txt" and sort it'
     assert made(known, text, "cd", "sort", "ls", "start") == [("cd", {"folder": "b.txt"}), ("sort", {}), ("ls", {})]
     assert made(known, text, "cd", "sort", "start") == [("start", {})], "of turns whose tools are all on offer"
     assert made(known, "thanks", "cd", "start") == []
-    assert made(NearestTurn([]), text, "cd") == []
+    assert made(Lookup([], whole_turns=True), text, "cd") == []
 
 
 def test_a_function_is_chosen_by_its_documentation_and_called_as_in_training() -> None:
@@ -201,10 +202,12 @@ def test_controls_act_in_the_agents_turns_alone() -> None:
     (item,) = open_set("base@dev", 1)
     task = item.task.model_copy(update={"played": len(item.task.turns) - 1})
     environment, wanted = open_named("bfcl"), len(item.task.reference[-1])
-    for driver in (Lookup([task]), NearestTurn([task]), RankedFunction([task], environment)):
+    for driver in (Lookup([task]), Lookup([task], whole_turns=True), RankedFunction([task], environment)):
         (found,) = play([item.model_copy(update={"task": task, "reference_calls": wanted})], environment, driver, 20)
         assert len(found.calls_wanted) == wanted
         assert found.infrastructure_error is None
-    (right,) = play([item.model_copy(update={"task": task})], environment, NearestTurn([task]), 20, "nearest-turn")
+    (right,) = play(
+        [item.model_copy(update={"task": task})], environment, Lookup([task], whole_turns=True), 20, "nearest-turn"
+    )
     assert (right.success, right.calls, right.baseline) == (True, wanted, "nearest-turn")
     assert right.calls_made == right.calls_wanted

@@ -38,12 +38,11 @@ from environments.bfcl.package import CATEGORIES, VERSION
 from environments.registry import named_benchmark
 from evaluation import card
 from evaluation.attempts import attempt
-from evaluation.card import EvaluationCard
 from evaluation.outcomes import Report, TaskOutcome
 from evaluation.served import Offered, attempt_served, read_reply
 from evaluation.sets import Item, open_set
-from evaluation.test_access import SplitAccess, commit_changed, current_commit
-from memory.jsonl import read_json, read_jsonl
+from evaluation.test_access import Access, commit_changed, current_commit
+from memory.jsonl import read_jsonl
 from memory.records import StopReason, Task
 from training.rendering.base import EndTurn
 from training.rollout.episodes import EpisodeLimits
@@ -109,16 +108,14 @@ def test_references_through_the_endpoint_succeed_in_every_official_category(
             "--max-tokens",
             "900000",
         )
-        done = evaluate(server, *options, "--price-prompt", "2", "--price-completion", "8")
+        done = evaluate(server, *options)
     assert done.returncode == 0, done.stderr
     report = Report.model_validate_json(done.stdout)
     assert (report.scores[0].success, report.scores[0].n, report.rendering) == (1.0, FIRST, "endpoint")
     assert report.decoding == "temperature 0, one attempt a task"
     assert report.spent is not None
     assert report.spent.calls == len(server.requests)
-    assert report.spent.money == pytest.approx(
-        (2 * report.spent.prompt_tokens + 8 * report.spent.completion_tokens) / 1e6
-    )
+    assert min(report.spent.prompt_tokens, report.spent.completion_tokens) > 0
     assert any(note.startswith(f"{len(server.requests)} requests, ") for note in report.notes)
     assert [one.task_id for one in read_jsonl(output, TaskOutcome)] == [item.task.id for item in chosen]
     lines = read_requests(tmp_path / "outcomes.requests.jsonl")
@@ -126,21 +123,20 @@ def test_references_through_the_endpoint_succeed_in_every_official_category(
     body = server.requests[0].body
     assert (body["temperature"], body["max_completion_tokens"], body["model"]) == (0.0, 1024, "some-model")
     assert not any(KEY in path.read_text() for path in tmp_path.iterdir())
-    made = read_json(tmp_path / "outcomes.card.json", EvaluationCard)
-    assert (made.model, made.decoding, made.mean) == (report.model, report.decoding, 1.0)
-    (scored,) = made.sets
     known = named_benchmark("bfcl").evaluation_set(f"{category}@dev")
-    assert (scored.sha256, scored.attempted, scored.tasks) == (known.sha256, FIRST, known.tasks)
-    assert [(one.name, one.n, one.faults) for one in made.scores] == [
-        (name, FIRST, 0) for name in (f"{category}@dev", f"category={category}", "split=dev")
-    ]
-    assert (made.limits["max_actions"], made.limits["max_tokens"]) == (20, 900_000)
-    assert f"bfcl-eval {VERSION}" in made.data
-    assert "equal to its multi_turn_checker" in made.verdict
-    assert (made.commit, made.changed, made.spent) == ("c0ffee", True, report.spent)
     text = (tmp_path / "outcomes.card.md").read_text()
-    assert f"| {category}@dev | 2 | 100.0% | {100 * made.scores[0].interval[0]:.1f} to 100.0 |" in text
-    assert "127.0.0.1" not in text + made.model_dump_json(), "nothing of the endpoint's address"
+    assert f"| model | {report.model} |" in text
+    assert f"| {category}@dev | {FIRST} of {known.tasks} | False | {known.sha256} |" in text
+    low = 100 * report.scores[0].interval[0]
+    for name in (f"{category}@dev", f"category={category}", "split=dev"):
+        assert f"| {name} | {FIRST} | 100.0% | {low:.1f} to 100.0 |" in text
+    assert "actions 20" in text
+    assert "tokens 900000" in text
+    assert f"bfcl-eval {VERSION}" in text
+    assert "equal to its multi_turn_checker" in text
+    assert "commit c0ffee, with changed files |" in text
+    assert f"| cost | {report.spent.calls:,} requests, {report.spent.prompt_tokens:,} prompt and " in text
+    assert "127.0.0.1" not in text, "nothing of the endpoint's address"
     if category == "miss_func":
         spec = chosen[0].task
         (turn, (name, *_)), *_ = spec.withheld.items()
@@ -398,16 +394,15 @@ def test_an_attempt_that_was_masked_is_made_again(items: tuple[Item, ...], tmp_p
 
     def answer(request: ChatRequest) -> Answer:
         broken = not works[0] and request.messages[0]["content"] == first_words(base(items)[0])
-        return Fault.ERROR if broken else table(request)
+        return Raw(400, {"error": {"message": "broken"}}) if broken else table(request)
 
     with FaultyServer(answer) as server:
-        options = (*BASE, "--output", str(output), "--json", "--max-retries", "0")
+        options = (*BASE, "--output", str(output), "--json")
         first = evaluate(server, *options)
-        assert "could not be evaluated: EndpointFailed: the endpoint gave no answer" in first.stderr
+        assert "could not be evaluated: EndpointFailed: the endpoint rejected the request: HTTP 400" in first.stderr
         report = json.loads(first.stdout)
         assert report["scores"][0]["infrastructure_errors"] == 1
-        made = read_json(tmp_path / "outcomes.card.json", EvaluationCard)
-        assert [(one.n, one.successes, one.faults, one.failures) for one in made.scores[:1]] == [(1, 1, 1, {})]
+        assert rows_of(tmp_path / "outcomes.card.md", "base@dev")[1][-2:] == ["1", "none"]
         assert f"1 of {len(base(items))} attempts could not be evaluated and count in no rate" in " ".join(
             report["notes"]
         )
@@ -416,8 +411,14 @@ def test_an_attempt_that_was_masked_is_made_again(items: tuple[Item, ...], tmp_p
     report = json.loads(second.stdout)
     assert report["scores"][0]["successes"] == FIRST
     assert "could not be evaluated" not in " ".join(report["notes"])
-    made = read_json(tmp_path / "outcomes.card.json", EvaluationCard)
-    assert (made.scores[0].n, made.scores[0].faults) == (FIRST, 0)
+    row = rows_of(tmp_path / "outcomes.card.md", "base@dev")[1]
+    assert (row[1], row[-2]) == (str(FIRST), "0")
+
+
+def rows_of(card: Path, name: str) -> list[list[str]]:
+    """The rows of a card that begin with ``name``: of the set, then of its score."""
+    rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in card.read_text().splitlines())
+    return [row for row in rows if row[0] == name]
 
 
 @pytest.mark.process
@@ -445,10 +446,9 @@ def test_a_card_counts_failures_and_quotes_a_model_as_one_cell(items: tuple[Item
         for name in ("out.jsonl", "out.requests.jsonl"):
             (tmp_path / name).unlink()
         again = evaluate(server, *BASE, "--output", str(tmp_path / "out.jsonl"))
-    made = read_json(tmp_path / "out.card.json", EvaluationCard)
-    assert made.scores[0].failures == {"multi_turn:empty_turn_model_response": FIRST}
+    assert rows_of(tmp_path / "out.card.md", "base@dev")[1][-1] == f"multi_turn:empty_turn_model_response {FIRST}"
     assert (tmp_path / "out.card.md").read_text().startswith("# openai:a\\|b &lt;c> on bfcl\n")
-    assert (again.returncode, "out.card.json exists" in again.stderr) == (2, True)
+    assert (again.returncode, "out.card.md exists" in again.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -461,7 +461,6 @@ def test_a_card_counts_failures_and_quotes_a_model_as_one_cell(items: tuple[Item
             "--base-url must be an address such as http://host:8000/v1",
         ),
         (("--model", "openai:m", "--dtype", "bfloat16"), "--dtype decides how a local model runs"),
-        (("--model", "openai:m", "--budget-money", "3"), "--price-prompt and --price-completion"),
         (("--model", "openai:m", "--resume"), "--resume goes on with the --output"),
         (("--resume",), "--resume goes on with the --output"),
     ],
@@ -496,8 +495,8 @@ def test_a_held_out_set_opens_for_its_log_once_the_endpoint_is_known(tmp_path: P
         done = evaluate(server, *options, "--access-log", str(log), "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["scores"][0]["metrics"] == {"success": 1.0, "whole_houses": 1.0}
-    (access,) = read_jsonl(log, SplitAccess)
-    assert (access.panel, access.tasks, access.model) == ("test", 2, "openai:some-model")
+    (access,) = read_jsonl(log, Access)
+    assert (list(access.panels), access.tasks, access.model) == (["test"], 2, "openai:some-model")
 
 
 class Worlds:

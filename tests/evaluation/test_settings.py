@@ -115,7 +115,6 @@ def test_the_help_shows_first_what_is_scored_on_what_and_where() -> None:
         ({"samples": 8, "temperature": 1.0, "model": "openai:m"}, "an endpoint's is attempted once"),
         ({"samples": 8, "temperature": 1.0, "model": "lookup", "train": "t.jsonl"}, "a control has none"),
         ({"temperature": 1.0, "model": "lookup", "train": "t.jsonl"}, "a control has none"),
-        ({"temperature": None}, "an endpoint's own"),
         ({"temperature": 1.0, "controls": True, "train": "t.jsonl"}, "a control has none"),
         ({"temperature": 1.0, "controls": True, "train": "t.jsonl", "model": "recipes/starter"}, ""),
         ({"controls": True, "train": "t.jsonl", "model": "openai:m"}, "a command of its own"),

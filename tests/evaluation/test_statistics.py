@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from evaluation.statistics import (
     holm,
     shared_interval,
-    smallest_difference,
     t_interval,
     t_quantile,
     t_test,
@@ -293,36 +292,3 @@ def test_seeds_that_differ_widen_a_difference() -> None:
     wide = shared_interval(spread, tasks, starts, shapes, (base, tasks), shapes=shapes)
     one = shared_interval(spread[:1], tasks[:1], starts, shapes, (base[:1], tasks[:1]), shapes=shapes)
     assert wide[1] - wide[0] > one[1] - one[0]
-
-
-@pytest.mark.parametrize(
-    ("discordance", "tasks", "least"),
-    [
-        (0.15, 118, 0.099),  # base@test at the discordance of CoEvolve's table 8
-        (0.15, 200, 0.076),  # all its tasks: its own gain of 5 points is below
-        (0.262, 168, 0.110),  # AppWorld's test_normal: its own gain of 7.14 points is below
-        (0.15, 472, 0.050),
-        (0.01, 3, 0.01),  # no difference is larger than the discordance
-    ],
-)
-def test_the_smallest_difference_that_can_be_shown(discordance: float, tasks: int, least: float) -> None:
-    assert smallest_difference(discordance, tasks) == pytest.approx(least, abs=6e-4)
-
-
-@pytest.mark.slow
-def test_the_smallest_difference_is_shown_in_four_of_five_cases() -> None:
-    """Drawn pairs of outcomes, by McNemar's test without continuity correction, which the formula is for."""
-    generator = np.random.default_rng(0)
-    tasks, discordance = 200, 0.2
-    least = smallest_difference(discordance, tasks)
-    better, worse = (discordance + least) / 2, (discordance - least) / 2
-    drawn = generator.multinomial(tasks, [better, worse, 1 - discordance], size=20_000)
-    won, lost = drawn[:, 0], drawn[:, 1]
-    shown = np.abs(won - lost) > 1.959964 * np.sqrt(np.maximum(won + lost, 1))
-    assert shown.mean() == pytest.approx(0.8, abs=0.02)
-
-
-@pytest.mark.parametrize(("discordance", "tasks"), [(0.0, 10), (1.1, 10), (0.5, 0)])
-def test_a_share_of_no_tasks_is_refused(discordance: float, tasks: int) -> None:
-    with pytest.raises(ValueError, match="a share of"):
-        smallest_difference(discordance, tasks)

@@ -127,8 +127,8 @@ def test_a_study_says_what_differences_it_can_show() -> None:
     machine = ("--set", "@recipes/machines/node-8x80gb.yaml")
     given = ("recipes/papers/t2-bfcl.yaml", "--arms", "grpo,full", *machine)
     one, four = (run_here("graph.plan", *given, "--seeds", seeds).stdout for seeds in ("1", "4"))
-    assert "base@test: 118 tasks, 1 seed of an arm: shows differences from 9.9 points on (power 80 %)" in one
-    assert "118 tasks, 4 seeds of an arm: shows differences from 5.0 to 9.9 points on" in four
+    assert "base@test: 1 seed on 118 clusters of 118 tasks shows a difference of 10.6 points with 80 % power" in one
+    assert "base@test: 4 seeds on 118 clusters of 118 tasks show a difference of 9.1 points" in four
     alone = run_here("graph.plan", "recipes/papers/t2-bfcl.yaml", "--arms", "full", *machine).stdout
     assert "points" not in alone, "one arm is compared with none"
 

@@ -12,7 +12,7 @@ from support.tiny_benchmark.benchmark import BENCHMARK
 from environments.base import InputError
 from environments.registry import benchmark_of, open_named
 from environments.verification.fingerprints import fingerprint
-from evaluation.test_access import SplitAccess
+from evaluation.test_access import Access
 from memory.records import Task
 from memory.run import read_jsonl
 
@@ -83,9 +83,8 @@ def test_the_held_out_set_opens_for_a_ledger(folder: Path) -> None:
     (score,) = json.loads(done.stdout)["scores"]
     assert (score["group"], score["n"]) == ("test", 6)
     assert set(score["metrics"]) >= {"whole_houses"}
-    (opening,) = read_jsonl(folder / "openings.jsonl", SplitAccess)
-    assert (opening.panel, opening.tasks) == ("test", 6)
-    assert opening.sha256 == BENCHMARK.evaluation_set("test").sha256
+    (opening,) = read_jsonl(folder / "openings.jsonl", Access)
+    assert (opening.panels, opening.tasks) == ({"test": BENCHMARK.evaluation_set("test").sha256}, 6)
 
 
 def test_its_options_are_strict_and_its_environment_leads_back_to_it() -> None:

@@ -21,7 +21,7 @@ from environments.appworld.layout import SPLITS, counted, missing, read_ids
 from environments.appworld.official_tasks import official_task
 from environments.base import InputError
 from evaluation.outcomes import TaskOutcome
-from evaluation.test_access import SplitAccess
+from evaluation.test_access import Access
 from graph.run_iteration import NOTHING
 from memory.jsonl import read_jsonl
 from memory.records import Task
@@ -162,7 +162,7 @@ def test_both_test_sets_are_scored_by_official_ids_with_the_benchmarks_metrics(
         assert [(one.task_id, one.success) for one in written] == [(one, one != unsolved) for one in ids]
         metrics = json.loads(done.stdout)["scores"][0]["metrics"]
         assert (metrics["tgc"], metrics["sgc"]) == (tgc, sgc)
-    assert [(one.panel, one.tasks) for one in read_jsonl(log, SplitAccess)] == [
+    assert [(*one.panels, one.tasks) for one in read_jsonl(log, Access)] == [
         ("test_normal", 6),
         ("test_challenge", 3),
     ]

@@ -15,7 +15,7 @@ from environments.bfcl.package import CATEGORIES
 from environments.history import open_for_agent
 from environments.verification.replay import attempt
 from evaluation.sets import open_set
-from evaluation.test_access import SplitAccess
+from evaluation.test_access import Access
 from memory.jsonl import read_jsonl
 
 EACH = 57
@@ -91,5 +91,5 @@ def test_the_test_split_opens_with_a_line_in_a_log(name: str, tasks: int, tmp_pa
     with pytest.raises(InputError, match="add --access-log"):
         open_set(name, 3)
     assert {item.task.split for item in open_set(name, 3, log, model="m")} == {"test"}
-    (access,) = read_jsonl(log, SplitAccess)
-    assert (access.panel, access.sha256, access.tasks) == (name, described.sha256, 3)
+    (access,) = read_jsonl(log, Access)
+    assert (access.panels, access.tasks) == ({name: described.sha256}, 3)

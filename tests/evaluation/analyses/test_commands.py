@@ -12,10 +12,9 @@ from support.made_run import make_run
 
 from environments.bfcl.templated.evaluation_sets import load_set
 from evaluation.outcomes import TaskOutcome
-from evaluation.test_access import SplitAccess
 from memory.jsonl import record_id
 from memory.records import Task
-from memory.run import RunDirectory, read_jsonl, write_jsonl
+from memory.run import RunDirectory, write_jsonl
 from memory.tasks import admit, load_tasks, read_given
 
 LAMPS = ("--environment", "support.tiny_benchmark.benchmark:BENCHMARK")
@@ -69,28 +68,17 @@ def test_similarity_finds_what_was_copied_from_an_evaluation_set(run: RunDirecto
     assert "1.000" in found
 
 
-@pytest.mark.process  # git says which commit the access is of
-def test_a_held_out_set_is_compared_with_after_its_access_is_logged(run: RunDirectory, tmp_path: Path) -> None:
-    to_test = ("similarity", run.root, *LAMPS, "--evaluation-set", "test")
-    refused = run_here("evaluation.analyses.__main__", *map(str, to_test))
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert "--evaluation-set test: it is held out: add --access-log FILE" in refused.stderr
-    log = tmp_path / "log.jsonl"
-    assert "tasks against 6," in analyse(*to_test, "--access-log", log)
-    (access,) = read_jsonl(log, SplitAccess)
-    assert (access.panel, access.model) == ("test", "none: texts and lengths of the tasks alone")
-
-
 def test_subsets_are_files_that_a_run_can_start_from(run: RunDirectory, tmp_path: Path) -> None:
-    analyse("subsets", run.root, tmp_path / "out", *LAMPS, "--evaluation-set", "dev")
+    analyse("similarity", run.root, "--subsets", tmp_path / "out", *LAMPS, "--evaluation-set", "dev")
     for level in ("low", "medium", "high", "mixed"):
         given = [task for _, task in read_given(tmp_path / "out" / f"{level}.jsonl")]
         assert len(given) == 2
         assert all(isinstance(task, Task) for task in given)
     again = run_here(
         "evaluation.analyses.__main__",
-        "subsets",
+        "similarity",
         str(run.root),
+        "--subsets",
         str(tmp_path / "out"),
         "--evaluation-set",
         "none.jsonl",
@@ -117,6 +105,10 @@ def nothing(_: Path) -> None:
     """Leave the folder as it is."""
 
 
+def empty(folder: Path) -> None:
+    (folder / "x.jsonl").touch()
+
+
 def no_outcome(folder: Path) -> None:
     (folder / "x.jsonl").write_text('{"id": 1}\n')
 
@@ -127,18 +119,15 @@ def no_outcome(folder: Path) -> None:
         (nothing, ["agreement", "x.jsonl", "x.jsonl"], "x.jsonl does not exist"),
         (no_outcome, ["agreement", "x.jsonl", "x.jsonl"], "x.jsonl, line 1: task_id: Field required"),
         (no_outcome, ["lengths", "x.jsonl"], "x.jsonl, line 1: environment: Field required"),
+        (nothing, ["lengths", "none.jsonl"], "none.jsonl is neither a run nor a file of tasks: name one"),
+        (empty, ["lengths", "x.jsonl"], "x.jsonl has no task"),
         (nothing, ["diversity", "."], ". is not a run, it has no settings.yaml"),
-        (nothing, ["similarity", "RUN"], "--evaluation-set is missing: name the evaluation set or the file of tasks"),
+        (nothing, ["similarity", "RUN"], "missing option '--evaluation-set'"),
         (nothing, ["similarity", "RUN", "--evaluation-set", "x"], "--evaluation-set x: no such set in bfcl"),
         (
             nothing,
-            ["similarity", "RUN", "--evaluation-set", "base@dev", "--access-log", "x"],
-            "--access-log is for held-out evaluation sets",
-        ),
-        (
-            nothing,
             ["similarity", "RUN", "--evaluation-set", "templated-test"],
-            "--evaluation-set templated-test: it is held out, and no test access log has an access to it",
+            "--evaluation-set templated-test is held out: name a development set, or a file of tasks",
         ),
     ],
 )

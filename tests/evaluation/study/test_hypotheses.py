@@ -15,7 +15,7 @@ from evaluation.study.recipe import Study
 from evaluation.study.records import ArmResult
 from evaluation.study.report import write_report
 from evaluation.study.summary import summarise
-from evaluation.test_access import StudyAccess
+from evaluation.test_access import Access
 from memory.jsonl import append_jsonl
 
 YES, NO = True, False
@@ -168,11 +168,11 @@ def test_success_of_tasks_is_tested_where_a_recipe_says_so(tmp_path: Path, place
             result(study, "grpo", seed, [NO] * 4, shapes),
             result(study, "full", seed, [YES, NO, NO, YES], shapes),
         )
-    (one,) = summarise(study, "dev", place).facts.hypotheses.findings
-    assert one.found == 0.5
+    (one,) = summarise(study, "dev", place).hypotheses.findings
+    assert one.score.mean == 0.5
     by_shape = stating(tmp_path, GAIN)
-    (other,) = summarise(by_shape, "dev", place).facts.hypotheses.findings
-    assert other.found == pytest.approx((1 / 3 + 1) / 2)
+    (other,) = summarise(by_shape, "dev", place).hypotheses.findings
+    assert other.score.mean == pytest.approx((1 / 3 + 1) / 2)
 
 
 def test_a_report_begins_with_what_came_of_the_hypotheses(tmp_path: Path, place: Place) -> None:
@@ -180,18 +180,18 @@ def test_a_report_begins_with_what_came_of_the_hypotheses(tmp_path: Path, place:
     landed(place, study, SHAPES)
     land(place, result(study, "random", 100, [YES] + [NO] * 11, SHAPES))
     table = write_report(study, "dev", place)
-    facts = json.loads((place.output / "development.json").read_text())["study"]["hypotheses"]
-    assert (facts["panel"], facts["by_shape"]) == ("templated-dev", True)
-    gain, choice = facts["findings"]
-    assert gain["by_seed"] == pytest.approx({"100": 1.0, "101": 1.0, "102": 2 / 3})
-    assert (gain["expected"], gain["found"]) == (0.2, pytest.approx(8 / 9))
-    assert (gain["p"], gain["holm"]) == (pytest.approx(1 - 8 / 66**0.5), pytest.approx(2 - 16 / 66**0.5))
-    assert (gain["verdict"], gain["seeds"], gain["planned"]) == ("shown", 3, 3)
-    assert 0.2 < gain["interval"][0] <= gain["found"] <= gain["interval"][1]
-    assert (gain["expected_in_interval"], gain["functions_drawn"]) == (False, True)
-    assert (choice["verdict"], choice["seeds"], choice["planned"]) == ("not run yet", 1, 2)
-    assert choice["p"] is choice["holm"] is choice["interval"] is choice["expected_in_interval"] is None
-    assert choice["found"] == pytest.approx(1 - 1 / 12)
+    facts = summarise(study, "dev", place).hypotheses
+    assert (facts.set_name, facts.by_shape) == ("templated-dev", True)
+    gain, choice = facts.findings
+    assert gain.score.by_seed == pytest.approx({100: 1.0, 101: 1.0, 102: 2 / 3})
+    assert gain.score.mean == pytest.approx(8 / 9)
+    assert (gain.p, gain.holm) == (pytest.approx(1 - 8 / 66**0.5), pytest.approx(2 - 16 / 66**0.5))
+    assert (gain.verdict, gain.seeds, gain.planned) == ("shown", 3, 3)
+    assert 0.2 < gain.score.interval[0] <= gain.score.mean <= gain.score.interval[1]
+    assert gain.functions_drawn
+    assert (choice.verdict, choice.seeds, choice.planned) == ("not run yet", 1, 2)
+    assert choice.p is choice.holm is choice.score.interval is None
+    assert choice.score.mean == pytest.approx(1 - 1 / 12)
     first, *_ = (line for line in table.splitlines() if line.startswith("**") and "Partial" not in line)
     assert first == "**Hypotheses** (templated-dev, mean over call shapes; percent points)"
     row = next(line for line in table.splitlines() if line.startswith("| full minus grpo |"))
@@ -212,16 +212,16 @@ def test_an_arm_is_tested_against_the_lookup_over_its_own_tasks(tmp_path: Path, 
         land(place, full.model_copy(update={"outcomes": (*full.outcomes, *looked)}))
         land(place, result(study, "grpo", seed, [NO] * 4, SHAPES))
     table = write_report(study, "dev", place)
-    (found,) = json.loads((place.output / "development.json").read_text())["study"]["hypotheses"]["findings"]
-    assert found["by_seed"] == {"100": -1.0, "101": -1.0, "102": 0.0}
-    assert (found["seeds"], found["planned"], found["verdict"]) == (3, 3, "not shown")
+    (found,) = summarise(study, "dev", place).hypotheses.findings
+    assert found.score.by_seed == {100: -1.0, 101: -1.0, 102: 0.0}
+    assert (found.seeds, found.planned, found.verdict) == (3, 3, "not shown")
     assert "| full minus lookup | -30.0 | -66.7 |" in table
 
 
 def test_hypotheses_that_were_not_run_count_in_the_correction(tmp_path: Path, place: Place) -> None:
     study = stating(tmp_path, START, GAIN, CHOICE, CHANCE)
     landed(place, study, SHAPES)
-    found = summarise(study, "dev", place).facts.hypotheses
+    found = summarise(study, "dev", place).hypotheses
     assert found is not None
     assert [one.verdict for one in found.findings] == ["not run yet", "not shown", "not run yet", "not run yet"]
     assert found.findings[1].p == pytest.approx(0.015268, abs=1e-6)
@@ -234,8 +234,8 @@ def test_without_call_shapes_success_is_tested(tmp_path: Path, place: Place) -> 
     table = write_report(plain, "dev", place)
     assert "**Hypotheses** (templated-dev, success; percent points)" in table
     assert "95 % without functions, as call shapes are not known: full minus grpo." in table
-    (found,) = summarise(plain, "dev", place).facts.hypotheses.findings
-    assert (found.verdict, found.found) == ("shown", pytest.approx(8 / 9))
+    (found,) = summarise(plain, "dev", place).hypotheses.findings
+    assert (found.verdict, found.score.mean) == ("shown", pytest.approx(8 / 9))
 
 
 def test_results_and_accesses_of_another_text_of_the_recipe_are_told(tmp_path: Path, place: Place) -> None:
@@ -248,19 +248,18 @@ def test_results_and_accesses_of_another_text_of_the_recipe_are_told(tmp_path: P
             made = result(opened_by, arm, seed, solved, **own)
             outcomes = tuple(one.model_copy(update={"group": "templated-test"}) for one in made.outcomes)
             land(place, made.model_copy(update={"outcomes": outcomes}))
-    access = StudyAccess(date="2026-01-01", commit="0" * 40, recipe=opened_by.sha256, panels=held, seeds={})
+    access = Access(date="2026-01-01", commit="0" * 40, recipe=opened_by.sha256, panels=held, seeds={})
     append_jsonl(place.access_log, [access])
     assert "ypothes" not in write_report(opened_by, "test", place)
-    assert "hypotheses" not in json.loads((place.output / "summary.json").read_text())["study"]
-    table = write_report(stating(tmp_path, GAIN), "test", place)
+    changed = stating(tmp_path, GAIN)
+    table = write_report(changed, "test", place)
     assert (
         "**Written down before?** 6 results were made, and the held-out sets accessed 1 times, by another text" in table
     )
-    facts = json.loads((place.output / "summary.json").read_text())["study"]["hypotheses"]
-    assert facts["other_results"] == ["full-0", "full-1", "full-2", "grpo-0", "grpo-1", "grpo-2"]
-    assert facts["findings"][0]["verdict"] == "shown"
+    (found,) = summarise(changed, "test", place).hypotheses.findings
+    assert found.verdict == "shown"
 
 
 def test_nothing_run_is_no_result() -> None:
     (found,) = findings_of([Hypothesis(**GAIN)], [None], [3])
-    assert (found.verdict, found.found, found.seeds, found.holm) == ("not run yet", None, 0, None)
+    assert (found.verdict, found.score, found.seeds, found.holm) == ("not run yet", None, 0, None)

@@ -76,8 +76,7 @@ def toy(folder: Path) -> Path:
         if "signals.functions" in arm.get("overrides", {}):
             arm["overrides"]["signals.functions"] = [["ls"], ["cd", "tail"]]
     tree["sets"] = {"dev": ["human-base-dev"], "test": ["human-base-test"]}
-    tree["limit"] = 1
-    tree["scoring"] = {"max_new_tokens": 8, "max_actions": 2}
+    tree["scoring"] = {"max_new_tokens": 8, "max_actions": 2, "limit": 1}
     (folder / "study.yaml").write_text(yaml.safe_dump(tree))
     return folder / "study.yaml"
 

@@ -1,7 +1,6 @@
 """Reports from results made by hand: paired differences, budgets, and what is partial or outdated."""
 
 import gzip
-import json
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,14 @@ from environments.metrics import CALL_METRICS
 from environments.registry import named_benchmark
 from evaluation.sets import open_set
 from evaluation.study.comparisons import cell, difference
-from evaluation.study.plan import Place, UnequalStart, make_plan
+from evaluation.study.figures import BUDGETS, unequal_budgets
+from evaluation.study.plan import Place, make_plan
 from evaluation.study.recipe import SetsBySplit, load_study
 from evaluation.study.records import read_result
 from evaluation.study.report import write_report
 from evaluation.study.schedule import _Schedule, check_settings
 from evaluation.study.summary import summarise
-from evaluation.test_access import StudyAccess
+from evaluation.test_access import Access
 from graph.recipe import load_recipe
 from memory.jsonl import append_jsonl
 
@@ -46,10 +46,10 @@ def test_success_and_paired_difference_by_hand(study):
     base = {seed: result(study, "grpo", seed, [YES, NO, NO, NO]) for seed in (100, 101)}
     arm = {100: result(study, "full", 100, [YES, YES, NO, NO]), 101: result(study, "full", 101, [YES] * 4)}
     found = cell(arm, "templated-dev")
-    assert found.by_seed == {"100": 0.5, "101": 1.0}
-    assert (found.mean, found.tasks, found.clusters, found.extra_calls) == (0.75, 4, 2, 1.0)
-    versus = difference(arm, base, "templated-dev")
-    assert versus.by_seed == {"100": 0.25, "101": 0.75}
+    assert found.success.by_seed == {100: 0.5, 101: 1.0}
+    assert (found.success.mean, found.tasks, found.clusters, found.extra_calls) == (0.75, 4, 2, 1.0)
+    versus = difference(arm, base, "templated-dev").success
+    assert versus.by_seed == {100: 0.25, 101: 0.75}
     assert versus.mean == 0.5
     assert versus.interval[0] <= 0.5 <= versus.interval[1]
     assert versus.t_interval == (pytest.approx(0.5 - 12.7062 * 0.25), pytest.approx(0.5 + 12.7062 * 0.25))
@@ -57,8 +57,8 @@ def test_success_and_paired_difference_by_hand(study):
 
 def test_only_seeds_of_both_arms_are_paired_and_one_seed_has_no_interval(study):
     base = {seed: result(study, "grpo", seed, [NO, NO]) for seed in (100, 101)}
-    versus = difference({101: result(study, "full", 101, [YES, NO])}, base, "templated-dev")
-    assert (versus.seeds, versus.by_seed) == (1, {"101": 0.5})
+    versus = difference({101: result(study, "full", 101, [YES, NO])}, base, "templated-dev").success
+    assert versus.by_seed == {101: 0.5}
     assert versus.interval is versus.t_interval is None
     assert difference({102: result(study, "full", 102, [YES, NO])}, base, "templated-dev") is None
     assert cell(base, "longer-dev") is None
@@ -68,9 +68,9 @@ def test_an_infrastructure_error_leaves_the_task_out_of_both_arms(study):
     ours, theirs = result(study, "full", 100, [YES, YES]), result(study, "grpo", 100, [YES, NO])
     broken = theirs.outcomes[0].model_copy(update={"success": False, "infrastructure_error": "the worker died"})
     theirs = theirs.model_copy(update={"outcomes": (broken, theirs.outcomes[1])})
-    assert difference({100: ours}, {100: theirs}, "templated-dev").mean == 1.0
+    assert difference({100: ours}, {100: theirs}, "templated-dev").success.mean == 1.0
     found = cell({100: theirs}, "templated-dev")
-    assert (found.mean, found.infrastructure_errors, found.extra_calls) == (0.0, 1, None)
+    assert (found.success.mean, found.infrastructure_errors, found.extra_calls) == (0.0, 1, None)
 
 
 def test_a_whole_report(study, place):
@@ -78,25 +78,20 @@ def test_a_whole_report(study, place):
         land(place, result(study, "grpo", seed, [YES, NO, NO, NO]), result(study, "full", seed, [YES, YES, NO, NO]))
     land(place, result(study, "random", 100, [YES, NO, NO, YES]), result(study, "starter", 100, [NO] * 4))
     table = write_report(study, "dev", place)
-    summary = json.loads((place.output / "development.json").read_text())
-    assert list(summary) == ["grpo", "full", "random", "starter", "study"]
-    full = summary["full"]["templated-dev"]
-    keys = {"mean", "interval", "t_interval", "by_seed", "differences"}
-    assert keys <= set(full)
-    assert {"mean", "interval", "t_interval", "by_seed"} <= set(full["differences"]["grpo"])
-    assert full["differences"]["grpo"]["by_seed"] == {"100": 0.25, "101": 0.25, "102": 0.25}
-    assert full["differences"]["random"]["by_seed"] == {"100": 0.0}
-    assert summary["grpo"]["templated-dev"]["differences"] == {}
-    facts = summary["study"]
-    assert facts["missing"] == ["random-101"]
-    assert (facts["unequal_budgets"], facts["openings"]) == ([], [])
-    arm = facts["arms"]["full"]
-    assert arm["evolution_share"] == 0.25
-    assert arm["budgets"]["100"] == {"rollouts": 16, "optimizer_steps": 20, "environment_calls": 100}
-    assert [point["success"] for point in arm["curve"]] == [pytest.approx(0.3), pytest.approx(0.4)]
-    assert [point["coverage_trained"] for point in arm["curve"]] == [0.25, 0.5]
-    assert [point["coverage_tasks"] for point in arm["curve"]] == [0.5, 0.5]
-    assert [point["acceptance"] for point in arm["curve"]] == [pytest.approx(0.7)] * 2
+    summary = summarise(study, "dev", place)
+    assert list(summary.cells) == ["grpo", "full", "random", "starter"]
+    full = summary.cells["full"]["templated-dev"].differences
+    assert full["grpo"].success.by_seed == {100: 0.25, 101: 0.25, 102: 0.25}
+    assert full["random"].success.by_seed == {100: 0.0}
+    assert summary.cells["grpo"]["templated-dev"].differences == {}
+    assert (summary.missing, summary.openings) == (("random-101",), ())
+    assert unequal_budgets(summary.arms, "grpo") == []
+    arm = summary.arms["full"]
+    assert arm.evolution_share == 0.25
+    assert [count(arm.trained[0]) for count in BUDGETS.values()] == [16, 20, 100, 0, 0]
+    assert arm.successes == [pytest.approx(one) for one in (0.2, 0.3, 0.4)]
+    assert (arm.in_training, arm.in_tasks, arm.acceptance) == (0.5, 0.5, pytest.approx(0.7))
+    assert "| full | 20.0 30.0 40.0 | 5 5 | 3 3 | 70.0 | 50.0 | 50.0 | 25.0 |" in table
     for told in ("**Partial**", "100: +25.0, 101: +25.0", "scripted roles", "prove nothing"):
         assert told in table
     assert table == (place.output / "development.md").read_text()
@@ -111,19 +106,17 @@ def test_tokens_that_were_learnt_from_are_a_budget_where_there_are_any(study, pl
     assert "supervised tokens" not in write_report(study, "dev", place)
     land(place, learnt.model_copy(update={"header": header}))
     assert "supervised tokens" in write_report(study, "dev", place)
-    budgets = {
-        arm: json.loads((place.output / "development.json").read_text())["study"]["arms"][arm]["budgets"]["100"]
-        for arm in ("grpo", "full")
-    }
-    assert budgets["full"]["supervised_tokens"] == 80
-    assert "supervised_tokens" not in budgets["grpo"]
+    header = "| arm | what it is | seeds | rollouts | optimizer steps | environment calls | supervised tokens |"
+    table = write_report(study, "dev", place)
+    assert header in table
+    assert "| full | loop | 1 of 3 | 16 | 20 | 100 | 80 |" in table
+    assert "| grpo | plain | 1 of 3 | 16 | 20 | 100 | 0 |" in table
 
 
 def test_a_report_of_nothing_says_so(study, place):
     assert "9 arms and seeds of the recipe are not there yet" in write_report(study, "dev", place)
-    summary = json.loads((place.output / "development.json").read_text())
-    assert list(summary) == ["study"]
-    assert len(summary["study"]["missing"]) == 9
+    summary = summarise(study, "dev", place)
+    assert (summary.cells, len(summary.missing)) == ({}, 9)
 
 
 def test_results_of_the_other_mode_or_another_recipe_stay_out(study, place):
@@ -131,13 +124,13 @@ def test_results_of_the_other_mode_or_another_recipe_stay_out(study, place):
     land(place, result(study, "full", 3, [YES, YES]))
     summary = summarise(study, "dev", place)
     assert list(summary.cells) == ["grpo"]
-    assert summary.facts.outdated == ("full-100",)
+    assert summary.outdated == ("full-100",)
     assert summarise(study, "test", place).cells == {}
 
 
 def test_unequal_starts_are_no_comparison(study, place):
     land(place, result(study, "grpo", 100, [NO]), result(study, "full", 100, [YES], initial_tasks="another"))
-    with pytest.raises(UnequalStart, match=r"seed 100.*full.*grpo"):
+    with pytest.raises(InputError, match=r"seed 100.*full.*grpo"):
         summarise(study, "dev", place)
 
 
@@ -146,8 +139,8 @@ def test_unequal_budgets_are_told(study, place):
     labels = ("scripted roles", "a quota")
     other = result(study, "full", 100, [YES], iterations=fewer, labels=labels)
     land(place, result(study, "grpo", 100, [NO]), other)
-    facts = summarise(study, "dev", place).facts
-    assert facts.unequal_budgets == ("full, seed 100: 14 rollouts, grpo has 16",)
+    arms = summarise(study, "dev", place).arms
+    assert unequal_budgets(arms, "grpo") == ["full, seed 100: 14 rollouts, grpo has 16"]
     table = write_report(study, "dev", place)
     for told in ("14 rollouts", "\n- scripted roles\n", "\n- full: a quota\n"):
         assert told in table
@@ -192,7 +185,6 @@ def test_a_plan_is_in_order_and_refuses_what_cannot_be(study, place):
         ("evolved_share: 0.0", "evolved_share: 0.0, tasks.initial_count: 3", "all arms share"),
         ("name: grpo", "name: plain", "no arm is called 'grpo'"),
         ("name: full", "name: grpo", "two arms are called 'grpo'"),
-        ("name: full", "name: study", "'study'"),
         ("name: full", "name: full/loop", "pattern"),
         ("match_admissions: full", "match_admissions: random", "'random'"),
         ("match_admissions: full", "match_admissions: starter", "'starter'"),
@@ -204,7 +196,6 @@ def test_a_plan_is_in_order_and_refuses_what_cannot_be(study, place):
         ("test: [templated-test]", "test: [base@dev]", "base@dev is not of the split test"),
         ("compare:", "settings: {environment: {name: nobody}}\ncompare:", "'nobody' is not an environment"),
         ("dev: [templated-dev]", "dev: [dev]", "no such set in bfcl"),
-        ("compare:", "scoring: {limit: 3}\ncompare:", "move it there"),
         ("compare:", "varies: [seed]\ncompare:", "'varies' names seed"),
         ("compare:", "varies: [signals.window]\ncompare:", "'varies' names signals.window, which arms may override"),
         ("evolved_share: 0.0", "evolved_share: 0.0, policy: {path: x}", "policy, which all arms share"),
@@ -232,7 +223,7 @@ def test_what_says_nothing_about_the_outcome_leaves_the_hash(tmp_path):
     assert other.run_hash(other.recipe.arm("full"), 100, "dev", None) == before
     for old, new in (
         ("description: loop", "description: loop, overrides: {memory.deduplicate: false}"),
-        ("compare", "limit: 3\ncompare"),
+        ("compare", "scoring: {limit: 3}\ncompare"),
     ):
         other = made_study(tmp_path, RECIPE.replace(old, new, 1))
         assert other.run_hash(other.recipe.arm("full"), 100, "dev", None) != before
@@ -319,7 +310,7 @@ def test_each_seed_starts_from_a_policy_of_its_own_where_the_path_names_it(tmp_p
     assert len(hashes) == 2
     assert made_study(tmp_path).initial_policy(full, 100) == ""
     land(place, *(result(study, arm, 100, [YES], initial_policy=arm) for arm in ("grpo", "full")))
-    with pytest.raises(UnequalStart, match="seed 100: full and grpo began with different policies"):
+    with pytest.raises(InputError, match="seed 100: full and grpo began with different policies"):
         summarise(study, "dev", place)
 
 
@@ -328,7 +319,7 @@ def test_only_arms_with_equal_settings_of_d0_must_begin_with_equal_tasks(tmp_pat
     land(place, result(study, "grpo", 100, [NO]), result(study, "full", 100, [YES], initial_tasks="another D_0"))
     assert set(summarise(study, "dev", place).cells) == {"grpo", "full"}
     land(place, result(study, "random", 100, [YES], initial_tasks="a third one"))
-    with pytest.raises(UnequalStart, match="random"):
+    with pytest.raises(InputError, match="random"):
         summarise(study, "dev", place)
 
 
@@ -360,9 +351,9 @@ def test_sets_of_a_benchmark_are_scored_by_its_own_metrics(tmp_path, place):
             outcomes[0] = outcomes[0].model_copy(update={"infrastructure_error": "the endpoint failed"})
         land(place, made.model_copy(update={"outcomes": tuple(outcomes)}))
     found = summarise(study, "dev", place).cells["full"]["dev"]
-    assert found.metrics["whole_houses"].by_seed == {"100": 0.5, "101": 0.5}
+    assert found.metrics["whole_houses"].by_seed == {100: 0.5, 101: 0.5}
     assert found.extra_calls is None
-    assert (found.by_seed, found.infrastructure_errors) == ({"100": 0.75, "101": 2 / 3}, 1)
+    assert (found.success.by_seed, found.infrastructure_errors) == ({100: 0.75, 101: 2 / 3}, 1)
     assert "| whole_houses |" in write_report(study, "dev", place)
 
 
@@ -392,7 +383,7 @@ def test_metrics_of_calls_have_intervals_and_paired_differences(tmp_path):
     change = difference(arm("full", 3), arm("grpo", 1), sets, CALL_METRICS).metrics["call_f1"]
     assert (change.mean, change.by_seed) == (
         pytest.approx(1 / 3),
-        {"100": pytest.approx(1 / 3), "101": pytest.approx(1 / 3)},
+        {100: pytest.approx(1 / 3), 101: pytest.approx(1 / 3)},
     )
     assert change.interval[0] < 1 / 3 < change.interval[1]
 
@@ -400,7 +391,7 @@ def test_metrics_of_calls_have_intervals_and_paired_differences(tmp_path):
 @pytest.mark.process
 @pytest.mark.parametrize("several", [True, False])
 def test_one_command_scores_the_sets_that_one_environment_serves(tmp_path, place, monkeypatch, several):
-    plain, study = of_lamps(tmp_path), of_lamps(tmp_path, "\nscoring: {max_new_tokens: 70}\nlimit: 3")
+    plain, study = of_lamps(tmp_path), of_lamps(tmp_path, "\nscoring: {max_new_tokens: 70, limit: 3}")
     hashes = {one.run_hash(one.recipe.arm("starter"), 100, "dev", None) for one in (plain, study)}
     assert len(hashes) == 2, "limits decide outcomes"
     monkeypatch.setattr(type(study.benchmark), "several_sets", several)
@@ -434,7 +425,7 @@ def test_a_study_opens_sets_of_a_ledger_by_its_own_log(tmp_path):
     """Where a user's command adds a line, a study's command finds the one that the study wrote."""
     log, benchmark = tmp_path / "openings.jsonl", named_benchmark(LAMPS)
     sha256 = benchmark.evaluation_set("test").sha256
-    access = StudyAccess(date="d", commit="c", recipe="r", panels={"test": "other"}, seeds={})
+    access = Access(date="d", commit="c", recipe="r", panels={"test": "other"}, seeds={})
     append_jsonl(log, [access])
     with pytest.raises(InputError, match="no test access log has an access to it"):
         open_set("test", 1, log, benchmark=benchmark)
@@ -465,17 +456,14 @@ def test_the_mean_over_call_shapes_counts_each_once_and_resamples_seeds(study):
     arm = {seed: result(study, "full", seed, [YES, YES, NO, seed == 100], SHAPES) for seed in (100, 101, 102)}
     base = {seed: result(study, "grpo", seed, [YES, NO, NO, NO], SHAPES) for seed in (100, 101, 102)}
     found = cell(arm, "templated-dev").macro
-    assert found.by_seed == pytest.approx({"100": 2 / 3, "101": 1 / 3, "102": 1 / 3})
-    assert found.shapes == 3
+    assert found.by_seed == pytest.approx({100: 2 / 3, 101: 1 / 3, 102: 1 / 3})
     assert found.interval[0] <= found.mean <= found.interval[1]
-    versus = difference(arm, base, "templated-dev")
-    assert versus.functions_known
-    macro = versus.macro
-    assert macro.by_seed == pytest.approx({"100": 2 / 3 - 1 / 6, "101": 1 / 6, "102": 1 / 6})
+    macro = difference(arm, base, "templated-dev").macro
+    assert macro.by_seed == pytest.approx({100: 2 / 3 - 1 / 6, 101: 1 / 6, 102: 1 / 6})
     assert macro.interval[0] <= macro.mean <= macro.interval[1]
     unknown = cell({seed: result(study, "full", seed, [YES, NO]) for seed in (100, 101)}, "templated-dev")
-    assert (unknown.functions_known, unknown.macro) == (False, None)
-    assert unknown.interval is not None
+    assert unknown.macro is None
+    assert unknown.success.interval is not None
 
 
 def test_a_report_with_call_shapes_and_lookup_has_their_tables_and_rows(study, place):
@@ -488,11 +476,10 @@ def test_a_report_with_call_shapes_and_lookup_has_their_tables_and_rows(study, p
             full.model_copy(update={"outcomes": (*full.outcomes, *looked)}),
         )
     table = write_report(study, "dev", place)
-    summary = json.loads((place.output / "development.json").read_text())
-    assert list(summary) == ["grpo", "full", "full (lookup)", "study"]
-    assert summary["full"]["templated-dev"]["mean"] == 0.5
-    assert summary["full (lookup)"]["templated-dev"]["mean"] == 1.0
-    assert summary["full"]["templated-dev"]["differences"]["full (lookup)"]["mean"] == -0.5
+    cells = {name: one["templated-dev"] for name, one in summarise(study, "dev", place).cells.items()}
+    assert list(cells) == ["grpo", "full", "full (lookup)"]
+    assert (cells["full"].success.mean, cells["full (lookup)"].success.mean) == (0.5, 1.0)
+    assert cells["full"].differences["full (lookup)"].success.mean == -0.5
     assert "minus grpo, by shape" in table
 
 
