@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # On a GPU: the rehearsal of a recipe within 20 minutes, then GRPO steps, sampling and utilisation beside plain TRL and
-# transformers. On the first GPU; `make install develop vllm` comes first. Not run on a GPU yet.
+# transformers, and vLLM. On the first GPU; `make install develop vllm` comes first. Not run on a GPU yet.
 #
 #   benchmarks/gpu.sh [RECIPE [--set KEY=VALUE ...]]       MODEL=FOLDER: what is timed; Qwen/Qwen3-0.6B of the hub if none
 #

@@ -6,6 +6,9 @@ pass in bfloat16 autocast, as ``Trainer`` does it. Both learn from the same rows
 
 Rows are those of a step: groups of rollouts that share a prompt of random ids. All rows are equally long, so that plain
 transformers computes no padding. Each side is a process of its own on all cores, measured in turn.
+
+Where ``make vllm`` has installed vLLM's CPU build, it samples the same rows in bfloat16, in a third process
+(``benchmarks.vllm_side``). It learns nothing.
 """
 
 from __future__ import annotations
@@ -18,22 +21,42 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.measurement import Measurement, Pair, interleaved, of_pairs
 from environments.base import InputError, Record
+from environments.checkout import ROOT
 from training.rollout.sampling import Sampled, TokenPrompt
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["OURS", "PLAIN", "LanguageModelFigures", "Shape", "measure"]
+__all__ = ["OURS", "PLAIN", "VLLM", "LanguageModelFigures", "Shape", "measure"]
 
-OURS, PLAIN = "ours", "plain"
+OURS, PLAIN, VLLM = "ours", "plain", "vllm"
 MODEL = Path(".models/smollm2-135m")
 FASTER = 3.0  # times the sampled tokens per second of generate
 MOST = 6.0  # GiB of a process that samples and learns
 ROWS = 4  # of plain learning at once: all of them take 20 GiB
+
+VLLM_FOLDER = ROOT / ".venvs" / "vllm"
+
+RANDOM: dict[str, Any] = {
+    "vocab_size": 49152,
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "head_dim": 64,
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": True,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 2,
+}
+"""The configuration of SmolLM2-135M, for a Llama with random weights."""
 
 
 class Shape(Record):
@@ -53,33 +76,44 @@ class Shape(Record):
 class LanguageModelFigures(Record):
     """What one side did once: wall seconds of sampling and of learning, and the GiB that its process has needed.
 
+    vLLM's side has the seconds of sampling alone.
+
     ``products`` are GFLOP/s of matrix products in a bfloat16 forward pass over 8 x 512 ids, the head left out.
     """
 
     sampling: float
-    learning: float
-    peak: float
-    products: float
+    learning: float = 0.0
+    peak: float = 0.0
+    products: float = 0.0
 
 
 def measure(repeats: int, model: str | None = None, shape: Shape | None = None) -> Sequence[Measurement]:
     """Measure tokens per second of sampling and of learning, and peak memory.
 
-    ``model`` is the folder of a causal language model, None: MODEL. Raises InputError for a folder without a model,
-    RuntimeError when a side ends early.
+    ``model`` is the folder of a causal language model; None: MODEL where it is there, else a Llama of its configuration
+    with random weights. Raises InputError for a folder without a model, RuntimeError when a side ends early.
     """
-    shape, path = shape or Shape(), model or str(MODEL)
-    if not (Path(path) / "config.json").is_file():
-        raise InputError(f"{path} has no config.json: run make model, or name the folder of a causal language model")
-    arguments = path, shape.model_dump_json()
-    sides = {side: (sys.executable, "-m", "benchmarks.language_model", side, *arguments) for side in (OURS, PLAIN)}
-    threads = {"OMP_NUM_THREADS": str(os.cpu_count())}
-    # The first time is not counted.
-    taken = interleaved(sides, threads, LanguageModelFigures, repeats + 1)[1:]
+    shape = shape or Shape()
+    if model is not None and not (Path(model) / "config.json").is_file():
+        raise InputError(f"--model {model} has no config.json: name the folder of a causal language model")
+    with TemporaryDirectory(prefix="benchmark-") as folder:
+        path = model or (str(MODEL) if MODEL.is_dir() else _random_model(Path(folder) / "llama"))
+        arguments = path, shape.model_dump_json()
+        sides: dict[str, tuple[str, ...]]
+        sides = {side: (sys.executable, "-m", "benchmarks.language_model", side, *arguments) for side in (OURS, PLAIN)}
+        if any(VLLM_FOLDER.glob(".installed-*")):
+            sides[VLLM] = (
+                str(VLLM_FOLDER / "bin" / "python"),
+                str(Path(__file__).with_name("vllm_side.py")),
+                *arguments,
+            )
+        threads = {"OMP_NUM_THREADS": str(os.cpu_count())}
+        # The first time is not counted.
+        taken = interleaved(sides, threads, LanguageModelFigures, repeats + 1)[1:]
     figures = {side: [each[side] for each in taken] for side in sides}
 
-    def pairs(figure: Callable[[LanguageModelFigures], float]) -> list[Pair]:
-        return [Pair(figure(ours), figure(plain)) for ours, plain in zip(figures[OURS], figures[PLAIN], strict=True)]
+    def pairs(figure: Callable[[LanguageModelFigures], float], other: str = PLAIN) -> list[Pair]:
+        return [Pair(figure(ours), figure(its)) for ours, its in zip(figures[OURS], figures[other], strict=True)]
 
     def sampled(one: LanguageModelFigures) -> float:
         return shape.rows * shape.new / one.sampling
@@ -98,6 +132,16 @@ def measure(repeats: int, model: str | None = None, shape: Shape | None = None) 
             lambda ratio: ratio >= FASTER,
             what,
         ),
+        *(
+            of_pairs(
+                "language model, sampling beside vLLM",
+                "in-process sampler / vLLM (its CPU build without compilation)",
+                pairs(sampled, other),
+                "sampled tokens/s",
+                note=what,
+            )
+            for other in figures.keys() & {VLLM}
+        ),
         of_pairs(
             "language model, learning",
             "scoring of RoundTrainer / model(input_ids, labels=), forward, backward and update",
@@ -115,6 +159,15 @@ def measure(repeats: int, model: str | None = None, shape: Shape | None = None) 
             "weights, gradients and AdamW included, without a reference model",
         ),
     ]
+
+
+def _random_model(folder: Path) -> str:
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    LlamaForCausalLM(LlamaConfig(**RANDOM)).save_pretrained(folder)
+    return str(folder)
 
 
 class _Writer:
