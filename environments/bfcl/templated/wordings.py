@@ -22,7 +22,7 @@ import math
 import random
 import re
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from typing import Literal
@@ -208,12 +208,5 @@ def render_task(environment: Environment, spec: Spec, wordings: Wordings, rng: r
 
     Raises InputError for a call that has no wording, a turn without calls, and like ``forced_calls``.
     """
-    return render_turns(spec, forced_calls(environment, spec), wordings, rng)
-
-
-def render_turns(spec: Spec, forced: Sequence[Sequence[bool]], wordings: Wordings, rng: random.Random) -> Spec:
-    """Write user turns like ``render_task`` where ``forced`` is known already, without replays.
-
-    Raises InputError for a call that has no wording and for a turn without a clause.
-    """
-    return task_text.render_turns(spec, forced, lambda call, drawn: clause(call, wordings, drawn), rng)
+    flags = forced_calls(environment, spec)
+    return task_text.render_turns(spec, flags, lambda call, drawn: clause(call, wordings, drawn), rng)
