@@ -213,11 +213,8 @@ def _patternless(calls: Sequence[ToolCall]) -> bool:
 
 def _options(calls: Sequence[ToolCall], before: _Before) -> list[HumanPattern]:
     values = _values_of(calls)
-    return [
-        one
-        for one in human_words().of(calls)
-        if one.fits(calls) and all(before.only(name, values[k, name]) for k, name in one.unsaid)
-    ]
+    fitting = (one for one in human_words().of(calls) if one.fits(calls))
+    return [one for one in fitting if all(before.only(name, values[k, name]) for k, name in one.unsaid)]
 
 
 def _pattern_text(calls: Sequence[ToolCall], style: Style, before: _Before, rng: random.Random) -> str | None:
