@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -68,10 +68,6 @@ class RecordedModel(BaseChatModel):
     def _llm_type(self) -> str:
         return "recorded"
 
-    def bind_tools(self, tools: Sequence[object], **options: object) -> RecordedModel:
-        """Return the model itself: the form of a recorded reply does not depend on what is bound."""
-        return self
-
     def _generate(self, messages: list[BaseMessage], *arguments: object, **options: object) -> ChatResult:
         if not self.replies:
             raise InputError(f"{self.source} has no further reply: add a line, or ask fewer questions")
@@ -91,7 +87,7 @@ class RecordedModel(BaseChatModel):
 def open_recorded(path: Path, role: str, ledger: Ledger, limits: ChatSettings | None = None) -> StructuredModel:
     """Open the replies of ``role`` in ``path`` as a chat model, in the order of the file.
 
-    ``limits`` are the role's settings (timeout, prices, structure). Raises InputError for a file that cannot be read,
+    ``limits`` are the role's settings (timeout, prices). Raises InputError for a file that cannot be read,
     and for one without a reply of the role.
     """
     replies = [one for one in read_jsonl(path, RecordedReply) if one.role == role]

@@ -9,7 +9,6 @@ from agents.chat.endpoint import Endpoint
 from agents.chat.replies import (
     LONGEST_SHOWN,
     Malformed,
-    Method,
     Reply,
     bound,
     instruction,
@@ -33,10 +32,10 @@ class StructuredModel:
     """A chat model that answers in pydantic schemas.
 
     Args:
-        model: a LangChain chat model that can be bound to tools or a response format, and sends every request within
+        model: a LangChain chat model that can be bound to a response format, and sends every request within
             ``agents.chat.sending.attempt``.
         endpoint: the endpoint of its requests.
-        settings: the role's timeouts, retries, method and prices.
+        settings: the role's timeouts, retries and prices.
         ledger: records every question and enforces the budgets.
         concurrency: most requests in flight at the endpoint, over all roles that use it.
     """
@@ -53,7 +52,7 @@ class StructuredModel:
         self._endpoint = endpoint
         self._settings = settings
         self._delivery = Delivery(endpoint, settings, ledger, concurrency)
-        self._method: Method = "tool_call" if settings.structured == "tool_call" else "json_schema"
+        self._binds = True  # until the endpoint rejects a JSON schema as the format of a reply
 
     async def ask(
         self,
@@ -75,7 +74,7 @@ class StructuredModel:
         the endpoint refuses the key or the model's name; RepeatedFailure instead of the first two after too many
         consecutive questions without a readable reply: one that is readable and unusable shows that the model works.
         """
-        question = Question(subject, self._method)
+        question = Question(subject)
         try:
             with self._delivery.recorded(question, iteration):
                 reply = await self._reply(schema, system, prompt, check, question)
@@ -93,8 +92,7 @@ class StructuredModel:
         if isinstance(refusal, EndpointFailed):
             url = self._endpoint.setting("base_url")
             return f"check {url} and whether the endpoint answers, lower roles.concurrency if it is limited"
-        structured, most = (self._endpoint.setting(key) for key in ("structured", "max_tokens"))
-        return f"try {structured}: tool_call, a larger {most} or another model"
+        return f"try a larger {self._endpoint.setting('max_tokens')} or another model"
 
     async def _reply(
         self,
@@ -123,25 +121,22 @@ class StructuredModel:
             except Malformed as malformed:
                 cut_off = f" (cut off at max_tokens, {self._settings.max_tokens})" if is_cut_off(message) else ""
                 problem = f"{malformed}{cut_off}"
-                if malformed.prose and self._settings.structured == "auto":
-                    question.method = "tool_call"
             problem = self._endpoint.hide(problem)
             question.faults.append(problem)
-            messages += [("ai", shown(message)), ("human", _repair(schema, problem, question))]
+            messages += [("ai", shown(message)), ("human", _repair(schema, problem))]
         raise RoleRefused(f"the model's reply cannot be used, after one repair: {problem}")
 
     async def _send(self, schema: type[Reply], messages: Sequence[tuple[str, str]], question: Question) -> AIMessage:
         """Return the model's message; the system message comes first in ``messages``. Raises like ``deliver``."""
         (role, system), *others = messages
-        sent: Any = [(role, f"{system}\n\n{instruction(schema, question.method)}"), *others]
-        runnable = bound(self._model, schema, question.method)
-        try:
-            return await self._delivery.deliver(lambda: runnable.ainvoke(sent), question)
-        except FormatRejected:
-            if question.method == "tool_call" or self._settings.structured != "auto":
-                raise
-        question.method = self._method = "tool_call"
-        return await self._send(schema, messages, question)
+        sent: Any = [(role, f"{system}\n\n{instruction(schema)}"), *others]
+        if self._binds:
+            runnable = bound(self._model, schema)
+            try:
+                return await self._delivery.deliver(lambda: runnable.ainvoke(sent), question)
+            except FormatRejected:
+                self._binds = False
+        return await self._delivery.deliver(lambda: self._model.ainvoke(sent), question)
 
 
 def _refusal(message: AIMessage) -> str | None:
@@ -152,5 +147,5 @@ def _refusal(message: AIMessage) -> str | None:
     return shortened(str(said), LONGEST_SHOWN) if said else None
 
 
-def _repair(schema: type[Reply], problem: str, question: Question) -> str:
-    return f"This reply cannot be used: {problem}. Answer again and avoid this. {instruction(schema, question.method)}"
+def _repair(schema: type[Reply], problem: str) -> str:
+    return f"This reply cannot be used: {problem}. Answer again and avoid this. {instruction(schema)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -31,9 +30,6 @@ class TableModel(BaseChatModel):
     def _llm_type(self) -> str:
         return "table"
 
-    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> TableModel:
-        return self
-
     def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
         raise AssertionError("the roles ask asynchronously")
 
@@ -55,7 +51,7 @@ class TableModel(BaseChatModel):
 
 
 def reply(schema: str, **arguments: Any) -> AIMessage:
-    """A call of the schema, which is how structured replies arrive; 100 tokens read and 10 written."""
+    """A call of the schema; 100 tokens read and 10 written."""
     return AIMessage(
         content="",
         tool_calls=[{"name": schema, "args": arguments, "id": "1", "type": "tool_call"}],
@@ -81,7 +77,7 @@ def table(ledger):
 
     def make(*replies: Any, ledger: Ledger = ledger, **changes: Any) -> tuple[TableModel, StructuredModel]:
         model = TableModel(replies=list(replies), sent=[])
-        fields = {"timeout": 30.0, "structured": "tool_call"}
+        fields = {"timeout": 30.0}
         settings = RoleSettings.model_validate({"kind": "chat", "model": "table", **fields, **changes})
         endpoint = Endpoint("explorer", "table", "http://table", "OPENAI_API_KEY", SecretStr(KEY))
         return model, StructuredModel(model, endpoint, settings, ledger)

@@ -64,7 +64,6 @@ async def test_the_validator_is_answered_in_its_schemas(
         kind="chat",
         model="policy",
         base_url=f"{server.url}/v1",
-        structured="json_schema",
         temperature=0.0,
         max_tokens=256,
     )
