@@ -25,12 +25,12 @@ class ChatSettings(Section):
     model: str | None = Field(
         None,
         min_length=1,
-        description="name of the model at the endpoint; null: COEVOLVE_<ROLE>_MODEL or COEVOLVE_CHAT_MODEL",
+        description="name of the model at the endpoint; null: COEVOLVE_CHAT_MODEL",
     )
     base_url: Address | None = Field(
         None,
         description="an OpenAI-compatible endpoint, to which the environment variable COEVOLVE_KEYS binds a key; "
-        "null: COEVOLVE_<ROLE>_BASE_URL or OPENAI_BASE_URL, or OpenAI's own",
+        "null: OPENAI_BASE_URL, or OpenAI's own",
     )
     temperature: float | None = Field(None, ge=0.0, le=100.0, description="sampling temperature; null: the endpoint's")
     max_tokens: int = Field(
