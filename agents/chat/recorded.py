@@ -24,9 +24,8 @@ from langchain_core.tracers.context import register_configure_hook
 from pydantic import Field, JsonValue, SecretStr
 
 from agents.chat.endpoint import MODEL_VARIABLE, Endpoint
-from agents.chat.model import open_model
 from agents.chat.sending import attempt
-from agents.chat.structured import StructuredModel
+from agents.chat.structured import StructuredModel, open_model
 from agents.settings import ChatSettings
 from agents.spending import Ledger
 from environments.base import InputError, Record

@@ -325,21 +325,11 @@ class RecordedWorld:
 
     def state(self) -> str:
         """Return the canonical text of the state."""
-        if self._strayed:
-            return self._current().state()
-        known = self._record.states
-        if self._place not in known or not self._recalls:
-            known[self._place] = self._not_lost(self._current(), lambda world: world.state())
-        return known[self._place]
+        return self._known(self._record.states, lambda world: world.state())
 
     def difference(self) -> Difference | None:
         """Return the changes since the start; None for a lost world."""
-        if self._strayed:
-            return self._current().difference()
-        known = self._record.differences
-        if self._place not in known or not self._recalls:
-            known[self._place] = self._not_lost(self._current(), lambda world: world.difference())
-        return known[self._place]
+        return self._known(self._record.differences, lambda world: world.difference())
 
     def evaluation(self) -> Evaluation | None:
         """Return the official evaluation of the state, which is never cached; None for a lost world."""
@@ -350,6 +340,14 @@ class RecordedWorld:
         self._closed = True
         if self._world is not None:
             self._world.close()
+
+    def _known(self, known: dict[Place, _T], ask: Callable[[PlayedWorld], _T]) -> _T:
+        """Return what the world says at the current place, which ``known`` keeps."""
+        if self._strayed:
+            return ask(self._current())
+        if self._place not in known or not self._recalls:
+            known[self._place] = self._not_lost(self._current(), ask)
+        return known[self._place]
 
     @staticmethod
     def _not_lost(world: PlayedWorld, ask: Callable[[PlayedWorld], _T]) -> _T:

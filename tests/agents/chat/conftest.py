@@ -13,9 +13,8 @@ from pydantic import SecretStr
 from support.faulty_server import KEY
 
 from agents.chat.endpoint import Endpoint
-from agents.chat.model import open_model
 from agents.chat.sending import attempt
-from agents.chat.structured import StructuredModel
+from agents.chat.structured import StructuredModel, open_model
 from agents.settings import BudgetSettings, RoleSettings
 from agents.spending import Ledger
 

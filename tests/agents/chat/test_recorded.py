@@ -9,8 +9,8 @@ import pytest
 from pydantic import BaseModel
 from support.faulty_server import KEY, FaultyServer
 
-from agents.chat.model import open_model
 from agents.chat.recorded import CHARACTERS_OF_A_TOKEN, RecordedReply, exchanges, open_recorded, open_role
+from agents.chat.structured import open_model
 from agents.roles import RoleRefused
 from agents.settings import BudgetSettings, ChatSettings
 from agents.spending import BudgetReached, Ledger, read_requests
