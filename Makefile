@@ -21,7 +21,7 @@ APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.synt
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help install develop model appworld wall vllm test-vllm openenv verifiers verl run run-vllm run-vllm-lora run-appworld run-lm starter starter-seal starter-world benchmark study test test-fast test-long check docs notebooks site chromium pictures report format studio clean
+.PHONY: help install develop model appworld wall vllm test-vllm openenv verifiers verl run run-vllm run-vllm-lora run-appworld run-lm starter benchmark study test test-fast test-long check docs notebooks site chromium pictures report format studio clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -161,25 +161,6 @@ starter: install  ## train the initial policy again, in build/starter (recipes/s
 	mkdir -p build
 	$(BIN)/python -m graph.seed_tasks --recipe recipes/grpo-base.yaml --count 12000 --seed 20 --output build/starter-tasks.jsonl
 	$(BIN)/python -m training.embedded.warm_start --tasks build/starter-tasks.jsonl --steps 230 --out build/starter
-
-starter-seal: install  ## train an initial policy that knows SEAL's cues, as recipes/starter-seal does, in build/starter-seal
-	mkdir -p build
-	$(BIN)/python -m graph.seed_tasks --recipe recipes/grpo-base.yaml --count 12000 --seed 20 \
-	  --output build/starter-seal-tasks.jsonl
-	$(BIN)/python -m training.embedded.warm_start --tasks build/starter-seal-tasks.jsonl --steps 220 --cues --out build/starter-seal
-
-WORLD := GorillaFileSystem,MathAPI,MessageAPI,TwitterAPI,TicketAPI,TradingBot,TravelAPI,VehicleControlAPI
-starter-world: install  ## train the initial policy of the world of all eight classes again, in build/starter-world (40 minutes)
-	mkdir -p build
-	for part in "6000 22" "12000 23"; do set -- $$part; $(BIN)/python -m graph.seed_tasks \
-	  --recipe recipes/grpo-base.yaml --count $$1 --seed $$2 --set 'environment.options.classes=[$(WORLD)]' \
-	  --set roles.exploration.unguided=same_rules --set roles.exploration.max_reference_calls=6 \
-	  --set roles.exploration.two_turns=0.3 \
-	  --output build/starter-world-$$2.jsonl || exit $$?; done
-	cat build/starter-world-22.jsonl build/starter-world-23.jsonl > build/starter-world-tasks.jsonl
-	$(BIN)/python -m training.embedded.warm_start --tasks build/starter-world-tasks.jsonl --steps 2500 --hidden 256 --layers 4 \
-	  --vocabulary 2048 --references 16 --learning-rate 1.5e-3 --balance 0 --seldom 0.5 --by-length --cues \
-	  --out build/starter-world
 
 benchmark: develop  ## measure speed against what a user would run instead
 	$(BIN)/python -m benchmarks

@@ -25,18 +25,16 @@ class ChatSettings(Section):
     model: str | None = Field(
         None,
         min_length=1,
-        description="name of the model at the endpoint; null: COEVOLVE_CHAT_MODEL",
+        description="model at the endpoint; null: COEVOLVE_CHAT_MODEL",
     )
     base_url: Address | None = Field(
         None,
-        description="an OpenAI-compatible endpoint, to which the environment variable COEVOLVE_KEYS binds a key; "
-        "null: OPENAI_BASE_URL, or OpenAI's own",
+        description="an OpenAI-compatible endpoint, to which COEVOLVE_KEYS binds a key; null: OPENAI_BASE_URL, or "
+        "OpenAI's own",
     )
     temperature: float | None = Field(None, ge=0.0, le=100.0, description="sampling temperature; null: the endpoint's")
-    max_tokens: int = Field(
-        4096, ge=1, le=1_048_576, description="most tokens of one reply, its thinking included (ours)"
-    )
-    timeout: float = Field(120.0, gt=0, le=DAY, description="timeout in seconds of one HTTP request (ours)")
+    max_tokens: int = Field(4096, ge=1, le=1_048_576, description="most tokens of one reply, thinking included (ours)")
+    timeout: float = Field(120.0, gt=0, le=DAY, description="seconds of one HTTP request (ours)")
     max_retries: int = Field(3, ge=0, le=100, description="retries of a failed request (ours)")
     price_prompt: float | None = Field(None, ge=0.0, le=1e9, description="price of a million prompt tokens")
     price_completion: float | None = Field(None, ge=0.0, le=1e9, description="price of a million completion tokens")
@@ -57,7 +55,7 @@ class RoleSettings(ChatSettings):
     inherited_needs = requires({"kind": "chat"})
 
     kind: Literal["scripted", "chat"] = Field(
-        "scripted", description="scripted: rules; chat: the model of `roles.chat`, whose keys can be set here too"
+        "scripted", description="rules, or the model of `roles.chat`, whose keys can be set here too"
     )
 
     @property
@@ -90,60 +88,56 @@ class BudgetSettings(Section):
 
 
 class ExplorationSettings(Section):
-    """How long an explorer acts, and how many drafts are made. All are counts, so that a resumed run is equal."""
+    """How long an explorer acts, and how many drafts are made, in counts: a resumed run is equal."""
 
     rounds: int = Field(4, ge=1, le=1000, description="R: episodes opened for one context")
     steps: int = Field(8, ge=1, le=10_000, description="S: actions in one episode")
     independent: bool = Field(
         True,
-        description="whether the rounds of one context know nothing of each other (CoEvolve, section 3.2); false: a "
-        "round knows what the ones before it found (ours)",
+        description="the rounds of a context share nothing (CoEvolve, section 3.2); false: a round gets what earlier "
+        "ones found (ours)",
     )
     drafts_per_context: int = Field(3, ge=1, le=1000, description="most drafts proposed for one context")
     min_reference_calls: int = Field(
         1,
         ge=1,
         le=1000,
-        description="fewest calls in a draft's reference, all turns together (CoEvolve, figure 12: 3; 1 is ours)",
+        description="fewest calls of a draft's reference, all turns together (CoEvolve, figure 12: 3)",
     )
     max_reference_calls: int = Field(
         3,
         ge=1,
         le=1000,
-        description="most calls in a draft's reference, all turns together (ours; the paper has no value)",
+        description="most calls of a draft's reference, all turns together (ours)",
     )
     order: Literal["long_first", "easy_first"] = Field(
         "long_first",
-        description="drafts that an abstractor proposes first; long_first: as many calls as possible (CoEvolve, figure "
-        "12); easy_first: one call, then longer ones (ours)",
+        description="which drafts come first; long_first: those of most calls (CoEvolve, figure 12); easy_first: "
+        "one call, then longer ones (ours)",
     )
     two_turns: float = Field(
         0.0,
         ge=0.0,
         le=1.0,
-        description="scripted abstractor: share of the drafts of two calls and more that are proposed as two user "
-        "turns, joined along one episode (ours)",
+        description="share of the drafts of two calls and more that have two user turns (ours)",
         json_schema_extra=requires({"abstractor.kind": "scripted"}),
     )
     compositions: int = Field(
         0,
         ge=0,
         le=1000,
-        description="further drafts of a context, each of one of its drafts and a task of the set, one after the other "
-        "in one user turn or, with the share two_turns, in two (ours)",
+        description="further drafts of a context: each is one of its drafts joined to a task of the set (ours)",
     )
     guidance: Literal["tools", "context"] = Field(
         "tools",
-        description="what of a context guides the scripted explorer and abstractor; tools: its tool, those worth "
-        "reaching, its facts; context: also its kind of signal (CoEvolve, figure 10), its cause and its focus "
-        "pattern, by rules (ours)",
+        description="what of a context guides; tools: its tool, those worth reaching, its facts; context: also "
+        "its kind of signal (CoEvolve, figure 10), cause and focus, by rules (ours)",
         json_schema_extra=requires({"explorer.kind": "scripted"}),
     )
     unguided: Literal["uniform_calls", "same_rules"] = Field(
         "uniform_calls",
-        description="scripted unguided exploration, of D_0 and of the unguided baseline; uniform_calls: tools and "
-        "values are drawn uniformly; same_rules: the guided explorer without an aim, so that "
-        "the two differ in the context alone (ours)",
+        description="of D_0 and of the unguided baseline; uniform_calls: tools and values are drawn uniformly; "
+        "same_rules: the guided explorer without an aim (ours)",
         json_schema_extra=requires({"explorer.kind": "scripted"}),
     )
 
@@ -193,30 +187,29 @@ class RolesSettings(Section):
     abstractor: RoleSettings = RoleSettings()
     validator: RoleSettings | None = Field(
         None,
-        description="chat: the agent that carries out drafts from text and reference, for verification.mode agent "
-        "and both; null: drafts are verified without a model",
+        description="the agent that carries out drafts; null: none",
         json_schema_extra=requires({"verification.mode": ("agent", "both")}),
     )
     validator_actions: int = Field(
         30,
         ge=1,
         le=10_000,
-        description="validator: actions in its episode, all turns together (CoEvolve, A.2: 30 steps per episode)",
+        description="actions of its episode, all turns together (CoEvolve, A.2: 30)",
         json_schema_extra=requires({"validator": GIVEN}),
     )
     exploration: ExplorationSettings = ExplorationSettings()
-    branch_timeout: float = Field(600.0, gt=0, le=DAY, description="timeout in seconds of one context's branch")
+    branch_timeout: float = Field(600.0, gt=0, le=DAY, description="seconds of one context's branch")
     cache: str | None = Field(
         None,
         min_length=1,
-        description="chat: SQLite file of replies, so that identical requests are asked once; null: none (ours)",
+        description="SQLite file of replies, so that identical requests are asked once; null: none (ours)",
         json_schema_extra=ANY_CHAT,
     )
     concurrency: int = Field(
         16,
         ge=1,
         le=1024,
-        description="chat: most requests in flight at one endpoint, over all roles (ours)",
+        description="most requests in flight at one endpoint (ours)",
         json_schema_extra=ANY_CHAT,
     )
     budget: BudgetSettings = Field(BudgetSettings(), json_schema_extra=ANY_CHAT)

@@ -26,13 +26,12 @@ class EnvironmentSettings(Section):
 
     name: str = Field(
         DEFAULT,
-        description="a benchmark (a folder of environments/ that has a benchmark.py), or module:attribute of a "
-        "benchmark or of an environment of your own (my_shop:open_shop)",
+        description="a benchmark's folder in environments/, or module:attribute of a benchmark or environment of "
+        "your own",
     )
     options: dict[str, JsonValue] = Field(
         {},
-        description="the benchmark's options (options_type in its benchmark.py); for module:callable, the arguments "
-        "of the callable",
+        description="options of the benchmark (options_type in its benchmark.py), or arguments of your own callable",
     )
 
     @field_validator("name")
@@ -94,19 +93,19 @@ class VerificationSettings(Section):
 
     mode: Literal["deterministic", "agent", "both"] = Field(
         "deterministic",
-        description="who verifies drafts; deterministic: replays of the reference (ours); agent: a run of "
-        "roles.validator, which reads request and reference, beside the checks that are never off (CoEvolve, section "
-        "3.3); both: the replays and the agent have to accept, and their agreement is counted (ours)",
+        description="who verifies drafts; deterministic: replays of the reference (ours); agent: roles.validator "
+        "carries the draft out (CoEvolve, section 3.3); both: both have to accept, and their "
+        "agreement is counted (ours)",
     )
     completion: Literal["judge", "outcome"] = Field(
         "judge",
-        description="mode agent and both: who says whether the agent completed the task; judge: the chat model by the "
-        "paper's five criteria (CoEvolve, figure 13, as we read it); outcome: the environment's official rule (ours)",
+        description="who says whether the agent completed the task; judge: the chat model (CoEvolve, figure 13); "
+        "outcome: the environment's official rule (ours)",
         json_schema_extra=requires({"mode": ("agent", "both")}),
     )
-    max_calls: int = Field(6, ge=1, le=1000, description="longest reference of a draft, all turns together (ours)")
+    max_calls: int = Field(6, ge=1, le=1000, description="most calls of a draft's reference, all turns together (ours)")
     enabled: bool = Field(
         True,
-        description="false: every draft of an iteration that can be opened becomes a task, unless it is held out or a "
-        "duplicate; D_0 is always verified (ours, ablation)",
+        description="false: outside D_0 a draft only has to open, and to be neither held out nor a duplicate "
+        "(ours, ablation)",
     )

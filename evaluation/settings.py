@@ -38,31 +38,29 @@ class LimitSettings(Section):
         None,
         ge=1,
         le=1_000_000,
-        description="attempt the first N tasks of each group only (labelled as such)",
+        description="attempt the first N tasks of each group only",
         json_schema_extra=SCORED,
     )
     max_episode_steps: int | None = Field(
         None,
         ge=1,
         le=100_000,
-        description="messages of the model in one episode at most, over all user turns; null: "
-        "training.max_episode_steps in a run, else no limit",
+        description="messages of an episode at most; null: training.max_episode_steps in a run, else no limit",
         json_schema_extra=SCORED,
     )
     max_new_tokens: int | None = Field(
         None,
         ge=1,
         le=1_048_576,
-        description="sampled tokens of one message at most; null: training.max_new_tokens in a run, else by rendering "
-        "and benchmark",
+        description="sampled tokens of a message at most; null: training.max_new_tokens in a run, else by "
+        "rendering and benchmark",
         json_schema_extra=SCORED,
     )
     max_tokens: int | None = Field(
         None,
         ge=16,
         le=1_048_576,
-        description="tokens of one episode at most; null: training.max_tokens in a run, else by rendering and "
-        "benchmark",
+        description="tokens of an episode at most; null: training.max_tokens in a run, else by rendering and benchmark",
         json_schema_extra=SCORED,
     )
 
@@ -87,13 +85,13 @@ class AttemptSettings(LimitSettings):
 
 
 class EvaluationSettings(LimitSettings):
-    """The tasks that are scored before and after each round: a fixed evaluation set, or a file where there is none."""
+    """The tasks that are scored before and after each round."""
 
-    set: str | None = Field("templated-dev", description="evaluation set to score; null scores none")
+    set: str | None = Field("templated-dev", description="evaluation set to score; null: none")
     tasks: str | None = Field(
         None,
-        description="a JSONL file of held-out tasks to score, for an environment without evaluation sets: D_0 and "
-        "drafts are refused where they equal one of them (ours)",
+        description="JSONL file of held-out tasks to score, where there is no evaluation set: D_0 and drafts that "
+        "equal one are refused (ours)",
     )
 
     @model_validator(mode="after")

@@ -13,7 +13,6 @@ from environments.base import InputError, Record
 from graph.report.forecast import Forecast, forecast
 from graph.settings import RunSettings
 from memory.jsonl import parse_json, read_whole
-from training.grpo.launch import sharding
 from training.model_shape import ModelShape, shape_of, shipped_config
 from training.plan import GIB, Device, Launch, Memory, memory_of
 from training.rollout.policy_path import policy_folder
@@ -102,7 +101,7 @@ def launch_of(settings: RunSettings) -> Launch:
     stated = settings.training.launch
     if stated is None:
         return Launch()
-    return Launch(processes=stated.processes, sharding=sharding(stated) or "ddp")
+    return Launch(processes=stated.processes, sharding="fsdp" if stated.fsdp else "ddp")
 
 
 def config_of(settings: RunSettings, given: Path | None = None) -> dict[str, Any]:

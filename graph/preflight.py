@@ -19,7 +19,6 @@ from graph.settings import RunSettings, check_benchmark, check_starts
 from graph.tracking.trackers import check_trackers
 from memory.settings import OFFICIAL
 from training.device_memory import device_at_hand, memory_at_hand
-from training.grpo.launch import offloads
 from training.model_shape import shape_in_process_of_its_own
 from training.plan import memory_of
 from training.rollout.policy_path import policy_folder
@@ -85,12 +84,10 @@ SMALL = 1000
 def check_memory(settings: RunSettings) -> None:
     """Raise InputError for a policy that cannot be trained here, and warn of one that may not fit.
 
-    Nothing is downloaded and no weights are read. Not checked are a launch that offloads, because the plan does not
-    know what stays on a device; and servers, unless ``plan.gpus`` says that they are on this machine.
+    Nothing is downloaded and no weights are read. Servers are not checked, unless ``plan.gpus`` says that they are on
+    this machine.
     """
     training = settings.training
-    if training.launch is not None and offloads(training.launch):
-        return
     device = device_at_hand(settings.policy.device)
     available = memory_at_hand(device)
     weights = sum(file.stat().st_size for file in Path(policy_folder(settings.policy.path)).glob("*.safetensors"))

@@ -22,7 +22,7 @@ YEAR = 365 * 24 * 3600.0  # upper bound of a deadline in seconds (ours)
 
 
 class DeadlineSettings(Section):
-    """Timeouts of child processes in seconds (ours); past one, the process is ended and the command fails."""
+    """Seconds after which a child process is ended and the command fails (ours)."""
 
     round: float = Field(24 * 3600.0, gt=0, le=YEAR, description="one round of training")
     evaluation: float = Field(
@@ -35,39 +35,33 @@ class DeadlineSettings(Section):
 
 
 class PlanSettings(Section):
-    """The machine and the rates that `coevolve plan` counts with, where its options do not state others.
-
-    No run reads them (ours).
-    """
+    """The machine and the rates that `coevolve plan` counts with (ours); no run reads them."""
 
     gpus: int | None = Field(
-        None, ge=1, le=100_000, description="GPUs of the machine; null: one for each process and server (ours)"
+        None, ge=1, le=100_000, description="GPUs of the machine; null: one for each process and server"
     )
-    gib: float | None = Field(None, gt=0, le=1e6, description="GiB of each GPU; null: those of this machine (ours)")
+    gib: float | None = Field(None, gt=0, le=1e6, description="GiB of each GPU; null: those of this machine")
     gpu_seconds: float | None = Field(
         None,
         gt=0,
         le=1e9,
-        description="GPU seconds of one rollout, with all that its run does beside; null: hours are not known (ours)",
+        description="GPU seconds of one rollout, with all that its run does beside; null: hours are not known",
     )
     contexts: float | None = Field(
-        None, gt=0, le=1e9, description="contexts of one iteration on average; null: as many as there can be (ours)"
+        None, gt=0, le=1e9, description="contexts of one iteration on average; null: as many as there can be"
     )
-    prompt_tokens: float | None = Field(
-        None, gt=0, le=1e9, description="prompt tokens of one request of a chat role on average (ours)"
-    )
+    prompt_tokens: float | None = Field(None, gt=0, le=1e9, description="prompt tokens of a chat request on average")
     completion_tokens: float | None = Field(
-        None, gt=0, le=1e9, description="completion tokens of one request of a chat role on average (ours)"
+        None, gt=0, le=1e9, description="completion tokens of a chat request on average"
     )
     discordance: float | None = Field(
         None,
         gt=0,
         le=1,
-        description="share of tasks that one of two arms solves and the other does not; decides the smallest "
-        "difference that a study can show (ours)",
+        description="share of tasks that one of two arms solves and the other does not",
     )
     cluster: float = Field(
-        1.0, ge=1, le=1e6, description="tasks of an evaluation set that share a scenario or an index (ours)"
+        1.0, ge=1, le=1e6, description="tasks of an evaluation set that share a scenario or an index"
     )
 
 

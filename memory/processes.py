@@ -165,13 +165,18 @@ def watch_parent() -> None:
     def wait_for_end() -> None:
         while os.read(descriptor, 1024):
             pass
-        with suppress(psutil.Error):
-            for process in psutil.Process().children(recursive=True):
-                with suppress(psutil.Error):
-                    process.kill()
-        os._exit(ORPHANED)
+        end_all()
 
     threading.Thread(target=wait_for_end, name=_WATCH, daemon=True).start()
+
+
+def end_all() -> NoReturn:
+    """End this process and its children, whose parent is gone, with status 3."""
+    with suppress(psutil.Error):
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                process.kill()
+    os._exit(ORPHANED)
 
 
 def run_to_end(command: Callable[[], None]) -> NoReturn:

@@ -1,6 +1,6 @@
 """Every file and folder of a run: its name, its record type and what it holds.
 
-Each class below is a folder, and each ``RunFile`` in it is a row of the table in ``docs/run-directory.md``. On an
+Each class below is a folder, and each ``RunFile`` in it is a line of ``docs/run-directory.md``. On an
 instance the same attribute is a path: ``run.iteration(3).drafts``. No other module spells one of these names.
 """
 
@@ -37,7 +37,7 @@ def iteration_of(stage: str) -> int | None:
 
 
 class RunFile:
-    """One file or folder of a run: a path on an instance of its folder, a row of the table on the class.
+    """One file or folder of a run: a path on an instance of its folder, a line of the page on the class.
 
     Args:
         name: name in the folder; a folder's ends in "/".
@@ -80,7 +80,7 @@ class Folder(os.PathLike[str]):
 
     @classmethod
     def files(cls) -> Iterator[RunFile]:
-        """Yield the rows of the table, those of the base class first."""
+        """Yield the files, those of the base class first."""
         for base in reversed(cls.__mro__):
             yield from (value for value in vars(base).values() if isinstance(value, RunFile))
 
@@ -91,7 +91,7 @@ class BranchDirectory(Folder):
     context = RunFile(
         "context.json",
         "memory.records.FailureContext",
-        meaning="The failure context that the branch explores.",
+        meaning="What the branch explores.",
     )
     interactions = RunFile(
         "interactions.jsonl",
@@ -106,7 +106,7 @@ class BranchDirectory(Folder):
     validations = RunFile(
         f"{_VALIDATIONS}/",
         "memory.records.AgentValidation",
-        meaning="One file per draft that a validator carried out, so that a resumed node does not ask again.",
+        meaning="One file per draft that a validator carried out; a resumed node does not ask again.",
     )
     verdicts = RunFile(
         "verdicts.jsonl",
@@ -116,9 +116,9 @@ class BranchDirectory(Folder):
     failure = RunFile(
         "failure.json",
         "graph.records.Failure",
-        meaning="The cause of a failed branch; exists only if the branch failed.",
+        meaning="The cause, if the branch failed.",
     )
-    traceback = RunFile("failure.log", "text", meaning="The traceback of a failed branch, for people.")
+    traceback = RunFile("failure.log", "text", meaning="Its traceback, for people.")
 
     def validation(self, validation_id: str) -> Path:
         """Return the path of the validator's run with the id ``validation_id``, a hash of the draft."""
@@ -156,7 +156,7 @@ class StageDirectory(Folder):
     verdicts = RunFile(
         "verdicts.jsonl",
         "memory.records.DraftVerification",
-        meaning="Their verification results, with duplicates across branches and drafts beyond the quota refused.",
+        meaning="Their verification results; duplicates across branches and drafts beyond the quota are refused.",
     )
     branch_failures = RunFile(
         "branch_failures.jsonl",
@@ -183,19 +183,19 @@ class IterationDirectory(StageDirectory):
     evaluation_settings = RunFile(
         "evaluation_settings.json",
         "evaluation.settings.ScoringSettings",
-        meaning="Settings that the iteration's evaluations were started with.",
+        meaning="Settings of the iteration's evaluations.",
     )
     evaluation_before = RunFile(
         "panel_before.json",
         "evaluation.outcomes.Score",
-        meaning="Score of the policy before the round; a copy of the last iteration's score after its round.",
+        meaning="Score before the round; a copy of the last iteration's score after its round.",
     )
     evaluation_before_outcomes = RunFile(
         "panel_before.jsonl",
         "evaluation.outcomes.TaskOutcome",
-        meaning="One outcome per task of the evaluation before the round; iteration 0 only.",
+        meaning="Its outcomes by task; iteration 0 only.",
     )
-    evaluation_before_log = RunFile("panel_before.log", "text", meaning="Output of that evaluation's process.")
+    evaluation_before_log = RunFile("panel_before.log", "text", meaning="Output of its process.")
     trajectories = RunFile(
         "trajectories.jsonl",
         "memory.records.Trajectory",
@@ -204,39 +204,38 @@ class IterationDirectory(StageDirectory):
     expert = RunFile(
         "expert.json",
         "training.grpo.record.ExpertRecord",
-        meaning="The expert step before the round's first step; written only with `training.expert`.",
+        meaning="The expert step, with `training.expert`.",
     )
     seal = RunFile(
         "seal.jsonl",
         "training.seal.seal.SealStep",
-        meaning="SEAL's state after each step; the next step, or the next round, continues from the last line.",
+        meaning="SEAL's state after each step; the next one continues from the last line.",
     )
     metrics = RunFile(
         "metrics.jsonl",
         "training.grpo.record.StepMetrics",
-        meaning="The metrics of each step, the trainer's own among them, for experiment trackers.",
+        meaning="The metrics of each step, the trainer's own among them.",
     )
     round = RunFile(
         "round.json",
         "training.grpo.record.RoundRecord",
-        meaning="The finished round of training, with its policy's folder.",
+        meaning="The finished round, with its policy's folder.",
     )
     played_elsewhere = RunFile(
         "played/",
         "training.elsewhere.rollouts.Played",
-        meaning="The rollouts of a round that verl trains, a file for each of its processes; `trajectories.jsonl` has "
-        "those of whole groups.",
+        meaning="The rollouts of a round that verl trains, by process; `trajectories.jsonl` has those of whole groups.",
     )
     job = RunFile(
         "job/",
         "files of verl",
-        meaning="The draws, the agent loop and the checkpoint of a round that verl trains; expendable after it.",
+        meaning="verl's draws, agent loop and checkpoint of a round; expendable after it.",
     )
     engine_log = RunFile("engine.log", "text", meaning="Output of verl.")
     training_log = RunFile(
         "training.log",
         "text",
-        meaning="Output of the process that trained the round.",
+        meaning="Output of the round's process.",
     )
     evaluation_after = RunFile(
         "panel_after.json",
@@ -246,18 +245,16 @@ class IterationDirectory(StageDirectory):
     evaluation_after_outcomes = RunFile(
         "panel_after.jsonl",
         "evaluation.outcomes.TaskOutcome",
-        meaning="One outcome per task of the evaluation after the round.",
+        meaning="Its outcomes by task.",
     )
-    evaluation_after_log = RunFile("panel_after.log", "text", meaning="Output of that evaluation's process.")
+    evaluation_after_log = RunFile("panel_after.log", "text", meaning="Output of its process.")
     lookup = RunFile(
         "lookup.json",
         "evaluation.outcomes.Score",
-        meaning="Score of the lookup over the round's tasks, without a model: the dullest control.",
+        meaning="Score of the lookup over the round's tasks, without a model.",
     )
-    lookup_outcomes = RunFile(
-        "lookup.jsonl", "evaluation.outcomes.TaskOutcome", meaning="One outcome per task of that evaluation."
-    )
-    lookup_log = RunFile("lookup.log", "text", meaning="Output of that evaluation's process.")
+    lookup_outcomes = RunFile("lookup.jsonl", "evaluation.outcomes.TaskOutcome", meaning="Its outcomes by task.")
+    lookup_log = RunFile("lookup.log", "text", meaning="Output of its process.")
     signals = RunFile(
         "signals.jsonl",
         "memory.records.Signal",
@@ -266,12 +263,12 @@ class IterationDirectory(StageDirectory):
     scores = RunFile(
         "scores.jsonl",
         "training.signals.GroupScore",
-        meaning="Scores of each group of rollouts and their mean; later rounds compare with them.",
+        meaning="Scores of each group and their mean; later rounds compare with them.",
     )
     patterns = RunFile(
         "patterns.jsonl",
         "training.signals.PatternCount",
-        meaning="Action patterns of the round and their counts, which later rounds add to theirs.",
+        meaning="Action patterns and their counts, which later rounds add to theirs.",
     )
     extraction = RunFile(
         "extraction.json",
@@ -281,7 +278,7 @@ class IterationDirectory(StageDirectory):
     reflections = RunFile(
         f"{_REFLECTIONS}/",
         "memory.records.FailureContext",
-        meaning="One `SIGNAL.json` per reflected signal, so that a resumed node does not ask again.",
+        meaning="One `SIGNAL.json` per reflected signal; a resumed node does not ask again.",
     )
     reflection_failures = RunFile(
         "reflection_failures.jsonl",
@@ -296,7 +293,7 @@ class IterationDirectory(StageDirectory):
     evolution = RunFile(
         "evolution.json",
         "graph.records.Evolution",
-        meaning="The result of the graph; written last, so the graph is done once it exists.",
+        meaning="The graph's result; it is done once this exists.",
     )
     seconds = RunFile(
         "seconds.json",
@@ -306,7 +303,7 @@ class IterationDirectory(StageDirectory):
     summary = RunFile(
         "summary.json",
         "graph.report.summary.Summary",
-        meaning="The iteration's summary; the iteration is done once it exists.",
+        meaning="The iteration's summary; it is done once this exists.",
     )
 
     def reflection(self, signal_id: str) -> Path:

@@ -22,9 +22,7 @@ class MemorySettings(Section):
         description="cosine at which a context counts as known",
         json_schema_extra=requires({"deduplicate": True}),
     )
-    deduplicate: bool = Field(
-        True, description="false: every context counts as new, nothing is indexed (ours, ablation)"
-    )
+    deduplicate: bool = Field(True, description="false: every context counts as new (ours, ablation)")
 
 
 OFFICIAL = "official"
@@ -36,13 +34,12 @@ class TaskSettings(Section):
 
     initial: str | None = Field(
         None,
-        description="source of D_0 in place of unguided exploration: a JSONL file of tasks, or official, the "
-        "benchmark's own tasks of the training split; null: unguided exploration",
+        description="source of D_0: a JSONL file of tasks, or official, the benchmark's own training tasks; null: "
+        "unguided exploration",
     )
     official: Literal["tasks", "turns", "both"] = Field(
         "tasks",
-        description="what D_0 of official tasks holds: whole tasks; each user turn with a reference call as a task of "
-        "its own, in which the reference plays the turns before it; or both (ours)",
+        description="whole tasks; each user turn as a task, behind the reference's turns before it; or both (ours)",
         json_schema_extra=requires({"initial": OFFICIAL}),
     )
     initial_count: int = Field(
@@ -52,21 +49,20 @@ class TaskSettings(Section):
         None,
         ge=0.0,
         le=1.0,
-        description="share of a step's tasks drawn from evolved tasks once there are any, the newest first; 0: none is "
-        "drawn, or learnt from in an expert step; null: tasks are drawn from D_t as a whole (the paper names no share; "
-        "shares are ours)",
+        description="share of a step's tasks that are evolved ones, the newest first; 0: none, nor in an expert "
+        "step; null: tasks are drawn from D_t as a whole (shares are ours)",
     )
     repeats: int = Field(
         1,
         ge=1,
         le=100_000,
-        description="times that a round draws each of its tasks, at different steps: a round of F steps draws as many "
-        "tasks as F / repeats steps hold, so that forgetting can be seen within a small round (ours)",
+        description="times that a round draws each of its tasks, at different steps, so that a small round can "
+        "show forgetting (ours)",
     )
     admissions: tuple[Annotated[int, Field(ge=0, le=1_000_000)], ...] | None = Field(
         None,
-        description="tasks that each iteration admits, one number per iteration, drawn from those accepted; null: all "
-        "(ours, to compare arms at equal numbers)",
+        description="tasks that each iteration admits, one number per iteration, drawn from those accepted; null: "
+        "all (ours)",
     )
 
     @property

@@ -238,7 +238,7 @@ def rows_of_the_papers() -> list[tuple[str, list[str]]]:
     found, columns = [], ""
     for line in (ROOT / "docs" / "papers.md").read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
-        if cells and cells[0] == "item":
+        if cells and cells[0].partition(",")[0] == "item":
             columns = line
         elif cells and columns and not set(cells[0]) <= {"-"}:
             found.append((columns, cells))
@@ -247,7 +247,7 @@ def rows_of_the_papers() -> list[tuple[str, list[str]]]:
 
 def test_every_row_of_the_papers_has_a_status_and_its_code_and_test_are_there() -> None:
     rows = rows_of_the_papers()
-    assert len(rows) > 90
+    assert len(rows) > 75
     for columns, cells in rows:
         named = dict(zip([name.strip() for name in columns.strip("|").split("|")], cells, strict=True))
         status = named["status"].partition(":")[0].partition(",")[0].partition(" (")[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -28,6 +29,17 @@ def gpu_bytes() -> int | None:
     if not torch.cuda.is_available():
         return None
     return min(torch.cuda.get_device_properties(index).total_memory for index in range(torch.cuda.device_count()))
+
+
+def give_back_freed() -> None:
+    """Give freed memory of this process back to the system, where the C library can (glibc's ``malloc_trim``).
+
+    Activations of a pass lie between gradients and moments that stay, so that glibc keeps most of what they leave: a
+    round of a model of 135 M parameters held 4 GB of free memory. A call takes some 0.1 s, a pass seconds (measured).
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def machine_bytes(root: Path = Path("/")) -> int:

@@ -24,6 +24,7 @@ ROWS_TOGETHER = 8  # rows that the trainer scores at once (training.grpo.trainer
 SAMPLED_AT_ONCE = 128  # episodes that are decoded together at most (training.rollout.episodes)
 PREFILL_TOKENS = 8192  # tokens of one pass of the sampler in process at most
 WRITTEN_ALONE = 8192  # vocabulary from which on, on CPU, logits are of written tokens alone (training.grpo.scoring)
+TOKENS_TOGETHER = 1024  # tokens that are scored with a gradient at once there, or those of one rollout
 TILE = (4096, 32_768)  # tokens and vocabulary of a tile of TRL's head (trl.kernels.chunked_logprob, trl.trainer.utils)
 
 PROCESS_BYTES: Mapping[str, int] = {"cpu": 650_000_000, "cuda": GIB}
@@ -223,9 +224,12 @@ def _update(
 
     L times ``activation_bytes`` for each token of a micro-batch, or with gradient checkpointing the input of each
     layer (h values) and one layer's activations again; the gradients of one layer's activations, counted like these;
-    ``logits_bytes``, on CPU with a large vocabulary of the tokens that a rollout can write; gradients 4 T (float32)
-    beside them where an update has several micro-batches, otherwise the larger of the two, because the gradients of a
-    single backward pass grow as what was kept goes; bfloat16 copies of float32 weights 2 P (autocast's cache).
+    ``logits_bytes``; gradients 4 T (float32) beside them where an update has several micro-batches, otherwise the
+    larger of the two, because the gradients of a single backward pass grow as what was kept goes; bfloat16 copies of
+    float32 weights 2 P (autocast's cache).
+
+    On CPU with a large vocabulary (``training.grpo.scoring``) one process keeps the activations of ``TOKENS_TOGETHER``
+    tokens or of one rollout, logits of those that a rollout can write, and ``kv_bytes`` of the micro-batch.
     """
     mixed, lora = policy.dtype == "bfloat16", policy.lora is not None
     together = min(training.micro_batch or rows, rows)
@@ -233,16 +237,23 @@ def _update(
     kept, one_layer = shape.layers * per_layer, per_layer
     if training.gradient_checkpointing:
         kept, one_layer = shape.layers * shape.hidden * (2 if mixed and lora else 4), 2 * per_layer
-    scored = tokens
-    if device == "cpu" and shape.vocabulary >= WRITTEN_ALONE and training.max_episode_steps is not None:
-        scored = min(tokens, training.max_new_tokens * training.max_episode_steps)
-    logits = logits_bytes(shape, together, scored, device=device, mixed=mixed, lora=lora)
-    activations = together * tokens * kept
+    at_once, held_keys = together * tokens, 0
+    logits = logits_bytes(shape, together, tokens, device=device, mixed=mixed, lora=lora)
+    plain = (
+        launch.processes > 1 or training.gradient_checkpointing or (policy.lora is not None and policy.lora.dropout > 0)
+    )
+    if device == "cpu" and shape.vocabulary >= WRITTEN_ALONE and not plain:
+        at_once = min(at_once, max(TOKENS_TOGETHER, tokens))
+        held_keys = kv_bytes(shape, together, tokens, 2 if mixed else 4)
+        written = training.max_new_tokens * (training.max_episode_steps or tokens) * together
+        logits = logits_bytes(shape, 1, min(at_once, written), device=device, mixed=mixed, lora=lora)
+    activations = at_once * kept
     gradients = 4 * shape.trained // launch.shards * (2 if launch.sharding == "ddp" else 1)
     one_pass = together == rows and launch.sharding != "ddp"
     update = {
         "activations": activations,
-        "one layer's backward pass": together * tokens * one_layer,
+        "one layer's backward pass": at_once * one_layer,
+        **({"keys and values": held_keys} if held_keys else {}),
         "logits": logits,
         "gradients": max(0, gradients - activations - logits) if one_pass else gradients,
     }

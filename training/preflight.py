@@ -16,15 +16,12 @@ from environments.base import InputError
 from memory.run import PolicyDirectory, read_json
 from training.grpo.launch import check_launch
 from training.rollout.policy import ADAPTER, PolicyCard
-from training.rollout.policy_path import policy_folder
+from training.rollout.policy_path import ANSWER_WITHIN, hub_trouble, policy_folder
 from training.rollout.settings import IN_PROCESS, Engine, SamplingSettings
 from training.settings import PolicySettings, TrainingSettings
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
-
-HUB_SECONDS = 10.0
-"""Timeout of the hub's answer whether it has a model, in seconds (ours)."""
 
 
 class _Config(BaseModel):
@@ -91,25 +88,21 @@ def _check_device(device: str) -> None:
 
 def _of_hub(name: str) -> Path:
     """Return the folder of the cache that holds the configuration of a hub's model; fetch it if it is missing."""
-    from httpx2 import HTTPError
-    from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
     kept = try_to_load_from_cache(name, "config.json")
     if isinstance(kept, str):
         return Path(kept).parent
-    advice = "name a folder, or download it first on a machine that reaches the hub (hf download)"
-    try:
-        HfApi().model_info(name, timeout=HUB_SECONDS)  # one request: a download would try for half a minute
-        return Path(hf_hub_download(name, "config.json", etag_timeout=HUB_SECONDS)).parent
-    except (RepositoryNotFoundError, HFValidationError):
-        raise InputError(f"policy.path: {name} is not a folder, and the hub has no such model: {advice}") from None
-    except (HTTPError, OSError) as error:
-        cause = " ".join(str(error).split())[:200]
-        raise InputError(
-            f"policy.path: {name} is not a folder, is not in the hub's cache, and the hub cannot be reached "
-            f"({type(error).__name__}: {cause}): {advice}"
-        ) from None
+    trouble = hub_trouble(name)
+    if trouble is None:  # one request so far: a download would try for half a minute
+        try:
+            return Path(hf_hub_download(name, "config.json", etag_timeout=ANSWER_WITHIN)).parent
+        except OSError as error:
+            trouble = " ".join(str(error).split())[:200]
+    raise InputError(
+        f"policy.path: {name} is not a folder, is not in the hub's cache, and cannot be fetched from the hub "
+        f"({trouble}): name a folder, or download it first on a machine that reaches the hub (hf download)"
+    )
 
 
 def _check_config(name: str, path: Path, limits: Mapping[str, int]) -> None:

@@ -38,13 +38,11 @@ def main(
         watch_parent()
         directory = RunDirectory.open(run)
         settings = directory.settings(RoundSettings)
-        launch, threads = settings.training.launch, settings.training.threads
         if settings.training.elsewhere is not None:
             train_elsewhere(directory, iteration, resume)
             return
-        if launch is not None and not directory.iteration(iteration).round.exists():
-            expert = settings.training.expert is not None
-            launch_round(run, iteration, resume, launch, settings.policy, threads, settings.sampling, expert)
+        if settings.training.launch is not None and not directory.iteration(iteration).round.exists():
+            launch_round(run, iteration, resume, settings)
             return
         _, finished_before = run_round(run, iteration, resume, lambda line: print(line.model_dump_json(), flush=True))
     if finished_before:

@@ -25,18 +25,12 @@ ExperimentTracker = Literal["trackio", "tensorboard", "wandb"]
 class LoraSettings(Section):
     """LoRA: low-rank updates of chosen layers instead of all weights; the KL term is then to the frozen base."""
 
-    rank: int = Field(16, ge=1, le=4096, description="rank of each update (ours)")
-    alpha: int = Field(32, ge=1, le=65_536, description="updates are scaled by alpha / rank (ours)")
-    dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout of the updates' input while training (ours)")
+    rank: int = Field(16, ge=1, le=4096, description="rank of each update")
+    alpha: int = Field(32, ge=1, le=65_536, description="updates are scaled by alpha / rank")
+    dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout of the updates' input")
     target_modules: tuple[str, ...] | None = Field(
-        None, description="names of the layers that get an update; null: every linear one but the output layer"
+        None, min_length=1, description="layers that get an update; null: every linear one but the output layer"
     )
-
-    @model_validator(mode="after")
-    def _some_target(self) -> Self:
-        if self.target_modules == ():
-            raise ValueError("target_modules names no layer: name one, or give null for every linear one")
-        return self
 
 
 class PolicySettings(RenderingOptions):
@@ -45,17 +39,18 @@ class PolicySettings(RenderingOptions):
     path: str = Field(
         INITIAL_POLICY,
         description="folder or hub id of a causal language model; recipes/starter, recipes/starter-seal, "
-        "recipes/starter-world and, after make model, smollm2-135m are here from any working directory",
+        "recipes/starter-world and, after make model, smollm2-135m are here from any working "
+        "directory",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto",
-        description="device of the trainer and of the sampler in process; auto: cuda where there is a GPU, else cpu",
+        description="of the trainer and of the sampler in process; auto: cuda where there is a GPU, else cpu",
     )
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32",
-        description="type of matrix products; trained weights stay float32, LoRA's frozen base is stored in it",
+        description="of matrix products and of LoRA's frozen base; trained weights stay float32",
     )
-    lora: LoraSettings | None = Field(None, description="train a LoRA adapter; null trains all weights")
+    lora: LoraSettings | None = Field(None, description="train a LoRA adapter (ours); null: all weights")
 
 
 class LaunchSettings(Section):
@@ -65,18 +60,15 @@ class LaunchSettings(Section):
     order.
     """
 
-    processes: int = Field(2, ge=2, le=4096, description="processes on this machine: one per GPU (ours)")
-    config: str | None = Field(
-        None,
-        description="file of accelerate's configuration (recipes/launch/): FSDP2; null: each process "
-        "has all weights (DDP) (ours)",
+    processes: int = Field(2, ge=2, le=4096, description="one per GPU")
+    fsdp: bool = Field(
+        False, description="divide the weights among the processes (FSDP2); false: each has all of them (DDP)"
     )
     deadline: float = Field(
         1800.0,
         ge=1.0,
         le=1e6,
-        description="seconds that a process waits for the others before the round fails: set it above the time by "
-        "which the rollouts of one step can differ between processes (ours; torch's own default)",
+        description="seconds that a process waits for the others: more than the rollouts of a step can differ by",
     )
 
 
@@ -87,32 +79,29 @@ class ExpertSettings(Section):
         3,
         ge=1,
         le=1000,
-        description="times that each new reference is learnt from (ours)",
+        description="times that each new reference is learnt from",
         json_schema_extra=requires({"tokens": None}),
     )
     tokens: int | None = Field(
         None,
         ge=1,
         le=10**12,
-        description="tokens that go through the model in a round's expert step, prompts included, up to the end of a "
-        "reference: new references are learnt from again and again, older ones where none is new, so that arms of a "
-        "comparison are at equal cost; null: as many as passes take (ours)",
+        description="tokens through the model in an expert step, prompts included: new references are repeated up "
+        "to it, older ones where none is new; null: as many as passes take",
     )
     initial: bool = Field(
         True,
-        description="whether the first round begins with the references of D_0; false: the policy has learnt from them "
-        "before, in a warm start (ours)",
+        description="whether the first round learns the references of D_0; false: a warm start did",
     )
     learning_rate: float = Field(
-        1e-3, gt=0, le=1e30, description="peak learning rate of AdamW, which begins afresh in each round (ours)"
+        1e-3, gt=0, le=1.0, description="peak learning rate of AdamW, which begins afresh in each round"
     )
     replay: float = Field(
-        0.0, ge=0.0, lt=1.0, description="share of the references learnt from that are drawn from older tasks (ours)"
+        0.0, ge=0.0, lt=1.0, description="share of the references learnt from that are of older tasks"
     )
     reword: bool = Field(
         False,
-        description="whether the user turns of a reference are written anew, in the scripted abstractor's words, in "
-        "each pass after the first and where it is replayed (ours)",
+        description="write a reference's user turns anew, by rules, in later passes and in replay",
         json_schema_extra=requires({"passes": Above(1), "replay": Above(0), "tokens": GIVEN}),
     )
 
@@ -122,22 +111,22 @@ class ElsewhereSettings(Section):
 
     engine: Literal["verl", "prime-rl"] = Field(
         "verl",
-        description="verl: a job for each round, by the settings of the section training; prime-rl: it trains beside "
-        "this run, by its own settings, and a round is its next steps x tasks_per_step groups (ours)",
+        description="verl: a job for each round, by the settings of training; prime-rl: it trains beside the run, "
+        "by settings of its own",
     )
     python: str = Field(
         ".venvs/verl/bin/python",
-        description="Python of verl's environment (ours)",
+        description="Python of verl's environment",
         json_schema_extra=requires({"engine": "verl"}),
     )
     overrides: tuple[str, ...] = Field(
         (),
-        description="settings of verl's own, KEY=VALUE, after those that follow from this recipe: GPUs, nodes (ours)",
+        description="verl's own settings, KEY=VALUE: GPUs, nodes",
         json_schema_extra=requires({"engine": "verl"}),
     )
     output: str | None = Field(
         None,
-        description="prime-rl's output folder, whose newest weights are a round's policy (ours)",
+        description="prime-rl's output folder, whose newest weights are a round's policy",
         json_schema_extra=requires({"engine": "prime-rl"}),
     )
 
@@ -154,26 +143,24 @@ class TrainingSettings(Section):
     steps: int = Field(10, ge=1, le=100_000, description="F: GRPO steps between two evolutions (paper: 10)")
     tasks_per_step: int = Field(8, ge=1, le=4096, description="prompts in a step")
     rollouts_per_task: int = Field(8, ge=2, le=1024, description="K: rollouts of each task in a step (paper: 8)")
-    learning_rate: float = Field(1e-4, gt=0, le=1e30, description="peak learning rate (paper: 1e-6 for 4B and more)")
+    learning_rate: float = Field(1e-4, gt=0, le=1.0, description="peak learning rate (paper: 1e-6 for 4B and more)")
     updates_per_step: int = Field(
         1,
         ge=1,
         le=4096,
-        description="optimizer updates that learn from the groups of a step, each group in one of them (SEAL: 4; "
-        "CoEvolve has no value)",
+        description="optimizer updates of a step, among which its groups are divided (SEAL: 4)",
     )
     clip_low: float = Field(
         0.2,
         gt=0,
         lt=1.0,
-        description="the ratio to the policy that sampled is clipped below at 1 - clip_low; it acts from the second "
-        "update of a step on (paper: 0.20)",
+        description="the ratio to the policy that sampled is clipped below at 1 - clip_low (paper: 0.20)",
         json_schema_extra=requires({"updates_per_step": Above(1)}),
     )
     clip_high: float = Field(
         0.28,
         gt=0,
-        le=1000.0,
+        le=100.0,
         description="the ratio is clipped above at 1 + clip_high (paper: 0.28; SEAL: 0.20)",
         json_schema_extra=requires({"updates_per_step": Above(1)}),
     )
@@ -181,50 +168,46 @@ class TrainingSettings(Section):
         None,
         gt=1.0,
         le=1e6,
-        description="the ratio is bounded by this where the advantage is negative; null: it is not (SEAL: 10; CoEvolve "
-        "has no value)",
+        description="bound of the ratio where the advantage is negative; null: none (SEAL: 10)",
         json_schema_extra=requires({"updates_per_step": Above(1)}),
     )
-    kl: float = Field(1e-3, ge=0, le=1000.0, description="weight of the KL term to the initial policy (paper: 1e-3)")
-    temperature: float = Field(0.9, gt=0, le=100.0, description="sampling temperature of rollouts (paper: 0.9)")
-    max_new_tokens: int = Field(48, ge=1, le=MOST_TOKENS, description="sampled tokens of one message at most")
+    kl: float = Field(1e-3, ge=0, le=10.0, description="weight of the KL term to the initial policy (paper: 1e-3)")
+    temperature: float = Field(0.9, gt=0, le=10.0, description="sampling temperature of rollouts (paper: 0.9)")
+    max_new_tokens: int = Field(48, ge=1, le=MOST_TOKENS, description="sampled tokens of a message at most")
     max_tokens: int = Field(
-        512, ge=16, le=MOST_TOKENS, description="tokens of one episode at most, prompt and observations included"
+        512, ge=16, le=MOST_TOKENS, description="tokens of an episode at most, prompt and observations included"
     )
-    max_actions: int = Field(8, ge=1, le=10_000, description="actions in one user turn at most, during training")
+    max_actions: int = Field(8, ge=1, le=10_000, description="actions in a user turn at most, during training")
     strict_messages: bool = Field(
         False,
-        description="refuse a message with all of its calls if one of them is malformed or of a tool that is not on "
-        "offer, as SEAL's released code does; false: each call is answered for itself",
+        description="refuse all calls of a message if one is malformed or of a tool not on offer (SEAL as released)",
     )
     max_episode_steps: int | None = Field(
         None,
         ge=1,
         le=100_000,
-        description="messages of the policy in one episode at most, over all user turns; what is not done by then is a "
-        "failure; null: no limit (CoEvolve: 30; SEAL: 20)",
+        description="messages of an episode at most, beyond is a failure; null: no limit (CoEvolve: 30; SEAL: 20)",
     )
     length_cost: float = Field(
         0.0,
         ge=0.0,
-        le=1000.0,
-        description="reward that a success loses per call beyond the reference's number, down to one half; 0: a "
-        "success is worth 1 (paper: 0; others are ours)",
+        le=1.0,
+        description="reward that a success loses per call beyond the reference's number, down to one half (paper: "
+        "0; others are ours)",
     )
     max_grad_norm: float = Field(1.0, gt=0, le=1e12, description="gradients are clipped to this norm (SEAL: 1.0)")
     weight_decay: float = Field(
         0.0,
         ge=0.0,
-        le=1000.0,
-        description="AdamW's weight decay, of all weights but biases and norms (SEAL as released: 0.01; CoEvolve has "
-        "no value)",
+        le=10.0,
+        description="AdamW's, of all weights but biases and norms (SEAL as released: 0.01)",
     )
     max_trained_tokens: int | None = Field(
         None,
         ge=1,
         le=MOST_TOKENS,
-        description="tokens after an episode's first prompt, observations included, that training sees: later ones are "
-        "played and enter no loss; null: all (SEAL as released: 4096)",
+        description="tokens behind an episode's first prompt, observations included, that enter the loss; null: "
+        "all (SEAL as released: 4096)",
     )
     micro_batch: int | None = Field(
         None,
@@ -233,7 +216,7 @@ class TrainingSettings(Section):
         description="rollouts per forward and backward pass of one process; null: all of an update (ours)",
     )
     gradient_checkpointing: bool = Field(
-        False, description="recompute activations instead of keeping them: less memory, a third more time (ours)"
+        False, description="recompute activations: less memory, a third more time (ours)"
     )
     loss: Literal["group_tokens", "grpo", "dapo", "dr_grpo"] = Field(
         "group_tokens",
@@ -242,25 +225,25 @@ class TrainingSettings(Section):
     )
     expert: ExpertSettings | None = Field(
         None,
-        description="begin a round with supervised updates on the verified references of the tasks that joined since "
-        "the round before, D_0's in the first; null: none (ours)",
+        description="begin a round with supervised updates on the references of the tasks that joined since the "
+        "last one, D_0's in the first (ours); null: none",
     )
     seal: SealSettings | None = Field(
-        None, description="SEAL: weighted advantages and the learning interface; null: neither (arXiv 2605.24426)"
+        None, description="SEAL's weighted advantages and learning interface; null: neither"
     )
     threads: int = Field(
         1, ge=1, le=1024, description="CPU threads of torch; more than one is slow beside a busy process"
     )
     launch: LaunchSettings | None = Field(
-        None, description="train in several processes, on several GPUs of this machine; null: in one (ours)"
+        None, description="train in several processes on this machine (ours); null: in one"
     )
     elsewhere: ElsewhereSettings | None = Field(
-        None, description="rounds are trained by another engine; null: by this project, on one machine (ours)"
+        None, description="another engine trains the rounds (ours); null: this project, on one machine"
     )
     report_to: tuple[ExperimentTracker, ...] = Field(
         (),
-        description="experiment trackers to which the run's metrics are sent: trackio, tensorboard, wandb, one or a "
-        "list; none: no tracker. A resumed run may have others (ours)",
+        description="trackers that get the run's metrics, one or a list; none: no tracker. A resumed run may have "
+        "others (ours)",
     )
 
     @field_validator("report_to", mode="before")
@@ -268,15 +251,7 @@ class TrainingSettings(Section):
     def _one_or_several(cls, value: object) -> object:
         if value in ("none", None, ["none"]):
             return ()
-        return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
-
-    @field_validator("report_to")
-    @classmethod
-    def _named_once(cls, value: tuple[ExperimentTracker, ...]) -> tuple[ExperimentTracker, ...]:
-        twice = next((name for name in value if value.count(name) > 1), None)
-        if twice is not None:
-            raise ValueError(f"{twice} is named twice: name it once")
-        return value
+        return (value,) if isinstance(value, str) else tuple(dict.fromkeys(value)) if isinstance(value, list) else value
 
     @property
     def processes(self) -> int:

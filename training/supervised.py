@@ -26,6 +26,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from memory.records import Task
+from training.device_memory import give_back_freed
 from training.grpo.ranks import ALONE, Ranks
 from training.rollout.episodes import TokenRow
 
@@ -122,6 +123,8 @@ def backward(model: torch.nn.Module, rows: Sequence[TokenRow], learning: Learnin
                 mean = written_loss(model, some, learning.temperature, device, learning.fused) / tokens * share
             mean.backward()  # type: ignore[no-untyped-call]
             loss += float(mean.detach())
+            if device.type == "cpu":
+                give_back_freed()
     return loss
 
 

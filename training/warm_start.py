@@ -50,13 +50,13 @@ _REPORT_EVERY = 10.0  # seconds
 class StartSettings(RenderingOptions, Record):
     """What a supervised start does, and how its model's chat template renders: both go on with the policy.
 
-    ``passes`` over each file: one number for all or one per file, with ``tokens`` one per file but the last.
-    ``tokens`` go through the model, prompts included, up to the end of a row. ``max_tokens`` of one episode, and never
-    more than the model has positions: a longer reference is left out. ``dtype`` is that of matrix products; weights
-    stay float32. Sums of several ``threads`` round otherwise than those of one.
+    ``passes`` over each file, with ``tokens`` over each but the last. ``tokens`` go through the model, prompts
+    included, up to the end of a row. ``max_tokens`` of one episode, and never more than the model has positions: a
+    longer reference is left out. ``dtype`` is that of matrix products; weights stay float32. Sums of several
+    ``threads`` round otherwise than those of one.
     """
 
-    passes: tuple[Annotated[int, Field(ge=1, le=100_000)], ...] = (1,)
+    passes: int = Field(1, ge=1, le=100_000)
     tokens: int | None = Field(None, ge=1, le=10**12)
     order: Literal["given", "mixed"] = "given"
     learning_rate: float = Field(2e-4, gt=0, le=1.0)
@@ -65,24 +65,6 @@ class StartSettings(RenderingOptions, Record):
     max_tokens: int = Field(4096, ge=16, le=MOST_TOKENS)
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int = Field(1, ge=1, le=1024)
-
-    def passes_of(self, files: int) -> tuple[int, ...]:
-        """Return the passes over each of so many files; over all but the last one with ``tokens``.
-
-        Raises InputError where ``passes`` fit neither.
-        """
-        wanted = files if self.tokens is None else files - 1
-        if len(self.passes) == wanted or self.passes == (1,):
-            return (self.passes * wanted)[:wanted]
-        if self.tokens is not None and len(self.passes) >= files:
-            raise InputError(
-                "--passes: the last file is repeated until --tokens are used: give the passes of the others"
-            )
-        if len(self.passes) > 1:
-            raise InputError(
-                f"--passes: {len(self.passes)} numbers for {files} files: give one for all, or one for each"
-            )
-        return self.passes * wanted
 
 
 class LearntFile(Record):
@@ -141,7 +123,8 @@ def warm_start(
     """
     began = time.perf_counter()
     check_output("--out", out, "folder")
-    passes = settings.passes_of(len(files))
+    if settings.tokens is not None and len(files) == 1 and settings.passes > 1:
+        raise InputError("--passes: the only file is repeated until --tokens are used: give one of the two")
     check_policy_path(model)
     tasks = [read_learnable(file, environment_name) for file in files]
     together = [task for some in tasks for task in some]
@@ -165,7 +148,7 @@ def warm_start(
     for file, left in zip(files, rows, strict=True):
         if not left:
             raise InputError(f"{file} has nothing but single turns of tasks that are learnt from whole: leave it out")
-    drawn = draw([[row.length for row in some] for some in rows], passes, settings, files)
+    drawn = draw([[row.length for row in some] for some in rows], settings, files)
     torch.manual_seed(derive_seed(settings.seed, "warm_start", "dropout") % 2**32)
     losses = list(_learn(policy, rows, drawn, settings, report))
     tenth = max(1, len(losses) // 10)
@@ -237,9 +220,7 @@ def played(
     return rows
 
 
-def draw(
-    lengths: Sequence[Sequence[int]], passes: Sequence[int], settings: StartSettings, files: Sequence[Path]
-) -> list[tuple[int, int]]:
+def draw(lengths: Sequence[Sequence[int]], settings: StartSettings, files: Sequence[Path]) -> list[tuple[int, int]]:
     """Return the rows that are learnt from, in order, as (file, row); ``lengths`` are the tokens of each file's rows.
 
     Each pass takes every row of a file once, in an order that the seed draws. The row that reaches ``tokens`` is the
@@ -252,7 +233,8 @@ def draw(
         if left is not None and left <= 0:
             raise InputError(f"--tokens {settings.tokens} are used before {files[number]}: raise it, or lower --passes")
         mine: list[int] = []
-        for _ in range(passes[number]) if number < len(passes) else count():
+        filling = left is not None and number == len(lengths) - 1
+        for _ in count() if filling else range(settings.passes):
             for place in rng.sample(range(len(rows)), len(rows)):
                 if left is not None and left <= 0:
                     break
@@ -340,9 +322,7 @@ def main(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="an option of the environment, as in a recipe's environment.options"),
     ] = None,
-    passes: Annotated[
-        list[int] | None, typer.Option(help="passes over each file (1); with --tokens over each but the last")
-    ] = None,
+    passes: Annotated[int, typer.Option(help="passes over each file; with --tokens over each but the last")] = 1,
     tokens: Annotated[
         int | None, typer.Option(help="tokens that go through the model, prompts included; the last file fills them")
     ] = None,
@@ -369,7 +349,7 @@ def main(
         given = {name: one for name, one in context.params.items() if name in StartSettings.model_fields}
         shown = int(tools_shown) if tools_shown is not None and tools_shown.isdecimal() else tools_shown
         try:
-            settings = StartSettings(**given | {"passes": tuple(passes or (1,)), "tools_shown": shown})
+            settings = StartSettings(**given | {"tools_shown": shown})
         except ValidationError as error:
             raise InputError(f"--{complaint(error).replace('_', '-', 1)}") from None
         options = options_given(option or [])

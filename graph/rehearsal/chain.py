@@ -43,8 +43,6 @@ from training.grpo.record import RoundRecord
 from training.rollout.policy_path import policy_folder
 from training.rollout.settings import IN_PROCESS
 
-__all__ = ["machine_at_hand", "rehearse", "table"]
-
 STEP_SECONDS = 1800.0
 """Deadline of one step."""
 

@@ -13,8 +13,6 @@ from graph.settings import RunSettings
 from memory.run import IterationDirectory, RunDirectory, read_json
 from training.grpo.record import RoundRecord
 
-__all__ = ["asked_rows", "rounds_of", "run_rows", "unlearnt"]
-
 NOT_AT_TOY_SIZE = (
     Exercise(
         what="memory, lengths and hours of the recipe's own sizes", reason="sizes are toy ones: coevolve plan counts"

@@ -14,8 +14,6 @@ from typing import Any
 from environments.base import Record
 from graph.settings import RunSettings, dotted
 
-__all__ = ["CALLS", "MOST", "Exercise", "Machine", "options", "toy"]
-
 CALLS = 10
 """Requests to the endpoint of chat roles, retries included."""
 
@@ -134,10 +132,10 @@ def _placed(settings: RunSettings, machine: Machine) -> tuple[dict[str, Any], li
         why = f"{processes} trained: this machine has {machine.gpus or 'no'} GPUs"
         rows.append(Exercise(what=f"{launch.processes} processes that train", reason=why))
         changes["training.launch.processes"] = processes
-    if launch.config is not None and not (machine.gpus and served):
+    if launch.fsdp and not (machine.gpus and served):
         why = "without GPUs processes are started without it" if not machine.gpus else "it may need vLLM servers"
-        rows.append(Exercise(what=launch.config, reason=why))
-        changes["training.launch.config"] = None
+        rows.append(Exercise(what="weights divided by FSDP2", reason=why))
+        changes["training.launch.fsdp"] = False
     return changes, rows
 
 

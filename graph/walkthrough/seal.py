@@ -156,7 +156,7 @@ def profile_table(step: SealStep) -> Table:
     return table(("label", "turns", "share of the failed turns", "mean reward", "pressure"), rows)
 
 
-def weights_table(group: DiagnosedGroup, state: RhoState, settings: WeightSettings) -> Table:
+def weights_table(group: DiagnosedGroup, state: RhoState) -> Table:
     """Show a row for each rollout: each turn's label with its rho, the weight, the advantage without and with it."""
     import torch
 
@@ -165,7 +165,7 @@ def weights_table(group: DiagnosedGroup, state: RhoState, settings: WeightSettin
     plain = group_advantages(torch.tensor([float(one.success) for one in group.rollouts]), len(group.rollouts)).tolist()
     rows = []
     for one, value in zip(group.diagnoses, plain, strict=True):
-        weight = trajectory_weight(one, state, settings)
+        weight = trajectory_weight(one, state)
         turns = ", ".join(f"{label_words(label)} {_rho(label, state)}" for label in one.turns)
         result = "success" if one.success else "failure"
         rows.append((result, turns, f"{weight:.2f}", f"{value:+.2f}", f"{weight * value:+.2f}"))
@@ -176,9 +176,9 @@ def _rho(label: TurnLabel, state: RhoState) -> str:
     return "left out" if label in EXCLUDED else f"{state.rho.get(label, 1.0):.2f}"
 
 
-def rho_table(steps: Sequence[SealStep], settings: WeightSettings) -> Table:
+def rho_table(steps: Sequence[SealStep]) -> Table:
     """Show rho by step, a row for each label that moved, as the released full run would move it on these profiles."""
-    moves, state = settings.model_copy(update={"dynamic": True}), FIRST_RHO
+    moves, state = WeightSettings(dynamic=True), FIRST_RHO
     states = [state]
     for step in steps:
         state = moved_rho(state, step.profile, moves)

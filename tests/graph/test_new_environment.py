@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from support.commands import run_here
+from support.preloaded import HERE
 
+from environments import example
 from environments.contract.checks import PROPERTIES
+from environments.verification.fingerprints import fingerprint
+from environments.verification.verify import verify
 from memory.jsonl import read_jsonl
-from memory.records import Task
+from memory.records import Task, Trajectory
 from memory.run import RunDirectory
 
 COMMAND = "graph.check_environment"
@@ -54,35 +60,12 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
-@pytest.mark.process
-def test_the_folder_runs_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every printed command, with fewer tasks and steps; then the run's score on the held-out file."""
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    done = new(tmp_path, "bakery", "--held-out", "6")
-    assert done.returncode == 0, done.stderr
-    folder = tmp_path / "bakery"
-    assert sorted(one.name for one in folder.iterdir() if one.is_file()) == [
-        "bakery.py",
-        "held-out.jsonl",
-        "recipe.yaml",
-        "test_bakery.py",
-    ]
-    held_out = read_jsonl(folder / "held-out.jsonl", Task)
-    assert {one.environment for one in held_out} == {"bakery"}
-    assert len(held_out) == 6
-    lines = done.stdout.splitlines()
-    assert lines[2] == "cd bakery"
-    ran = [in_folder(folder, line) for line in (*lines[3:7], "python -m pytest -q -p no:cacheprovider")]
-    assert f"all {len(PROPERTIES)} properties hold" in ran[0]
-    assert f"{len(PROPERTIES)} passed" in ran[-1]
-    assert RunDirectory(folder / "run").iteration(0).evaluation_after.exists(), "it was scored on the held-out tasks"
-
-
-SMALLER = {"--count 400": "--count 30", "coevolve environment": f"python -m {COMMAND}"}
-SMALL_RUN = ("iterations=1", "training.steps=1", "training.tasks_per_step=2", "tasks.initial_count=8")
-SMALL_RUN += ("signals.contexts_per_iteration=2", "roles.exploration.rounds=1", "environment.options.starts=8")
-SMALLER["coevolve evolve"] = f"python -P -m graph.run_iteration --set {' --set '.join(SMALL_RUN)}"
+SMALLER = {"--count 400 --seed 1": "--count 100 --seed 9", "coevolve environment": f"python -m {COMMAND}"}
+SMALL_RUN = ("seed=4", "iterations=1", "tasks.initial_count=12", "environment.options.starts=12")
+SMALL_RUN += ("training.steps=3", "training.tasks_per_step=4", "training.rollouts_per_task=4")
+SMALL_RUN += ("signals.contexts_per_iteration=4", "signals.rare_percent=20", "roles.exploration.rounds=2")
+SMALL_RUN += ("roles.exploration.steps=8", "roles.exploration.drafts_per_context=2")
+SMALLER["coevolve evolve"] = f"python -P -m graph.run_iteration --json --set {' --set '.join(SMALL_RUN)}"
 
 
 def in_folder(folder: Path, line: str) -> str:
@@ -90,7 +73,78 @@ def in_folder(folder: Path, line: str) -> str:
     for printed, smaller in SMALLER.items():
         line = line.replace(printed, smaller)
     argv = [sys.executable, *line.split()[1:]]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}  # nothing of the checkout
     done = subprocess.run(argv, cwd=folder, env=environment, check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, (line, done.stdout[-1500:], done.stderr[-1500:])
     return done.stdout
+
+
+class Made(NamedTuple):
+    """The folder, and what each printed command printed in it."""
+
+    folder: Path
+    printed: list[str]
+
+    @property
+    def tasks(self) -> list[Task]:
+        return read_jsonl(self.folder / "run" / "tasks.jsonl", Task)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, preloaded: None) -> Made:
+    """Every printed command, with fewer tasks and steps."""
+    above = tmp_path_factory.mktemp("mine")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*sys.path])
+        done = new(above, "bakery", "--held-out", "6")
+    assert done.returncode == 0, done.stderr
+    folder, lines = above / "bakery", done.stdout.splitlines()
+    assert lines[2] == "cd bakery"
+    return Made(folder, [in_folder(folder, line) for line in lines[3:7]])
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_the_folder_and_its_contract_test_are_as_printed(made: Made) -> None:
+    names = {"bakery.py", "held-out.jsonl", "recipe.yaml", "test_bakery.py", "lessons.jsonl"}
+    assert {one.name for one in made.folder.iterdir() if one.is_file()} == names
+    assert f"all {len(PROPERTIES)} properties hold" in made.printed[0]
+    tested = in_folder(made.folder, "python -m pytest -q -p no:cacheprovider")
+    assert f"{len(PROPERTIES)} passed" in tested
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_an_iteration_trains_and_admits_verified_tasks(made: Made) -> None:
+    told = json.loads(made.printed[-1])
+    assert told["tasks"] == 12
+    assert told["admitted"] > 0
+    assert (told["evaluation"]["after"]["group"], told["evaluation"]["after"]["n"]) == ("held-out.jsonl", 6)
+    played = read_jsonl(RunDirectory.open(made.folder / "run").iteration(0).trajectories, Trajectory)
+    assert len(played) == 3 * 4 * 4
+    assert all(one.infrastructure_error is None for one in played)
+    assert any(one.success for one in played)
+    environment = example.depot(starts=12)
+    for task in made.tasks:
+        assert task.environment == "bakery"
+        assert verify(task.model_copy(update={"environment": "depot"}), environment, (), ()).accepted
+    assert {task.origin for task in made.tasks} == {"seed", "evolved"}
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_what_is_held_out_is_neither_in_d_0_nor_admitted(made: Made) -> None:
+    held_out = read_jsonl(made.folder / "held-out.jsonl", Task)
+    assert {one.environment for one in held_out} == {"bakery"}
+    assert len(held_out) == 6
+    assert {fingerprint(one) for one in held_out}.isdisjoint(map(fingerprint, made.tasks))
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_a_policy_of_another_environment_is_a_mistake(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(made.folder)
+    options = ("--environment", "bakery:bakery", "--tasks", "run/tasks.jsonl", "--model", "recipes/starter")
+    done = run_here("evaluation.run", *options, cwd=made.folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "make an initial policy for these with python -m training.embedded.warm_start" in done.stderr

@@ -18,6 +18,7 @@ from environments.bfcl.environment import BFCLEnvironment
 from graph.preflight import check_run
 from graph.recipe import QUICKSTART, load_recipe
 from memory.jsonl import write_jsonl
+from training.rollout.policy_path import hub_trouble
 
 STARTER = QUICKSTART.parent / "starter"
 OWN = ("environment={name: 'environments.example:depot'}", "evaluation.set=null")
@@ -120,9 +121,10 @@ def test_a_hub_that_cannot_be_asked_is_said_to_be_that(folder: Path, monkeypatch
         monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
         return told(folder, "policy.path=some-account/some-model")
 
-    assert "the hub cannot be reached (ConnectError: no route): name a folder" in asked(ConnectError("no route"))
     missing = RepositoryNotFoundError.__new__(RepositoryNotFoundError)
-    assert "the hub has no such model" in asked(missing)
+    assert "the hub has no model some-account/some-model" in asked(missing)
+    assert "cannot be fetched from the hub (ConnectError: no route): name a folder" in asked(ConnectError("no route"))
+    hub_trouble.cache_clear()
 
 
 def test_the_quickstart_passes_and_what_needs_no_policy_does_not_look_at_it(folder: Path) -> None:

@@ -12,6 +12,7 @@ from graph.recipe import QUICKSTART, difference, load_recipe
 from graph.settings import RunSettings, changed, dotted
 from memory.records import SignalKind
 from memory.strict_yaml import read_recipe
+from training.seal.advantage_weights import WINDOW_STEPS
 from training.seal.settings import SealSettings
 
 MISTAKES = [
@@ -148,7 +149,7 @@ def test_an_empty_recipe_is_the_defaults(tmp_path: Path) -> None:
     assert load_recipe(path) == RunSettings()
 
 
-# A study's recipe holds arms; tests/evaluation checks the settings of each. recipes/launch/ is accelerate's.
+# A study's recipe holds arms; tests/evaluation checks the settings of each. recipes/launch/ has none.
 SHIPPED = QUICKSTART.parent.rglob("*.yaml")
 RECIPES = sorted(path for path in SHIPPED if path.parent.name != "launch" and "base" not in read_recipe(path))
 
@@ -200,7 +201,7 @@ def test_the_modes_of_seals_protocol_differ_in_their_mode_alone() -> None:
     recipe = load_recipe(folder / "seal.yaml")
     assert recipe.training.seal == SealSettings(), "what is written out are the defaults"
     assert recipe.iterations * recipe.training.steps == 72
-    assert SealSettings().weights.window_steps == recipe.training.steps, "an epoch is an iteration"
+    assert recipe.training.steps == WINDOW_STEPS, "an epoch is an iteration"
 
 
 def test_difference_names_the_setting() -> None:

@@ -106,7 +106,7 @@ def test_two_iterations_with_a_chat_model_stay_within_ten_requests() -> None:
         ("bare", "policy.device", "cpu", "a GPU", "this machine has none"),
         ("bare", "sampling.engine", "in_process", "vLLM servers", "run make vllm"),
         ("bare", "training.launch.processes", 2, "4 processes that train", "2 trained: this machine has no GPUs"),
-        ("bare", "training.launch.config", None, "recipes/launch/fsdp2.yaml", "without GPUs"),
+        ("bare", "training.launch.fsdp", False, "weights divided by FSDP2", "without GPUs"),
         ("bare", "roles.explorer.kind", "scripted", "chat model: reflector, explorer, abstractor, validator", "no key"),
         (
             "bare",

@@ -1,4 +1,4 @@
-"""SEAL through whole iterations: a guideline appears, makes the policy do what is asked, and retires, even if killed.
+"""SEAL through whole iterations: a guideline appears, makes the policy do what is asked, and retires.
 
 That a killed run with SEAL equals an undisturbed one is shown by graph/test_kill_matrix.py.
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.killing import arguments, command, ended_at, finish
+from support.killing import command, finish
 from support.small_policy import make_guided_policy, small_tasks
 from typer.testing import CliRunner
 
@@ -53,17 +53,14 @@ evaluation: {{set: null}}
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """Three iterations, killed right before the second and gone on with."""
+    """Three iterations."""
     folder = tmp_path_factory.mktemp("seal")
     make_guided_policy(folder / "policy", TASKS, EMPTY)
     write_jsonl(folder / "tasks.jsonl", TASKS)
     recipe, log = folder / "recipe.yaml", folder / "log"
     recipe.write_text(RECIPE.format(folder=folder))
-    killed = folder / "killed"
-    assert finish(ended_at("kill", "evolved", 1, *arguments(killed, recipe)), log) == -9, log.read_text()
-    assert not (killed / "iterations" / "001").exists()
-    assert finish(command(killed, recipe, "--resume"), log) == 0, log.read_text()
-    return SimpleNamespace(folder=folder, killed=killed)
+    assert finish(command(folder / "run", recipe), log) == 0, log.read_text()
+    return SimpleNamespace(folder=folder, run=folder / "run")
 
 
 def steps(root: Path, iteration: int) -> list[SealStep]:
@@ -75,7 +72,7 @@ def rollouts(root: Path, iteration: int) -> list[Trajectory]:
 
 
 def test_a_guideline_appears_past_its_thresholds_and_retires_once_mastered(runs: SimpleNamespace) -> None:
-    found = [steps(runs.killed, iteration) for iteration in range(3)]
+    found = [steps(runs.run, iteration) for iteration in range(3)]
     assert [[one.step for one in steps] for steps in found] == [[1], [2], [3]]
     assert [steps[0].state.interface for steps in found] == [
         InterfaceState(updates=1, guidelines=(EMPTY,)),
@@ -97,7 +94,7 @@ def test_training_reads_the_cue_in_the_iteration_after_it_appeared_and_no_longer
     tools = environment.tools(TASKS[0].tools)
     told = {task.id: task.turns[0] for task in TASKS}
     for iteration, cue in enumerate([False, True, False]):
-        played = rollouts(runs.killed, iteration)
+        played = rollouts(runs.run, iteration)
         assert len(played) == 16
         for one in played:
             said = one.turns[0]
@@ -121,7 +118,7 @@ def test_an_evaluation_reads_no_cue_whatever_the_history(
 
     monkeypatch.setattr(CompactDialogue, "first", watched)
     options = ["--tasks", str(runs.folder / "tasks.jsonl"), "--max-actions", "3", "--json"]
-    for model in (runs.folder / "policy", runs.killed / "policy" / "checkpoint-2"):
+    for model in (runs.folder / "policy", runs.run / "policy" / "checkpoint-2"):
         done = CliRunner().invoke(app, [*options, "--model", str(model), "--device", "cpu"])
         assert done.exit_code == 0, done.output
         (score,) = json.loads(done.stdout)["scores"]
@@ -134,14 +131,14 @@ def test_an_evaluation_reads_no_cue_whatever_the_history(
 
 
 def test_summaries_tell_what_was_shown_and_what_it_cost(runs: SimpleNamespace) -> None:
-    found = [read_json(runs.killed / "iterations" / f"{n:03d}" / "summary.json", Summary).seal for n in range(3)]
+    found = [read_json(runs.run / "iterations" / f"{n:03d}" / "summary.json", Summary).seal for n in range(3)]
     figures = [one.figures for one in found if one is not None]
     assert [one.labels for one in figures] == [{EMPTY: 16}, {TurnLabel.PASS: 16}, {EMPTY: 16}]
     assert [(one.guidelines, one.retired) for one in figures] == [({}, {}), ({EMPTY: 1}, {EMPTY: 1}), ({}, {})]
     for one in found:
         assert one is not None
         assert 0.0 < one.measured.seal_share < 1.0
-    facts = facts_of(read_json(runs.killed / "iterations" / "001" / "summary.json", Summary))
+    facts = facts_of(read_json(runs.run / "iterations" / "001" / "summary.json", Summary))
     printed = "\n".join(": ".join(row) for row in facts)
     for told in (f"{EMPTY} in 1 of 1 steps", f"1 {EMPTY}", "16 pass", "% of the round"):
         assert told in printed

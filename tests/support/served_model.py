@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from support.late import Late
+from training.rollout.settings import SamplingSettings
+from training.settings import LoraSettings
 
 torch = Late("torch")
+transformers = Late("transformers")
 
 QWEN3_4B = {
     "model_type": "qwen3",
@@ -65,3 +69,33 @@ def farthest(model: Any, played: Sequence[Any], temperature: float) -> float:
         sampled = zip(one.logprobs[1:], own, one.sampled[1:], strict=True)
         worst = max(worst, *(abs(a - b) for a, b, drawn in sampled if drawn))
     return worst
+
+
+def trained_and_sampled(
+    starter: Path,
+    servers: Sequence[str],
+    folder: Path,
+    transport: Any,
+    *,
+    rank: int | None = None,
+    tolerance: float = 1e-3,
+    ranks: dict[str, Any] | None = None,
+    **settings: Any,
+) -> SimpleNamespace:
+    """The trainer's model, with an adapter of ``rank`` or none, its weights for servers, and the sampler on them."""
+    from training.rollout.vllm_server import VllmServers
+    from training.rollout.vllm_weights import PolicyWeights
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(starter)
+    if rank is not None:
+        from peft import get_peft_model
+
+        from training.rollout.lora import lora_config
+
+        torch.manual_seed(1)
+        get_peft_model(model, lora_config(LoraSettings(rank=rank), model))
+    policy = SimpleNamespace(model=model, path=str(starter))
+    weights = PolicyWeights(policy, folder, adapter=rank is not None, autocast=False)
+    chosen = SamplingSettings(engine="vllm_server", servers=tuple(servers), **settings)
+    sampler = VllmServers(chosen, weights, tolerance, transport=transport, **(ranks or {}))
+    return SimpleNamespace(model=model, sampler=sampler, weights=weights)

@@ -6,7 +6,7 @@ import pytest
 from support.served_model import QWEN3_4B
 
 from environments.base import InputError
-from training.model_shape import shape_in_process_of_its_own, shape_of, shipped_config
+from training.model_shape import shape_of, shipped_config
 from training.settings import LoraSettings
 
 pytestmark = pytest.mark.slow
@@ -47,10 +47,6 @@ def test_a_model_in_several_parts_is_read_from_its_text_part() -> None:
 def test_a_configuration_that_makes_no_model_is_refused(config: dict[str, object]) -> None:
     with pytest.raises(InputError, match=r"config\.json: this model cannot be built"):
         shape_of(config)
-
-
-def test_a_process_of_its_own_counts_the_same() -> None:
-    assert shape_in_process_of_its_own(QWEN3_4B, None) == shape_of(QWEN3_4B)
 
 
 @pytest.mark.parametrize(

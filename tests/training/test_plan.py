@@ -9,6 +9,7 @@ from training.plan import (
     ONE_PROCESS,
     PROCESS_BYTES,
     RUN,
+    WRITTEN_ALONE,
     DeviceNeed,
     Launch,
     activation_bytes,
@@ -116,3 +117,22 @@ def test_processes_on_a_cpu_share_one_memory_and_one_run() -> None:
     (need,) = memory.devices
     assert memory.fullest("cpu") == 2 * need.peak - need.held[RUN]
     assert memory.fullest("cuda") == need.peak
+
+
+def test_on_a_cpu_a_large_vocabulary_is_scored_in_parts() -> None:
+    """A micro-batch of any size holds as many activations, unless checkpointing scores it whole."""
+    shape = SHAPE.model_copy(update={"vocabulary": WRITTEN_ALONE})
+
+    def update(rows: int, **changed: Any) -> dict[str, int]:
+        training = TrainingSettings(
+            tasks_per_step=1, rollouts_per_task=rows, max_tokens=2048, max_new_tokens=64, max_episode_steps=8, **changed
+        )
+        return memory_of(shape, PolicySettings(path="p"), training, device="cpu").devices[0].update
+
+    few, many = update(8), update(64)
+    per_token = shape.layers * activation_bytes(shape, mixed=False, lora=False)
+    assert many["activations"] == few["activations"] == 2048 * per_token
+    assert many["keys and values"] == 8 * few["keys and values"]
+    whole = update(64, gradient_checkpointing=True)
+    assert whole["logits"] > many["logits"]
+    assert "keys and values" not in whole

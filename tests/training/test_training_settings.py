@@ -63,7 +63,7 @@ def test_the_papers_recipe_becomes_a_configuration_of_the_trainer(tmp_path: Path
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("policy.lora.target_modules=[]", "target_modules names no layer"),
+        ("policy.lora.target_modules=[]", "lora.target_modules: tuple should have at least 1 item"),
         ("training.micro_batch=3", "training: micro_batch is 3 and a step has 128 rollouts"),
         ("training.updates_per_step=3", "updates_per_step is 3 and a step has 16 tasks, whose groups stay whole"),
         ("training={updates_per_step: 2, micro_batch: 48}", "an update has 32 rollouts (tasks_per_step x rollouts_per"),

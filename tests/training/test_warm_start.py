@@ -38,54 +38,35 @@ def tasks_file(path: Path, tasks: Sequence[Task]) -> Path:
 )
 def test_a_budget_stops_at_the_row_that_reaches_it_and_orders_hold_equal_rows(first, second, times, tokens, seed):
     lengths = (first, second)
-    settings = StartSettings(tokens=tokens, passes=(times,), seed=seed)
+    settings = StartSettings(tokens=tokens, passes=times, seed=seed)
     if tokens <= times * sum(first):
         with pytest.raises(InputError, match=rf"--tokens {tokens} are used before second\.jsonl"):
-            draw(lengths, (times,), settings, NAMES)
+            draw(lengths, settings, NAMES)
         return
-    ordered = draw(lengths, (times,), settings, NAMES)
+    ordered = draw(lengths, settings, NAMES)
     sizes = [lengths[file][place] for file, place in ordered]
     assert sum(sizes[:-1]) < tokens <= sum(sizes)
     assert [file for file, _ in ordered] == sorted(file for file, _ in ordered)
     assert [Counter(ordered)[0, place] for place in range(len(first))] == [times] * len(first)
     repeated = [Counter(ordered)[1, place] for place in range(len(second))]
     assert max(repeated) - min(repeated) <= 1
-    mixed = draw(lengths, (times,), settings.model_copy(update={"order": "mixed"}), NAMES)
+    mixed = draw(lengths, settings.model_copy(update={"order": "mixed"}), NAMES)
     assert Counter(mixed) == Counter(ordered)
-    assert mixed == draw(lengths, (times,), settings.model_copy(update={"order": "mixed"}), NAMES)
+    assert mixed == draw(lengths, settings.model_copy(update={"order": "mixed"}), NAMES)
     half = Counter(file for file, _ in mixed[: len(mixed) // 2])
     whole = Counter(file for file, _ in mixed)
     assert all(abs(half[file] - whole[file] / 2) <= 1 for file in (0, 1))
 
 
 def test_without_a_budget_each_file_has_its_passes() -> None:
-    settings = StartSettings(passes=(2, 3))
-    drawn = draw(([5, 5], [7]), settings.passes_of(2), settings, NAMES)
-    assert Counter(drawn) == {(0, 0): 2, (0, 1): 2, (1, 0): 3}
-    assert drawn[4:] == [(1, 0)] * 3
+    drawn = draw(([5, 5], [7]), StartSettings(passes=2), NAMES)
+    assert Counter(drawn) == {(0, 0): 2, (0, 1): 2, (1, 0): 2}
+    assert drawn[4:] == [(1, 0)] * 2
 
 
-@pytest.mark.parametrize(
-    ("given_passes", "tokens", "files", "expected"),
-    [
-        ((1,), None, 2, (1, 1)),
-        ((4,), None, 2, (4, 4)),
-        ((2, 3), None, 2, (2, 3)),
-        ((1,), 100, 1, ()),
-        ((2,), 100, 2, (2,)),
-        ((2,), 100, 3, (2, 2)),
-        ((2, 3, 4), None, 2, "3 numbers for 2 files"),
-        ((2,), 100, 1, "the last file is repeated until --tokens are used"),
-        ((2, 3), 100, 2, "the last file is repeated until --tokens are used"),
-    ],
-)
-def test_passes_are_for_all_files_or_for_each(given_passes, tokens, files, expected) -> None:
-    settings = StartSettings(passes=given_passes, tokens=tokens)
-    if isinstance(expected, tuple):
-        assert settings.passes_of(files) == expected
-    else:
-        with pytest.raises(InputError, match=expected):
-            settings.passes_of(files)
+def test_passes_of_the_file_that_fills_a_budget_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the only file is repeated until --tokens are used"):
+        warm_start("recipes/starter", NAMES[:1], tmp_path / "out", StartSettings(passes=2, tokens=100))
 
 
 def test_no_pool_holds_a_row_twice_nor_rows_of_two_files_in_the_given_order() -> None:

@@ -23,8 +23,6 @@ from memory.run import append_jsonl
 from training.grpo.reward import reward_of
 from training.settings import TrainingSettings
 
-__all__ = ["Played", "RolloutReader", "RolloutWriter", "trajectories_of", "trajectory_id"]
-
 
 class Played(Record):
     """One rollout that ended. ``draw`` numbers the draws of tasks: the rollouts of one draw are a group.

@@ -17,8 +17,6 @@ from memory.strict_yaml import dump_yaml
 from training.grpo.round import RoundSettings
 from training.settings import TrainingSettings
 
-__all__ = ["overrides", "write_job"]
-
 LOOP = "coevolve"
 _LOSSES = {"grpo": "seq-mean-token-mean", "dapo": "token-mean", "dr_grpo": "seq-mean-token-sum-norm"}
 

@@ -30,8 +30,6 @@ from training.rollout.episodes import EpisodeRequest, EpisodeRollout, limits_of
 from training.rollout.policy import load_rendering
 from training.rollout.sampling import EngineFailure, FinishReason, Sampled
 
-__all__ = ["CoEvolveAgentLoop"]
-
 _ONE_AT_A_TIME = ThreadPoolExecutor(1)
 _FIRST = {"min_global_steps"}
 """What a server says of its weights that is kept of the first message; of the others, the last counts."""

@@ -43,8 +43,8 @@ class CompactRendering:
             raise InputError(f"{key}.schema_cues: the compact rendering shows no documentation: set it to false")
         if not self.settings.cues:
             raise InputError(
-                f"{key}: the policy has no tokens for cues: make an initial policy with python -m "
-                f"training.embedded.warm_start --cues, or set {key} to null"
+                f"{key}: the policy has no tokens for cues: take recipes/starter-seal, or a language model, or "
+                f"set {key} to null"
             )
 
     def check_tools(self, tools: Sequence[ToolSpec]) -> None:

@@ -1,14 +1,10 @@
 """Demonstrations: references of verified tasks, replayed in the environment and rendered for a policy to learn from.
 
-Tasks of other splits than train and tasks of a held-out set are refused. A policy that shall know the cues of the
-learning interface learns them from demonstrations too (ours): guidelines are drawn at random, because a correct
-demonstration does not depend on them, and some demonstrations get a wrong action before the right one, which the policy
-reads with its error and hint and does not learn.
+Tasks of other splits than train and tasks of a held-out set are refused.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -19,9 +15,7 @@ from environments.base import (
     Action,
     Environment,
     InputError,
-    MalformedCall,
     Observation,
-    TaskSpec,
     ToolCall,
     ToolSpec,
     UserTurn,
@@ -31,58 +25,18 @@ from environments.verification.canonical import canonical
 from memory.records import Task
 from memory.run import read_jsonl
 from training.embedded.compact import CompactRendering
-from training.embedded.compact_text import CALL, CompactText
+from training.embedded.compact_text import CompactText
 from training.rendering.base import EndTurn
-from training.seal.interface import GUIDELINES, InterfaceState, learning_interface
-from training.seal.settings import InterfaceSettings
 
 LEARNABLE = frozenset({"seed", "evolved", "given", "official"})
 """Origins of tasks whose references may be learnt from: verified ones, and a benchmark's own of its training split."""
 
-GUIDED = 0.5
-"""Share of demonstrations with guidelines."""
-
-WITH_ERROR = 0.25
-"""Share of demonstrations that are tried with an injected error; not every one is answered with an error."""
-
-
-def demonstrate_cued(environment: Environment, task: Task, rng: random.Random) -> Demonstration:
-    """Replay the reference with up to three guidelines, or none, with hints, and for some with an injected error."""
-    settings = InterfaceSettings(schema_cues=False)
-    number = rng.randint(1, settings.at_most) if rng.random() < GUIDED else 0
-    labels = tuple(rng.sample([*GUIDELINES], number))
-    shown = learning_interface(environment, settings, InterfaceState(guidelines=labels))
-    return demonstrate(shown, task, _injected_error(task, environment.tools(task.tools), rng))
-
-
-def _injected_error(task: TaskSpec, tools: Sequence[ToolSpec], rng: random.Random) -> tuple[int, Action] | None:
-    """Draw a wrong action and the index of the first turn's call that it precedes; None for most tasks."""
-    if rng.random() >= WITH_ERROR or not task.reference[0] or task.played:
-        return None
-    place = rng.randrange(len(task.reference[0]))
-    call = task.reference[0][place]
-    tool = next(tool for tool in tools if tool.name == call.name)
-    given = [one.name for one in tool.parameters if one.name in call.arguments]
-    required = [one.name for one in tool.parameters if one.required and one.name in given]
-    foreign = sorted({one.name for other in tools for one in other.parameters} - {one.name for one in tool.parameters})
-    wrong: list[Action] = [MalformedCall(text=f"{CALL}{call.name} $", reason="expected ' @parameter=' at ' $'")]
-    if required:
-        left_out = rng.choice(required)
-        kept = {name: value for name, value in call.arguments.items() if name != left_out}
-        wrong.append(call.model_copy(update={"arguments": kept}))
-    if foreign:
-        wrong.append(call.model_copy(update={"arguments": {**call.arguments, rng.choice(foreign): True}}))
-    if given:
-        wrong.append(call.model_copy(update={"arguments": {**call.arguments, rng.choice(given): "nowhere"}}))
-    return place, rng.choice(wrong)
-
 
 class Shown(NamedTuple):
-    """An action with its observation; ``taught``: it is the reference's, not an injected error."""
+    """An action of the reference with its observation."""
 
     action: Action
     observation: Observation
-    taught: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +79,8 @@ def refuse_held_out(path: Path, tasks: Iterable[Task], environment: Environment)
             raise InputError(f"{path}: task {task.id} is held out: {same} Remove it")
 
 
-def demonstrate(
-    environment: Environment, task: Task, error: tuple[int, Action] | None = None, *, verified: bool = True
-) -> Demonstration:
-    """Replay the reference.
-
-    ``error`` is a wrong action and the index of the first turn's call that it precedes. If it is not refused, or
-    changes the state, the reference is replayed without it. Raises InputError when the reference of a ``verified`` task
-    does not run without an error.
-    """
+def demonstrate(environment: Environment, task: Task, *, verified: bool = True) -> Demonstration:
+    """Replay the reference. Raises InputError when that of a ``verified`` task does not run without an error."""
     turns = []
     with closing(environment.open(task)) as episode:
         turn: UserTurn | None = episode.start()
@@ -142,13 +89,7 @@ def demonstrate(
                 break
             tools = environment.tools(turn.tools)
             steps: list[Shown] = []
-            for place, call in enumerate(in_order(calls, tools)):
-                if error is not None and (turn.index, place) == (0, error[0]):
-                    before = episode.state()
-                    wrong = episode.step(error[1])
-                    if not wrong.failed or episode.state() != before:
-                        return demonstrate(environment, task)
-                    steps.append(Shown(error[1], wrong, taught=False))
+            for call in in_order(calls, tools):
                 steps.append(Shown(call, episode.step(call)))
                 if verified and steps[-1].observation.failed:
                     raise InputError(f"task {task.id}: its reference fails at {call.name}: give verified tasks")
@@ -178,8 +119,8 @@ def lines(demonstration: Demonstration, text: CompactText) -> Iterator[tuple[str
         own = turn.index >= demonstration.task.played
         text.know(tools)
         yield text.user(turn), False
-        for action, observation, taught in steps:
-            yield text.action(action), taught and own
+        for action, observation in steps:
+            yield text.action(action), own
             yield text.observation(observation), False
         yield text.action(EndTurn()), own
 

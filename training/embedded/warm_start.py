@@ -9,7 +9,6 @@ task of a held-out set is refused.
 from __future__ import annotations
 
 import hashlib
-import operator
 import random
 import time
 from collections import Counter
@@ -22,11 +21,10 @@ import typer
 from pydantic import Field, JsonValue, ValidationError
 
 from environments.base import Environment, InputError, Record, recorded
-from environments.benchmark import AnyBenchmark
 from environments.command import OneSentence, check_output, exit_statuses, writing
 from environments.registry import DEFAULT, benchmark_of, is_import_path, open_named
 from memory.jsonl import complaint, derive_seed, whole_folder
-from memory.records import Measured, Task
+from memory.records import Measured
 from memory.run import write_json
 from memory.strict_yaml import options_given
 from training.embedded.compact import CompactRendering
@@ -35,7 +33,6 @@ from training.embedded.demonstrations import (
     Demonstration,
     Example,
     demonstrate,
-    demonstrate_cued,
     example,
     lines,
     read_tasks,
@@ -50,9 +47,6 @@ if TYPE_CHECKING:
 RECORD = "warm_start.json"
 _CORPUS_TASKS = 2000
 _PROBED_TASKS = 500
-_SELDOM_TASKS = 2
-_POOLED = 16
-"""Batches that are drawn at once to be made of like lengths."""
 
 
 class WarmStartSettings(Record):
@@ -60,16 +54,6 @@ class WarmStartSettings(Record):
 
     ``balance`` (ours): 0 draws tasks uniformly, 1 makes functions equally frequent, 0.5 lies between. It gives the
     policy a little of what unguided exploration seldom reaches, because GRPO cannot reinforce what is never sampled.
-
-    ``cues``: tokens for the cues of the learning interface, and demonstrations with them (``embedded.demonstrations``).
-
-    ``references`` (ours): values of one episode that get a pointer, ``$1`` and so on, each a token of its own; None:
-    the benchmark's number.
-
-    ``seldom`` (ours): share of the functions that the policy shall hardly know, drawn by the seed. Of the tasks that
-    call one, the first two are learnt from. The policy then knows how to call, and has something to learn.
-
-    ``by_length`` (ours): batches of like lengths, logits for the policy's own tokens alone: less than half the time.
     """
 
     steps: int = Field(1000, ge=1, le=10_000_000)
@@ -83,28 +67,18 @@ class WarmStartSettings(Record):
     warmup_steps: int = Field(30, ge=0, le=10_000_000)
     max_length: int = Field(1024, ge=64, le=1_048_576)
     held_out: int = Field(200, ge=1, le=1_000_000)
-    cues: bool = Field(default=False, exclude_if=operator.not_)
-    references: int | None = Field(None, ge=1, le=99, exclude_if=lambda number: number is None)
-    seldom: float = Field(0.0, ge=0, lt=1, exclude_if=operator.not_)
-    by_length: bool = Field(default=False, exclude_if=operator.not_)
-
-    def compact(self, benchmark: AnyBenchmark) -> CompactSettings:
-        """Return the limits of the rendering that the policy is made for."""
-        own = {} if self.references is None else {"references": self.references}
-        return CompactSettings(**benchmark.exploration.compact.model_dump() | own, cues=self.cues)
 
 
 class WarmStartRecord(Record):
     """``warm_start.json``: how the policy beside it was made. Losses are in nats per token of the policy's.
 
-    ``tasks`` are those that were learnt from or held out, ``seldom`` the functions that few of them call.
+    ``tasks`` are those that were learnt from or held out.
     """
 
     settings: WarmStartSettings
     tasks_sha256: str
     tasks: int
     held_out_tasks: int
-    seldom: tuple[str, ...] = Field((), exclude_if=operator.not_)
     parameters: int
     first_loss: float
     last_loss: float
@@ -153,30 +127,8 @@ def make_model(tokenizer: PreTrainedTokenizerBase, settings: WarmStartSettings) 
         return Qwen3ForCausalLM(config)
 
 
-def without_most_of_seldom(tasks: Sequence[Task], settings: WarmStartSettings) -> tuple[list[Task], tuple[str, ...]]:
-    """Return the tasks to learn from, and the functions that are seldom, sorted.
-
-    They are the tasks that call no seldom function, and the first few of each function that is one.
-    """
-    called = [{call.name for turn in task.reference for call in turn} for task in tasks]
-    functions = sorted(set().union(*called))
-    rng = random.Random(derive_seed(settings.seed, "warm_start", "seldom"))
-    drawn = rng.sample(functions, round(settings.seldom * len(functions)))
-    left = dict.fromkeys(drawn, _SELDOM_TASKS)
-    kept = []
-    for task, names in zip(tasks, called, strict=True):
-        seldom = names & left.keys()
-        if all(left[name] for name in seldom):
-            kept.append(task)
-            left |= {name: left[name] - 1 for name in seldom}
-    return kept, tuple(sorted(drawn))
-
-
-def loss_of(model: PreTrainedModel, examples: Sequence[Example], pad: int, *, lean: bool = False) -> torch.Tensor:
-    """Return the mean cross-entropy over the tokens that the policy writes, in nats.
-
-    ``lean``: compute the logits of those alone, which rounds otherwise.
-    """
+def loss_of(model: PreTrainedModel, examples: Sequence[Example], pad: int) -> torch.Tensor:
+    """Return the mean cross-entropy over the tokens that the policy writes, in nats."""
     import torch
 
     width = max(len(shown.ids) for shown in examples)
@@ -184,33 +136,18 @@ def loss_of(model: PreTrainedModel, examples: Sequence[Example], pad: int, *, le
     written = torch.tensor([shown.mask + [0] * (width - len(shown.mask)) for shown in examples])
     labels = ids.masked_fill(written == 0, -100)[:, 1:]
     # Right padding needs no attention mask: no token that counts comes after it.
-    if lean:
-        counts = labels != -100
-        hidden = model.base_model(input_ids=ids[:, :-1]).last_hidden_state[counts]
-        logits = model.get_output_embeddings()(hidden)  # type: ignore[no-untyped-call]
-        return torch.nn.functional.cross_entropy(logits, labels[counts])
     logits = model(input_ids=ids[:, :-1]).logits
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
 def batches(examples: Sequence[Example], settings: WarmStartSettings) -> Iterator[list[Example]]:
-    """Draw ``steps`` batches with replacement; an example's weight is its rarest function's count ** -balance.
-
-    With ``by_length`` the draws of ``_POOLED`` batches are sorted by length before they are cut into batches, which
-    come in a drawn order.
-    """
+    """Draw ``steps`` batches with replacement; an example's weight is its rarest function's count ** -balance."""
     rng = random.Random(derive_seed(settings.seed, "warm_start", "batches"))
     counts = Counter(name for shown in examples for name in shown.tools)
     weights = [min(counts[name] for name in shown.tools) ** -settings.balance for shown in examples]
     cumulative = list(accumulate(weights))
-    pooled = _POOLED if settings.by_length else 1
-    for step in range(0, settings.steps, pooled):
-        drawn = rng.choices(examples, cum_weights=cumulative, k=settings.batch * pooled)
-        if settings.by_length:
-            drawn.sort(key=lambda shown: len(shown.ids))
-        pool = [drawn[start : start + settings.batch] for start in range(0, len(drawn), settings.batch)]
-        rng.shuffle(pool)
-        yield from pool[: settings.steps - step]
+    for _ in range(settings.steps):
+        yield rng.choices(examples, cum_weights=cumulative, k=settings.batch)
 
 
 def train(
@@ -225,7 +162,7 @@ def train(
         rise = min(1.0, (step + 1) / max(1, settings.warmup_steps))
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * rise * (1.0 - 0.9 * step / settings.steps)
-        loss = loss_of(model, batch, pad, lean=settings.by_length)
+        loss = loss_of(model, batch, pad)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
@@ -250,7 +187,7 @@ def warm_start(
     """
     check_output("--out", out, "folder")
     started = time.monotonic()
-    learnt, seldom = without_most_of_seldom(read_tasks(tasks), settings)
+    learnt = read_tasks(tasks)
     others = {task.environment for task in learnt} - {environment_name}
     if others and not is_import_path(environment_name):
         raise InputError(f"--environment: the tasks are of the environment {min(others)!r}: name its module:callable")
@@ -264,8 +201,8 @@ def warm_start(
     opened = open_named(environment_name, options, trust_agent_code=trust_agent_code, tasks=learnt)
     environment = recorded(opened)
     refuse_held_out(tasks, learnt, environment)
-    shown = [_demonstrated(environment, task, settings) for task in track(learnt, "replaying tasks", console=console)]
-    compact = settings.compact(benchmark_of(environment))
+    shown = [demonstrate(environment, task) for task in track(learnt, "replaying tasks", console=console)]
+    compact = CompactSettings(**benchmark_of(environment).exploration.compact.model_dump())
     card = PolicyCard(rendering="compact", compact=compact)
     tokenizer = make_tokenizer(environment, shown, compact, settings.vocabulary)
     rendering = CompactRendering(tokenizer, compact)
@@ -289,7 +226,6 @@ def warm_start(
             tasks_sha256=_sha256(tasks),
             tasks=len(learnt),
             held_out_tasks=len(held_out),
-            seldom=seldom,
             parameters=model.num_parameters(),
             first_loss=losses[0],
             last_loss=sum(recent) / len(recent),
@@ -299,13 +235,6 @@ def warm_start(
         )
         write_json(partial / RECORD, record)
     return record
-
-
-def _demonstrated(environment: Environment, task: Task, settings: WarmStartSettings) -> Demonstration:
-    if not settings.cues:
-        return demonstrate(environment, task)
-    rng = random.Random(derive_seed(settings.seed, "warm_start", "cues", task.id))
-    return demonstrate_cued(environment, task, rng)
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -333,14 +262,6 @@ def main(
     max_length: Annotated[int, typer.Option(help="tokens of the longest episode")] = 1024,
     trust_agent_code: Annotated[
         bool, typer.Option("--trust-agent-code", help="run references that are code where it cannot be walled in")
-    ] = False,
-    cues: Annotated[bool, typer.Option("--cues", help="tokens for the cues of SEAL's learning interface")] = False,
-    references: Annotated[
-        int | None, typer.Option(help="values of an episode that get a pointer; the benchmark's number if none")
-    ] = None,
-    seldom: Annotated[float, typer.Option(help="share of the functions that few tasks are learnt from")] = 0.0,
-    by_length: Annotated[
-        bool, typer.Option("--by-length", help="batches of like lengths: less than half the time")
     ] = False,
 ) -> None:
     """Train a tiny initial policy on the references of verified tasks."""

@@ -68,7 +68,7 @@ def check_written_by(folder: Path, ranks: Ranks) -> None:
     was, now = (kind or "whole weights" for kind in (mark.sharding, ranks.sharding))
     if was != now:
         raise InputError(
-            f"{folder} was written with {was} and training.launch.config now says {now}, whose optimizer has other "
+            f"{folder} was written with {was} and training.launch.fsdp now says {now}, whose optimizer has other "
             "files: put training.launch back as it was"
         )
 

@@ -1,85 +1,54 @@
 """Starts the processes of a round under torch's or accelerate's launcher, and ends with one sentence when one fails.
 
 ``training.run_round`` becomes the launcher itself, so that a round in several processes is to everything above it one
-child process. With ``config`` it is ``accelerate launch --config_file``, else ``torchrun``; both are called as
+child process. With ``fsdp`` it is ``accelerate launch``, else ``torchrun``; both are called as
 functions, because the commands lose what a process said and how it ended. Import torch late: the checks of this module
 are made before anything is started.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
-
-from pydantic import BaseModel, ConfigDict, ValidationError
+from typing import TYPE_CHECKING, NamedTuple
 
 from environments.base import InputError
-from environments.checkout import ROOT, child_variables
+from environments.checkout import child_variables
 from environments.command import MISTAKE, StorageError, storage_refusal
-from memory.strict_yaml import read_yaml
-from training.grpo.ranks import Sharding, started_by_launcher
+from training.grpo.ranks import started_by_launcher
 from training.grpo.record import RoundFailure
 from training.rollout.settings import IN_PROCESS, SamplingSettings
 from training.settings import LaunchSettings, PolicySettings
+
+if TYPE_CHECKING:
+    from training.grpo.round import RoundSettings
 
 RANK = "training.grpo.rank"
 """The module that each process runs."""
 
 
-class _Config(BaseModel):
-    """The part of accelerate's configuration file that is checked; accelerate reads the rest."""
+FSDP2 = {
+    "compute_environment": "LOCAL_MACHINE",
+    "distributed_type": "FSDP",
+    "num_machines": 1,
+    "fsdp_config": {
+        "fsdp_version": 2,
+        "fsdp_reshard_after_forward": True,
+        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",  # the layers that the model's class names
+        "fsdp_cpu_ram_efficient_loading": False,  # each process reads all: 4 bytes a parameter of host memory in each
+        "fsdp_state_dict_type": "FULL_STATE_DICT",  # checkpoints are whole, for evaluation and other numbers of GPUs
+        "fsdp_offload_params": False,
+        "fsdp_activation_checkpointing": False,  # training.gradient_checkpointing does it
+    },
+}
+"""accelerate's configuration of weights that are divided among the GPUs of one machine. Not run on GPUs.
 
-    model_config = ConfigDict(extra="ignore")
-
-    distributed_type: str = "NO"
-    num_processes: int | None = None
-    num_machines: int | None = None
-    mixed_precision: str = "no"
-    fsdp_config: dict[str, Any] = {}
-
-
-def config_file(launch: LaunchSettings) -> Path | None:
-    """Return accelerate's configuration; a relative path is the project's own where the working directory has none.
-
-    Raises InputError where neither has it.
-    """
-    if launch.config is None:
-        return None
-    places = [Path(launch.config), ROOT / launch.config]
-    found = next((path for path in places if path.is_file()), None)
-    if found is None:
-        raise InputError(
-            f"training.launch.config: {launch.config} cannot be read, there is no such file: name one of "
-            "recipes/launch/"
-        )
-    return found
-
-
-def _config(launch: LaunchSettings) -> _Config | None:
-    path = config_file(launch)
-    if path is None:
-        return None
-    try:
-        return _Config.model_validate(read_yaml(path))
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        key = ".".join(map(str, wrong["loc"])) or "the file"
-        raise InputError(f"training.launch.config: {path}: {key}: {wrong['msg']}") from None
-
-
-def sharding(launch: LaunchSettings) -> Sharding | None:
-    """Return how the processes divide the weights; None where each has all of them."""
-    return None if _config(launch) is None else "fsdp"
-
-
-def offloads(launch: LaunchSettings) -> bool:
-    """Return whether the processes keep parts of the training on other devices than their own, or may do so."""
-    config = _config(launch)
-    return config is not None and bool(config.fsdp_config.get("fsdp_offload_params"))
+What is tested on the CPU over gloo: torch's fully_shard of the tiny policy, gathering its weights, equal numbers of
+forwards in every process, gradients equal to the unsharded ones."""
 
 
 def check_launch(
@@ -90,56 +59,24 @@ def check_launch(
     Weights that are divided leave no process with a whole model to sample from, or to send by the ways that need one;
     nor for an ``expert`` step, whose gradients are those of whole weights.
     """
-    config = _config(launch)
-    if config is None:
+    if not launch.fsdp:
         return
-    where = f"training.launch.config: {launch.config}"
-    if config.distributed_type != "FSDP":
-        raise InputError(
-            f"{where} has distributed_type {config.distributed_type}: make it FSDP, or leave config null, with which "
-            "each process has all weights"
-        )
-    for key, wanted in (("num_processes", launch.processes), ("num_machines", 1)):
-        given = getattr(config, key)
-        if given is not None and given != wanted:
-            raise InputError(f"{where} has {key} {given}, and training.launch starts {wanted}: make them equal")
-    precision = "bf16" if policy.dtype == "bfloat16" else "no"
-    if config.mixed_precision != precision:
-        raise InputError(
-            f"{where} has mixed_precision {config.mixed_precision} and policy.dtype is {policy.dtype}: make it "
-            f"{precision}"
-        )
     if policy.device == "cpu":
-        raise InputError(f"{where} shards weights over GPUs and policy.device is cpu: leave config null on the CPU")
+        raise InputError("training.launch.fsdp divides weights over GPUs and policy.device is cpu: set it to false")
     if sampling.engine != "vllm_server":
         raise InputError(
-            f"{where} shards weights, and sampling.engine {sampling.engine} needs all of them in each process: "
-            "make it vllm_server, or leave config null"
+            f"training.launch.fsdp divides weights, and sampling.engine {sampling.engine} needs all of them in each "
+            "process: make it vllm_server, or set fsdp to false"
         )
-    for key, value, why in (
-        ("fsdp_version", 2, "FSDP1 is not supported"),
-        ("fsdp_state_dict_type", "FULL_STATE_DICT", "a checkpoint has to hold the policy's whole weights"),
-    ):
-        if config.fsdp_config.get(key) != value:
-            raise InputError(f"{where}: fsdp_config.{key} is {config.fsdp_config.get(key)}, {why}: make it {value}")
     if expert:
         raise InputError(
-            f"{where} divides weights or their optimizer, and training.expert updates whole ones: set "
-            "training.expert to null, or leave config null"
+            "training.launch.fsdp divides weights, and training.expert updates whole ones: set training.expert to "
+            "null, or fsdp to false"
         )
 
 
-def launch_round(
-    root: Path,
-    iteration: int,
-    resume: bool,
-    launch: LaunchSettings,
-    policy: PolicySettings,
-    threads: int = 1,
-    sampling: SamplingSettings = IN_PROCESS,
-    expert: bool = False,
-) -> None:
-    """Train the round of ``iteration`` in the processes of ``launch``, and return when all have ended well.
+def launch_round(root: Path, iteration: int, resume: bool, settings: RoundSettings) -> None:
+    """Train the round of ``iteration`` in the processes of ``training.launch``, and return when all have ended well.
 
     They inherit stdout and stderr; the first one prints the lines of progress. When one fails, or is killed, the others
     are ended. Raises InputError and StorageError where that was its cause, RoundFailure otherwise, SystemExit after a
@@ -150,19 +87,21 @@ def launch_round(
             "training.launch starts the processes of a round, and a launcher (WORLD_SIZE) has started this one "
             f"already: start it without one, or run python -m {RANK} RUN ITERATION under yours"
         )
-    check_launch(launch, policy, sampling, expert)
+    launch, policy, training = settings.training.launch, settings.policy, settings.training
+    assert launch is not None
+    check_launch(launch, policy, settings.sampling, training.expert is not None)
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     os.environ.update(child_variables())
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    os.environ.setdefault("OMP_NUM_THREADS", str(training.threads))
     words = [RANK, str(root.resolve()), str(iteration), *(["resume"] if resume else [])]
     with TemporaryDirectory(prefix="coevolve-ranks-") as logs:
         try:
-            if launch.config is None:
-                _torchrun(launch, logs, words)
+            if launch.fsdp:
+                _accelerate(launch, policy.dtype == "bfloat16", logs, words)
             else:
-                _accelerate(launch, logs, words)
+                _torchrun(launch, logs, words)
         except ChildFailedError as failed:
             ended = [Ended(rank, one.exitcode, one.message) for rank, one in sorted(failed.failures.items())]
             raise failure_of(ended) from None
@@ -177,13 +116,20 @@ def _torchrun(launch: LaunchSettings, logs: str, words: Sequence[str]) -> None:
     run(get_args_parser().parse_args([*options, "--module", *words]))  # type: ignore[no-untyped-call]
 
 
-def _accelerate(launch: LaunchSettings, logs: str, words: Sequence[str]) -> None:
+def _accelerate(launch: LaunchSettings, bfloat16: bool, logs: str, words: Sequence[str]) -> None:
     from accelerate.commands.launch import launch_command, launch_command_parser
 
-    options = ["--config_file", str(config_file(launch)), "--log_dir", logs]
-    options += ["--num_processes", str(launch.processes), "--num_machines", "1"]
-    options += ["--main_process_port", "0"]  # any free one
+    options = accelerate_options(launch, bfloat16, Path(logs))
     launch_command(launch_command_parser().parse_args([*options, "--module", *words]))
+
+
+def accelerate_options(launch: LaunchSettings, bfloat16: bool, folder: Path) -> list[str]:
+    """Write accelerate's configuration into ``folder``; return the options of its command."""
+    # A file, because accelerate takes what is missing from a configuration in the user's home.
+    file = folder / "fsdp2.json"
+    file.write_text(json.dumps({**FSDP2, "mixed_precision": "bf16" if bfloat16 else "no"}))
+    options = ["--config_file", str(file), "--log_dir", str(folder), "--num_processes", str(launch.processes)]
+    return [*options, "--num_machines", "1", "--main_process_port", "0"]  # any free one
 
 
 class Ended(NamedTuple):

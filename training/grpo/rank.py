@@ -16,12 +16,10 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
-
 from environments.base import InputError
 from environments.command import FAILURE, MISTAKE, storage_refusal
 from environments.terminal import say
-from memory.processes import ORPHANED, run_to_end
+from memory.processes import end_all, run_to_end
 
 POLL_SECONDS = 0.5
 """Seconds between two looks at whether the launcher is still there (ours)."""
@@ -41,11 +39,7 @@ def end_with_the_launcher() -> None:
     def watch() -> None:
         while os.getppid() == launcher:
             time.sleep(POLL_SECONDS)
-        with suppress(psutil.Error):
-            for process in psutil.Process().children(recursive=True):
-                with suppress(psutil.Error):
-                    process.kill()
-        os._exit(ORPHANED)
+        end_all()
 
     threading.Thread(target=watch, name="watch-parent", daemon=True).start()
 
@@ -65,7 +59,6 @@ def main() -> None:
 
 def _train(root: Path, iteration: int, resume: bool) -> None:
     from memory.run import RunDirectory
-    from training.grpo.launch import sharding
     from training.grpo.ranks import join
     from training.grpo.round import RoundSettings, run_round
 
@@ -76,7 +69,7 @@ def _train(root: Path, iteration: int, resume: bool) -> None:
     import torch
 
     on_cpu = settings.policy.device == "cpu" or not torch.cuda.is_available()
-    ranks = join(launch, on_cpu, sharding(launch))
+    ranks = join(launch, on_cpu)
     run_round(root, iteration, resume, lambda line: print(line.model_dump_json(), flush=True), ranks)
     torch.distributed.destroy_process_group()
 

@@ -191,7 +191,7 @@ def started_by_launcher() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
 
 
-def join(launch: LaunchSettings, on_cpu: bool, sharding: Sharding | None = None) -> Ranks:
+def join(launch: LaunchSettings, on_cpu: bool) -> Ranks:
     """Join the other processes of a launch, and return this one's place among them.
 
     The state of accelerate is made here, before the trainer makes its own of the same process group. Raises
@@ -223,7 +223,7 @@ def join(launch: LaunchSettings, on_cpu: bool, sharding: Sharding | None = None)
             f"{state.distributed_type.value}: each would train alone; set policy.device to cpu where there is no GPU"
         )
     group = distributed.new_group(backend="gloo", timeout=wait)
-    return Ranks(state.process_index, count, group, launch.deadline, sharding)
+    return Ranks(state.process_index, count, group, launch.deadline, "fsdp" if launch.fsdp else None)
 
 
 def places_of(rank: int, ranks: int, order: Sequence[int], updates: int) -> tuple[int, ...]:

@@ -1,31 +1,37 @@
 """Log-probabilities of what a policy wrote: a group's prompt is computed once, the head on written tokens alone.
 
 The K rollouts of a task begin with the same prompt, which is most of their tokens. Its keys and values are computed
-once, with their gradient, and every row of the group attends to them; gradients of the rows add up in them. All of this
-is our choice, and equal to scoring each row whole but for float rounding. Import this module late: it needs torch.
+once, with their gradient, and every row of the group attends to them; gradients of the rows add up in them. Of a group
+of more than ``TOKENS_TOGETHER`` tokens no activations are kept: prompt and rows are computed again for the backward
+pass, in parts of that many tokens, so that a group takes no more memory for being large. All of this is our choice, and
+equal to scoring each row whole but for float rounding. Import this module late: it needs torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
+from torch.utils.checkpoint import checkpoint
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from environments.base import InputError
 from training.preflight import check_attention
+from training.supervised import TOKENS_TOGETHER
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+Computed = TypeVar("Computed")
 
 VOCABULARY = 8192
 """Tokens of a vocabulary from which on the head is worth avoiding (our choice). Below it rows are scored whole."""
 
 TOKENS = 4096
-"""Tokens of one pass at most, padding included; a longer row goes alone (our choice)."""
+"""Tokens of one pass without a gradient at most, padding included; a longer row goes alone (our choice)."""
 
 SHARED = 32
 """Tokens of a prompt that sharing must save before it is computed in a pass of its own (our choice)."""
@@ -138,23 +144,40 @@ def _scored(
         if shared * (len(group) - 1) < SHARED:
             alone += group
             continue
-        cache = DynamicCache()
-        with _head_on(model, torch.zeros(1, shared, dtype=torch.bool)):
-            model(input_ids=torch.tensor([prompt[:shared]]), past_key_values=cache, use_cache=True)
+        again = shared + sum(len(row.ids) - shared for row in group) > TOKENS_TOGETHER
+        held = _maybe_again(again, _prompt, model, prompt[:shared])
         for part in _parts(group, shared):
-            yield _pass(model, part, cache, shared, temperature, entropy)
+            yield _maybe_again(again, _pass, model, part, held, shared, temperature, entropy)
+    again = sum(len(row.ids) for row in alone) > TOKENS_TOGETHER
     for part in _parts(alone, 0):
-        yield _pass(model, part, None, 0, temperature, entropy)
+        yield _maybe_again(again, _pass, model, part, (), 0, temperature, entropy)
+
+
+def _maybe_again(again: bool, compute: Callable[..., Computed], *given: object) -> Computed:
+    """Return ``compute(*given)``; with ``again`` its activations are not kept but computed again for the gradient."""
+    if again and torch.is_grad_enabled():
+        return cast("Computed", checkpoint(compute, *given, use_reentrant=False))
+    return compute(*given)
+
+
+def _prompt(model: torch.nn.Module, ids: Sequence[int]) -> tuple[torch.Tensor, ...]:
+    """Return keys and values of the prompt ``ids``, layer by layer: each (1, heads, tokens, size of a head)."""
+    cache = DynamicCache()
+    with _head_on(model, torch.zeros(1, len(ids), dtype=torch.bool)):
+        model(input_ids=torch.tensor([ids]), past_key_values=cache, use_cache=True)
+    layers = cast("list[DynamicLayer]", cache.layers)
+    return tuple(cast("torch.Tensor", held) for layer in layers for held in (layer.keys, layer.values))
 
 
 def _parts(rows: Sequence[_Row], shared: int) -> Iterator[list[_Row]]:
-    """Yield rows of like length, of up to TOKENS tokens after their first ``shared``; padding at most doubles it."""
+    """Yield rows of like length, of so many tokens after their first ``shared``; padding at most doubles them."""
+    tokens_together = TOKENS_TOGETHER if torch.is_grad_enabled() else TOKENS
     part: list[_Row] = []
     tokens = 0
     for row in sorted(rows, key=lambda row: len(row.ids)):
         length = len(row.ids) - shared
         padded = (len(part) + 1) * length
-        if part and (padded > TOKENS or padded > 2 * (tokens + length)):
+        if part and (padded > tokens_together or padded > 2 * (tokens + length)):
             yield part
             part, tokens = [], 0
         part.append(row)
@@ -166,25 +189,25 @@ def _parts(rows: Sequence[_Row], shared: int) -> Iterator[list[_Row]]:
 def _pass(
     model: torch.nn.Module,
     rows: Sequence[_Row],
-    cache: DynamicCache | None,
+    held: Sequence[torch.Tensor],
     shared: int,
     temperature: float,
     entropy: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Score rows whose first ``shared`` ids are in ``cache``, which stays as it is."""
+    """Score rows. ``held`` has the keys and values of their first ``shared`` ids as ``_prompt`` returns them, or none.
+
+    Returns places, log-probabilities and entropies of the written tokens, row after row.
+    """
     ids = pad_sequence([row.ids[shared:] for row in rows], batch_first=True)
     wanted = pad_sequence([row.wanted[shared:] for row in rows], batch_first=True)
     given: dict[str, object] = {"use_cache": False}
-    if cache is not None:
+    if held:
         width = ids.shape[1]
         positions = torch.arange(shared, shared + width)
         own = DynamicCache()
-        for number, layer in enumerate(cache.layers):
-            assert isinstance(layer, DynamicLayer)
-            keys, values = layer.keys, layer.values
-            assert keys is not None
-            assert values is not None
-            own.update(keys.expand(len(rows), -1, -1, -1), values.expand(len(rows), -1, -1, -1), number)
+        of_rows = [layer.expand(len(rows), -1, -1, -1) for layer in held]
+        for number, (keys, values) in enumerate(zip(of_rows[::2], of_rows[1::2], strict=True)):
+            own.update(keys, values, number)
         # Padding is behind the rows, where no token of theirs attends to it.
         seen = torch.arange(shared + width) <= positions[:, None]
         given = {

@@ -90,6 +90,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import split_tensor_dict
 
 from environments.command import writing
+from training.device_memory import give_back_freed
 from training.grpo.advantages import per_group
 from training.grpo.checkpoints import checkpoint_folder
 from training.grpo.group_rollouts import GroupRollouts, StepBatch
@@ -134,6 +135,7 @@ class RoundTrainer(GRPOTrainer):
     def _roll_out(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
         """Play a step, as TRL's rollout function."""
         self.batch = self.rollouts.step(prompts, trainer)
+        self._give_back()
         return self.batch.columns()
 
     def create_model_card(self, *args: object, **kwargs: object) -> None:
@@ -201,6 +203,16 @@ class RoundTrainer(GRPOTrainer):
             advantages = advantages * per_group(sampled.sum(dim=1), total, rollouts.settings.rollouts_per_task)
         inputs_of_step["advantages"] = advantages
         return inputs_of_step
+
+    def training_step(self, *given: Any, **named: Any) -> torch.Tensor:  # noqa: ANN401 - TRL's own arguments
+        """Return the loss of a micro-batch, whose gradients are added up, and give back what it took on a CPU."""
+        loss: torch.Tensor = super().training_step(*given, **named)  # type: ignore[no-untyped-call]
+        self._give_back()
+        return loss
+
+    def _give_back(self) -> None:
+        if self.accelerator.device.type == "cpu":
+            give_back_freed()
 
     def compute_loss(
         self, model: torch.nn.Module, inputs: dict[str, Any], *args: object, **kwargs: object

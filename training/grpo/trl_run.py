@@ -231,7 +231,7 @@ def check_processes(trainer: GRPOTrainer, ranks: Ranks) -> None:
         raise RoundFailure(
             f"training.launch asks for {ranks.count} processes with {ranks.sharding or 'whole weights'}, "
             f"and accelerate made {accelerator.num_processes} of type {accelerator.distributed_type.value}: check "
-            "training.launch.config and that every process has a GPU"
+            "that every process has a GPU"
         )
 
 

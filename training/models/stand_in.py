@@ -19,8 +19,6 @@ from environments.base import InputError
 from environments.command import exit_statuses
 from memory.jsonl import parse_json, whole_folder
 
-__all__ = ["make_stand_in"]
-
 SIZES = {
     "hidden_size": 128,
     "intermediate_size": 256,

@@ -18,12 +18,12 @@ class RenderingOptions(Section):
     )
     documentation: Literal["schemas", "lines"] | None = Field(
         None,
-        description="documentation of a function in a chat template: its JSON schema, or one line (ours); null: as "
-        "trained, else schemas",
+        description="how a chat template documents a function: by schemas, or by lines (ours); null: as trained, "
+        "else schemas",
     )
     tools_shown: Literal["all"] | Annotated[int, Field(ge=1, le=65_536)] | None = Field(
         None,
-        description="functions that a chat template documents for a user turn: all on offer, or the K that BM25 ranks "
+        description="functions that a chat template documents for a user turn: all, or the K that BM25 ranks "
         "highest for its text (ours); null: as trained, else all",
     )
 

@@ -25,28 +25,27 @@ class SamplingSettings(Section):
 
     engine: Engine = Field(
         "in_process",
-        description="in_process: the trainer's model decodes; vllm_server: vLLM servers (ours)",
+        description="in_process: the trainer's model decodes; vllm_server: vLLM servers",
     )
     servers: tuple[Address, ...] = Field(
         (),
         max_length=1024,
-        description="vllm_server: addresses of the servers, such as http://host:8000; empty: those that the variable "
-        "COEVOLVE_SERVERS names, separated by commas (ours)",
+        description="addresses, such as http://host:8000; empty: those of the variable COEVOLVE_SERVERS",
         json_schema_extra=SERVER,
     )
     request_timeout: float = Field(
         120.0,
         gt=0,
         le=86_400.0,
-        description="vllm_server: timeout in seconds of one message; a server that takes longer ends the round (ours)",
+        description="timeout in seconds of one message; a server that takes longer ends the round",
         json_schema_extra=SERVER,
     )
     concurrency: int = Field(
         32,
         ge=1,
         le=4096,
-        description="vllm_server: most messages in flight at one server; on a CPU a burst of prompts beyond the "
-        "server's max_num_batched_tokens ends its process (ours)",
+        description="most messages in flight at one server; on a CPU, prompts beyond the server's "
+        "max_num_batched_tokens end its process",
         json_schema_extra=SERVER,
     )
 

@@ -7,8 +7,6 @@ the label says. It has neither quotes nor digits, so that nothing in it looks li
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pydantic import Field
 
 from environments.base import Cue, Environment, Record
@@ -27,6 +25,16 @@ GUIDELINES = {
     "the turn before it has answered.",
 }
 """The guideline of each label that blames the policy (``diagnosis.FAILED``)."""
+
+APPEAR_COUNT, APPEAR_PREVALENCE, APPEAR_MEAN_REWARD = 8, 0.10, 0.6
+"""Turns with a label and their share of the failed turns from which on its guideline appears, and the mean reward below
+which it does (released code)."""
+
+RETIRE_COUNT, RETIRE_PREVALENCE, RETIRE_MEAN_REWARD = 4, 0.05, 0.7
+"""The same of retirement (ours): apart from those above, so that a guideline does not come and go with each batch."""
+
+AT_MOST = 3
+"""Guidelines that are shown at the same time at most (released code)."""
 
 
 class InterfaceState(Record):
@@ -61,50 +69,43 @@ def guideline(label: TurnLabel) -> Cue:
 def update(state: InterfaceState, profile: FailureProfile, settings: InterfaceSettings) -> InterfaceState:
     """Return U(Omega, C), the state after ``profile``: guidelines appear by the released rule, and retire by ours.
 
-    A guideline appears as the released code selects it: its label has ``appear_count`` turns, ``appear_prevalence`` of
-    the failed turns, and a mean reward below ``appear_mean_reward``. Once shown, it stays until it is mastered (ours):
-    in a profile of ``appear_count`` turns or more its label has a share of the failed turns below
-    ``retire_prevalence``, fewer turns than ``retire_count``, or a mean reward from ``retire_mean_reward`` on. The
-    released code retires none: it reads a mean reward that its saved state does not hold, and counts since the run
-    began, which do not fall.
+    A guideline appears as the released code selects it: its label has APPEAR_COUNT turns, APPEAR_PREVALENCE of the
+    failed turns, and a mean reward below APPEAR_MEAN_REWARD. Once shown, it stays until it is mastered (ours): in a
+    profile of APPEAR_COUNT turns or more its label has a share of the failed turns below RETIRE_PREVALENCE, fewer turns
+    than RETIRE_COUNT, or a mean reward from RETIRE_MEAN_REWARD on. The released code retires none: it reads a mean
+    reward that its saved state does not hold, and counts since the run began, which do not fall.
 
-    Where more than ``at_most`` qualify, those with the highest pressure (share times one minus mean reward) are shown,
+    Where more than AT_MOST qualify, those with the highest pressure (share times one minus mean reward) are shown,
     ties in the order of the labels; the others are not retired.
     """
     if not settings.constraint_cues:
         return state.model_copy(update={"updates": state.updates + 1})
-    mastered = {label for label in state.guidelines if _is_mastered(profile, label, settings)}
+    mastered = {label for label in state.guidelines if _is_mastered(profile, label)}
     open_ = [
         label
         for label in GUIDELINES
-        if (label in state.guidelines and label not in mastered) or _is_pressing(profile, label, settings)
+        if (label in state.guidelines and label not in mastered) or _is_pressing(profile, label)
     ]
-    shown = _most_pressing(open_, profile, settings)
+    shown = tuple(sorted(open_, key=lambda label: -profile.pressure(label))[:AT_MOST])
     retired = [label for label in GUIDELINES if label in mastered or (label in state.retired and label not in shown)]
     return InterfaceState(updates=state.updates + 1, guidelines=shown, retired=tuple(retired))
 
 
-def _most_pressing(
-    labels: Sequence[TurnLabel], profile: FailureProfile, settings: InterfaceSettings
-) -> tuple[TurnLabel, ...]:
-    return tuple(sorted(labels, key=lambda label: -profile.pressure(label))[: settings.at_most])
-
-
-def _is_pressing(profile: FailureProfile, label: TurnLabel, settings: InterfaceSettings) -> bool:
+def _is_pressing(profile: FailureProfile, label: TurnLabel) -> bool:
     found = profile.of(label)
     return (
-        found.count >= settings.appear_count
-        and profile.share_of_failures(label) >= settings.appear_prevalence
-        and found.mean_reward < settings.appear_mean_reward
+        found.count >= APPEAR_COUNT
+        and profile.share_of_failures(label) >= APPEAR_PREVALENCE
+        and found.mean_reward < APPEAR_MEAN_REWARD
     )
 
 
-def _is_mastered(profile: FailureProfile, label: TurnLabel, settings: InterfaceSettings) -> bool:
-    if profile.turns < settings.appear_count:
+def _is_mastered(profile: FailureProfile, label: TurnLabel) -> bool:
+    if profile.turns < APPEAR_COUNT:
         return False
     found = profile.of(label)
     return (
-        found.count < settings.retire_count
-        or profile.share_of_failures(label) < settings.retire_prevalence
-        or found.mean_reward >= settings.retire_mean_reward
+        found.count < RETIRE_COUNT
+        or profile.share_of_failures(label) < RETIRE_PREVALENCE
+        or found.mean_reward >= RETIRE_MEAN_REWARD
     )

@@ -108,10 +108,9 @@ class Seal:
         profile = failure_profile(diagnoses)
         self.state = next_state(self.state, profile, self.settings)
         self._keep(SealStep(step=step, profile=profile, state=self.state))
-        rho, settings = self.state.rho, self.settings.weights
-        if rho is None or settings is None:
-            return SealHandover(self.state, None)
-        return SealHandover(self.state, tuple(trajectory_weight(one, rho, settings) for one in diagnoses))
+        rho = self.state.rho
+        weights = None if rho is None else tuple(trajectory_weight(one, rho) for one in diagnoses)
+        return SealHandover(self.state, weights)
 
     def go_on(self, given: SealHandover, rows: Sequence[int]) -> None:
         """Go on from a step that this or another process took in; ``rows`` are the trajectories of this one."""

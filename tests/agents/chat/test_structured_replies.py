@@ -8,7 +8,6 @@ import pytest
 from langchain_core.messages import AIMessage
 from pydantic import BaseModel, Field
 
-from agents.roles import RoleRefused
 from agents.settings import BudgetSettings
 from agents.spending import BudgetReached, Ledger, read_requests
 from environments.base import InputError
@@ -30,31 +29,6 @@ async def test_a_reply_and_its_cost(table, say) -> None:
     assert [message.type for message in model.sent[0]] == ["system", "human"]
 
 
-@pytest.mark.parametrize(
-    ("bad", "told"),
-    [
-        ({"number": -1}, "greater than or equal to 0"),
-        ({}, "number"),
-        ({"number": "many"}, "valid integer"),
-    ],
-)
-async def test_a_malformed_reply_is_repaired_once(table, say, bad: dict, told: str) -> None:
-    model, asking = table(say("Answer", **bad), say("Answer", number=1))
-    answer, measured = await asking.ask(Answer, "system", "prompt", **ABOUT)
-    assert answer.number == 1
-    assert (measured.calls, measured.prompt_tokens, measured.completion_tokens) == (2, 200, 20)
-    repair = model.sent[1]
-    assert [message.type for message in repair] == ["system", "human", "ai", "human"]
-    assert told in repair[-1].content
-
-
-async def test_after_one_repair_it_is_refused(table, say) -> None:
-    model, asking = table(say("Answer", number=-1), say("Answer", number=-2), say("Answer", number=3))
-    with pytest.raises(RoleRefused, match=r"after one repair.*greater than"):
-        await asking.ask(Answer, "system", "prompt", **ABOUT)
-    assert len(model.sent) == 2
-
-
 async def test_a_check_is_told_and_knows_the_last_try(table, say) -> None:
     model, asking = table(say("Answer", number=1), say("Answer", number=1))
     seen = []
@@ -67,13 +41,6 @@ async def test_a_check_is_told_and_knows_the_last_try(table, say) -> None:
     assert answer.number == 1
     assert seen == [False, True]
     assert "1 is too small" in model.sent[1][-1].content
-
-
-async def test_a_refusal_is_not_repaired(table) -> None:
-    model, asking = table(AIMessage(content="", additional_kwargs={"refusal": "I will not"}))
-    with pytest.raises(RoleRefused, match="I will not"):
-        await asking.ask(Answer, "system", "prompt", **ABOUT)
-    assert len(model.sent) == 1
 
 
 async def test_a_cancelled_question_is_recorded(table, tmp_path) -> None:

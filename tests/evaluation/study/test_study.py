@@ -1,7 +1,6 @@
 """The study command on tiny runs: parallel children, skipping, resuming, partial reports, the guarded test sets."""
 
 import gzip
-import hashlib
 import json
 import os
 import re
@@ -30,10 +29,8 @@ from evaluation.study.schedule import check_settings
 from evaluation.test_access import ACCESS_LOG_FILE, StudyAccess, committed
 from memory.jsonl import append_jsonl, read_existing
 from memory.records import Task
-from memory.run import read_json, read_jsonl
+from memory.run import read_jsonl
 from memory.tasks import admit, load_tasks
-from training.embedded.compact_text import cue_words
-from training.embedded.warm_start import WarmStartRecord
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.usefixtures("preloaded")]
 
@@ -484,13 +481,3 @@ def test_no_arm_of_the_world_s_study_gets_more_updates_or_rollouts(monkeypatch: 
         tasks = {key: value for key, value in settings["tasks"].items() if key not in own}
         assert tasks == {key: value for key, value in study.shared["tasks"].items() if key not in own}, arm.name
     assert study.shared["roles"]["exploration"]["unguided"] == "same_rules"
-
-
-def test_the_starter_of_the_study_of_seal_knows_every_cue() -> None:
-    vocabulary = json.loads((ROOT / "recipes" / "starter-seal" / "tokenizer.json").read_text())["added_tokens"]
-    known = {token["content"] for token in vocabulary}
-    assert set(cue_words()) <= known
-    record = read_json(ROOT / "recipes" / "starter-seal" / "warm_start.json", WarmStartRecord)
-    assert record.settings.cues
-    weights = (ROOT / "recipes" / "starter-seal" / "model.safetensors").read_bytes()
-    assert hashlib.sha256(weights).hexdigest() == record.weights_sha256

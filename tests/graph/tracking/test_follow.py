@@ -164,7 +164,7 @@ def settings_of(run: RunDirectory, *overrides: str) -> RunSettings:
         ("none", ()),
         ("null", ()),
         ("trackio", ("trackio",)),
-        ("[tensorboard, wandb]", ("tensorboard", "wandb")),
+        ("[tensorboard, wandb, wandb]", ("tensorboard", "wandb")),
         ("[]", ()),
     ],
 )
@@ -172,12 +172,9 @@ def test_one_tracker_or_several_are_named(run: RunDirectory, given: str, names: 
     assert settings_of(run, f"training.report_to={given}").training.report_to == names
 
 
-@pytest.mark.parametrize(
-    ("given", "words"), [("mlflow", "'trackio', 'tensorboard' or 'wandb'"), ("[wandb, wandb]", "named twice")]
-)
-def test_other_trackers_and_repeated_ones_are_refused(run: RunDirectory, given: str, words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        settings_of(run, f"training.report_to={given}")
+def test_other_trackers_are_refused(run: RunDirectory) -> None:
+    with pytest.raises(InputError, match="'trackio', 'tensorboard' or 'wandb'"):
+        settings_of(run, "training.report_to=mlflow")
 
 
 @pytest.fixture

@@ -23,7 +23,6 @@ from training.seal.advantage_weights import FIRST_RHO
 from training.seal.diagnosis import FailureProfile, LabelStatistics, TurnLabel, diagnose
 from training.seal.interface import InterfaceState
 from training.seal.seal import SealState, SealStep
-from training.seal.settings import WeightSettings
 
 ENVIRONMENT = depot(4)  # its first start state has a closed gate
 GATE, LIST = ToolCall(name="open_gate"), ToolCall(name="list_parcels")
@@ -57,8 +56,7 @@ def group() -> DiagnosedGroup:
 
 def test_weights_are_the_means_of_the_papers_factors(group: DiagnosedGroup) -> None:
     assert group.variety == 3
-    settings = WeightSettings()
-    rows = weights_table(group, FIRST_RHO, settings).rows
+    rows = weights_table(group, FIRST_RHO).rows
     assert [row[1] for row in rows] == [
         "pass 1.00, correct abstention 1.80",
         "empty turn 1.50, correct abstention 1.80",
@@ -86,7 +84,7 @@ def test_rho_moves_for_labels_of_failures_alone() -> None:
     }
     profile = FailureProfile(trajectories=40, turns=40, labels=labels)
     steps = [SealStep(step=number, profile=profile, state=SealState()) for number in (1, 2)]
-    (row,) = rho_table(steps, WeightSettings()).rows
+    (row,) = rho_table(steps).rows
     assert row[0] == "state mismatch"
     assert row[1] == "1.00" < row[2] <= row[3]
 

@@ -1,23 +1,17 @@
-"""Cues in the compact rendering: one token each, nothing else changed, and demonstrations that show them."""
+"""Cues in the compact rendering: one token each, and nothing else changed."""
 
 from __future__ import annotations
-
-import random
-from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.small_policy import CLASSES, small_tasks
+from support.small_policy import CLASSES
 
-from environments.base import Cue, InputError, MalformedCall, Observation, ObservationStatus, ToolCall, UserTurn
+from environments.base import Cue, InputError, Observation, ObservationStatus, UserTurn
 from environments.bfcl.docs import tool_names, tool_specs
-from environments.bfcl.environment import BFCLEnvironment
 from environments.learning_interface.recovery import HintKind
 from training.embedded.compact import CompactRendering
 from training.embedded.compact_text import CompactSettings, CompactText, cue_words
-from training.embedded.demonstrations import demonstrate, demonstrate_cued, example
 from training.embedded.tokenizer import train_tokenizer
 from training.seal.interface import GUIDELINES, guideline
 from training.seal.settings import InterfaceSettings
@@ -25,11 +19,8 @@ from training.seal.settings import InterfaceSettings
 pytestmark = pytest.mark.slow
 
 BARE, CUED = CompactSettings(), CompactSettings(cues=True)
-ENVIRONMENT = BFCLEnvironment(CLASSES)
 TOOLS = tool_specs(CLASSES[0])
 LABELS = [*GUIDELINES]
-NUMBER = 120
-"""Demonstrations, in which every label and four kinds of error occur."""
 
 
 def rendering(card=CUED) -> CompactRendering:
@@ -71,53 +62,10 @@ def test_every_cue_is_one_token_and_a_card_without_cues_is_what_it_was():
     ("card", "interface", "message"),
     [
         (CUED, InterfaceSettings(), "schema_cues: the compact rendering shows no documentation"),
-        (BARE, InterfaceSettings(schema_cues=False), "no tokens for cues: make an initial policy"),
+        (BARE, InterfaceSettings(schema_cues=False), "no tokens for cues: take recipes/starter-seal"),
     ],
 )
 def test_cues_that_would_not_be_seen_are_refused(card, interface, message):
     with pytest.raises(InputError, match=message):
         rendering(card).check_interface(interface)
     rendering(CUED).check_interface(InterfaceSettings(schema_cues=False))
-
-
-def test_demonstrations_show_every_guideline_and_teach_no_injected_error():
-    seen: Counter[str] = Counter()
-    learnt = rendering()
-
-    def taught_of(shown):
-        taught = example(shown, learnt)
-        return learnt.tokenizer.decode([i for i, m in zip(taught.ids, taught.mask, strict=True) if m])
-
-    plain = {task.id: taught_of(demonstrate(ENVIRONMENT, task)) for task in small_tasks()}
-    for number in range(NUMBER):
-        rng, task = random.Random(number), small_tasks()[number % 5]
-        shown = demonstrate_cued(ENVIRONMENT, task, rng)
-        (opened, _, steps), *_ = shown.turns
-        assert opened.text == task.turns[0]
-        seen.update(cue.kind for cue in opened.guidelines)
-        assert taught_of(shown) == plain[task.id]
-        for wrong, answer, taught in steps:
-            if taught:
-                continue
-            assert answer.status in (ObservationStatus.ERROR, ObservationStatus.MALFORMED)
-            assert isinstance(wrong, MalformedCall | ToolCall)
-            seen[answer.hint.kind if answer.hint else "no hint"] += 1
-            if isinstance(wrong, MalformedCall):
-                read = CompactText(CUED)
-                read.know(TOOLS)
-                assert read.read(f"{wrong.text}\n") == wrong
-    assert set(LABELS) <= set(seen)
-    assert {HintKind.MISSING_ARGUMENT, HintKind.UNEXPECTED_ARGUMENT, HintKind.BAD_PATH, HintKind.MALFORMED} <= set(seen)
-
-
-def test_an_initial_policy_with_cues_says_so(tmp_path: Path):
-    from memory.run import read_json, write_jsonl
-    from training.embedded.warm_start import WarmStartSettings, warm_start
-    from training.rollout.policy import PolicyCard
-
-    own = [task for task in small_tasks() if task.id != "task-enter"]  # goes like a held-out one: warm start refuses it
-    write_jsonl(tmp_path / "tasks.jsonl", own)
-    made = WarmStartSettings(steps=2, hidden=16, layers=1, vocabulary=700, batch=2, cues=True)
-    warm_start(tmp_path / "tasks.jsonl", tmp_path / "starter", made)
-    card = read_json(tmp_path / "starter" / "coevolve.json", PolicyCard)
-    assert card.compact == CUED

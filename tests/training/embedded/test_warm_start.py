@@ -29,7 +29,6 @@ from training.embedded.warm_start import (
     main,
     make_model,
     warm_start,
-    without_most_of_seldom,
 )
 from training.rollout.policy import load_policy
 
@@ -57,52 +56,6 @@ def test_a_few_steps_lower_the_loss_and_equal_seeds_make_equal_weights(tmp_path:
     assert WarmStartRecord.model_validate_json((tmp_path / "one" / RECORD).read_text()) == one
     assert (one.tasks, one.held_out_tasks) == (50, 5)
     assert load_policy(str(tmp_path / "one"), device="cpu").model.num_parameters() == one.parameters
-
-
-def test_functions_that_are_seldom_have_few_tasks() -> None:
-    tasks = [
-        task((call(name, **arguments),))
-        for name, arguments in [
-            ("setHeadlights", {"mode": "on"}),
-            ("get_current_speed", {}),
-            ("fillFuelTank", {"fuelAmount": 3}),
-            ("pressBrakePedal", {"pedalPosition": 1}),
-        ]
-        for _ in range(5)
-    ]
-    both = task((call("get_current_speed"), call("setHeadlights", mode="on")))
-    settings = small_settings(1, seldom=0.5)
-    kept, seldom = without_most_of_seldom([*tasks, both], settings)
-    counts = Counter(one.reference[0][0].name for one in kept if one is not both)
-    assert len(seldom) == 2
-    assert counts == {name: 2 if name in seldom else 5 for name in counts}
-    assert len(counts) == 4
-    assert (both in kept) == (not {"get_current_speed", "setHeadlights"} & set(seldom)), "its function has its two"
-    assert without_most_of_seldom(tasks, small_settings(1)) == (tasks, ())
-    drawn = {without_most_of_seldom(tasks, small_settings(1, seldom=0.5, seed=seed))[1] for seed in range(20)}
-    assert len(drawn) > 1
-
-
-def test_batches_of_like_lengths_have_the_same_draws_and_the_same_loss() -> None:
-    policy = trained_policy()
-    assert isinstance(policy.rendering, CompactRendering)
-    shown = [example(demonstrate(environment(), one), policy.rendering) for one in made_tasks()]
-    plain = list(batches(shown, small_settings(40)))
-    sorted_ = list(batches(shown, small_settings(40, by_length=True)))
-    assert len(sorted_) == 40
-
-    def ids(drawn: list[list[Example]]) -> Counter[str]:
-        return Counter(str(one.ids) for batch in drawn for one in batch)
-
-    def padded(drawn: list[list[Example]]) -> int:
-        return sum(len(batch) * max(len(one.ids) for one in batch) for batch in drawn)
-
-    assert ids(sorted_[:16]) == ids(plain[:16]), "a pool has sixteen batches"
-    assert padded(sorted_[:16]) < padded(plain[:16])
-    assert sorted_[:16] != sorted(sorted_[:16], key=lambda batch: len(batch[0].ids)), "short ones do not come first"
-    pad = policy.tokenizer.pad_token_id
-    lean = loss_of(policy.model, shown[:16], pad, lean=True).item()
-    assert lean == pytest.approx(float(loss_of(policy.model, shown[:16], pad)), rel=1e-5)
 
 
 def test_the_global_generator_is_left_alone() -> None:
@@ -209,23 +162,20 @@ def test_the_command(tmp_path: Path) -> None:
     app.command()(main)
     tasks = tasks_file(tmp_path, made_tasks()[:8])
     arguments = ["--tasks", str(tasks), "--out", str(tmp_path / "p"), "--steps", "2", "--hidden", "32", "--layers", "1"]
-    arguments += ["--references", "16"]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     assert "8 tasks, loss " in done.output
     card = json.loads((tmp_path / "p" / "coevolve.json").read_text())
-    assert (card["rendering"], card["compact"]["references"]) == ("compact", 16)
+    assert (card["rendering"], card["compact"]["references"]) == ("compact", 9)
     policy = load_policy(str(tmp_path / "p"), device="cpu")
     assert isinstance(policy.rendering, CompactRendering)
-    assert {"$9", "$10", "$16"} <= policy.rendering.vocabulary.keys()
-    assert "$17" not in policy.rendering.vocabulary
-    assert policy.tokenizer.tokenize("$16$1") == ["$16", "$1"]
+    assert "$9" in policy.rendering.vocabulary
+    assert "$10" not in policy.rendering.vocabulary
     assert not list(tmp_path.glob(".*"))
     for wrong, said in [
         ([], "exists: choose another --out"),
         (["--out", str(tmp_path / "q"), "--tasks", str(tmp_path / "none")], "none does not exist"),
         (["--out", str(tmp_path / "q"), "--hidden", "36"], "--hidden: Input should be a multiple of 8"),
-        (["--out", str(tmp_path / "q"), "--references", "100"], "--references: "),
         (["--out", str(tmp_path / "q"), "--vocabulary", "300"], "a vocabulary of 300 has no room"),
     ]:
         refused = CliRunner().invoke(app, [*arguments, *wrong])

@@ -1,26 +1,31 @@
-"""The shipped initial policy of the world of all eight BFCL classes: what is recorded of it holds."""
+"""The shipped initial policies that nothing here makes anew: what is recorded of them holds."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 
+import pytest
+
 from environments.bfcl.docs import tool_names
 from environments.bfcl.package import CLASSES
 from environments.checkout import ROOT
 from memory.run import read_json
-from training.embedded.compact_text import CALL
-from training.embedded.warm_start import RECORD, WarmStartRecord
+from training.embedded.compact_text import CALL, cue_words
+from training.embedded.warm_start import RECORD
 from training.rollout.policy import PolicyCard
 
 FOLDER = ROOT / "recipes" / "starter-world"
 
 
-def test_its_weights_are_those_of_its_record_and_small_enough_to_ship() -> None:
-    weights = (FOLDER / "model.safetensors").read_bytes()
-    record = read_json(FOLDER / RECORD, WarmStartRecord)
-    assert hashlib.sha256(weights).hexdigest() == record.weights_sha256
-    assert 4 * record.parameters <= len(weights) < 16_000_000
+@pytest.mark.parametrize("name", ["starter-seal", "starter-world"])
+def test_weights_are_those_of_their_record_and_every_cue_is_a_token(name: str) -> None:
+    folder = ROOT / "recipes" / name
+    weights, record = (folder / "model.safetensors").read_bytes(), json.loads((folder / RECORD).read_text())
+    assert hashlib.sha256(weights).hexdigest() == record["weights_sha256"]
+    assert 4 * record["parameters"] <= len(weights) < 16_000_000
+    vocabulary = json.loads((folder / "tokenizer.json").read_text())["added_tokens"]
+    assert set(cue_words()) <= {token["content"] for token in vocabulary}
 
 
 def test_it_names_every_function_and_more_values_than_the_starter_of_two_classes() -> None:
@@ -31,25 +36,3 @@ def test_it_names_every_function_and_more_values_than_the_starter_of_two_classes
     card = read_json(FOLDER / "coevolve.json", PolicyCard)
     assert card.compact is not None
     assert (card.compact.references, "$16" in tokens, "$17" in tokens) == (16, True, False)
-
-
-def test_the_makefile_has_its_command() -> None:
-    record = read_json(FOLDER / RECORD, WarmStartRecord)
-    _, _, rest = (ROOT / "Makefile").read_text().partition("\nstarter-world: ")
-    command = rest.partition("\n\n")[0].replace("\\\n", " ").partition("training.embedded.warm_start")[2].split()
-    made = record.settings
-    for name, field in type(made).model_fields.items():
-        flag = f"--{name.replace('_', '-')}"
-        stated = command[command.index(flag) + 1] if flag in command else None
-        if isinstance(field.default, bool):
-            assert getattr(made, name) == (flag in command), name
-        else:
-            default = field.default
-            assert getattr(made, name) == (default if stated is None else type(getattr(made, name))(stated)), name
-
-
-def test_it_hardly_knows_half_of_the_functions() -> None:
-    record = read_json(FOLDER / RECORD, WarmStartRecord)
-    assert len(record.seldom) == 62
-    assert set(record.seldom) < set(tool_names(CLASSES))
-    assert record.settings.seldom == 0.5

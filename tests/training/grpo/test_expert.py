@@ -14,18 +14,15 @@ from support.late import Late
 from support.small_policy import CLASSES, small_settings, small_tasks
 from typer.testing import CliRunner
 
-from environments.base import InputError, ToolCall
+from environments.base import ToolCall
 from environments.bfcl.environment import BFCLEnvironment
 from memory.records import Task
 from memory.run import RunDirectory, append_jsonl, read_json
 from memory.settings import TaskSettings
 from memory.tasks import admit
-from training.grpo.launch import check_launch
 from training.grpo.record import RoundRecord
-from training.preflight import check_policy
-from training.rollout.settings import SamplingSettings
 from training.run_round import app
-from training.settings import ExpertSettings, LaunchSettings, PolicySettings, TrainingSettings
+from training.settings import ExpertSettings
 
 pytestmark = pytest.mark.slow
 
@@ -304,21 +301,3 @@ def test_references_that_no_limit_lets_through_are_refused(starter: Path, tmp_pa
     assert result.exit_code == 1
     assert "none of 1 references succeeds" in result.stderr
     assert not run.iteration(0).expert.exists()
-
-
-def test_divided_weights_are_refused(starter: Path, tmp_path: Path) -> None:
-    config = tmp_path / "launch.yaml"
-    config.write_text("distributed_type: FSDP\nfsdp_config: {fsdp_version: 2, fsdp_state_dict_type: FULL_STATE_DICT}\n")
-    launch, servers = (
-        LaunchSettings(config=str(config)),
-        SamplingSettings(engine="vllm_server", servers=("http://a:1",)),
-    )
-    check_launch(launch, PolicySettings(), servers)
-    for check in (
-        lambda: check_launch(launch, PolicySettings(), servers, expert=True),
-        lambda: check_policy(
-            PolicySettings(path=str(starter)), TrainingSettings(expert=ExpertSettings(), launch=launch), servers
-        ),
-    ):
-        with pytest.raises(InputError, match=r"training\.expert updates whole ones: set training\.expert to null"):
-            check()

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from support import ROOT
+from support.small_policy import small_settings
 
 from environments.base import InputError
 from environments.command import StorageError
 from memory.run import RunDirectory
 from training.grpo.checkpoints import RoundCheckpoint, check_written_by, complete_checkpoint
-from training.grpo.launch import Ended, check_launch, failure_of, launch_round, sharding
+from training.grpo.launch import Ended, accelerate_options, check_launch, failure_of, launch_round
 from training.grpo.ranks import ALONE, Ranks, places_of
 from training.grpo.record import RoundFailure, RoundSeconds
+from training.preflight import check_policy
 from training.rollout.settings import SamplingSettings
-from training.settings import LaunchSettings, PolicySettings, TrainingSettings
+from training.settings import ExpertSettings, LaunchSettings, PolicySettings, TrainingSettings
 
 LAUNCH = {"processes": 4}
 SERVERS = SamplingSettings(engine="vllm_server", servers=("http://first:8000",))
-CONFIGS = [path for path in sorted((ROOT / "recipes" / "launch").glob("*.yaml")) if path.name != "sky.yaml"]
 
 
 @pytest.mark.parametrize(
@@ -69,76 +69,43 @@ def test_the_drawn_order_is_the_one_that_one_process_draws() -> None:
     assert drawn_order(12, 3, 8) != drawn_order(12, 3, 10)
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
-def test_the_configurations_are_accelerates_and_pass_our_checks(path: Path) -> None:
-    from accelerate.commands.config.config_args import load_config_from_file
+def test_the_configuration_is_accelerates(tmp_path: Path) -> None:
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 
-    read = load_config_from_file(str(path))
-    launch = LaunchSettings(processes=8, config=str(path))
-    check_launch(launch, PolicySettings(device="cuda", dtype="bfloat16"), SERVERS)
-    kind = sharding(launch)
-    assert (str(read.distributed_type.value), kind) == ("FSDP", "fsdp")
-    # As accelerate's own command reads them: keys that it does not know would be ignored without a word.
+    # As accelerate's own command reads it: keys that it does not know would be ignored without a word.
     parser = launch_command_parser()
-    asked = ["--config_file", str(path), "--num_processes", "8", "x.py"]
+    asked = [*accelerate_options(LaunchSettings(processes=8, fsdp=True), True, tmp_path), "x.py"]
     given, defaults, _ = _validate_launch_command(parser.parse_args(asked))
-    assert (given.use_fsdp, given.multi_gpu) == (True, False)
-    options = {action.dest for action in parser._actions}
-    assert {*defaults.fsdp_config} <= options
-    assert given.mixed_precision == "bf16"
-
-
-GOOD = "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2, fsdp_state_dict_type: FULL_STATE_DICT}\n"
+    assert (given.use_fsdp, given.multi_gpu, given.num_processes, given.mixed_precision) == (True, False, 8, "bf16")
+    assert {*defaults.fsdp_config} <= {action.dest for action in parser._actions}
+    assert given.fsdp_version == 2
+    assert given.fsdp_state_dict_type == "FULL_STATE_DICT"
 
 
 @pytest.mark.parametrize(
-    ("config", "policy", "sentence"),
+    ("policy", "sampling", "expert", "sentence"),
     [
-        (
-            "distributed_type: MULTI_CPU\n",
-            {},
-            "distributed_type MULTI_CPU: make it FSDP",
-        ),
-        ("num_processes: 8\ndistributed_type: FSDP\n", {}, r"num_processes 8, and training.launch starts 2"),
-        ("num_machines: 2\ndistributed_type: FSDP\n", {}, "num_machines 2, and training.launch starts 1"),
-        ("num_processes: many\n", {}, "num_processes: Input should be a valid integer"),
-        (GOOD, {"dtype": "bfloat16"}, "has mixed_precision no and policy.dtype is bfloat16: make it bf16"),
-        (GOOD, {"device": "cpu"}, "shards weights over GPUs and policy.device is cpu"),
-        (
-            GOOD.replace("fsdp_version: 2", "fsdp_version: 1"),
-            {},
-            "fsdp_config.fsdp_version is 1, FSDP1 is not supported",
-        ),
-        (GOOD.replace("FULL_", "SHARDED_"), {}, "fsdp_state_dict_type is SHARDED_STATE_DICT, a checkpoint has to hold"),
+        ({"device": "cpu"}, SERVERS, False, r"divides weights over GPUs and policy\.device is cpu"),
+        ({}, SamplingSettings(), False, r"sampling\.engine in_process needs all of them in each process: make it vllm"),
+        ({}, SERVERS, True, r"training\.expert updates whole ones: set training\.expert to null"),
     ],
 )
-def test_a_configuration_that_would_not_train_together_is_refused(config, policy, sentence, tmp_path: Path) -> None:
-    path = tmp_path / "launch.yaml"
-    path.write_text(config)
-    with pytest.raises(InputError, match=sentence):
-        check_launch(LaunchSettings(config=str(path)), PolicySettings(**policy), SERVERS)
-
-
-def test_weights_that_are_divided_need_a_sampler_of_their_own(tmp_path: Path) -> None:
-    path = tmp_path / "launch.yaml"
-    path.write_text(GOOD)
-    launch = LaunchSettings(config=str(path))
+def test_weights_that_are_divided_train_with_servers_on_gpus_alone(policy, sampling, expert, sentence) -> None:
+    launch = LaunchSettings(fsdp=True)
     check_launch(launch, PolicySettings(), SERVERS)
-    for sampling, sentence in (
-        (SamplingSettings(), r"sampling\.engine in_process needs all of them in each process: make it vllm_server"),
-    ):
-        with pytest.raises(InputError, match=sentence):
-            check_launch(launch, PolicySettings(), sampling)
-    with pytest.raises(InputError, match=r"nowhere\.yaml cannot be read, there is no such file"):
-        check_launch(LaunchSettings(config="nowhere.yaml"), PolicySettings())
+    check_launch(LaunchSettings(), PolicySettings(**policy), sampling, expert)
+    with pytest.raises(InputError, match=sentence):
+        check_launch(launch, PolicySettings(**policy), sampling, expert)
+    training = TrainingSettings(launch=launch, expert=ExpertSettings() if expert else None)
+    with pytest.raises(InputError, match=sentence):  # before anything is written
+        check_policy(PolicySettings(**policy), training, sampling)
 
 
 def test_a_process_that_a_launcher_started_starts_no_others(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
     with pytest.raises(InputError, match=r"has started this one already: start it without one, or run python -m train"):
-        launch_round(tmp_path, 0, False, LaunchSettings(), PolicySettings(), 1)
+        launch_round(tmp_path, 0, False, small_settings(tmp_path, launch={"processes": 2}))
 
 
 def lost(rank: int) -> Ended:
@@ -180,7 +147,7 @@ def test_a_checkpoint_names_who_can_go_on_from_it(tmp_path: Path) -> None:
     check_written_by(whole, ALONE)
     check_written_by(whole, Ranks(count=2))
     check_written_by(fsdp, Ranks(count=8, sharding="fsdp"))
-    with pytest.raises(InputError, match=r"written with fsdp and training\.launch\.config now says whole weights"):
+    with pytest.raises(InputError, match=r"written with fsdp and training\.launch\.fsdp now says whole weights"):
         check_written_by(fsdp, Ranks(count=4))
 
 
@@ -197,11 +164,3 @@ def test_a_resumed_run_may_have_another_number_of_processes(tmp_path: Path) -> N
     run.settings_path.write_text(run.settings_path.read_text().replace("kl: 0.001", "kl: 0.1"))
     with pytest.raises(InputError, match=r"'training\.kl' is"):
         run.check_settings()
-
-
-def test_preflight_refuses_a_launch_before_anything_is_written() -> None:
-    from training.preflight import check_policy
-
-    settings = TrainingSettings.model_validate({"launch": {"processes": 2, "config": "nowhere.yaml"}})
-    with pytest.raises(InputError, match=r"training\.launch\.config: nowhere\.yaml cannot be read"):
-        check_policy(PolicySettings(), settings)

@@ -25,7 +25,7 @@ from memory.tasks import admit
 from training.grpo import launch, ranks
 from training.grpo.record import RoundFailure, RoundProgress
 from training.grpo.round import run_round
-from training.settings import LaunchSettings, PolicySettings
+from training.settings import LaunchSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.usefixtures("preloaded")]
 
@@ -187,7 +187,7 @@ def test_what_ranks_exchange_and_one_that_does_not_answer(tmp_path: Path, monkey
         with pytest.raises(
             RoundFailure, match=r"rank 0 lost the other processes: one ended, or did not answer within 1 s"
         ):
-            launch.launch_round(tmp_path, 0, False, LaunchSettings(), PolicySettings(device="cpu"), 1)
+            launch.launch_round(tmp_path, 0, False, small_settings(tmp_path, tasks_per_step=2, launch={"processes": 2}))
     finally:
         for one, handler in handlers.items():
             signal.signal(one, handler)

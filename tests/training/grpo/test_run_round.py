@@ -297,7 +297,7 @@ def test_a_missing_policy_of_the_round_before_is_named(two_rounds: SimpleNamespa
 
 
 def test_a_failure_is_told_with_its_cause(starter: Path, tmp_path: Path) -> None:
-    run = new_run(tmp_path / "diverging", starter, learning_rate=1e30)
+    run = new_run(tmp_path / "diverging", starter, learning_rate=1.0, max_grad_norm=1e12)
     result = command(run.root, 0)
     assert result.exit_code == 1
     assert re.search(r"^error: \w+ is nan at step \d: lower training.learning_rate$", result.stderr, re.M)

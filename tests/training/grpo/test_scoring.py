@@ -91,6 +91,7 @@ def test_shared_prompts_change_neither_scores_nor_gradients(
     name: str, tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("training.grpo.scoring.TOKENS", tokens)
+    monkeypatch.setattr("training.grpo.scoring.TOKENS_TOGETHER", tokens)
     policy, (ids, attended, written) = model(name), batch()
     logps, entropies = whole(policy, ids, attended, written)
     weights = torch.linspace(-1, 1, logps.numel()).view_as(logps)
@@ -104,7 +105,10 @@ def test_shared_prompts_change_neither_scores_nor_gradients(
     torch.testing.assert_close(ours.entropies, entropies, rtol=0, atol=1e-5)
     assert max(fed) <= max(tokens, 69), "the longest prompt goes alone"
     assert sum(fed) < attended.sum() - 3 * 60, "the prompt of four rows is fed once, and little padding"
+    once = sum(fed)
     check_gradients(gradients(policy, (ours.logps * weights).sum()), plain)
+    again = 2 if tokens == 20 else 1
+    assert sum(fed) == again * once, "a group of more tokens is computed again for its gradient"
 
 
 def test_rows_that_are_not_learnt_from_have_scores_and_no_gradient() -> None:

@@ -31,9 +31,16 @@ def test_the_plan_of_memory_counts_with_the_trainers_own_sizes() -> None:
     from training.grpo import scoring, trainer
     from training.rollout import in_process
     from training.rollout.episodes import EpisodeLimits
+    from training.supervised import TOKENS_TOGETHER
 
-    own = (trainer.ROWS_TOGETHER, EpisodeLimits().batch, in_process.TOKENS, scoring.VOCABULARY)
-    assert own == (plan.ROWS_TOGETHER, plan.SAMPLED_AT_ONCE, plan.PREFILL_TOKENS, plan.WRITTEN_ALONE)
+    own = (trainer.ROWS_TOGETHER, EpisodeLimits().batch, in_process.TOKENS, scoring.VOCABULARY, TOKENS_TOGETHER)
+    assert own == (
+        plan.ROWS_TOGETHER,
+        plan.SAMPLED_AT_ONCE,
+        plan.PREFILL_TOKENS,
+        plan.WRITTEN_ALONE,
+        plan.TOKENS_TOGETHER,
+    )
 
 
 class Breaking:
@@ -207,7 +214,15 @@ def test_a_step_without_any_rollout_ends_the_round(starter: Path, tmp_path: Path
 def test_divergence_ends_the_round_before_it_is_saved(starter: Path, tmp_path: Path, monkeypatch) -> None:
     tasks = small_tasks()
     with pytest.raises(RoundFailure, match=r"lower training\.learning_rate"):
-        play(starter, tmp_path, [[tasks[2], tasks[3]]] * 4, BFCLEnvironment(CLASSES), monkeypatch, learning_rate=1e30)
+        play(
+            starter,
+            tmp_path,
+            [[tasks[2], tasks[3]]] * 4,
+            BFCLEnvironment(CLASSES),
+            monkeypatch,
+            learning_rate=1.0,
+            kl=10.0,
+        )
     assert not list(tmp_path.glob("checkpoint-*"))
 
 

@@ -261,7 +261,7 @@ class Killed(BaseException):
 
 
 def test_a_killed_round_leaves_the_records_of_an_undisturbed_one(starter: Path, tmp_path: Path, monkeypatch) -> None:
-    """Killed twice, before and after a checkpoint, each time with the rollouts of a step logged and not learnt from."""
+    """Killed behind a checkpoint, with the rollouts of a step logged and not learnt from."""
     from training.grpo import round as module
 
     monkeypatch.setattr(module, "CHECKPOINT_STEPS", 2)
@@ -289,8 +289,8 @@ def test_a_killed_round_leaves_the_records_of_an_undisturbed_one(starter: Path, 
                 assert kill is not None
         return made
 
-    straight, disturbed = run("straight"), run("disturbed", 2, 3)
-    assert [[line.step for line in lines] for lines in progress] == [[1, 2, 3], [1], [1, 2], [3]]
+    straight, disturbed = run("straight"), run("disturbed", 3)
+    assert [[line.step for line in lines] for lines in progress] == [[1, 2, 3], [1, 2], [3]]
     rounds = [read_json(one.iteration(0).round, RoundRecord) for one in (straight, disturbed)]
     assert rounds[0].model_dump(exclude={"measured"}) == rounds[1].model_dump(exclude={"measured"})
     played = [read_jsonl(one.iteration(0).trajectories, Trajectory) for one in (straight, disturbed)]

@@ -103,7 +103,7 @@ def test_a_random_llama_plays_references_and_samples_in_it(tmp_path: Path) -> No
     for options in (RenderingOptions(), RenderingOptions(documentation="lines", tools_shown=4)):
         policy = load_policy(str(folder), "cpu", options=options)
         limits = EpisodeLimits(max_new_tokens=200, max_tokens=30000)
-        played = play_references(policy, environment(), made_tasks(10), limits)
+        played = play_references(policy, environment(), made_tasks(4), limits)
         assert all(one.outcome is not None and one.outcome.success for one in played)
         limits = EpisodeLimits(max_new_tokens=4, max_tokens=30000, max_actions=2)
         asked = [EpisodeRequest(task=task, seed=0) for task in made_tasks(2)]

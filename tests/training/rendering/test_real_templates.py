@@ -391,13 +391,11 @@ def test_a_call_that_the_token_limit_cuts_is_malformed(policy) -> None:
     assert result.turns[0].ended
 
 
-@pytest.mark.parametrize("name", REAL)
-def test_a_random_model_rolls_out_through_its_real_template(name: str, tmp_path) -> None:
+def test_a_random_model_rolls_out_through_its_real_template(tmp_path) -> None:
     """The sampler's log-probabilities are those of a plain forward over the very ids of the episode."""
     import torch
 
-    policy = load_policy(str(save_model(tmp_path, name, initializer_range=0.2)), "cpu")
-    assert policy.model.config.model_type == name[:5]
+    policy = load_policy(str(save_model(tmp_path, "qwen2_5", initializer_range=0.2)), "cpu")
     made = [task((call("pwd"),), group="GorillaFileSystem", seed=seed) for seed in (1, 2)]
     made = [each.model_copy(update={"tools": each.tools[:2]}) for each in made]
     asked = [EpisodeRequest(task=each, seed=place) for place, each in enumerate(made)]

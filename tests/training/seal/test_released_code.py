@@ -90,7 +90,7 @@ def test_rho_weights_and_guidelines_are_those_of_the_released_code(released: dic
             profile = failure_profile(diagnoses)
             state = moved_rho(state, profile, SETTINGS)
             assert state.rho == {TurnLabel(label): rho for label, rho in step["rho"].items()}, number
-            assert [trajectory_weight(one, state, SETTINGS) for one in diagnoses] == step["weights"], number
+            assert [trajectory_weight(one, state) for one in diagnoses] == step["weights"], number
             assert list(update(InterfaceState(), profile, InterfaceSettings()).guidelines) == step["guidelines"], number
             shown += len(step["guidelines"])
     assert shown > 100, "hardly a guideline is selected: the test shows little"
