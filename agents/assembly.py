@@ -124,7 +124,7 @@ def _opened(settings: RolesSettings, role: str, ledger: Ledger) -> StructuredMod
     chat = settings.by_chat().get(role)
     if chat is None:
         return None
-    from agents.chat.model import open_model
+    from agents.chat.structured import open_model
 
     return open_model(chat, role, ledger, settings.concurrency, settings.cache)
 

@@ -25,17 +25,12 @@ class ChatSettings(Section):
     model: str | None = Field(
         None,
         min_length=1,
-        description="model at the endpoint; null: COEVOLVE_<ROLE>_MODEL or COEVOLVE_CHAT_MODEL",
+        description="model at the endpoint; null: COEVOLVE_CHAT_MODEL",
     )
     base_url: Address | None = Field(
         None,
-        description="an OpenAI-compatible endpoint, to which COEVOLVE_KEYS binds a key; null: "
-        "COEVOLVE_<ROLE>_BASE_URL or OPENAI_BASE_URL, or OpenAI's own",
-    )
-    structured: Literal["auto", "json_schema", "tool_call"] = Field(
-        "auto",
-        description="how a reply is structured; auto: by JSON schema, or by tool calls if the endpoint rejects "
-        "that (ours)",
+        description="an OpenAI-compatible endpoint, to which COEVOLVE_KEYS binds a key; null: OPENAI_BASE_URL, or "
+        "OpenAI's own",
     )
     temperature: float | None = Field(None, ge=0.0, le=100.0, description="sampling temperature; null: the endpoint's")
     max_tokens: int = Field(4096, ge=1, le=1_048_576, description="most tokens of one reply, thinking included (ours)")

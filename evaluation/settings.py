@@ -115,7 +115,7 @@ ENDPOINT = "openai:"
 
 
 SERVED_ROLE = "policy"
-"""The role of a served model: part of the names of its environment variables and of its ledger's lines."""
+"""The role of a served model: part of its ledger's lines."""
 
 
 class EndpointSettings(Section):
@@ -124,7 +124,7 @@ class EndpointSettings(Section):
     base_url: str | None = Field(
         None,
         description="openai: the endpoint, whose key is in the variable of COEVOLVE_KEYS for its address, else in "
-        "OPENAI_API_KEY; none: COEVOLVE_POLICY_BASE_URL or OPENAI_BASE_URL, or OpenAI's own",
+        "OPENAI_API_KEY; none: OPENAI_BASE_URL, or OpenAI's own",
     )
     temperature: float = Field(0.0, ge=0.0, le=100.0, description="sampling temperature, 0 is greedy (paper: 0)")
     concurrency: int = Field(
@@ -274,7 +274,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     if stated.base_url is not None:
         raise InputError(
             f"{path}: base_url decides where a key goes, which no file may: give --base-url on the command line, or "
-            "set the environment variable COEVOLVE_POLICY_BASE_URL"
+            "set the environment variable OPENAI_BASE_URL"
         )
     return stated.model_dump(exclude_unset=True)
 

@@ -3,14 +3,12 @@
 Model and endpoint are the recipe's, otherwise the environment's. The key is never the recipe's choice: a recipe may
 come from anyone, so that a key goes only to the address that the user bound it to, by scheme, host and port.
 
-============================  =======================================================================
-``COEVOLVE_<ROLE>_MODEL``     model of one role, for example ``COEVOLVE_REFLECTOR_MODEL``
-``COEVOLVE_CHAT_MODEL``       model of every chat role without one of its own
-``COEVOLVE_<ROLE>_BASE_URL``  endpoint of one role
-``OPENAI_BASE_URL``           endpoint of every chat role without one of its own; OpenAI's if it is unset
-``OPENAI_API_KEY``            the key of the endpoint that these two variables name, else of OpenAI's
-``COEVOLVE_KEYS``             other endpoints, with the variables of their keys: ``ADDRESS=VARIABLE, ...``
-============================  =======================================================================
+=======================  =======================================================================
+``COEVOLVE_CHAT_MODEL``  model of every chat role without one in the recipe
+``OPENAI_BASE_URL``      endpoint of every chat role without one in the recipe; OpenAI's if it is unset
+``OPENAI_API_KEY``       the key of the endpoint that this variable names, else of OpenAI's
+``COEVOLVE_KEYS``        other endpoints, with the variables of their keys: ``ADDRESS=VARIABLE, ...``
+=======================  =======================================================================
 
 An endpoint on this machine needs no entry, and gets no key without one. Any other address is refused.
 
@@ -38,6 +36,7 @@ OPENAI_URL = "https://api.openai.com/v1"
 MODEL_VARIABLE = "COEVOLVE_CHAT_MODEL"
 URL_VARIABLE = "OPENAI_BASE_URL"
 KEY_VARIABLE = "OPENAI_API_KEY"
+_URL_SOURCE = f"the environment variable {URL_VARIABLE}"
 HIDDEN = "[key]"
 SHORTEST_SECRET = 8
 """Keys with fewer characters are placeholders for endpoints without keys: not secret, and redacting them would mangle
@@ -116,12 +115,12 @@ def destination(settings: ChatSettings, role: str, *, commanded: bool = False) -
     Arguments as in ``resolve``. Raises InputError for a URL or a ``COEVOLVE_KEYS`` that cannot be read.
     """
     named_by, url = _base_url(settings, role, commanded)
-    origin = origin_of(url)
+    origin = _checked(named_by, url)
     bound = bound_keys()
     chosen_here = not commanded and settings.base_url is not None  # by whoever wrote the recipe
     if origin in bound:
         return KeyBinding(url, bound[origin])
-    if not chosen_here or origin in _of_the_openai_key(role):
+    if not chosen_here or origin == _of_the_openai_key():
         unset = origin.is_loopback and not os.environ.get(KEY_VARIABLE, "").strip()
         return KeyBinding(url, None if unset else KEY_VARIABLE)
     if origin.is_loopback:
@@ -137,13 +136,12 @@ def destination(settings: ChatSettings, role: str, *, commanded: bool = False) -
 
 def model_of(settings: ChatSettings, role: str, *, commanded: bool = False) -> str:
     """Return the name of the role's model. Raises InputError when none is given."""
-    own = _variable(role, "MODEL")
-    model = settings.model or os.environ.get(own) or os.environ.get(MODEL_VARIABLE)
+    model = settings.model or os.environ.get(MODEL_VARIABLE)
     if not model:
         key = _setting(role, "model", commanded, _own(settings))
         chosen = f"{key} names no model" if commanded else f"roles.{role}.kind is chat, but no model is given"
         where = "write it behind the colon" if commanded else f"set {key} in the recipe"
-        raise InputError(f"{chosen}: {where}, or set the environment variable {own} or {MODEL_VARIABLE}")
+        raise InputError(f"{chosen}: {where}, or set the environment variable {MODEL_VARIABLE}")
     return model
 
 
@@ -157,15 +155,9 @@ def _setting(role: str, name: str, commanded: bool, own: Collection[str]) -> str
 
 def _base_url(settings: ChatSettings, role: str, commanded: bool) -> tuple[str, str]:
     """Return where the URL is stated, for a message, and the URL."""
-    own = _variable(role, "BASE_URL")
-    sources = {
-        _setting(role, "base_url", commanded, _own(settings)): settings.base_url,
-        f"the environment variable {own}": os.environ.get(own),
-        f"the environment variable {URL_VARIABLE}": os.environ.get(URL_VARIABLE),
-    }
-    name, url = next(((name, url) for name, url in sources.items() if url), ("", OPENAI_URL))
-    _checked(name, url)
-    return name, url
+    if settings.base_url is None:
+        return _URL_SOURCE, str(os.environ.get(URL_VARIABLE) or OPENAI_URL)
+    return _setting(role, "base_url", commanded, _own(settings)), settings.base_url
 
 
 def _checked(name: str, url: str) -> Origin:
@@ -175,11 +167,9 @@ def _checked(name: str, url: str) -> Origin:
         raise InputError(f"{name} is not the URL of an endpoint: it {error}") from None
 
 
-def _of_the_openai_key(role: str) -> set[Origin]:
-    """Return the servers that the user's environment names for ``OPENAI_API_KEY``."""
-    named = {name: os.environ.get(name) for name in (_variable(role, "BASE_URL"), URL_VARIABLE)}
-    named[URL_VARIABLE] = named[URL_VARIABLE] or OPENAI_URL
-    return {_checked(f"the environment variable {name}", url) for name, url in named.items() if url}
+def _of_the_openai_key() -> Origin:
+    """Return the server that the user's environment names for ``OPENAI_API_KEY``."""
+    return _checked(_URL_SOURCE, os.environ.get(URL_VARIABLE) or OPENAI_URL)
 
 
 def _key(variable: str, base_url: str, role: str, commanded: bool) -> SecretStr:
@@ -196,7 +186,3 @@ def _key(variable: str, base_url: str, role: str, commanded: bool) -> SecretStr:
         # The HTTP library would name the whole header in its error.
         raise InputError(f"the environment variable {variable} holds no key: it has spaces or characters beyond ASCII")
     return SecretStr(key)
-
-
-def _variable(role: str, what: str) -> str:
-    return f"COEVOLVE_{role.upper()}_{what}"

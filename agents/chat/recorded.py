@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -24,9 +24,8 @@ from langchain_core.tracers.context import register_configure_hook
 from pydantic import Field, JsonValue, SecretStr
 
 from agents.chat.endpoint import MODEL_VARIABLE, Endpoint
-from agents.chat.model import open_model
 from agents.chat.sending import attempt
-from agents.chat.structured import StructuredModel
+from agents.chat.structured import StructuredModel, open_model
 from agents.settings import ChatSettings
 from agents.spending import Ledger
 from environments.base import InputError, Record
@@ -68,10 +67,6 @@ class RecordedModel(BaseChatModel):
     def _llm_type(self) -> str:
         return "recorded"
 
-    def bind_tools(self, tools: Sequence[object], **options: object) -> RecordedModel:
-        """Return the model itself: the form of a recorded reply does not depend on what is bound."""
-        return self
-
     def _generate(self, messages: list[BaseMessage], *arguments: object, **options: object) -> ChatResult:
         if not self.replies:
             raise InputError(f"{self.source} has no further reply: add a line, or ask fewer questions")
@@ -91,7 +86,7 @@ class RecordedModel(BaseChatModel):
 def open_recorded(path: Path, role: str, ledger: Ledger, limits: ChatSettings | None = None) -> StructuredModel:
     """Open the replies of ``role`` in ``path`` as a chat model, in the order of the file.
 
-    ``limits`` are the role's settings (timeout, prices, structure). Raises InputError for a file that cannot be read,
+    ``limits`` are the role's settings (timeout, prices). Raises InputError for a file that cannot be read,
     and for one without a reply of the role.
     """
     replies = [one for one in read_jsonl(path, RecordedReply) if one.role == role]

@@ -1,7 +1,7 @@
 """Structured replies of a chat model: asks for a schema, and reads a tool call's arguments or a value in the text.
 
-A schema goes to the model in two ways: bound to the request (as JSON schema or tool) and described in the prompt.
-Servers exist that ignore what is bound (``transformers serve``); the description is then all that the model sees.
+A schema goes to the model in two ways: bound to the request and described in the prompt. Servers exist that ignore what
+is bound (``transformers serve``) or reject it; the description is then all that the model sees.
 Schemas are sent without ``strict``, because the roles' schemas have free-form objects (the arguments of a call), which
 OpenAI's strict mode refuses. A reply may therefore violate its schema and is always validated here.
 
@@ -17,7 +17,7 @@ import json
 import re
 from collections.abc import Collection, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError, model_validator
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import AIMessage
     from langchain_core.runnables import Runnable
-
-Method = Literal["json_schema", "tool_call"]
 
 
 @cache
@@ -37,26 +35,22 @@ def function_of(schema: type[BaseModel]) -> dict[str, Any]:
     return convert_to_openai_function(schema)
 
 
-def bound(model: BaseChatModel, schema: type[BaseModel], method: Method) -> Runnable[Any, AIMessage]:
-    """Bind the model to reply in the schema.
+def bound(model: BaseChatModel, schema: type[BaseModel]) -> Runnable[Any, AIMessage]:
+    """Bind the model to reply in the JSON schema.
 
     LangChain's ``with_structured_output`` sends the same, but it reads the reply with a parser that repairs broken JSON
     in quadratic time: a broken reply of a megabyte would block the event loop. Its ``response_format`` also makes the
     OpenAI client raise for a reply that was cut off, which we want to repair and must count; ``extra_body`` is sent
     unchanged.
     """
-    if method == "tool_call":
-        return model.bind_tools([schema], tool_choice=schema.__name__, parallel_tool_calls=False)
     function = function_of(schema)
     form = {"name": function["name"], "description": function["description"], "schema": function["parameters"]}
     response_format = {"type": "json_schema", "json_schema": form | {"strict": False}}
     return model.bind(extra_body={"response_format": response_format})
 
 
-def instruction(schema: type[BaseModel], method: Method) -> str:
+def instruction(schema: type[BaseModel]) -> str:
     """Describe the form of the reply, for the prompt."""
-    if method == "tool_call":
-        return f"Reply with one call of the function {schema.__name__}, and nothing else."
     parameters = json.dumps(function_of(schema)["parameters"], ensure_ascii=False)
     return f"Reply with one JSON object, {schema.__name__}, and nothing else. Its JSON schema is:\n{parameters}"
 
@@ -75,11 +69,10 @@ MOST_TRIED = 64
 
 
 class Malformed(ValueError):
-    """A reply that does not fit the schema; the message says why. ``prose``: it has no JSON at all."""
+    """A reply that does not fit the schema; the message says why."""
 
-    def __init__(self, problem: str, prose: bool = False) -> None:
+    def __init__(self, problem: str) -> None:
         super().__init__(shortened(problem, LONGEST_PROBLEM))
-        self.prose = prose
 
 
 class WrittenReply(BaseModel):
@@ -110,7 +103,7 @@ def read_reply(schema: type[Reply], message: AIMessage) -> Reply:
             written = schema.from_text(text)
             found = [] if written is None else _fits(schema, written, problems)
     if not found:
-        raise problems[-1] if problems else Malformed("malformed JSON: there is no JSON object in it", prose=True)
+        raise problems[-1] if problems else Malformed("malformed JSON: there is no JSON object in it")
     if any(one != found[0] for one in found[1:]):
         raise Malformed("malformed reply: several different objects in it fit; give one")
     return found[0]
@@ -142,10 +135,10 @@ def _without_thinking(text: str) -> str:
     if not text.startswith(("{", "[", "```")):
         _, closed, after = text.partition("</think>")
         if not closed and text.startswith("<think>"):
-            raise Malformed("malformed reply: its thinking does not end", prose=True)
+            raise Malformed("malformed reply: its thinking does not end")
         text = after.strip() if closed else text
     if not text:
-        raise Malformed("malformed reply: it is empty", prose=True)
+        raise Malformed("malformed reply: it is empty")
     return text
 
 

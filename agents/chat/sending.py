@@ -20,7 +20,7 @@ import httpx2
 from openai import APIConnectionError, APIStatusError
 
 from agents.chat.endpoint import Endpoint
-from agents.chat.replies import Method, shortened
+from agents.chat.replies import shortened
 from agents.roles import RoleRefused
 from agents.settings import ChatSettings
 from agents.spending import Breaker, BudgetReached, Ledger, RepeatedFailure, Request, added, encodable
@@ -111,13 +111,12 @@ class FormatRejected(EndpointFailed):
 class Question:
     """The faults and costs of one ``ask`` so far.
 
-    ``method``: how the schema is bound. ``failed``: the fault of the last request, None where it was answered.
+    ``failed``: the fault of the last request, None where it was answered.
     ``cost.seconds`` covers requests, not pauses and not waiting for a free slot at the endpoint. ``read``: a reply
     fitted the schema, usable or not.
     """
 
     subject: str
-    method: Method
     faults: list[str] = field(default_factory=list)
     failed: Fault | None = None
     cost: Measured = field(default_factory=Measured)

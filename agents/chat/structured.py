@@ -1,15 +1,21 @@
-"""Asks a chat model for a structured reply: one repair turn, then a recorded refusal."""
+"""Opens a chat model on any OpenAI-compatible endpoint and asks it for structured replies.
+
+After a reply that cannot be used there is one repair turn, then a recorded refusal.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agents.chat.endpoint import Endpoint
+from pydantic import SecretStr
+
+from agents.chat.endpoint import Endpoint, resolve
 from agents.chat.replies import (
     LONGEST_SHOWN,
     Malformed,
-    Method,
     Reply,
     bound,
     instruction,
@@ -22,9 +28,11 @@ from agents.chat.sending import Delivery, EndpointFailed, FormatRejected, Questi
 from agents.roles import RoleRefused
 from agents.settings import ChatSettings
 from agents.spending import BudgetReached, Ledger
+from environments.base import InputError
 from memory.records import Measured
 
 if TYPE_CHECKING:
+    from langchain_core.caches import BaseCache
     from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import AIMessage
 
@@ -33,10 +41,10 @@ class StructuredModel:
     """A chat model that answers in pydantic schemas.
 
     Args:
-        model: a LangChain chat model that can be bound to tools or a response format, and sends every request within
+        model: a LangChain chat model that can be bound to a response format, and sends every request within
             ``agents.chat.sending.attempt``.
         endpoint: the endpoint of its requests.
-        settings: the role's timeouts, retries, method and prices.
+        settings: the role's timeouts, retries and prices.
         ledger: records every question and enforces the budgets.
         concurrency: most requests in flight at the endpoint, over all roles that use it.
     """
@@ -53,7 +61,7 @@ class StructuredModel:
         self._endpoint = endpoint
         self._settings = settings
         self._delivery = Delivery(endpoint, settings, ledger, concurrency)
-        self._method: Method = "tool_call" if settings.structured == "tool_call" else "json_schema"
+        self._binds = True  # until the endpoint rejects a JSON schema as the format of a reply
 
     async def ask(
         self,
@@ -75,7 +83,7 @@ class StructuredModel:
         the endpoint refuses the key or the model's name; RepeatedFailure instead of the first two after too many
         consecutive questions without a readable reply: one that is readable and unusable shows that the model works.
         """
-        question = Question(subject, self._method)
+        question = Question(subject)
         try:
             with self._delivery.recorded(question, iteration):
                 reply = await self._reply(schema, system, prompt, check, question)
@@ -93,8 +101,7 @@ class StructuredModel:
         if isinstance(refusal, EndpointFailed):
             url = self._endpoint.setting("base_url")
             return f"check {url} and whether the endpoint answers, lower roles.concurrency if it is limited"
-        structured, most = (self._endpoint.setting(key) for key in ("structured", "max_tokens"))
-        return f"try {structured}: tool_call, a larger {most} or another model"
+        return f"try a larger {self._endpoint.setting('max_tokens')} or another model"
 
     async def _reply(
         self,
@@ -123,25 +130,69 @@ class StructuredModel:
             except Malformed as malformed:
                 cut_off = f" (cut off at max_tokens, {self._settings.max_tokens})" if is_cut_off(message) else ""
                 problem = f"{malformed}{cut_off}"
-                if malformed.prose and self._settings.structured == "auto":
-                    question.method = "tool_call"
             problem = self._endpoint.hide(problem)
             question.faults.append(problem)
-            messages += [("ai", shown(message)), ("human", _repair(schema, problem, question))]
+            messages += [("ai", shown(message)), ("human", _repair(schema, problem))]
         raise RoleRefused(f"the model's reply cannot be used, after one repair: {problem}")
 
     async def _send(self, schema: type[Reply], messages: Sequence[tuple[str, str]], question: Question) -> AIMessage:
         """Return the model's message; the system message comes first in ``messages``. Raises like ``deliver``."""
         (role, system), *others = messages
-        sent: Any = [(role, f"{system}\n\n{instruction(schema, question.method)}"), *others]
-        runnable = bound(self._model, schema, question.method)
+        sent: Any = [(role, f"{system}\n\n{instruction(schema)}"), *others]
+        if self._binds:
+            runnable = bound(self._model, schema)
+            try:
+                return await self._delivery.deliver(lambda: runnable.ainvoke(sent), question)
+            except FormatRejected:
+                self._binds = False
+        return await self._delivery.deliver(lambda: self._model.ainvoke(sent), question)
+
+
+def open_model(
+    settings: ChatSettings, role: str, ledger: Ledger, concurrency: int, cache: str | None = None
+) -> StructuredModel:
+    """Open the model of a chat role; ``role`` is its key in the recipe. No request is sent.
+
+    ``concurrency``: most requests in flight at its endpoint, over all roles. ``cache``: SQLite file of replies to
+    requests that were asked before, each of which is then not sent. Raises InputError when no model or key is given
+    (see ``agents.chat.endpoint``), and where the file cannot be opened as such a cache.
+    """
+    endpoint = resolve(settings, role)
+    # langchain-openai warns when an endpoint rejects a JSON schema; falling back to tool calls is what it advises.
+    warnings.filterwarnings("ignore", message="This model does not support OpenAI's structured output feature")
+    from langchain_openai import ChatOpenAI
+
+    from agents.chat.http import PLACEHOLDER, GuardedClient, unused_client
+
+    kept: BaseCache | bool = False
+    if cache is not None:
+        if not Path(cache).parent.is_dir():
+            raise InputError(f"roles.cache: {Path(cache).parent} is not a folder: make it, or name another file")
+        from langchain_community.cache import SQLiteCache
+        from sqlalchemy.exc import SQLAlchemyError
+
+        # SQLiteCache loads its entries with a default that is going to change; the file is the user's own.
+        warnings.filterwarnings("ignore", message="The default value of `allowed_objects`")
         try:
-            return await self._delivery.deliver(lambda: runnable.ainvoke(sent), question)
-        except FormatRejected:
-            if question.method == "tool_call" or self._settings.structured != "auto":
-                raise
-        question.method = self._method = "tool_call"
-        return await self._send(schema, messages, question)
+            kept = SQLiteCache(cache)
+        except SQLAlchemyError as error:
+            reason = getattr(error, "orig", None) or type(error).__name__
+            raise InputError(f"roles.cache: {cache} cannot be used, {reason}: name another file") from None
+    model = ChatOpenAI(
+        model=endpoint.model,
+        base_url=endpoint.base_url,
+        api_key=SecretStr(PLACEHOLDER),
+        temperature=settings.temperature,
+        max_completion_tokens=settings.max_tokens,
+        timeout=settings.timeout,
+        max_retries=settings.max_retries,
+        openai_proxy=None,  # proxies are those of HTTP_PROXY and its kind, which the HTTP client reads
+        use_responses_api=False,
+        cache=kept,
+        http_async_client=GuardedClient(endpoint),
+        http_client=unused_client(),
+    )
+    return StructuredModel(model, endpoint, settings, ledger, concurrency)
 
 
 def _refusal(message: AIMessage) -> str | None:
@@ -152,5 +203,5 @@ def _refusal(message: AIMessage) -> str | None:
     return shortened(str(said), LONGEST_SHOWN) if said else None
 
 
-def _repair(schema: type[Reply], problem: str, question: Question) -> str:
-    return f"This reply cannot be used: {problem}. Answer again and avoid this. {instruction(schema, question.method)}"
+def _repair(schema: type[Reply], problem: str) -> str:
+    return f"This reply cannot be used: {problem}. Answer again and avoid this. {instruction(schema)}"

@@ -80,7 +80,7 @@ class ToolCallingModel:
         model's context; EndpointFailed, BudgetReached and InputError like ``Delivery.deliver``; RepeatedFailure instead
         of EndpointFailed after too many consecutive requests without an answer.
         """
-        question = Question(subject, "tool_call")
+        question = Question(subject)
         options: dict[str, Any] = {"tools": list(tools)} if tools else {}
         if self._settings.temperature is not None:
             options["temperature"] = self._settings.temperature

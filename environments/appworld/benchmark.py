@@ -17,7 +17,7 @@ from environments.appworld.evaluation_sets import (
     set_tasks,
 )
 from environments.appworld.installation import find_installation
-from environments.appworld.official_tasks import training_tasks
+from environments.appworld.tasks import training_tasks
 from environments.base import Environment, TaskSpec
 from environments.benchmark import (
     TRUST_VARIABLE,
@@ -81,7 +81,7 @@ class AppWorld(Benchmark[AppWorldOptions]):
     evaluation_sets = {name: held_out(name) for name in SETS}
     several_sets = False
     metrics = METRICS
-    scripted_roles = "agents.scripted.appworld.roles"
+    scripted_roles = "agents.scripted.appworld"
     everyday_groups = frozenset({"supervisor", "api_docs"})
     data = f"appworld {VERSION}, with the world that the hashes of its sets identify (benchmark or synthetic)"
     verdict = "the checks of each official task, run by AppWorld's own evaluator"

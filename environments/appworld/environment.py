@@ -20,8 +20,7 @@ from pydantic import JsonValue
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.episode import AppWorldEpisode, PlayedReferences
 from environments.appworld.installation import OPEN_SPLITS, Installation, find_installation
-from environments.appworld.official_tasks import required_apps
-from environments.appworld.start import Start, instruction_of, start_of
+from environments.appworld.tasks import Start, instruction_of, required_apps, start_of
 from environments.appworld.worlds import PYTHON, PlayedWorld, RecordedWorld, WorldRecord
 from environments.base import InputError, Parameter, StartState, TaskSpec, ToolCall, ToolSpec
 from environments.verification.canonical import Canonical, CanonicalStep, canonical_call

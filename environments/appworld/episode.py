@@ -11,11 +11,10 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from environments.appworld.observations import refused
 from environments.appworld.outcomes import PlayedTurn, ReferenceTurn, against_checks, against_reference
 from environments.appworld.records import Difference, WorldOpening
-from environments.appworld.start import start_of
-from environments.appworld.worlds import PYTHON, PlayedWorld, RecordedWorld
+from environments.appworld.tasks import start_of
+from environments.appworld.worlds import PYTHON, PlayedWorld, RecordedWorld, refused
 from environments.base import (
     Action,
     EnvironmentFault,

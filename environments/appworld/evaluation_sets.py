@@ -17,7 +17,7 @@ from environments.appworld.client import AppWorldEngine
 from environments.appworld.environment import MAX_STEPS, AppWorldEnvironment
 from environments.appworld.installation import OPEN_SPLITS, Installation
 from environments.appworld.layout import SPLITS, read_ids
-from environments.appworld.official_tasks import as_task
+from environments.appworld.tasks import as_task
 from environments.appworld.worlds import PYTHON
 from environments.base import InputError, Record
 from environments.benchmark import EvaluationTask

@@ -26,7 +26,7 @@ from environments.benchmark import (
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import Split, load_category
 from environments.bfcl.package import CATEGORIES, VERSION
-from environments.bfcl.templated.evaluation_sets import load_set
+from environments.bfcl.templated.evaluation_sets import FAMILIES, load_set, set_file
 from environments.bfcl.turn_sets import TURN_SETS, turn_ids, turn_tasks
 from environments.metrics import CALL_METRICS
 from environments.verification.decontamination import HeldOut, held_out
@@ -39,7 +39,6 @@ _SPLITS: dict[str, tuple[Split, ...]] = {
     "all": ("train", "dev", "test"),
 }
 """The splits that make evaluation sets of the official categories."""
-_FAMILIES = ("templated", "longer", "turns", "world", "world-longer", "world-turns")
 _AT = "@"
 
 
@@ -96,7 +95,7 @@ class BFCL(Benchmark[BFCLOptions]):
         "them (tests/environments/bfcl/test_official_equality.py)"
     )
     evaluation_sets = {
-        **{f"{family}-{split}": held for family in _FAMILIES for split, held in (("dev", False), ("test", True))},
+        **{f"{family}-{split}": held for family in FAMILIES for split, held in (("dev", False), ("test", True))},
         **{
             f"{category}{_AT}{split}": "test" in parts
             for split, parts in _SPLITS.items()
@@ -190,15 +189,13 @@ class BFCL(Benchmark[BFCLOptions]):
         return published_sets(self.name)
 
     def evaluation_set(self, name: str) -> EvaluationSet:
-        """Describe an evaluation set by its file, without rebuilding its tasks; an official one by the tasks' ids."""
+        """Describe an evaluation set by its file, without reading its tasks; an official one by the tasks' ids."""
         if _is_official(name):
             ids = turn_ids(name) if name in TURN_SETS else _official_ids(name)
             digest = hashlib.sha256("\n".join((VERSION, *ids)).encode()).hexdigest()
             return EvaluationSet(name=name, held_out=self.evaluation_sets[name], sha256=digest, tasks=len(ids))
-        from environments.bfcl.templated.evaluation_sets import set_file
-
         file = set_file(name)
-        return EvaluationSet(name=name, held_out=self.evaluation_sets[name], sha256=file.sha256, tasks=len(file.tasks))
+        return EvaluationSet(name=name, held_out=self.evaluation_sets[name], sha256=file.sha256, tasks=file.tasks)
 
     def open_evaluation_set(self, name: str, limit: int | None = None) -> tuple[EvaluationTask, ...]:
         """Return the tasks of an evaluation set. Raises InputError where its file does not match its hash.
@@ -215,7 +212,7 @@ class BFCL(Benchmark[BFCLOptions]):
                 spec=member.spec,
                 cluster=member.cluster,
                 reference_calls=_calls(member.spec),
-                strata=member.strata.labels(),
+                strata=member.strata,
             )
             for member in load_set(name)[:limit]
         )

@@ -93,7 +93,7 @@ def test_a_chat_role_without_a_key_is_an_input_error(monkeypatch, role: str) -> 
 def test_a_chat_role_without_a_model_is_an_input_error(monkeypatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "made-up")
     monkeypatch.delenv("COEVOLVE_CHAT_MODEL", raising=False)
-    with pytest.raises(InputError, match=r"roles\.chat\.model.*COEVOLVE_EXPLORER_MODEL"):
+    with pytest.raises(InputError, match=r"roles\.chat\.model.*COEVOLVE_CHAT_MODEL"):
         build(RolesSettings(explorer=RoleSettings(kind="chat")))
     monkeypatch.setenv("COEVOLVE_CHAT_MODEL", "of-the-environment")
     assert build(RolesSettings(explorer=RoleSettings(kind="chat"))).explorer is not None

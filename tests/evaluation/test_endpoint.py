@@ -55,7 +55,7 @@ LIMITS = EpisodeLimits(max_new_tokens=1024, max_tokens=10**6, max_actions=20, ba
 
 @pytest.fixture(autouse=True)
 def _key(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("COEVOLVE_POLICY_MODEL", "COEVOLVE_CHAT_MODEL", "COEVOLVE_POLICY_BASE_URL", "OPENAI_BASE_URL"):
+    for name in ("COEVOLVE_CHAT_MODEL", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     # The commit of the card, without git's processes (``test_the_card_has_the_commit`` starts them).

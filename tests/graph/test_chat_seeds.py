@@ -78,7 +78,7 @@ BROKEN = {
     "limited": (Raw(429, {"error": {"message": "slow down"}}), "HTTP 429: ", "slow down", "base_url"),
     "failing": (Raw(500, "<html>Internal mess</html>"), "HTTP 500: ", "Internal mess", "base_url"),
     "html": (HTML, "no chat completion: ", "<html><body>Please log in", "base_url"),
-    "prose": ("I would rather talk about the weather.", "malformed JSON: ", "", "structured: tool_call"),
+    "prose": ("I would rather talk about the weather.", "malformed JSON: ", "", "another model"),
 }
 
 

@@ -94,7 +94,7 @@ def test_contexts_that_begin_in_start_states_need_one(
 def test_each_thing_that_is_missing_is_told_by_its_key(
     folder: Path, monkeypatch: pytest.MonkeyPatch, overrides: list[str], says: str
 ) -> None:
-    for name in ("OPENAI_API_KEY", "COEVOLVE_CHAT_MODEL", "COEVOLVE_EXPLORER_MODEL"):
+    for name in ("OPENAI_API_KEY", "COEVOLVE_CHAT_MODEL"):
         monkeypatch.delenv(name, raising=False)
     if "cuda" in says and _has_cuda():
         pytest.skip("this machine has a GPU")

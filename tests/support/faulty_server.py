@@ -136,7 +136,7 @@ class Raw:
 
 
 Answer = dict[str, Any] | str | Fault | Raw
-Formats = Literal["both", "rejects_schema", "ignores_schema"]
+Formats = Literal["both", "rejects_schema"]
 
 
 class FaultyServer:
@@ -147,8 +147,7 @@ class FaultyServer:
             text is plain text, a ``Fault`` that fault, ``Raw`` is sent as it stands. It runs on the server's loop.
         latency: seconds before every answer that is no stall.
         faults: a fault for each request and attempt, or None to let ``answer`` answer.
-        formats: whether ``response_format`` is honoured, rejected with status 400, or ignored (as ``transformers
-            serve`` does); what ``answer`` gives for an ignored one is sent as a text.
+        formats: whether ``response_format`` is accepted, or rejected with status 400.
         retry_after: the header of status 429.
         stall: seconds of a stall.
         together: how many requests must have been in flight at once before any is answered; each waits for that for
@@ -263,7 +262,7 @@ class FaultyServer:
             Fault.LONG: json.dumps({"surprise": "x" * MEGABYTE}),
         }
         text = texts[answer] if isinstance(answer, Fault) else json.dumps(answer)
-        if request.by_tool and self._formats != "ignores_schema":
+        if request.by_tool:
             function = {"name": request.schema, "arguments": text}
             return {"content": None, "tool_calls": [{"id": "call-1", "type": "function", "function": function}]}
         return {"content": text}

@@ -15,8 +15,15 @@ from pydantic import JsonValue
 from agents.evidence import name_words, overlap
 from agents.live import LiveRun, live_run
 from agents.scripted.appworld import session
-from agents.scripted.appworld.session import ACTIVE_TASK, COMPLETE, PROFILE, is_about_accounts
-from agents.scripted.appworld.sightings import AnswerValue, Scalar, sightings
+from agents.scripted.appworld.session import (
+    ACTIVE_TASK,
+    COMPLETE,
+    PROFILE,
+    AnswerValue,
+    Scalar,
+    is_about_accounts,
+    sightings,
+)
 from agents.scripted.knowledge import Aims
 from agents.settings import ExplorationSettings
 from environments.appworld.worlds import PYTHON

@@ -1,12 +1,18 @@
-"""Logging in to an app of AppWorld: the calls that it takes, read from the documentation of tokens."""
+"""Values in AppWorld's answers, each with its key and its object; and the calls that log in to an app by them.
+
+What a login takes is read from the documentation of tokens.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from agents.scripted.appworld.sightings import AnswerValue
-from environments.base import Parameter, ToolCall, ToolSpec
+from pydantic import JsonValue
+
+from environments.base import Observation, ObservationStatus, Parameter, ToolCall, ToolSpec
 
 PROFILE = "supervisor.show_profile"
 PASSWORDS = "supervisor.show_account_passwords"
@@ -16,6 +22,69 @@ TOKEN = "access_token"
 _TOKEN_OF = re.compile(r"obtained from (\w+) app login")
 _NAMED_BY = re.compile(r"account (\w+)")
 _ACCOUNT = frozenset(("account", "login", "logout", "signup", "password", "verification", "verify"))
+
+Scalar = str | int | float
+
+
+class AnswerValue(NamedTuple):
+    """One value of an answer.
+
+    ``key``: its key, ``artist_id`` for an ``id`` in a list of ``artists``. ``app``: the app that answered. ``record``:
+    the plain values of its object. ``place``: the index of the answer, from 0.
+    """
+
+    key: str
+    value: Scalar
+    app: str
+    record: dict[str, Scalar]
+    place: int
+
+
+def sightings(app: str, observation: Observation, place: int) -> tuple[AnswerValue, ...]:
+    """Return every string and number of an answer in reading order; nothing for a failure or text that is not JSON."""
+    if observation.status is not ObservationStatus.OK:
+        return ()
+    try:
+        content: JsonValue = json.loads(observation.text)
+    except ValueError:
+        return ()
+    return tuple(
+        AnswerValue(key if key != "id" or not within else f"{_singular(within)}_id", value, app, record, place)
+        for within, record in _records(content, "")
+        for key, value in record.items()
+    )
+
+
+def records(observation: Observation) -> tuple[dict[str, Scalar], ...]:
+    """Return the plain values of an answer that is one object, or of each object of a list."""
+    try:
+        content: JsonValue = json.loads(observation.text)
+    except ValueError:
+        return ()
+    listed = content if isinstance(content, list) else [content]
+    return tuple(_plain(one) for one in listed if isinstance(one, dict))
+
+
+def _records(content: JsonValue, within: str) -> Iterator[tuple[str, dict[str, Scalar]]]:
+    if isinstance(content, dict):
+        yield within, _plain(content)
+        for key, child in content.items():
+            yield from _records(child, key)
+    elif isinstance(content, list):
+        for child in content:
+            yield from _records(child, within)
+
+
+def _plain(record: dict[str, JsonValue]) -> dict[str, Scalar]:
+    return {
+        key: value
+        for key, value in record.items()
+        if isinstance(value, str | int | float) and not isinstance(value, bool)
+    }
+
+
+def _singular(name: str) -> str:
+    return name.removesuffix("s")
 
 
 def login_of(parameter: Parameter) -> str | None:

@@ -19,7 +19,7 @@ from pydantic import JsonValue
 
 from agents.live import call_of
 from agents.scripted.appworld import session
-from agents.scripted.appworld.sightings import AnswerValue, Scalar, records, sightings
+from agents.scripted.appworld.session import AnswerValue, Scalar, records, sightings
 from environments.base import ToolCall, ToolSpec
 from environments.task_text import CONNECTIVES, clause
 from memory.records import Interaction

@@ -25,9 +25,9 @@ from typing import Any
 
 from environments.appworld.engine.package import settle, use_root
 from environments.appworld.layout import SPLITS, counted, missing
-from environments.appworld.synthetic_world import everyday_scenarios, music_and_money_scenarios
 from environments.appworld.synthetic_world.content import CONTENT, Owners
 from environments.appworld.synthetic_world.plan import WorldPlan, make_plan
+from environments.appworld.synthetic_world.scenarios import SCENARIOS
 from environments.appworld.synthetic_world.tasks import write_tasks
 from environments.terminal import say
 
@@ -73,9 +73,6 @@ def write_documentation(data: Path) -> int:
         (data / "api_docs" / "standard" / f"{app}.json").write_text(json.dumps(standard, indent=1))
         (data / "api_docs" / "function_calling" / f"{app}.json").write_text(json.dumps(calling, indent=1))
     return sum(len(apis) for apis in documents.values())
-
-
-SCENARIOS = (*everyday_scenarios.SCENARIOS, *music_and_money_scenarios.SCENARIOS)
 
 
 def build(world: Path, seed: int) -> None:

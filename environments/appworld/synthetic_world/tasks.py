@@ -11,7 +11,7 @@ from typing import Any
 
 from environments.appworld.layout import SPLITS
 from environments.appworld.synthetic_world.plan import WorldPlan
-from environments.appworld.synthetic_world.scenario import Scenario, Variant
+from environments.appworld.synthetic_world.scenarios import Scenario, Variant
 
 NOW = datetime(2023, 5, 18, 12)  # the package's own default, when every task takes place
 
@@ -133,7 +133,7 @@ def _write_ground_truth(folder: Path, scenario: Scenario, variant: Variant) -> N
     folder.mkdir()
     solution = _SOLUTION.format(values=repr(variant.values), body=_body(scenario.solution))
     documents = {
-        "required_apps.json": list(scenario.apps),
+        "required_apps.json": scenario.apps,
         "public_data.json": {},
         "private_data.json": variant.values,
         "answer.json": variant.answer,

@@ -1,4 +1,9 @@
-"""Write user turns in the words of people (``templated.human_patterns``), each task in one user's style.
+"""Write user turns in the words of people, each task in one user's style: by patterns of BFCL's own training turns.
+
+A pattern is a training turn, or one of its sentences, with the values of its reference calls replaced by slots. It is
+for calls of the same functions in the same order that give the same parameters. ``human_patterns.json`` has those of
+the training indices of the category base, in bfcl-eval's words (Apache-2.0); commit 2e12b467 has the rules that read
+them (ours). Users have a style: terse (a short command), indirect (a question or a wish) or chatty (several sentences).
 
 Calls without a pattern have the words of the table (``templated.wordings``) behind a beginning that people use ("Could
 you"). Words of order that people use join the parts of a turn of several calls. A value that the part or the turn
@@ -14,25 +19,88 @@ import random
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Literal, get_args
 
 from pydantic import JsonValue
 
-from environments.base import Environment, InputError, ToolCall
+from environments.base import Environment, InputError, Record, ToolCall
 from environments.bfcl.docs import all_tools
 from environments.bfcl.templated import wordings
-from environments.bfcl.templated.human_patterns import (
-    STYLES,
-    HumanPattern,
-    Style,
-    asking_words,
-    order_words,
-    patterns,
-    thing,
-    values_of,
-)
 from environments.task_text import Spec
+from environments.verification.fingerprints import read_fixed
 from environments.verification.grounding import Seen, documented, leaves
 from environments.verification.replay import replay
+
+Style = Literal["terse", "indirect", "chatty"]
+STYLES: tuple[Style, ...] = get_args(Style)
+
+Place = tuple[int, str]
+"""A call of a pattern, and one of its parameters."""
+
+
+class Slot(Record):
+    """The places whose one value fills it; ``quoted``: the turn had the value in quotes."""
+
+    places: tuple[Place, ...]
+    quoted: bool = False
+
+
+class HumanPattern(Record):
+    """A text for calls of the functions ``names``. It has one part more than slots, which stand between its parts.
+
+    ``given`` are the parameters that each call gives, ``fixed`` the values that it must have, ``unsaid`` the
+    identifiers that an earlier turn must have. ``source`` is the id of the training task.
+    """
+
+    source: str
+    style: Style
+    names: tuple[str, ...]
+    parts: tuple[str, ...]
+    slots: tuple[Slot, ...] = ()
+    given: tuple[frozenset[str], ...]
+    fixed: tuple[tuple[Place, JsonValue], ...] = ()
+    unsaid: tuple[Place, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The text with {parameter} in its slots."""
+        filled = (f"{{{'='.join(name for _, name in slot.places)}}}" for slot in self.slots)
+        return "".join(one for pair in zip(self.parts, (*filled, ""), strict=True) for one in pair)
+
+    def fits(self, calls: Sequence[ToolCall]) -> bool:
+        """Return whether the calls give the same parameters, the fixed values, and equal values in shared slots."""
+        if tuple(call.name for call in calls) != self.names:
+            return False
+        values = _values_of(calls)
+        if tuple(frozenset(name for k, name in values if k == place) for place in range(len(calls))) != self.given:
+            return False
+        shared = all(values[slot.places[0]] == values[one] for slot in self.slots for one in slot.places[1:])
+        return shared and all(_equal(values[place], value) for place, value in self.fixed)
+
+
+class HumanWords(Record):
+    """``human_patterns.json``: patterns, words of order ("After that"), and how a sentence begins to ask ("Could you").
+
+    The words of order and of asking are sorted.
+    """
+
+    order: tuple[str, ...]
+    asking: tuple[str, ...]
+    patterns: tuple[HumanPattern, ...]
+
+    def of(self, calls: Sequence[ToolCall]) -> tuple[HumanPattern, ...]:
+        """Return the patterns for calls of these functions in this order."""
+        names = tuple(call.name for call in calls)
+        return tuple(one for one in self.patterns if one.names == names)
+
+
+@cache
+def human_words() -> HumanWords:
+    """Return what the file has. Raises InputError when it is missing or altered."""
+    return read_fixed(Path(__file__).with_name("human_patterns.json"), HumanWords)
+
 
 _AGAIN = 0.6  # probability that a value of the turn before is referred to, where it can be
 _WHOLE = 0.7  # probability that calls which one pattern can ask for are not asked for one by one
@@ -134,28 +202,26 @@ def _written(calls: Sequence[ToolCall], style: Style, before: _Before, rng: rand
 
 def _in_order(part: str, *, last: bool, rng: random.Random) -> str:
     """Return a further part behind a word of order; "Finally" is for the last one."""
-    words = [one for one in order_words() if last or not one.startswith("Final")]
+    words = [one for one in human_words().order if last or not one.startswith("Final")]
     keeps = part.startswith(("I ", "I'"))
     return f"{rng.choice(words)}, {part if keeps else part[0].lower() + part[1:]}"
 
 
 def _patternless(calls: Sequence[ToolCall]) -> bool:
-    return len(calls) == 2 and not any(patterns().get((call.name,)) for call in calls)
+    return len(calls) == 2 and not any(human_words().of((call,)) for call in calls)
 
 
 def _options(calls: Sequence[ToolCall], before: _Before) -> list[HumanPattern]:
-    values = values_of(calls)
-    known = patterns().get(tuple(call.name for call in calls), ())
-    return [
-        one for one in known if one.fits(calls) and all(before.only(name, values[k, name]) for k, name in one.unsaid)
-    ]
+    values = _values_of(calls)
+    fitting = (one for one in human_words().of(calls) if one.fits(calls))
+    return [one for one in fitting if all(before.only(name, values[k, name]) for k, name in one.unsaid)]
 
 
 def _pattern_text(calls: Sequence[ToolCall], style: Style, before: _Before, rng: random.Random) -> str | None:
     """Fill a pattern, of the style where there is one; None where the text would not hold the calls' values."""
     options = _options(calls, before)
     pattern = rng.choice([one for one in options if one.style == style] or options)
-    values = values_of(calls)
+    values = _values_of(calls)
     text = pattern.parts[0]
     for slot, part in zip(pattern.slots, pattern.parts[1:], strict=True):
         name, value = slot.places[0][1], values[slot.places[0]]
@@ -184,7 +250,21 @@ def _identifiers(call: ToolCall, answer: str) -> Iterator[tuple[str, JsonValue]]
 
 
 def _kind(parameter: str) -> str:
-    return _THINGS.get(parameter) or thing(parameter)
+    return _THINGS.get(parameter) or _thing(parameter)
+
+
+def _thing(parameter: str) -> str:
+    """Return what a parameter names: "file" of file_name and file_name1, "order" of order_id."""
+    return re.sub(r"_?(?:name|id)?\d*$", "", parameter).replace("_", " ") or parameter
+
+
+def _values_of(calls: Sequence[ToolCall]) -> dict[Place, JsonValue]:
+    """Return the arguments by place; one that is null counts as not given."""
+    return {(k, name): v for k, call in enumerate(calls) for name, v in call.arguments.items() if v is not None}
+
+
+def _equal(left: JsonValue, right: JsonValue) -> bool:
+    return left == right and isinstance(left, bool) == isinstance(right, bool)
 
 
 def _said(value: JsonValue, quoted: bool) -> str:
@@ -216,5 +296,5 @@ def _from_table(calls: Sequence[ToolCall], style: Style, before: _Before, rng: r
     text = rng.choice((" and ", " and then ", ", then ")).join(clauses)
     if style == "terse":
         return f"{text[0].upper()}{text[1:]}."
-    opening = rng.choice(asking_words())
+    opening = rng.choice(human_words().asking)
     return f"{opening} {text}{'?' if opening.startswith(_QUESTIONS) else '.'}"

@@ -1,5 +1,9 @@
 """Write calls in the wordings of their shapes, and user turns of them, for training or for evaluation sets.
 
+A shape is a function, the set of its optional parameters that are given, and its documented constants where they change
+the goal (engage or release, lock or unlock). ``phrases.json`` has the words: three openings ("delete", "get {it}
+locked") and three objects ("the item {file_name}") for each, and a suffix for each optional parameter that needs one.
+
 Of the nine pairs of opening and object that a shape has, the three on a fixed diagonal are for evaluation sets, the
 other six for training (our choice): a wording of an evaluation set is never used in training, but each of its words
 is, in wordings of the same shape. Suffixes and connectives are shared. Free values are written so that they can be read
@@ -17,31 +21,56 @@ import json
 import math
 import random
 import re
-from collections.abc import Sequence
+import string
+from collections.abc import Mapping
 from itertools import product
+from pathlib import Path
 from typing import Literal
 
 from pydantic import JsonValue
 
 from environments import task_text
-from environments.base import Environment, InputError, TaskSpec, ToolCall
+from environments.base import Environment, InputError, Record, TaskSpec, ToolCall
 from environments.bfcl.docs import all_tools
-from environments.bfcl.templated import (
-    file_wordings,
-    math_wordings,
-    social_wordings,
-    trading_wordings,
-    travel_wordings,
-    vehicle_wordings,
-)
-from environments.bfcl.templated.shapes import Phrase, slots
 from environments.task_text import Spec
+from environments.verification.fingerprints import read_fixed
 
 Wordings = Literal["train", "evaluation"]
 
-_TABLES = (file_wordings, vehicle_wordings, math_wordings, social_wordings, trading_wordings, travel_wordings)
-CASES = tuple(case for table in _TABLES for case in table.CASES)
-SUFFIXES = tuple(suffix for table in _TABLES for suffix in getattr(table, "SUFFIXES", ()))
+
+class Phrase(Record):
+    """Interchangeable texts for the calls of a function that give their slots, in braces, and the constants.
+
+    ``openings`` begin a clause, which a suffix does not: the text follows them, or replaces their ``{it}``. A constant
+    that is None stands for an argument that is not given.
+    """
+
+    function: str
+    openings: tuple[str, ...] = ()
+    texts: tuple[str, ...]
+    constants: dict[str, JsonValue] = {}
+
+    @property
+    def slots(self) -> set[str]:
+        """The parameters whose values each of the texts holds."""
+        return _slots(self.texts[0])
+
+    def fits(self, arguments: Mapping[str, JsonValue]) -> bool:
+        """Return whether a call with these arguments has the slots and the constants; 1 is not True."""
+        found = [(arguments.get(name), value) for name, value in self.constants.items()]
+        equal = all(type(given) is type(value) and given == value for given, value in found)
+        return equal and self.slots <= arguments.keys()
+
+
+class _Phrases(Record):
+    """``phrases.json``: of a function's cases the first that fits is used, and every suffix that fits."""
+
+    cases: tuple[Phrase, ...]
+    suffixes: tuple[Phrase, ...]
+
+
+_READ = read_fixed(Path(__file__).with_name("phrases.json"), _Phrases)
+CASES, SUFFIXES = _READ.cases, _READ.suffixes
 
 _CONSTANTS = {
     ("adjustClimateControl", "unit"),
@@ -91,7 +120,12 @@ def clause(call: ToolCall, wordings: Wordings, rng: random.Random) -> str:
     """
     template = rng.choice(templates(call, wordings))
     arguments = _given(call)
-    return template.format(**{name: _words(call.name, name, arguments[name]) for name in slots(template)})
+    return template.format(**{name: _words(call.name, name, arguments[name]) for name in _slots(template)})
+
+
+def _slots(text: str) -> set[str]:
+    """Return the parameters whose values a text holds."""
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name}
 
 
 def _given(call: ToolCall) -> dict[str, JsonValue]:
@@ -174,12 +208,5 @@ def render_task(environment: Environment, spec: Spec, wordings: Wordings, rng: r
 
     Raises InputError for a call that has no wording, a turn without calls, and like ``forced_calls``.
     """
-    return render_turns(spec, forced_calls(environment, spec), wordings, rng)
-
-
-def render_turns(spec: Spec, forced: Sequence[Sequence[bool]], wordings: Wordings, rng: random.Random) -> Spec:
-    """Write user turns like ``render_task`` where ``forced`` is known already, without replays.
-
-    Raises InputError for a call that has no wording and for a turn without a clause.
-    """
-    return task_text.render_turns(spec, forced, lambda call, drawn: clause(call, wordings, drawn), rng)
+    flags = forced_calls(environment, spec)
+    return task_text.render_turns(spec, flags, lambda call, drawn: clause(call, wordings, drawn), rng)

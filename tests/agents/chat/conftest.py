@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,9 +13,8 @@ from pydantic import SecretStr
 from support.faulty_server import KEY
 
 from agents.chat.endpoint import Endpoint
-from agents.chat.model import open_model
 from agents.chat.sending import attempt
-from agents.chat.structured import StructuredModel
+from agents.chat.structured import StructuredModel, open_model
 from agents.settings import BudgetSettings, RoleSettings
 from agents.spending import Ledger
 
@@ -30,9 +28,6 @@ class TableModel(BaseChatModel):
     @property
     def _llm_type(self) -> str:
         return "table"
-
-    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> TableModel:
-        return self
 
     def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
         raise AssertionError("the roles ask asynchronously")
@@ -55,7 +50,7 @@ class TableModel(BaseChatModel):
 
 
 def reply(schema: str, **arguments: Any) -> AIMessage:
-    """A call of the schema, which is how structured replies arrive; 100 tokens read and 10 written."""
+    """A call of the schema; 100 tokens read and 10 written."""
     return AIMessage(
         content="",
         tool_calls=[{"name": schema, "args": arguments, "id": "1", "type": "tool_call"}],
@@ -81,7 +76,7 @@ def table(ledger):
 
     def make(*replies: Any, ledger: Ledger = ledger, **changes: Any) -> tuple[TableModel, StructuredModel]:
         model = TableModel(replies=list(replies), sent=[])
-        fields = {"timeout": 30.0, "structured": "tool_call"}
+        fields = {"timeout": 30.0}
         settings = RoleSettings.model_validate({"kind": "chat", "model": "table", **fields, **changes})
         endpoint = Endpoint("explorer", "table", "http://table", "OPENAI_API_KEY", SecretStr(KEY))
         return model, StructuredModel(model, endpoint, settings, ledger)

@@ -66,20 +66,10 @@ def timeout_of(fault: Fault) -> float:
     return 0.5 if fault is Fault.STALL else 20.0
 
 
-OF_WHAT_IS_WRITTEN = (Fault.MALFORMED, Fault.SCHEMA, Fault.LONG)
-"""Faults of what a reply says, which each way to ask for structure reads by itself; others are of the transport."""
-
-
-@pytest.mark.parametrize(
-    ("fault", "structured"),
-    [*((one, "json_schema") for one in FAULTS), *((one, "tool_call") for one in OF_WHAT_IS_WRITTEN)],
-)
-async def test_a_fault_is_recorded_and_made_good(connect, tmp_path, fault: Fault, structured: str) -> None:
-    cause = FAULTS[fault]
+@pytest.mark.parametrize(("fault", "cause"), FAULTS.items())
+async def test_a_fault_is_recorded_and_made_good(connect, tmp_path, fault: Fault, cause: str) -> None:
     with FaultyServer(first(fault)) as server:
-        reply, measured = await connect(server, timeout=timeout_of(fault), structured=structured).ask(
-            Answer, "s", "p", **ABOUT
-        )
+        reply, measured = await connect(server, timeout=timeout_of(fault)).ask(Answer, "s", "p", **ABOUT)
     assert (reply.number, server.injected) == (4, {fault: 1})
     (request,) = read_requests(tmp_path / "spending.jsonl")
     assert request.outcome == "answered"
@@ -95,7 +85,7 @@ async def test_a_fault_is_recorded_and_made_good(connect, tmp_path, fault: Fault
 async def test_a_fault_that_stays_is_a_recorded_refusal(connect, tmp_path, fault: Fault, cause: str) -> None:
     with FaultyServer(lambda request: fault) as server, pytest.raises(RoleRefused) as caught:
         await connect(server, timeout=timeout_of(fault), max_retries=2).ask(Answer, "s", "p", **ABOUT)
-    answered = fault in OF_WHAT_IS_WRITTEN
+    answered = fault in (Fault.MALFORMED, Fault.SCHEMA, Fault.LONG)
     (request,) = read_requests(tmp_path / "spending.jsonl")
     assert request.outcome == ("refused" if answered else "failed")
     assert isinstance(caught.value, EndpointFailed) is not answered
@@ -121,10 +111,9 @@ async def test_a_fault_that_stays_is_a_recorded_refusal(connect, tmp_path, fault
         (lambda r: Raw(200, completion(r, {"content": 7})), "no chat completion: choices.0.message.content", 2),
     ],
 )
-@pytest.mark.parametrize("structured", ["json_schema", "tool_call"])
-async def test_what_else_endpoints_answer(connect, answer: Any, told: str, calls: int, structured: str) -> None:
+async def test_what_else_endpoints_answer(connect, answer: Any, told: str, calls: int) -> None:
     with FaultyServer(lambda request: answer(request) if callable(answer) else answer) as server:
-        model = connect(server, max_retries=1, max_tokens=50, structured=structured)
+        model = connect(server, max_retries=1, max_tokens=50)
         with pytest.raises(RoleRefused, match=told):
             await model.ask(Answer, "s", "p", **ABOUT)
     assert len(server.requests) == calls
@@ -160,15 +149,12 @@ async def test_a_redirect_is_one_request_and_reaches_no_other_host(connect, tmp_
     assert (request.measured.calls, request.outcome) == (1, "failed")
 
 
-@pytest.mark.parametrize("structured", ["json_schema", "tool_call"])
 @pytest.mark.parametrize("bound", [True, False])
-async def test_no_secret_reaches_an_address_that_the_user_bound_no_key_to(
-    connect, monkeypatch, structured: str, bound: bool
-) -> None:
+async def test_no_secret_reaches_an_address_that_the_user_bound_no_key_to(connect, monkeypatch, bound: bool) -> None:
     for name in ("OPENAI_ORG_ID", "OPENAI_ORGANIZATION", "OPENAI_PROJECT_ID", "OPENAI_ADMIN_KEY", "HF_TOKEN"):
         monkeypatch.setenv(name, f"secret-of-{name}")
     with FaultyServer(four) as server:
-        await connect(server, bound=bound, structured=structured).ask(Answer, "s", "p", **ABOUT)
+        await connect(server, bound=bound).ask(Answer, "s", "p", **ABOUT)
     (request,) = server.requests
     assert request.authorization == (f"Bearer {KEY}" if bound else "")
     allowed = {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host"}
@@ -200,29 +186,28 @@ async def test_json_schema_is_asked_for_first(connect) -> None:
     assert '"arguments"' in request.system, "an endpoint that ignores the format shows the schema all the same"
 
 
-async def test_an_endpoint_that_rejects_json_schema_gets_tool_calls_from_then_on(connect, tmp_path) -> None:
+async def test_an_endpoint_that_rejects_json_schema_gets_the_prompt_alone_from_then_on(connect, tmp_path) -> None:
     with FaultyServer(four, formats="rejects_schema") as server:
         model = connect(server)
         for _ in range(2):
             assert (await model.ask(Answer, "s", "p", **ABOUT))[0].number == 4
-    assert [request.by_tool for request in server.requests] == [False, True, True]
+    assert ["response_format" in request.body for request in server.requests] == [True, False, False]
+    assert all('"arguments"' in request.system for request in server.requests)
     first_request, second_request = read_requests(tmp_path / "spending.jsonl")
     assert first_request.faults[0].startswith("HTTP 400: 'response_format'")
     assert (first_request.measured.calls, second_request.faults) == (2, ())
 
 
-async def test_json_schema_that_was_asked_for_is_not_given_up(connect) -> None:
-    with FaultyServer(four, formats="rejects_schema") as server:
-        model = connect(server, structured="json_schema")
-        with pytest.raises(RoleRefused, match="response_format"):
-            await model.ask(Answer, "s", "p", **ABOUT)
-    assert len(server.requests) == 1
+async def test_a_prompt_alone_that_is_rejected_too_is_a_refusal(connect) -> None:
+    told = {"error": {"message": "no response_format, and no messages"}}
+    with FaultyServer(lambda request: Raw(400, told)) as server, pytest.raises(RoleRefused, match="and no messages"):
+        await connect(server).ask(Answer, "s", "p", **ABOUT)
+    assert len(server.requests) == 2
 
 
-async def test_prose_is_repaired_by_a_tool_call(connect) -> None:
-    with FaultyServer(lambda request: {"number": 4} if request.by_tool else "I think it is four.") as server:
+async def test_prose_is_repaired(connect) -> None:
+    with FaultyServer(lambda request: {"number": 4} if request.repairs else "I think it is four.") as server:
         assert (await connect(server).ask(Answer, "s", "p", **ABOUT))[0].number == 4
-    assert [request.by_tool for request in server.requests] == [False, True]
     assert server.requests[1].messages[2]["content"] == "I think it is four."
 
 
@@ -291,14 +276,8 @@ class Echoing(FaultyServer):
         return Raw(raw.status, body, {**raw.headers, "x-echo": request.authorization})
 
 
-@pytest.mark.parametrize(
-    ("kind", "structured"),
-    [
-        *((kind, "json_schema") for kind in ("401", "429", "500", "400", "200", "reply", "prose", "refusal")),
-        *((kind, "tool_call") for kind in ("reply", "prose", "refusal")),
-    ],
-)
-async def test_the_key_stays_where_it_is(connect, tmp_path, caplog, kind: str, structured: str) -> None:
+@pytest.mark.parametrize("kind", ["401", "429", "500", "400", "200", "reply", "prose", "refusal"])
+async def test_the_key_stays_where_it_is(connect, tmp_path, caplog, kind: str) -> None:
     """Not in an error, its traceback, the ledger, the log at its most talkative, or a later prompt."""
     caplog.set_level(logging.DEBUG)
 
@@ -312,7 +291,7 @@ async def test_the_key_stays_where_it_is(connect, tmp_path, caplog, kind: str, s
 
     told = ""
     with Echoing(answer) as server:
-        model = connect(server, max_retries=1, structured=structured)
+        model = connect(server, max_retries=1)
         try:
             reply, _ = await model.ask(Answer, "s", "p", **ABOUT)
             told = str(reply)

@@ -13,7 +13,7 @@ from support.car_drafts import two_turns
 from support.chat_models import random_model, save, template, tokenizer
 from support.vllm_server import RunningServer, serving
 
-from agents.chat.model import open_model
+from agents.chat.structured import open_model
 from agents.chat.validator import ChatValidator
 from agents.settings import RoleSettings
 from agents.spending import Ledger, read_requests
@@ -64,7 +64,6 @@ async def test_the_validator_is_answered_in_its_schemas(
         kind="chat",
         model="policy",
         base_url=f"{server.url}/v1",
-        structured="json_schema",
         temperature=0.0,
         max_tokens=256,
     )

@@ -11,9 +11,7 @@ from environments.base import InputError
 
 VARIABLES = (
     "COEVOLVE_KEYS",
-    "COEVOLVE_EXPLORER_MODEL",
     "COEVOLVE_CHAT_MODEL",
-    "COEVOLVE_EXPLORER_BASE_URL",
     "OPENAI_BASE_URL",
 )
 KEY = "sk-the-key-0123456789"
@@ -29,9 +27,8 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("recipe", "environment", "model"),
     [
-        ("of-recipe", {"COEVOLVE_EXPLORER_MODEL": "of-role", "COEVOLVE_CHAT_MODEL": "of-all"}, "of-recipe"),
-        (None, {"COEVOLVE_EXPLORER_MODEL": "of-role", "COEVOLVE_CHAT_MODEL": "of-all"}, "of-role"),
-        (None, {"COEVOLVE_CHAT_MODEL": "of-all", "COEVOLVE_REFLECTOR_MODEL": "of-another"}, "of-all"),
+        ("of-recipe", {"COEVOLVE_CHAT_MODEL": "of-all"}, "of-recipe"),
+        (None, {"COEVOLVE_CHAT_MODEL": "of-all"}, "of-all"),
     ],
 )
 def test_the_model(monkeypatch, recipe: str | None, environment: dict[str, str], model: str) -> None:
@@ -45,12 +42,7 @@ def test_the_model(monkeypatch, recipe: str | None, environment: dict[str, str],
     ("recipe", "environment", "url"),
     [
         (None, {}, OPENAI_URL),
-        (
-            "http://localhost:1/v1",
-            {"COEVOLVE_EXPLORER_BASE_URL": "http://b/v1", "OPENAI_BASE_URL": "http://c/v1"},
-            "http://localhost:1/v1",
-        ),
-        (None, {"COEVOLVE_EXPLORER_BASE_URL": "http://b/v1", "OPENAI_BASE_URL": "http://c/v1"}, "http://b/v1"),
+        ("http://localhost:1/v1", {"OPENAI_BASE_URL": "http://c/v1"}, "http://localhost:1/v1"),
         (None, {"OPENAI_BASE_URL": "http://c/v1"}, "http://c/v1"),
     ],
 )
@@ -69,7 +61,6 @@ BOUND = "https://openrouter.ai=OTHER_KEY, http://node7:8000, http://node8=, http
         ("https://api.openai.com/v1", {}, "OPENAI_API_KEY"),
         ("https://API.OpenAI.com:443/v1", {}, "OPENAI_API_KEY"),
         ("https://gateway/v1", {"OPENAI_BASE_URL": "https://gateway/other"}, "OPENAI_API_KEY"),
-        ("https://gateway/v1", {"COEVOLVE_EXPLORER_BASE_URL": "https://gateway"}, "OPENAI_API_KEY"),
         ("https://openrouter.ai/api/v1", {"COEVOLVE_KEYS": BOUND}, "OTHER_KEY"),
         ("http://localhost:9/v1", {"COEVOLVE_KEYS": BOUND}, "OTHER_KEY"),
         ("http://node7:8000/v1", {"COEVOLVE_KEYS": BOUND}, None),
@@ -78,7 +69,7 @@ BOUND = "https://openrouter.ai=OTHER_KEY, http://node7:8000, http://node8=, http
         ("http://127.0.0.1:11434/v1", {}, None),
         ("http://[::1]:8000/v1", {}, None),
         (None, {"OPENAI_BASE_URL": "https://openrouter.ai/api/v1", "COEVOLVE_KEYS": BOUND}, "OTHER_KEY"),
-        (None, {"COEVOLVE_EXPLORER_BASE_URL": "http://node7:8000/v1", "COEVOLVE_KEYS": BOUND}, None),
+        (None, {"OPENAI_BASE_URL": "http://node7:8000/v1", "COEVOLVE_KEYS": BOUND}, None),
         (None, {"OPENAI_BASE_URL": "http://localhost:8000/v1"}, "OPENAI_API_KEY"),
         (None, {"OPENAI_BASE_URL": "http://localhost:8000/v1", "OPENAI_API_KEY": ""}, None),
     ],
@@ -176,7 +167,7 @@ def test_a_destination_says_which_variable_goes_where() -> None:
 
 
 def test_no_model() -> None:
-    with pytest.raises(InputError, match=r"roles\.chat\.model.*COEVOLVE_EXPLORER_MODEL or COEVOLVE_CHAT_MODEL"):
+    with pytest.raises(InputError, match=r"roles\.chat\.model.*COEVOLVE_CHAT_MODEL"):
         resolve(RoleSettings(kind="chat"), "explorer")
 
 

@@ -9,8 +9,8 @@ import pytest
 from pydantic import BaseModel
 from support.faulty_server import KEY, FaultyServer
 
-from agents.chat.model import open_model
 from agents.chat.recorded import CHARACTERS_OF_A_TOKEN, RecordedReply, exchanges, open_recorded, open_role
+from agents.chat.structured import open_model
 from agents.roles import RoleRefused
 from agents.settings import BudgetSettings, ChatSettings
 from agents.spending import BudgetReached, Ledger, read_requests
@@ -56,11 +56,9 @@ def test_a_file_without_the_role_and_a_file_at_its_end_are_named(tmp_path: Path)
         ask(model)
 
 
-@pytest.mark.parametrize("structured", ["auto", "tool_call"])
-def test_an_unusable_reply_is_repaired_once_and_seen(tmp_path: Path, structured: str) -> None:
+def test_an_unusable_reply_is_repaired_once_and_seen(tmp_path: Path) -> None:
     ledger = Ledger(None, BudgetSettings())
-    limits = ChatSettings.model_validate({"structured": structured})
-    model = open_recorded(file_of(tmp_path, "prose", {"word": "two"}), "explorer", ledger, limits)
+    model = open_recorded(file_of(tmp_path, "prose", {"word": "two"}), "explorer", ledger)
     with exchanges() as seen:
         assert ask(model) == "two"
     assert [one.reply for one in seen] == ["prose", '{"word": "two"}']
@@ -98,13 +96,10 @@ def test_the_environment_chooses_between_an_endpoint_and_the_file(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("structured", ["json_schema", "tool_call"])
-def test_exchanges_with_a_real_endpoint_are_seen_too(monkeypatch: pytest.MonkeyPatch, structured: str) -> None:
+def test_exchanges_with_a_real_endpoint_are_seen_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with FaultyServer(lambda request: {"word": "served"}) as server, exchanges() as seen:
-        settings = ChatSettings.model_validate(
-            {"model": "some-model", "base_url": server.url, "structured": structured}
-        )
+        settings = ChatSettings.model_validate({"model": "some-model", "base_url": server.url})
         model = open_model(settings, "explorer", Ledger(None, BudgetSettings()), concurrency=1)
         assert ask(model) == "served"
     (one,) = seen

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from environments.appworld.engine.protocol import MAX_DEPTH
-from environments.appworld.observations import MAX_CALLS, MAX_CHARACTERS, observe, shortened
 from environments.appworld.records import ApiCall, Executed, ExecutionStatus
+from environments.appworld.worlds import MAX_CALLS, MAX_CHARACTERS, observe, shortened
 from environments.base import ObservationStatus, ToolCall
 
 READS = frozenset({"spotify.show_songs"})

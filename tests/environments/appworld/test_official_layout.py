@@ -18,7 +18,7 @@ from support.served_policy import player
 
 from environments.appworld.installation import WORLD, Installation
 from environments.appworld.layout import SPLITS, counted, missing, read_ids
-from environments.appworld.official_tasks import official_task
+from environments.appworld.tasks import official_task
 from environments.base import InputError
 from evaluation.outcomes import TaskOutcome
 from evaluation.test_access import Access

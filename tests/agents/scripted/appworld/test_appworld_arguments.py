@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.shop import TOOLS, parameter, tool
 
 from agents.scripted.appworld.explorer import chosen_parameters, draw_value, known_values
-from agents.scripted.appworld.sightings import AnswerValue
+from agents.scripted.appworld.session import AnswerValue
 
 SEEN = [
     AnswerValue("basket_id", 7, "shop", {}, 0),

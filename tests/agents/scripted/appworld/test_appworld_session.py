@@ -7,7 +7,7 @@ from support.shop import SIGNED_IN, TOOLS, parameter
 
 from agents.live import call_of
 from agents.scripted.appworld import session
-from agents.scripted.appworld.sightings import AnswerValue, sightings
+from agents.scripted.appworld.session import AnswerValue, sightings
 
 
 def seen(count: int) -> list[AnswerValue]:

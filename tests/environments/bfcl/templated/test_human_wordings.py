@@ -11,7 +11,7 @@ from environments.base import TaskSpec, ToolCall
 from environments.bfcl.benchmark import BENCHMARK
 from environments.bfcl.official import load_category
 from environments.bfcl.templated import human_wordings
-from environments.bfcl.templated.human_patterns import STYLES, asking_words, order_words, patterns
+from environments.bfcl.templated.human_wordings import STYLES, human_words
 from environments.registry import benchmark_of
 from environments.verification.grounding import foreign_text, ungrounded
 from environments.verification.replay import replay
@@ -19,7 +19,7 @@ from environments.verification.replay import replay
 ENVIRONMENT = BENCHMARK.open(BENCHMARK.parse({"wordings": "human", "classes": list(BENCHMARK.parse({}).classes)}))
 TABLE = BENCHMARK.open(BENCHMARK.parse({}))
 TRAINING = load_category("base", ("train",))
-EVERY = [pattern for alike in patterns().values() for pattern in alike]
+EVERY = human_words().patterns
 
 
 def call(name: str, **arguments) -> ToolCall:
@@ -63,8 +63,8 @@ def test_many_functions_have_patterns_in_several_styles() -> None:
     assert len(EVERY) >= 90
     assert len({name for pattern in EVERY for name in pattern.names}) >= 40
     assert all(Counter(pattern.style for pattern in EVERY)[style] >= 7 for style in STYLES)
-    assert {"After that", "Finally", "Also"} <= set(order_words())
-    assert {"Could you", "Please"} <= set(asking_words())
+    assert {"After that", "Finally", "Also"} <= set(human_words().order)
+    assert {"Could you", "Please"} <= set(human_words().asking)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_one_user_keeps_a_style_and_users_differ() -> None:
     assert len(texts) >= 3
 
     def terse(text: str) -> bool:
-        return not (text.endswith("?") or text.startswith(asking_words()) or text.count(". "))
+        return not (text.endswith("?") or text.startswith(human_words().asking) or text.count(". "))
 
     assert {terse(turns[0]) for turns in texts} == {True, False}
     assert all(terse(turns[0]) == terse(turns[1]) for turns in texts)

@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.templated_calls import FORBIDDEN, documented_calls, words_outside_quotes
 
+from environments import task_text
 from environments.base import InputError, TaskSpec, ToolCall
 from environments.bfcl.docs import tool_names
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.templated.evaluation_sets import TEMPLATED_CLASSES
-from environments.bfcl.templated.wordings import forced_calls, render_task, render_turns
+from environments.bfcl.templated.wordings import clause, forced_calls, render_task
 from environments.task_text import CONNECTIVES, caused_errors
 from memory.records import Draft
 
@@ -154,11 +155,15 @@ def test_the_rest_of_the_task_and_its_type_stay():
     assert rendered.model_copy(update={"turns": draft.turns}) == draft
 
 
+def train_clause(said, rng):
+    return clause(said, "train", rng)
+
+
 def test_an_empty_turn_and_a_turn_that_says_nothing_are_refused():
     with pytest.raises(InputError, match="turn 2"):
         render_task(ENVIRONMENT, spec([CAT], []), "train", random.Random(0))
     with pytest.raises(InputError, match="turn 1"):
-        render_turns(spec([CAT]), ((True,),), "train", random.Random(0))
+        task_text.render_turns(spec([CAT]), ((True,),), train_clause, random.Random(0))
 
 
 def test_a_call_with_an_undocumented_parameter_is_refused():
@@ -182,8 +187,8 @@ def test_a_call_with_an_undocumented_parameter_is_refused():
 @pytest.mark.slow
 def test_no_rendered_text_names_a_function_or_parameter(calls, wordings, seed):
     """Ten renderings an example: thousands of texts."""
-    task = spec(calls)
     rng = random.Random(seed)
     for _ in range(10):
-        (text,) = render_turns(task, ((False,) * len(calls),), wordings, rng).turns
+        said = [clause(one, wordings, rng) for one in calls]
+        text = rng.choice(task_text.CONNECTIVES).join(said)
         assert not words_outside_quotes(text) & FORBIDDEN
