@@ -129,7 +129,7 @@ def _legend(settings: RunSettings, summaries: Sequence[Summary]) -> Iterator[str
     words = f"{contexts['new']} weaknesses were explored, {contexts['known']} were known already"
     yield from _said("contexts", words + (f"; gave up: {counts_words(failed.most_common())}" if failed else ""))
     if any(one.cost.model_calls for one in summaries):
-        yield from _said("cost", _cost(summaries).words(", "))
+        yield from _said("cost", _cost(summaries).words())
 
 
 def _signals(settings: RunSettings, summaries: Sequence[Summary]) -> Iterator[str]:

@@ -38,13 +38,6 @@ class StageCost(Record):
     seconds: float = 0.0
     money: float = 0.0
 
-    def words(self) -> str:
-        """Return one line of a table."""
-        aside = f" ({self.refused} without a usable reply)" if self.refused else ""
-        parts = [f"{self.requests} requests{aside}", f"{self.calls} calls"]
-        parts += [f"{self.prompt_tokens} + {self.completion_tokens} tokens", f"{self.seconds:.1f} s"]
-        return ", ".join([*parts, *_money(self.money)])
-
 
 class PerTask(Record):
     """The graph's requests of an iteration divided by the tasks that it admitted; D_0's are left out."""
@@ -52,10 +45,6 @@ class PerTask(Record):
     calls: float
     tokens: float
     money: float
-
-    def words(self) -> str:
-        """Return one line of a table."""
-        return ", ".join([f"{self.calls:.1f} calls", f"{self.tokens:.0f} tokens", *_money(self.money)])
 
 
 class Cost(Record):
@@ -78,8 +67,8 @@ class Cost(Record):
     stages: dict[str, StageCost] = {}
     per_admitted: PerTask | None = None
 
-    def words(self, separator: str) -> str:
-        """Return the figures above zero, as a cell of a table."""
+    def words(self) -> str:
+        """Return the figures above zero in one line."""
         counts = {
             "model calls": str(self.model_calls),
             "model tokens": f"{self.prompt_tokens} + {self.completion_tokens}",
@@ -88,7 +77,7 @@ class Cost(Record):
             "supervised tokens": str(self.supervised_tokens),
         }
         words = [f"{count} {name}" for name, count in counts.items() if count not in ("0", "0 + 0")]
-        return separator.join([*words, *_money(self.money)])
+        return ", ".join([*words, *([f"money {self.money:.4f}"] if self.money else [])])
 
 
 def cost_of(run: RunDirectory, iteration: int, admitted: int) -> Cost:
@@ -118,10 +107,6 @@ def cost_of(run: RunDirectory, iteration: int, admitted: int) -> Cost:
         stages={stage: spent for stage, spent in stages.items() if spent.requests},
         per_admitted=_per_task(_sum([one for one in requests if one.iteration is not None]), admitted),
     )
-
-
-def _money(amount: float) -> list[str]:
-    return [f"money {amount:.4f}"] if amount else []
 
 
 def _sum(requests: Sequence[Request]) -> StageCost:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from pydantic import Field
 
@@ -103,12 +103,6 @@ class ValidationAgreement(Record):
     neither: int = 0
     not_validated: int = 0
 
-    def words(self) -> str:
-        """Return one line of a table."""
-        words = f"accepted by both {self.both}, by the replays alone {self.replays_only}, by the agent alone "
-        words += f"{self.agent_only}, by neither {self.neither}"
-        return words + (f"; not carried out {self.not_validated}" if self.not_validated else "")
-
 
 def agreement_of(verifications: Iterable[DraftVerification]) -> ValidationAgreement | None:
     """Return the agreement on ``verifications``; None where replays and agent were not both asked."""
@@ -180,11 +174,6 @@ class Summary(Record):
     def drafts(self) -> int:
         """Return how many drafts were verified."""
         return self.admitted + sum(self.refused.values())
-
-    @property
-    def functions_words(self) -> str:
-        """Return how many functions the tasks exercise, in words; empty where it is not known."""
-        return "" if self.functions is None else f"{self.functions} of {self.functions_offered} that the tasks offer"
 
     @property
     def made_nothing(self) -> bool:
@@ -301,13 +290,3 @@ def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tu
     if settings.evaluation.limit is not None and settings.evaluation.scored is not None:
         labels.append(f"evaluation set: its first {settings.evaluation.limit} tasks only")
     return tuple(labels)
-
-
-def engine_rows(summary: Summary) -> Iterator[tuple[str, str]]:
-    """Yield rows about an engine beside the trainer: its work, and how long the trainer waited for it."""
-    if summary.measured is None or (engine := summary.measured.engine) is None:
-        return
-    work = f"{engine.messages} messages, {engine.tokens} tokens, {engine.tokens_per_second:.1f} tokens per second of"
-    again = f"{engine.resampled_share:.2%} of messages sampled again"
-    yield "engine", f"{work} sampling, {again}, gap at most {engine.gap:.1e} nats"
-    yield "  trainer waited", f"{engine.sampling:.1f} s for messages, {engine.load:.1f} s for new weights"

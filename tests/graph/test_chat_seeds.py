@@ -23,7 +23,7 @@ from environments.benchmark import ExplorationHints
 from environments.bfcl.benchmark import BENCHMARK
 from graph.recipe import load_recipe
 from graph.report.costs import cost_of
-from graph.report.page.data import facts_of
+from graph.report.page.figures import facts_of
 from graph.report.summary import Summary, summarise
 from graph.run.initial_tasks import Seeds, make_seeds, start_states
 from graph.run.interruption import Interruption
@@ -258,7 +258,7 @@ def test_the_unguided_baseline_is_explored_by_the_chat_explorer_and_drafts_by_bo
     assert agreement.both == summary.admitted + summary.refused.get("duplicate", 0) > 0
     assert agreement.replays_only == summary.refused["agent"] > 0
     assert agreement.agent_only > 0
-    assert ["replays and agent", agreement.words()] in facts_of(summary)
+    assert facts_of(summary)["agreement both"] == str(agreement.both)
     for verification in read_jsonl(run.iteration(0).verdicts, DraftVerification):
         assert verification.agent is not None
         assert verification.accepted <= (verification.deterministic == "accepted" and verification.agent.accepted)

@@ -133,7 +133,4 @@ def test_agreement_is_counted_over_what_both_were_asked_about() -> None:
     found = [verification(*pair) for pair in (*pairs, ("accepted", None), (None, None))]
     counted = ValidationAgreement(both=2, replays_only=1, agent_only=1, neither=1, not_validated=1)
     assert agreement_of(found) == counted
-    assert counted.words() == (
-        "accepted by both 2, by the replays alone 1, by the agent alone 1, by neither 1; not carried out 1"
-    )
     assert agreement_of([verification(None, YES)]) is None

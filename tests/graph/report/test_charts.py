@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from environments.drawing import ticks
-from graph.report.charts import Bar, Chart, DotRow, Dots, bar_chart, dot_chart
+from graph.report.charts import Bar, Chart, DotRow, Dots, bar_chart, dot_chart, ticks
 
 HOSTILE = '<script>alert(1)</script> & "quoted" ' + "x" * 200
 
