@@ -37,9 +37,9 @@ def _extract(services: RunServices, iteration: int) -> tuple[tuple[str, ...], li
     folder = services.run.iteration(iteration)
     settings = services.settings.signals
     trajectories = read_jsonl(folder.trajectories, Trajectory)
-    counted = _counted_patterns(services.run, iteration)
+    counted = counted_patterns(services.run, iteration)
     tasks = load_tasks(services.run)
-    found = extract_signals(trajectories, _earlier_scores(services.run, iteration), settings, iteration, counted)
+    found = extract_signals(trajectories, earlier_scores(services.run, iteration), settings, iteration, counted)
     followed = found.signals if settings.contexts == "signals" else ()
     choice = choose(followed, settings, derive_seed(services.settings.seed, iteration, "choose"))
     chosen = tuple(signal.id for signal in choice.chosen)
@@ -69,7 +69,7 @@ def _extract(services: RunServices, iteration: int) -> tuple[tuple[str, ...], li
     return chosen, of_extract(name, record, trajectories, choice.chosen, by_id)
 
 
-def _earlier_scores(run: RunDirectory, iteration: int) -> Mapping[str, Sequence[GroupScore]]:
+def earlier_scores(run: RunDirectory, iteration: int) -> Mapping[str, Sequence[GroupScore]]:
     earlier: dict[str, list[GroupScore]] = defaultdict(list)
     for number in range(iteration):
         for score in read_jsonl(run.iteration(number).scores, GroupScore):
@@ -77,5 +77,5 @@ def _earlier_scores(run: RunDirectory, iteration: int) -> Mapping[str, Sequence[
     return earlier
 
 
-def _counted_patterns(run: RunDirectory, iteration: int) -> Sequence[PatternCount]:
+def counted_patterns(run: RunDirectory, iteration: int) -> Sequence[PatternCount]:
     return [one for number in range(iteration) for one in read_jsonl(run.iteration(number).patterns, PatternCount)]
