@@ -74,7 +74,7 @@ def main(
 
 
 def _rehearse(recipes: Sequence[Path], given: Sequence[str], settings_only: bool) -> None:
-    from graph.run.interruption import Interrupted, Interruption
+    from graph.run.progress import Interrupted, Interruption
 
     with exit_statuses():
         if len(recipes) != 1 or settings_only:

@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from environments.base import InputError
-from graph.nodes.extract import counted_patterns, earlier_scores
+from graph.nodes.weaknesses import counted_patterns, earlier_scores
 from graph.report.charts import Bar, Chart, DotRow, Dots, bar_chart, dot_chart
 from graph.report.digest import task_words
 from graph.report.lineage import Chain, Group, History

@@ -10,7 +10,7 @@ import pytest
 from support.made_run import ENVIRONMENT, first_tasks, make_run, records, rollouts, run_graph, services_of, settings_for
 from typer.testing import CliRunner
 
-from graph.nodes.update import join
+from graph.nodes.new_tasks import join
 from graph.recipe import load_recipe
 from graph.records import Evolution, ExtractionRecord
 from graph.report.summary import Summary, arm_labels, summarise

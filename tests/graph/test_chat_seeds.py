@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,7 @@ from support.made_run import make_run, run_graph, services_of, settings_for
 from support.official_audit import audit
 from typer.testing import CliRunner
 
-import graph.nodes.abstract
-import graph.nodes.verify
+import graph.nodes.new_tasks
 import graph.run.initial_tasks
 from agents.spending import BudgetReached, RepeatedFailure, read_requests
 from environments.base import InputError
@@ -26,10 +25,8 @@ from graph.report.costs import cost_of
 from graph.report.page.figures import facts_of
 from graph.report.summary import Summary, summarise
 from graph.run.initial_tasks import Seeds, make_seeds, start_states
-from graph.run.interruption import Interruption
-from graph.run.loop import iterate
-from graph.run.progress import Progress
-from graph.run.stages import Run
+from graph.run.progress import Interruption, Progress
+from graph.run.stages import Run, iterate
 from graph.seed_tasks import app
 from memory.records import DraftVerification, FailureContext, Interaction, Unsignalled
 from memory.run import RunDirectory, read_jsonl
@@ -201,13 +198,17 @@ async def test_a_stopped_d_0_goes_on_without_paying_twice(
     paid = read_requests(RunDirectory(tmp_path / "whole" / "run").spending_path)
     run = chat_run(table, tmp_path, *validated, roles=roles)
 
-    def stopped(*args: object) -> None:
-        raise RepeatedFailure("stopped here")
-
     # As the first branch writes its verifications, then before the abstractor of the second is asked.
-    for module, name in ((graph.nodes.verify, "write_jsonl"), (graph.nodes.abstract, "derive_seed")):
+    for name, where in (("write_jsonl", "verdicts.jsonl"), ("derive_seed", "'abstract'")):
+        kept = getattr(graph.nodes.new_tasks, name)
+
+        def stopped(*args: object, kept: Callable[..., object] = kept, where: str = where) -> object:
+            if where in str(args):
+                raise RepeatedFailure("stopped here")
+            return kept(*args)
+
         with monkeypatch.context() as patched:
-            patched.setattr(module, name, stopped)
+            patched.setattr(graph.nodes.new_tasks, name, stopped)
             with pytest.raises(RepeatedFailure):
                 await seeds_of(run)
     again = await seeds_of(run)

@@ -15,7 +15,7 @@ from support.official_audit import audit
 import graph.iteration
 from environments.verification.fingerprints import fingerprint, held_out_fingerprints
 from environments.verification.verify import verify
-from graph.nodes.update import join
+from graph.nodes.new_tasks import join
 from graph.records import Evolution
 from graph.state import BranchUpdate, IterationState, IterationUpdate
 from memory.failures import DeduplicationResult, FailureMemory

@@ -17,7 +17,7 @@ from environments.base import Environment, ToolCall
 from environments.settings import VerificationSettings
 from environments.verification.fingerprints import fingerprint
 from graph.assembly import RunServices
-from graph.nodes.verify import verify
+from graph.nodes.new_tasks import verify
 from graph.records import KnownTasks
 from graph.report.summary import ValidationAgreement, agreement_of
 from graph.settings import RunSettings

@@ -19,13 +19,9 @@ from agents.spending import Breaker, Ledger
 from environments.base import Environment, InputError, Observation, ObservationStatus, ToolCall
 from graph.assembly import RunServices
 from graph.branches import dispatch
-from graph.nodes.abstract import abstract
-from graph.nodes.deduplicate import deduplicate
-from graph.nodes.explore import explore
-from graph.nodes.extract import extract
-from graph.nodes.reflect import reflect
-from graph.nodes.update import update as join
-from graph.nodes.verify import verify
+from graph.nodes.new_tasks import abstract, explore, verify
+from graph.nodes.new_tasks import update as join
+from graph.nodes.weaknesses import deduplicate, extract, reflect
 from graph.records import ExtractionRecord, Failure
 from graph.settings import RunSettings
 from graph.state import IterationState

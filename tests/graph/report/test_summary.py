@@ -21,8 +21,7 @@ from graph.report.costs import StageCost
 from graph.report.lineage import History
 from graph.report.page.figures import facts_of, overview
 from graph.report.summary import COMPACT_LABEL, Summary, summarise
-from graph.run.interruption import Interruption
-from graph.run.progress import Progress
+from graph.run.progress import Interruption, Progress
 from graph.run.stages import Run, printed_score, score_before
 from memory.processes import ChildFailure
 from memory.records import Measured, SignalKind, StopReason, Trajectory
