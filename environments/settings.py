@@ -96,7 +96,7 @@ class VerificationSettings(Section):
         "deterministic",
         description="who verifies drafts; deterministic: replays of the reference (ours); agent: a run of "
         "roles.validator, which reads request and reference, beside the checks that are never off (CoEvolve, section "
-        "3.3); both: the replays and the agent have to accept, and their agreement is counted (ours)",
+        "3.3); both: the replays have to accept, and then the agent (ours)",
     )
     completion: Literal["judge", "outcome"] = Field(
         "judge",

@@ -28,7 +28,6 @@ from graph.state import BranchState, BranchUpdate, IterationState, IterationUpda
 from memory.failures import DeduplicationResult, explored_in, use_memory
 from memory.jsonl import derive_seed, record_id
 from memory.records import (
-    ACCEPTED,
     AgentValidation,
     Draft,
     DraftVerification,
@@ -134,22 +133,17 @@ def _verifications(
 ) -> list[DraftVerification]:
     """Return the result of the checks without a model for each draft, in the order of ``drafts``.
 
-    Where an agent is asked, too, a draft that it can be asked about is accepted here, and
-    ``DraftVerification.deterministic`` has the result of the replays if they count.
+    Where an agent alone decides, they only say whether it can be asked: whether an agent can be trained on the draft.
     """
     settings = services.settings.verification
-    mode = None if _unverified(services, context) else settings.mode
+    replays = settings.mode != "agent" and not _unverified(services, context)
     known = _known(known_path, known_path.stat().st_mtime_ns)
     verifications = []
     for draft in drafts:
-        deterministic = None
-        if mode == "deterministic":
+        if replays:
             result = verify_draft(draft, services.environment, known, services.held_out, settings, observed)
         else:
             result = can_train(draft, services.environment, known, services.held_out, observed)
-        if mode == "both" and result.accepted:
-            replayed = verify_draft(draft, services.environment, known, services.held_out, settings, observed)
-            result, deterministic = replayed, replayed.reason or ACCEPTED
         verifications.append(
             DraftVerification(
                 draft_id=draft.id,
@@ -158,7 +152,6 @@ def _verifications(
                 reason=result.reason,
                 detail=result.detail,
                 nearest=result.nearest,
-                deterministic=deterministic,
             )
         )
     return verifications
@@ -180,11 +173,11 @@ async def with_agent(
 ) -> DraftVerification:
     """Return the verification result with that of the validator's run, which may refuse the draft.
 
-    A draft that the replays refuse is carried out, too, where both count, so that the two can be compared; it stays
-    refused for their reason. A run is kept in the branch's folder as soon as it was evaluated, so that a resumed node
-    does not pay for it again. Without a run that can be evaluated (no usable reply, a spent budget) a draft is refused.
+    A refused draft is not carried out. A run is kept in the branch's folder as soon as it was evaluated, so that a
+    resumed node does not pay for it again. Without a run that can be evaluated (no usable reply, a spent budget) the
+    draft is refused.
     """
-    if not verification.accepted and verification.deterministic is None:
+    if not verification.accepted:
         return verification
     path = branch.validation(record_id("validation", draft.model_dump_json()))
     if path.exists():
@@ -206,9 +199,6 @@ async def with_agent(
 
 
 def _refused(verification: DraftVerification, reason: Refusal, detail: str) -> DraftVerification:
-    """Refuse an accepted draft; the reason of one that is refused already stays."""
-    if not verification.accepted:
-        return verification
     return verification.model_copy(update={"accepted": False, "reason": reason.value, "detail": detail})
 
 

@@ -132,7 +132,6 @@ def by_iteration(run: RunDirectory, iteration: int) -> Iterator[tuple[int, dict[
         ("stops", summary.stop_reasons),
         ("seconds", summary.seconds),
         ("cost", summary.cost),
-        ("verification", summary.agreement),
         ("round", record),
     ):
         numbers |= {f"{section}/{name}": value for name, value in _plain(record_or_counts).items()}

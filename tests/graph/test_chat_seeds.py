@@ -254,12 +254,9 @@ def test_the_unguided_baseline_is_explored_by_the_chat_explorer_and_drafts_by_bo
     assert len(read_jsonl(run.iteration(0).interactions, Interaction)) == 6 * 1 * 3
     assert summary.cost.stages.keys() == {"explore", "abstract", "validate"}
     assert {one.iteration for one in read_requests(run.spending_path)} == {0}
-    agreement = summary.agreement
-    assert agreement is not None
-    assert agreement.both == summary.admitted + summary.refused.get("duplicate", 0) > 0
-    assert agreement.replays_only == summary.refused["agent"] > 0
-    assert agreement.agent_only > 0
-    assert facts_of(summary)["agreement both"] == str(agreement.both)
-    for verification in read_jsonl(run.iteration(0).verdicts, DraftVerification):
-        assert verification.agent is not None
-        assert verification.accepted <= (verification.deterministic == "accepted" and verification.agent.accepted)
+    assert facts_of(summary)["cost stages validate requests"] == str(summary.cost.stages["validate"].requests)
+    found = read_jsonl(run.iteration(0).verdicts, DraftVerification)
+    carried_out = [one for one in found if one.agent is not None]
+    assert sum(one.agent.accepted for one in carried_out if one.agent) >= summary.admitted > 0
+    assert sum(one.reason == "agent" for one in carried_out) == summary.refused["agent"] > 0
+    assert {one.reason for one in carried_out} <= {None, "agent", "duplicate"}, "the replays come first"

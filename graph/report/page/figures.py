@@ -131,7 +131,7 @@ def _iteration(history: History, settings: RunSettings, number: int, summary: Su
 
 def facts_of(summary: Summary, round_: RoundRecord | None = None) -> dict[str, str]:
     """Return what else a finished iteration's records say, by name: stops, failures, costs, SEAL, the engine."""
-    names = ("stop_reasons", "failed", "agreement", "cost", "stopped", "functions", "functions_offered", "seal")
+    names = ("stop_reasons", "failed", "cost", "stopped", "functions", "functions_offered", "seal")
     told = summary.model_dump(mode="json", include={*names, "measured"})
     if round_ is not None and round_.gap is not None:
         told["sampler_and_trainer_differ_by_nats"] = round_.gap.model_dump(mode="json")
