@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sqlite3
 import threading
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, closing
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from environments.command import storage_refusal, writing
 from environments.terminal import say
 from graph.records import ExtractionRecord, Fork
 from graph.state import IterationInput, IterationState
-from memory.failures import DeduplicationResult
+from memory.failures import DeduplicationResult, is_whole
 from memory.records import FailureContext
 from memory.run import RunDirectory, read_json, read_jsonl
 
@@ -64,21 +63,11 @@ def discard_damaged(path: Path) -> bool:
     No record is lost: they are in JSON files, and the iteration's graph begins afresh. Raises sqlite3.OperationalError
     where the disk, not the file, is the cause.
     """
-    if not path.is_file() or _is_whole(path):
+    if is_whole(path):
         return False
     for suffix in ("", "-wal", "-shm"):  # a new one must not replay the damaged one's
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     return True
-
-
-def _is_whole(path: Path) -> bool:
-    try:
-        with closing(sqlite3.connect(path)) as database:
-            return bool(database.execute("pragma quick_check(1)").fetchone() == ("ok",))
-    except sqlite3.OperationalError:  # a full disk, a missing permission
-        raise
-    except sqlite3.DatabaseError:
-        return False
 
 
 @asynccontextmanager
@@ -149,16 +138,9 @@ async def evolve_once(services: RunServices, iteration: int, stage: Stage, inter
     """
     run = services.run
     refuse_unfinished(run, iteration)
-    try:
-        with writing(run.checkpoints_path):
-            async with run_checkpoints(run) as saver:
-                await _evolve(services, iteration, stage, interruption, saver)
-    except sqlite3.DatabaseError as error:
-        # Any other DatabaseError means that the file is damaged or not a database.
-        if isinstance(error, sqlite3.OperationalError):
-            raise
-        path = run.checkpoints_path
-        raise InputError(f"{path} is damaged ({error}): remove it, the iteration's graph begins afresh") from error
+    with writing(run.checkpoints_path):
+        async with run_checkpoints(run) as saver:
+            await _evolve(services, iteration, stage, interruption, saver)
 
 
 async def _evolve(

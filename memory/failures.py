@@ -73,7 +73,7 @@ class FailureMemory:
         chroma = _chroma()
         self._folder = folder
         self._settings = settings
-        if not _is_sound(folder / _DATABASE):
+        if not is_whole(folder / _DATABASE):  # with another one Chroma would panic or answer wrongly
             raise chroma.errors.InternalError(f"{_DATABASE} is damaged")
         self._client = chroma.PersistentClient(folder, settings=chroma.config.Settings(anonymized_telemetry=False))
         self._open_collection()
@@ -234,15 +234,18 @@ def _chroma() -> Any:  # noqa: ANN401 - its import takes a second, so that it ha
     return chromadb
 
 
-def _is_sound(database: Path) -> bool:
-    """Return whether the database file is whole or missing: with another one Chroma would panic or answer wrongly."""
+def is_whole(database: Path) -> bool:
+    """Return whether an SQLite file can be read whole, or is missing.
+
+    Raises sqlite3.OperationalError where the disk or a lock, not the file, is the cause.
+    """
     if not database.exists():
         return True
     try:
         with closing(sqlite3.connect(database)) as connection:
             return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
-    except sqlite3.OperationalError:  # locked, or the disk refuses: Chroma's own error says which
-        return True
+    except sqlite3.OperationalError:
+        raise
     except sqlite3.DatabaseError:
         return False
 

@@ -22,7 +22,7 @@ from environments.verification.verify import verify as verify_draft
 from graph.assembly import RunServices
 from graph.branches import finished, refuse_mistake
 from graph.ours import compositions
-from graph.records import Evolution, ExtractionRecord, Failure, KnownTasks
+from graph.records import Evolution, Failure, KnownTasks
 from graph.report.digest import LINE, exploration_words, of_abstract, of_branch, of_update, of_verify
 from graph.state import BranchState, BranchUpdate, IterationState, IterationUpdate
 from memory.failures import DeduplicationResult, explored_in, use_memory
@@ -270,17 +270,12 @@ def _evolution(
     failures: Sequence[Failure],
 ) -> Evolution:
     quota = quota_of(services.settings.tasks, iteration)
-    found = read_json(folder.extraction, ExtractionRecord)
     results = Counter(one.status for one in read_jsonl(folder.judgements, DeduplicationResult))
     gave_up = [*read_jsonl(folder.reflection_failures, Failure), *failures]
     return Evolution(
         iteration=iteration,
-        signals=found.signals,
-        signal_tasks=found.signal_tasks,
-        marked=found.marked,
         new=results["new"],
         known=results["known"],
-        left_out=sum(found.left_out.values()),
         drafts=len(verifications),
         admitted=tuple(task.id for task in tasks),
         refused=dict(sorted(Counter(one.reason for one in verifications if one.reason is not None).items())),

@@ -16,7 +16,7 @@ import graph.iteration
 from environments.verification.fingerprints import fingerprint, held_out_fingerprints
 from environments.verification.verify import verify
 from graph.nodes.new_tasks import join
-from graph.records import Evolution
+from graph.records import Evolution, ExtractionRecord
 from graph.state import BranchUpdate, IterationState, IterationUpdate
 from memory.failures import DeduplicationResult, FailureMemory
 from memory.records import (
@@ -49,7 +49,8 @@ def rows(run: RunDirectory, name: str, model: type) -> list:
 
 def test_the_iteration_admits_tasks_and_says_why_it_refuses_others(evolved: RunDirectory) -> None:
     evolution = read_json(evolved.iteration(0) / "evolution.json", Evolution)
-    assert all(evolution.signals[kind] > 0 for kind in SignalKind)
+    found = read_json(evolved.iteration(0).extraction, ExtractionRecord)
+    assert all(found.signals[kind] > 0 for kind in SignalKind)
     assert evolution.new + evolution.known == 6
     assert len(evolution.admitted) + sum(evolution.refused.values()) == evolution.drafts
     assert evolution.admitted
