@@ -1,4 +1,4 @@
-"""Draws a run's records as SVG, for its page and for notebooks: figures by iteration, bars, groups of rollouts as dots.
+"""Draws a run's records as SVG, for its page and for notebooks: figures by iteration, groups of rollouts as dots.
 
 Notebooks show a chart by its last expression. Every chart has a title, names its axes, and says in words what it shows
 for readers without pictures. A picture has an opaque white ground, so that it reads the same on a light and on a dark
@@ -37,15 +37,6 @@ class Chart:
 
     def __repr__(self) -> str:
         return self.words
-
-
-class Bar(NamedTuple):
-    """One bar: its name, its value, a note behind the value, and whether it stands out in the second colour."""
-
-    name: str
-    value: float
-    note: str = ""
-    marked: bool = False
 
 
 class Dots(NamedTuple):
@@ -114,35 +105,6 @@ def iterations_chart(
 
 def _figure(value: float | None, top: float) -> str:
     return "none" if value is None else f"{value:.0%}" if top else f"{value:g}"
-
-
-def bar_chart(title: str, x_label: str, bars: Sequence[Bar], limit: tuple[float, str] | None = None) -> Chart:
-    """Draw one horizontal bar for each value, from zero; ``limit`` draws a line at a value, with its name."""
-    left = _room(bar.name for bar in bars)
-    height = _TOP + _ROW * len(bars) + _BOTTOM + (18 if limit else 0)
-    bottom = height - _BOTTOM
-    marks = ticks(0.0, max(*(bar.value for bar in bars), limit[0] if limit else 0.0, 1e-9))
-    place = scale(marks, left, WIDTH - 120)
-    parts = [_title(title), text((left + WIDTH - 120) / 2, bottom + 40, x_label, anchor="middle", role="label")]
-    for mark in marks:
-        parts.append(line(place(mark), _TOP, place(mark), bottom + 4, _GRID))
-        parts.append(text(place(mark), bottom + 18, f"{mark:g}", anchor="middle"))
-    for number, bar in enumerate(bars):
-        y = _TOP + _ROW * number
-        colour = _OTHER if bar.marked else _MAIN
-        parts.append(text(left - 8, y + 17, _short(bar.name), anchor="end"))
-        wide = place(bar.value) - left
-        parts.append(f'<rect x="{left}" y="{y + 4}" width="{wide:.1f}" height="{_ROW - 8}" fill="{colour}"/>')
-        note = f"{bar.value:g} {bar.note}".rstrip()
-        parts.append(text(place(bar.value) + 6, y + 17, note))
-    if limit:
-        x = place(limit[0])
-        parts.append(line(x, _TOP - 4, x, bottom, COLOURS[0], 2))
-        left_of_it = x > WIDTH - 220
-        anchor = "end" if left_of_it else "start"
-        parts.append(text(x - 6 if left_of_it else x + 6, bottom - 5, limit[1], anchor=anchor))
-    words = ", ".join(f"{bar.name}: {bar.value:g} {bar.note}".rstrip() for bar in bars)
-    return Chart(svg(WIDTH, height, parts), f"{title}. {x_label}: {words}" + (f"; line: {limit[1]}" if limit else ""))
 
 
 def dot_chart(title: str, x_label: str, rows: Sequence[DotRow], breaks: Mapping[int, str] | None = None) -> Chart:

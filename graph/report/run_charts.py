@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from environments.base import InputError
 from graph.nodes.weaknesses import counted_patterns, earlier_scores
-from graph.report.charts import Bar, Chart, DotRow, Dots, bar_chart, dot_chart
+from graph.report.charts import Chart, DotRow, Dots, dot_chart
 from graph.report.digest import task_words
 from graph.report.lineage import Chain, Group, History
+from graph.report.tables import Table, table
 from memory.records import Signal, SignalKind, Trajectory
 from memory.run import read_jsonl
 from training.signal_settings import SignalSettings
@@ -149,8 +150,8 @@ def boundary_chart(read: ReadRound, found: Extraction, tasks: int = 4) -> Chart:
     )
 
 
-def rare_chart(read: ReadRound, found: Extraction, settings: SignalSettings, patterns: int = 7) -> Chart:
-    """Draw the counts c_p of the rarest patterns that recur and of the first that are not rare, with the line between.
+def rare_table(read: ReadRound, found: Extraction, settings: SignalSettings, patterns: int = 7) -> Table:
+    """Show the counts c_p of the rarest patterns that recur, and of the first that are not rare.
 
     Rare are patterns with less than theta per cent of N, seen in ``rare_min_trajectories`` or more (ours); none is
     before N has reached ``rare_min_patterns``. Raises InputError for a round without a pattern.
@@ -160,18 +161,15 @@ def rare_chart(read: ReadRound, found: Extraction, settings: SignalSettings, pat
         raise InputError("no rollout of the round has an action pattern")
     total = len(counts)
     line = settings.rare_percent * total / 100
-    recurring = {pattern: count for pattern, count in counts.items() if count >= settings.rare_min_trajectories}
-    ordered = sorted(recurring.items(), key=lambda item: (item[1], item[0]))
-    enough = total >= settings.rare_min_patterns
-    rare = [one for one in ordered if enough and one[1] < line]
-    others = [one for one in ordered if one not in rare]
-    bars = [Bar(" + ".join(pattern), count, marked=True) for pattern, count in rare[:patterns]]
-    bars += [Bar(" + ".join(pattern), count) for pattern, count in others[:patterns]]
-    title = (
-        f"Rare: {len(rare)} patterns below the line, {len(others)} above, {len(counts) - len(ordered)} seen too seldom"
-    )
-    label = f"c_p: rollouts with the pattern since the run began (N = {total} patterns)"
-    return bar_chart(title, label, bars, (line, f"theta / 100 * N = {line:.3g}"))
+    recurring = [one for one in counts.items() if one[1] >= settings.rare_min_trajectories]
+    ordered = sorted(recurring, key=lambda item: (item[1], item[0]))
+    rare = [one for one in ordered if total >= settings.rare_min_patterns and one[1] < line]
+    others = ordered[len(rare) :]
+    rows = [(" + ".join(pattern), count, "rare") for pattern, count in rare[:patterns]]
+    rows += [(" + ".join(pattern), count, "") for pattern, count in others[:patterns]]
+    caption = f"{len(rare)} patterns below theta / 100 * N = {line:.3g}, {len(others)} above, "
+    caption += f"{total - len(ordered)} seen too seldom (N = {total} patterns)"
+    return table(("pattern", "c_p: rollouts with it since the run began", ""), rows, caption)
 
 
 def _rows(read: ReadRound, signals: Sequence[Signal], tasks: int) -> list[DotRow]:

@@ -21,7 +21,7 @@ from graph.report.run_charts import (
     forgetting_chart,
     generations_chart,
     groups_chart,
-    rare_chart,
+    rare_table,
     rounds,
 )
 from graph.report.story import chain_steps, task_story
@@ -131,11 +131,12 @@ def test_rare_patterns_lie_below_the_line(read: ReadRound) -> None:
     line = 0.6 * len(patterns)
     rare = [one for one, count in patterns.items() if 2 <= count < line]
     assert {signal.pattern for signal in found.signals if signal.kind == "rare"} == set(rare)
-    chart = rare_chart(read, found, settings)
-    assert f"{len(rare)} patterns below the line" in chart.words
-    assert f"N = {len(patterns)} patterns" in chart.words
+    shown = rare_table(read, found, settings)
+    assert f"{len(rare)} patterns below theta / 100 * N = {line:.3g}" in shown.caption
+    assert f"N = {len(patterns)} patterns" in shown.caption
+    assert [row[2] for row in shown.rows].count("rare") == min(len(rare), 7)
     many = SignalSettings(rare_percent=60, rare_min_patterns=1000)
-    assert "Rare: 0 patterns below" in rare_chart(read, read.extract(many), many).words
+    assert "0 patterns below" in rare_table(read, read.extract(many), many).caption
 
 
 def test_rounds_that_cannot_be_read_are_refused(read: ReadRound) -> None:
