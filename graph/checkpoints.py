@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import threading
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from environments.command import storage_refusal, writing
 from environments.terminal import say
 from graph.records import ExtractionRecord, Fork
 from graph.state import IterationInput, IterationState
-from memory.failures import DeduplicationResult, is_whole
+from memory.failures import DeduplicationResult
 from memory.records import FailureContext
 from memory.run import RunDirectory, read_json, read_jsonl
 
@@ -63,11 +64,27 @@ def discard_damaged(path: Path) -> bool:
     No record is lost: they are in JSON files, and the iteration's graph begins afresh. Raises sqlite3.OperationalError
     where the disk, not the file, is the cause.
     """
-    if is_whole(path):
+    if _is_whole(path):
         return False
     for suffix in ("", "-wal", "-shm"):  # a new one must not replay the damaged one's
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     return True
+
+
+def _is_whole(database: Path) -> bool:
+    """Return whether an SQLite file can be read whole, or is missing.
+
+    Raises sqlite3.OperationalError where the disk or a lock, not the file, is the cause.
+    """
+    if not database.exists():
+        return True
+    try:
+        with closing(sqlite3.connect(database)) as connection:
+            return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.DatabaseError:
+        return False
 
 
 @asynccontextmanager

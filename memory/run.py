@@ -108,7 +108,7 @@ class RunDirectory(Folder):
     failures_path = RunFile(
         "failures/",
         "Chroma's files",
-        meaning="The failure memory's index, rebuilt from the records when it is missing or differs.",
+        meaning="The failure memory's index, made anew from the records by each iteration.",
     )
     policy_path = RunFile(
         "policy/",

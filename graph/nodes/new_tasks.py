@@ -16,7 +16,6 @@ from langgraph.runtime import Runtime
 
 from agents.roles import RoleRefused, Validator
 from environments.base import Environment, Record
-from environments.command import writing
 from environments.verification.verify import Refusal, can_train
 from environments.verification.verify import verify as verify_draft
 from graph.assembly import RunServices
@@ -25,7 +24,7 @@ from graph.ours import compositions
 from graph.records import Evolution, Failure, KnownTasks
 from graph.report.digest import LINE, exploration_words, of_abstract, of_branch, of_update, of_verify
 from graph.state import BranchState, BranchUpdate, IterationState, IterationUpdate
-from memory.failures import DeduplicationResult, explored_in, use_memory
+from memory.failures import DeduplicationResult
 from memory.jsonl import derive_seed, record_id
 from memory.records import (
     AgentValidation,
@@ -203,9 +202,9 @@ def _refused(verification: DraftVerification, reason: Refusal, detail: str) -> D
 
 
 async def update(state: IterationState, runtime: Runtime[RunServices]) -> IterationUpdate:
-    """Join the branches: accepted drafts become tasks of the next round, and the contexts are remembered.
+    """Join the branches: accepted drafts become tasks of the next round.
 
-    Reads every branch's folder, in order of id; writes interactions, drafts, verification results, tasks, memory.
+    Reads every branch's folder, in order of id; writes interactions, drafts, verification results, tasks.
     evolution.json is written last: with it the graph's part of the iteration is done. Repeating all of it changes
     nothing. Raises InputError when a user's mistake ended every branch.
     """
@@ -244,14 +243,6 @@ def join(services: RunServices, state: IterationState) -> tuple[Evolution, list[
     write_jsonl(folder.verdicts, verifications)
     write_jsonl(folder.branch_failures, failures)
     admit(services.run, tasks)
-    if services.deduplicates:
-        explored = explored_in(services.run, state.iteration)
-        with writing(services.run.failures_path):
-            use_memory(
-                services.run.failures_path,
-                services.settings.memory,
-                lambda memory: memory.remember(explored.compared, explored.admitted),
-            )
     evolution = _evolution(services, folder, state.iteration, tasks, verifications, failures)
     write_json(folder.evolution, evolution)
     return evolution, tasks

@@ -22,7 +22,7 @@ from graph.ours import contexts_without_signals, shuffled
 from graph.records import ExtractionRecord, Failure, KnownTasks
 from graph.report.digest import of_deduplicate, of_extract, of_reflect
 from graph.state import IterationState, IterationUpdate
-from memory.failures import DeduplicationResult, FailureMemory, explored_before, use_memory
+from memory.failures import DeduplicationResult, explored_before, indexed
 from memory.jsonl import derive_seed
 from memory.records import Evidence, FailureContext, Signal, Trajectory
 from memory.run import IterationDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl
@@ -170,7 +170,7 @@ async def deduplicate(state: IterationState, runtime: Runtime[RunServices]) -> I
     """Set aside the weaknesses that were explored before, so that effort goes into new ones.
 
     Reads contexts.jsonl and the failure memory, writes judgements.jsonl and a folder for each new context. The memory
-    is as of the iteration's start: ``update`` remembers this iteration's contexts. Without deduplication all are new,
+    is as of the iteration's start, made of the records of earlier ones. Without deduplication all are new,
     and so are those of unguided exploration and of coverage, which have no facts to compare.
     """
     new, digest = await asyncio.to_thread(_deduplicate, runtime.context, state.iteration, frozenset(state.contexts))
@@ -199,13 +199,6 @@ def _compared(
     run, settings = services.run, services.settings.memory
     # Older contexts no longer make another one known: what the index says of them changes no result.
     recent = explored_before(run, iteration, since=iteration - RECUR_AFTER + 1)
-
-    def compare(memory: FailureMemory) -> Sequence[DeduplicationResult]:
-        if not memory.agrees(recent.compared, recent.admitted, iteration):
-            # The index was dropped, damaged or changed: rebuild it from the records.
-            memory.rebuild(recent.compared, recent.admitted)
-        return memory.compare(compared, iteration)
-
-    with writing(run.failures_path):
-        results = {one.context_id: one for one in use_memory(run.failures_path, settings, compare)}
+    with writing(run.failures_path), indexed(run.failures_path, settings, recent) as memory:
+        results = {one.context_id: one for one in memory.compare(compared, iteration)}
     return [results.get(context.id) or DeduplicationResult(context_id=context.id, status="new") for context in contexts]
