@@ -155,9 +155,7 @@ def _total(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
 
 
 def _cost(summaries: Sequence[Summary]) -> Cost:
-    total = _total(
-        one.cost.model_dump(include={*Cost.model_fields} - {"money", "stages", "per_admitted"}) for one in summaries
-    )
+    total = _total(one.cost.model_dump(include={*Cost.model_fields} - {"money", "stages"}) for one in summaries)
     return Cost.model_validate({**total, "money": sum(one.cost.money for one in summaries)})
 
 

@@ -339,8 +339,8 @@ def _group_rows(history: History, task_id: str) -> Iterator[Row]:
 def _parent_rows(history: History, chain: Chain) -> Iterator[Row]:
     if chain.weak is None or chain.iteration is None:
         return
-    course = history.course(chain.weak.id)
-    before, after = course.until(chain.iteration), course.after(chain.iteration)
+    course, until = history.course(chain.weak.id), chain.iteration
+    before, after = course.of(lambda one: one <= until), course.of(lambda one: one > until)
     tone: Tone = "plain"
     if before is not None and after is not None and before[0] != after[0]:
         tone = "good" if after[0] > before[0] else "bad"

@@ -167,7 +167,7 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         contexts=Contexts(new=evolution.new, known=evolution.known, left_out=sum(found.left_out.values())),
         evaluation=_score_change(folder, settings),
         seconds=_seconds(folder),
-        cost=cost_of(run, iteration, len(evolution.admitted)),
+        cost=cost_of(run, iteration),
         failed=evolution.failures,
         labels=(*_labels(run, record, settings), *arm_labels(settings, evolution)),
         stopped=evolution.stopped,

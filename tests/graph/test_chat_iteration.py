@@ -119,7 +119,6 @@ def test_the_summary_counts_every_request_by_stage(evolved) -> None:
         for stage, role in zip(("reflect", "explore", "abstract"), ROLES, strict=True)
     }
     assert stages["reflect"].refused == summary.failed["RoleRefused"] > 0
-    assert summary.cost.per_admitted is not None
     assert "chat roles on table" in summary.labels
 
 
