@@ -93,9 +93,9 @@ class VerificationSettings(Section):
 
     mode: Literal["deterministic", "agent", "both"] = Field(
         "deterministic",
-        description="who verifies drafts; deterministic: replays of the reference (ours); agent: roles.validator "
-        "carries the draft out (CoEvolve, section 3.3); both: both have to accept, and their "
-        "agreement is counted (ours)",
+        description="who verifies drafts; deterministic: replays of the reference (ours); agent: a run of "
+        "roles.validator, which reads request and reference, beside the checks that are never off (CoEvolve, section "
+        "3.3); both: the replays have to accept, and then the agent (ours)",
     )
     completion: Literal["judge", "outcome"] = Field(
         "judge",

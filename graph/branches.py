@@ -20,7 +20,7 @@ from environments.command import StorageError, storage_refusal
 from graph.assembly import RunServices
 from graph.records import Failure
 from graph.report.digest import named_weakness, of_failure
-from graph.run.interruption import expect_dropped_branches
+from graph.run.progress import expect_dropped_branches
 from graph.state import BranchState, BranchUpdate, IterationState, SeedState
 from memory.records import FailureContext, Signal
 from memory.run import (

@@ -17,9 +17,6 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command(cls=OneSentence)
 def main(
     recipes: Annotated[list[Path], typer.Argument(help="YAML files of settings")],
-    settings_only: Annotated[
-        bool, typer.Option("--settings-only", help="leave out what the machine must have: models, files, keys, devices")
-    ] = False,
     rehearses: Annotated[
         bool,
         typer.Option("--rehearse", help="run the whole chain of one recipe at toy size, on what the machine has"),
@@ -45,7 +42,7 @@ def main(
     Exit status: 0, or 2 with one sentence that names the file and the key, or the broken step and its cause.
     """
     if rehearses:
-        _rehearse(recipes, overrides or (), settings_only)
+        _rehearse(recipes, overrides or ())
         return
     with exit_statuses():
         from agents.chat.endpoint import destination
@@ -56,8 +53,6 @@ def main(
         unopened: dict[Path, str] = {}
         for recipe in recipes:
             settings = load_recipe(recipe, overrides or ())
-            if settings_only:
-                continue
             if settings.environment.is_own:
                 unopened[recipe] = settings.environment.name
             try:
@@ -73,12 +68,12 @@ def main(
             print(f"{recipe}: {name} was not opened, since a recipe runs no code here: its options are not checked")
 
 
-def _rehearse(recipes: Sequence[Path], given: Sequence[str], settings_only: bool) -> None:
-    from graph.run.interruption import Interrupted, Interruption
+def _rehearse(recipes: Sequence[Path], given: Sequence[str]) -> None:
+    from graph.run.progress import Interrupted, Interruption
 
     with exit_statuses():
-        if len(recipes) != 1 or settings_only:
-            raise InputError("--rehearse runs one recipe: name one, and leave --settings-only out")
+        if len(recipes) != 1:
+            raise InputError("--rehearse runs one recipe: name one")
         from graph.rehearsal.chain import rehearse, table
 
         try:

@@ -1,6 +1,6 @@
-"""The checkpointer that the command line and Studio share: SQLite in the run directory, one writer at a time.
+"""The graph of one iteration on its checkpoints: SQLite in the run directory, one writer at a time.
 
-Both find the graph of an iteration by the id of its thread there.
+The command line and Studio share them: both find the graph of an iteration by the id of its thread there.
 """
 
 from __future__ import annotations
@@ -9,17 +9,27 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from agents.spending import RepeatedFailure
 from environments.base import InputError
+from environments.command import storage_refusal, writing
 from environments.terminal import say
-from memory.run import RunDirectory
+from graph.records import ExtractionRecord, Fork
+from graph.state import IterationInput, IterationState
+from memory.failures import DeduplicationResult
+from memory.records import FailureContext
+from memory.run import RunDirectory, read_json, read_jsonl
 
 if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+    from graph.assembly import RunServices
+    from graph.run.progress import Interruption, Stage
 
 STUDIO_RUN = "COEVOLVE_RUN"
 RUNS = Path("runs")
@@ -54,18 +64,24 @@ def discard_damaged(path: Path) -> bool:
     No record is lost: they are in JSON files, and the iteration's graph begins afresh. Raises sqlite3.OperationalError
     where the disk, not the file, is the cause.
     """
-    if not path.is_file() or _is_whole(path):
+    if _is_whole(path):
         return False
     for suffix in ("", "-wal", "-shm"):  # a new one must not replay the damaged one's
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     return True
 
 
-def _is_whole(path: Path) -> bool:
+def _is_whole(database: Path) -> bool:
+    """Return whether an SQLite file can be read whole, or is missing.
+
+    Raises sqlite3.OperationalError where the disk or a lock, not the file, is the cause.
+    """
+    if not database.exists():
+        return True
     try:
-        with closing(sqlite3.connect(path)) as database:
-            return bool(database.execute("pragma quick_check(1)").fetchone() == ("ok",))
-    except sqlite3.OperationalError:  # a full disk, a missing permission
+        with closing(sqlite3.connect(database)) as connection:
+            return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
+    except sqlite3.OperationalError:
         raise
     except sqlite3.DatabaseError:
         return False
@@ -128,3 +144,131 @@ def _release(run: RunDirectory) -> None:
             _held[run.root] = (count - 1, stack)
         else:
             stack.close()
+
+
+async def evolve_once(services: RunServices, iteration: int, stage: Stage, interruption: Interruption) -> None:
+    """Run the graph of one iteration, from its beginning or its last checkpoint, until ``update`` is done.
+
+    The caller holds the run's lock. A signal stops the graph at the end of a superstep, each of which is on disk before
+    the next one begins. Raises CancelledError after a signal, InputError for a user's mistake, RepeatedFailure for work
+    that only fails, StorageError and OSError for a full disk, and any error of a node outside the fan-out.
+    """
+    run = services.run
+    refuse_unfinished(run, iteration)
+    with writing(run.checkpoints_path):
+        async with run_checkpoints(run) as saver:
+            await _evolve(services, iteration, stage, interruption, saver)
+
+
+async def _evolve(
+    services: RunServices, iteration: int, stage: Stage, interruption: Interruption, saver: AsyncSqliteSaver
+) -> None:
+    from langgraph.errors import GraphDrained
+    from langgraph.runtime import RunControl
+
+    from graph.iteration import iteration_graph
+
+    control = RunControl()
+    graph = iteration_graph().compile(checkpointer=saver)
+    config = _config(iteration, services.settings.roles.concurrency)
+    begun = await _has_begun(graph, saver, config, services.run)
+    events = graph.astream(
+        None if begun else IterationInput(iteration=iteration),
+        config,
+        context=services,
+        stream_mode=["tasks"],
+        version="v2",
+        durability="sync",
+        control=control,
+    )
+    branches = _Branches(stage)
+    try:
+        with interruption.draining(control.request_drain):
+            async for event in events:
+                branches.show(event["data"])
+    except GraphDrained:
+        raise asyncio.CancelledError from None
+    except Exception as error:
+        if isinstance(error, InputError | RepeatedFailure) or storage_refusal(error):
+            # Checkpoints keep a failure: once the mistake is corrected, the graph has to begin afresh.
+            await saver.adelete_thread(thread_id(iteration))
+        raise
+
+
+def _config(iteration: int, at_once: int) -> RunnableConfig:
+    return {"configurable": {"thread_id": thread_id(iteration)}, "max_concurrency": at_once}
+
+
+async def _has_begun(
+    graph: Any,  # noqa: ANN401 - a generic
+    saver: AsyncSqliteSaver,
+    config: RunnableConfig,
+    run: RunDirectory,
+) -> bool:
+    """Return whether the thread can be resumed; one that cannot is deleted.
+
+    A thread at its end has lost its files. One that Studio went on with has its records in a copy of the run, and one
+    whose state was edited there does not fit the run's. One that a full disk ended could not record that.
+    """
+    state = await graph.aget_state(config)
+    resumable = state.next and not any(task.error and storage_refusal(task.error) for task in state.tasks)
+    if resumable and await asyncio.to_thread(_is_unedited, run, state.next, state.values):
+        return True
+    await saver.adelete_thread(config["configurable"]["thread_id"])
+    return False
+
+
+def _is_unedited(run: RunDirectory, nodes: Sequence[str], values: Any) -> bool:  # noqa: ANN401 - as stored
+    state = values if isinstance(values, IterationState) else IterationState(**values)
+    return state.run == "" and all(as_recorded(run, state, node) for node in nodes)
+
+
+class _Branches:
+    """Counts branches that begin and end, for the progress display."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._begun: set[str] = set()
+        self._ended = 0
+
+    def show(self, task: Any) -> None:  # noqa: ANN401 - an event of the library
+        node = task["name"]
+        if node == "branch" and "input" in task:
+            self._begun.add(task["id"])
+        elif node == "branch":
+            self._ended += 1
+        self._stage.update(self._ended, len(self._begun) or None, "branches" if self._begun else node)
+
+
+# The ids of the state that a node takes; nodes before it wrote their records.
+_TAKEN = {"extract": (), "reflect": ("signals",), "deduplicate": ("signals", "contexts")}
+_ALL = ("signals", "contexts", "new")
+
+
+def as_recorded(run: RunDirectory, state: IterationState, node: str) -> bool:
+    """Return whether the ids that ``node`` takes from the state are those that earlier nodes wrote into ``run``."""
+    folder = run.iteration(state.iteration)
+
+    def written(name: str) -> list[str]:
+        if name == "signals":
+            return list(read_json(folder.extraction, ExtractionRecord).chosen)
+        if name == "contexts":
+            return [one.id for one in read_jsonl(folder.contexts, FailureContext)]
+        return [one.context_id for one in read_jsonl(folder.judgements, DeduplicationResult) if one.status == "new"]
+
+    files = {"signals": folder.extraction, "contexts": folder.contexts, "new": folder.judgements}
+    return all(
+        files[name].exists() and sorted(getattr(state, name)) == sorted(written(name))
+        for name in _TAKEN.get(node, _ALL)
+    )
+
+
+def refuse_unfinished(run: RunDirectory, iteration: int) -> None:
+    """Raise InputError for a copy whose own graph call has not ended: only its thread has the edited state."""
+    if run.fork_path.exists():
+        fork = read_json(run.fork_path, Fork)
+        if fork.iteration == iteration and not run.iteration(iteration).evolution.exists():
+            raise InputError(
+                f"{run.root} is a fork of {fork.of} whose graph has not ended: go on with thread {fork.thread} in "
+                f"LangGraph Studio, or remove {run.root}"
+            )

@@ -11,13 +11,8 @@ from langgraph.types import RetryPolicy
 
 from graph.assembly import RunServices
 from graph.branches import dispatch, fail_to_update, may_pass, record_failure, send_seeds, stopping
-from graph.nodes.abstract import abstract
-from graph.nodes.deduplicate import deduplicate
-from graph.nodes.explore import explore
-from graph.nodes.extract import extract
-from graph.nodes.reflect import reflect
-from graph.nodes.update import update
-from graph.nodes.verify import verify
+from graph.nodes.new_tasks import abstract, explore, update, verify
+from graph.nodes.weaknesses import deduplicate, extract, reflect
 from graph.state import BranchEnd, BranchState, IterationInput, IterationState, RunContext, SeedState
 
 # A command gives services. LangGraph Studio gives its form, which names a run: graph.studio resolves it to services.

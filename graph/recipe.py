@@ -19,6 +19,7 @@ from environments.checkout import QUICKSTART
 from environments.declared import look
 from environments.registry import is_import_path
 from graph.settings import RunSettings, check_benchmark
+from memory.run import first_change
 from memory.strict_yaml import Override, changes_given, read_recipe
 
 __all__ = ["QUICKSTART", "difference", "load_recipe", "with_raised_budget"]
@@ -59,14 +60,8 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
 
 def difference(left: RunSettings, right: RunSettings) -> str | None:
     """Return the dotted name of the first setting in which the two differ, or None."""
-
-    def first(a: object, b: object, prefix: str) -> str | None:
-        if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
-            found = (first(a[key], b[key], f"{prefix}.{key}" if prefix else key) for key in a)
-            return next((name for name in found if name), None)
-        return prefix if a != b else None
-
-    return first(left.model_dump(), right.model_dump(), "")
+    found = first_change(left.model_dump(), right.model_dump())
+    return found and found[0]
 
 
 def with_raised_budget(kept: RunSettings, asked: RunSettings) -> RunSettings:

@@ -40,36 +40,30 @@ class ExtractionRecord(Record):
     """
 
     signals: dict[SignalKind, int]
-    signal_tasks: dict[SignalKind, int] = {}
-    marked: int | None = None
+    signal_tasks: dict[SignalKind, int]
+    marked: int
     chosen: tuple[str, ...]
     repeated: dict[SignalKind, int]
     left_out: dict[SignalKind, int]
     pattern_occurrences: int
-    different_patterns: int | None = None
+    different_patterns: int
     infrastructure_errors: int
-    functions: int | None = None
-    functions_offered: int | None = None
+    functions: int
+    functions_offered: int
 
 
 class Evolution(Record):
-    """The result of the graph for one round's trajectories.
+    """The result of the graph for one round's trajectories, beside the ``ExtractionRecord`` of its signals.
 
-    ``signals``: found, by kind. ``signal_tasks``: tasks that have one of the kind. ``marked``: trajectories that carry
-    a signal. ``left_out``: signals beyond the limit of contexts. ``refused``:
-    drafts by reason.
-    ``failures``: reflections and branches that gave up, by cause. ``stopped``: the key of the budget that was spent by
-    then, None while there is some left. ``shortfall``: tasks that a quota (``tasks.admissions``) lacks; None, and not
-    written, without a quota.
+    ``new`` and ``known``: contexts by what the failure memory says. ``refused``: drafts by reason. ``failures``:
+    reflections and branches that gave up, by cause. ``stopped``: the key of the budget that was spent by then, None
+    while there is some left. ``shortfall``: tasks that a quota (``tasks.admissions``) lacks; None, and not written,
+    without a quota.
     """
 
     iteration: int
-    signals: dict[SignalKind, int]
-    signal_tasks: dict[SignalKind, int] = {}
-    marked: int | None = None
     new: int
     known: int
-    left_out: int
     drafts: int
     admitted: tuple[str, ...]
     refused: dict[str, int]

@@ -12,7 +12,7 @@ import typer
 from environments.base import InputError
 from environments.command import NOTHING, OneSentence, exit_statuses
 from environments.terminal import say
-from graph.run.interruption import Interrupted, Interruption, exit_on_signals
+from graph.run.progress import Interrupted, Interruption, exit_on_signals
 
 if TYPE_CHECKING:
     from graph.report.summary import Summary
@@ -128,9 +128,8 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], lines: TextIO | None) 
     A line of JSON per iteration is printed to ``lines`` where it is given.
     """
     from graph.recipe import load_recipe
-    from graph.run.loop import iterate
     from graph.run.progress import Progress
-    from graph.run.stages import Run
+    from graph.run.stages import Run, iterate
     from graph.tracking.follow import follow_run
 
     directory, settings, resumed = work

@@ -16,7 +16,7 @@ from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses
 from environments.history import agent_calls
 from environments.terminal import say
-from graph.run.interruption import Interrupted, Interruption, exit_on_signals
+from graph.run.progress import Interrupted, Interruption, exit_on_signals
 
 if TYPE_CHECKING:
     from graph.settings import RunSettings

@@ -9,31 +9,26 @@ Chroma's ``where`` selects those that are eligible by age and admitted tasks, an
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from environments.base import Record
-from environments.command import storage_refusal
-from environments.terminal import say
 from memory.records import DraftVerification, FailureContext
 from memory.run import RunDirectory, read_jsonl
 from memory.settings import RECUR_AFTER, MemorySettings
 
-_DATABASE = "chroma.sqlite3"
 _COLLECTION = "contexts"
 _DECIMALS = 4  # float32 sums differ after this decimal; a recorded result must not depend on them.
 
-Made = TypeVar("Made")
 Vector = NDArray[np.float32]
 
 
@@ -57,58 +52,33 @@ def embedded_text(context: FailureContext) -> str:
 
 
 class FailureMemory:
-    """The contexts that were explored, and how many tasks each admitted; ``use_memory`` opens and closes it.
+    """The contexts that were explored, and how many tasks each admitted.
 
     A remembered context is eligible for comparison (our choice, the paper does not deduplicate) if it has the same
     signature, was explored fewer than ``RECUR_AFTER`` iterations ago, and admitted a task. A weakness that recurs
     later, or whose exploration admitted nothing, is therefore new again.
 
-    Chroma indexes, the JSON lines of the run remember: any index can be deleted. ``agrees`` compares the index with
-    the JSON lines, and the caller restores it from them with ``rebuild``.
-
-    Raises ChromaError for an index that cannot be read.
+    The JSON lines of the run remember, Chroma indexes: ``indexed`` makes the index anew of them for each iteration, so
+    that nothing in a folder has to be believed.
     """
 
     def __init__(self, folder: Path, settings: MemorySettings) -> None:
         chroma = _chroma()
-        self._folder = folder
         self._settings = settings
-        if not _is_sound(folder / _DATABASE):
-            raise chroma.errors.InternalError(f"{_DATABASE} is damaged")
         self._client = chroma.PersistentClient(folder, settings=chroma.config.Settings(anonymized_telemetry=False))
-        self._open_collection()
+        self._contexts = self._client.get_or_create_collection(
+            _COLLECTION, embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
+        )
 
     def close(self) -> None:
         """Release the folder."""
         cast(Any, self._client).close()
 
-    @property
-    def ids(self) -> frozenset[str]:
-        """The id of every remembered context; this reads the whole index."""
-        return frozenset(self._contexts.get(include=[])["ids"])
-
-    def agrees(self, explored: Sequence[FailureContext], admitted: Mapping[str, int], iteration: int) -> bool:
-        """Return whether ``compare`` would look at the contexts that the records have, by id, signature and dimension.
-
-        ``explored`` and ``admitted`` are what the records say, as in ``rebuild``: contexts of earlier iterations than
-        ``iteration``, at least those that are young enough to be eligible. If the two differ: ``rebuild``.
-        """
-        expected = {
-            (one.signature(), one.id, DIMENSION)
-            for one in explored
-            if one.iteration is not None
-            and iteration - RECUR_AFTER < one.iteration < iteration
-            and admitted.get(one.id, 0) > 0
-        }
-        eligible = self._eligible(iteration)
-        return expected == {(signature, name, len(row)) for signature, found in eligible.items() for name, row in found}
-
     def compare(self, contexts: Sequence[FailureContext], iteration: int) -> tuple[DeduplicationResult, ...]:
         """Separate new contexts from known ones, without writing; the results are in the order of ``contexts``.
 
-        A context is compared with the eligible ones of iterations before ``iteration``, so that a resumed run that has
-        already remembered this batch gives the same results, and with those of the batch that have a smaller id and are
-        new.
+        A context is compared with the eligible ones of iterations before ``iteration``, and with those of the batch
+        that have a smaller id and are new.
         """
         if not contexts:
             return ()
@@ -147,22 +117,6 @@ class FailureMemory:
                 ],
             )
 
-    def rebuild(self, contexts: Sequence[FailureContext], admitted: Mapping[str, int]) -> None:
-        """Replace the index by one made from the records: every context that was explored and may still be eligible.
-
-        An index that held anything is replaced with a warning.
-        """
-        if self._contexts.count():
-            say(f"warning: {self._folder} differs from the records of the run: it is rebuilt from them")
-        self._client.delete_collection(_COLLECTION)
-        self._open_collection()
-        self.remember(contexts, admitted)
-
-    def _open_collection(self) -> None:
-        self._contexts = self._client.get_or_create_collection(
-            _COLLECTION, embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
-        )
-
     def _eligible(self, iteration: int) -> defaultdict[str, list[tuple[str, Vector]]]:
         """Return id and vector of each remembered context that can make one known, by signature."""
         young: list[Any] = [
@@ -191,25 +145,14 @@ class FailureMemory:
         )
 
 
-def use_memory(folder: Path, settings: MemorySettings, use: Callable[[FailureMemory], Made]) -> Made:
-    """Open the memory in ``folder``, pass it to ``use``, close it, and return the result of ``use``.
-
-    A damaged index is deleted, with a warning, and ``use`` is called with an empty one: it has to check whether the
-    memory ``agrees`` with the records. Raises like ``FailureMemory`` otherwise.
-    """
-    try:
-        return _used(folder, settings, use)
-    except _chroma().errors.ChromaError as error:
-        if storage_refusal(error):
-            raise
-        say(f"warning: {folder} cannot be read ({' '.join(str(error).split())}): it is rebuilt from the records")
-    shutil.rmtree(folder)
-    return _used(folder, settings, use)
-
-
-def _used(folder: Path, settings: MemorySettings, use: Callable[[FailureMemory], Made]) -> Made:
+@contextmanager
+def indexed(folder: Path, settings: MemorySettings, explored: Explored) -> Iterator[FailureMemory]:
+    """Give the memory of ``explored``, those of them that can be compared, with its index made anew in ``folder``."""
+    if folder.exists():
+        shutil.rmtree(folder)
     with closing(FailureMemory(folder, settings)) as memory:
-        return use(memory)
+        memory.remember(explored.compared, explored.admitted)
+        yield memory
 
 
 @lru_cache(maxsize=1)
@@ -232,19 +175,6 @@ def _chroma() -> Any:  # noqa: ANN401 - its import takes a second, so that it ha
         BaseSettings.settings_customise_sources = sources  # type: ignore[method-assign]
     chromadb.config.Settings.model_config["env_file"] = None
     return chromadb
-
-
-def _is_sound(database: Path) -> bool:
-    """Return whether the database file is whole or missing: with another one Chroma would panic or answer wrongly."""
-    if not database.exists():
-        return True
-    try:
-        with closing(sqlite3.connect(database)) as connection:
-            return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
-    except sqlite3.OperationalError:  # locked, or the disk refuses: Chroma's own error says which
-        return True
-    except sqlite3.DatabaseError:
-        return False
 
 
 @dataclass(frozen=True)

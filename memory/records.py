@@ -340,15 +340,10 @@ class AgentValidation(Record):
     detail: str = ""
 
 
-ACCEPTED = "accepted"
-"""``DraftVerification.deterministic`` of a draft that the replays accept."""
-
-
 class DraftVerification(Record):
     """The verification result of one draft. ``reason`` is None exactly when it is accepted.
 
-    ``agent`` is the validator's run, and None, and not written, where it was not asked or gave none. ``deterministic``
-    is what the replays alone say, ``accepted`` or their reason; it is written only where both are asked.
+    ``agent`` is the validator's run, and None, and not written, where it was not asked or gave none.
     """
 
     draft_id: str
@@ -357,4 +352,3 @@ class DraftVerification(Record):
     reason: str | None = None
     detail: str = Field(default="", description="one sentence: which call, argument or turn")
     agent: AgentValidation | None = Field(None, exclude_if=operator.not_)
-    deterministic: str | None = Field(None, exclude_if=operator.not_)

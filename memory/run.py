@@ -53,6 +53,7 @@ __all__ = [
     "StageDirectory",
     "append_jsonl",
     "document",
+    "first_change",
     "iteration_of",
     "iteration_stage",
     "read_existing",
@@ -108,7 +109,7 @@ class RunDirectory(Folder):
     failures_path = RunFile(
         "failures/",
         "Chroma's files",
-        meaning="The failure memory's index, rebuilt from the records when it is missing or differs.",
+        meaning="The failure memory's index, made anew from the records by each iteration.",
     )
     policy_path = RunFile(
         "policy/",
@@ -255,7 +256,7 @@ class RunDirectory(Folder):
                 f"{self.recorded_path} is gone, so nothing shows whether {self.settings_path.name} was edited: restore "
                 f"it, or start a new run with --recipe {self.settings_path} and another --run"
             )
-        changed = _changed(self._mapping(self.recorded_path), self._mapping(self.settings_path))
+        changed = first_change(self._mapping(self.recorded_path), self._mapping(self.settings_path), resumed=True)
         if changed is not None:
             key, was, now = changed
             raise InputError(
@@ -305,20 +306,22 @@ class RunDirectory(Folder):
             yield
 
 
-def _changed(before: object, now: object, prefix: str = "") -> tuple[str, object, object] | None:
+def first_change(
+    before: object, now: object, prefix: str = "", *, resumed: bool = False
+) -> tuple[str, object, object] | None:
     """Return the first changed dotted key with both values.
 
-    None where only raised ``MAY_RISE`` values and ``MAY_CHANGE`` values differ.
+    ``resumed``: raised ``MAY_RISE`` values, and ``MAY_CHANGE`` values, count as unchanged.
     """
-    if prefix in MAY_CHANGE:
+    if resumed and prefix in MAY_CHANGE:
         return None
     if isinstance(before, dict) and isinstance(now, dict):
         for key in (*before, *(key for key in now if key not in before)):
             name = f"{prefix}.{key}" if prefix else str(key)
-            if found := _changed(before.get(key, "absent"), now.get(key, "absent"), name):
+            if found := first_change(before.get(key, "absent"), now.get(key, "absent"), name, resumed=resumed):
                 return found
         return None
-    if before == now or (prefix in MAY_RISE and _risen(before, now)):
+    if before == now or (resumed and prefix in MAY_RISE and _risen(before, now)):
         return None
     return prefix, before, now
 

@@ -1,7 +1,7 @@
 """Reads YAML recipes strictly: a document may hold the values of JSON, and each key once.
 
-``1e-4`` is a number (YAML 1.1 reads it as text) and a date is text. Aliases and deep nesting are refused during
-parsing, before any object is built: no recipe needs them, and a few lines of aliases can expand without end.
+``1e-4`` is a number (YAML 1.1 reads it as text) and a date is text. Aliases are refused during parsing, before any
+object is built: no recipe needs them, and a few lines of them can expand without end.
 """
 
 from __future__ import annotations
@@ -23,27 +23,17 @@ from memory.jsonl import leaves, read_whole
 LONGEST = 2**17
 """Largest YAML file in bytes (ours). The longest recipe of the project has a twentieth."""
 
-DEEPEST = 50
-"""Deepest nesting of lists and mappings (ours)."""
-
 _FLOAT = "tag:yaml.org,2002:float"
 _DATE = "tag:yaml.org,2002:timestamp"
 _EXPONENT = re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
 
 
 class _Loader(yaml.SafeLoader):
-    _depth = 0
-
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401 - as in PyYAML
         event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent):
             raise _refused(f"the alias *{event.anchor} is not allowed: write out what it stands for", event)
-        if self._depth >= DEEPEST:
-            raise _refused(f"lists and mappings are nested more than {DEEPEST} deep", event)
-        self._depth += 1
-        node = super().compose_node(parent, index)
-        self._depth -= 1
-        return node
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -122,6 +112,8 @@ def _as_json(text: str, source: str) -> bytes:
         where = f"line {mark.line + 1}: " if mark else ""
         reason = getattr(error, "problem", None) or " ".join(str(error).split())
         raise InputError(f"{source}: not YAML: {where}{reason}") from error
+    except RecursionError:
+        raise InputError(f"{source}: not YAML: lists and mappings are nested too deep for it") from None
     except (ValueError, TypeError, ArithmeticError) as error:  # a value that JSON does not have
         raise InputError(f"{source}: not YAML: {error}: write the values of JSON") from error
 

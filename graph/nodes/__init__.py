@@ -1,1 +1,1 @@
-"""The nodes of an iteration, a file each: thin calls into the rooms."""
+"""The nodes of an iteration, thin calls into the rooms: from rollouts to new weaknesses, from these to new tasks."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agents.spending import read_requests
-from graph.records import Evolution
+from graph.records import Evolution, ExtractionRecord
 from graph.rehearsal.sizes import Exercise
 from graph.settings import RunSettings
 from memory.run import IterationDirectory, RunDirectory, read_json
@@ -70,10 +70,12 @@ def run_rows(run: RunDirectory, settings: RunSettings) -> Iterator[Exercise]:
         grown = rounds[-1].tasks - rounds[0].tasks
         why = "" if grown else "none was admitted before the last round"
         yield Exercise(what="a round on evolved tasks", how=f"{grown} of them", reason=why)
+    files = run.iterations_path.glob(f"*/{IterationDirectory.extraction.name}")
+    signals = sum(sum(read_json(one, ExtractionRecord).signals.values()) for one in files)
     new, drafts = sum(one.new for one in made), sum(one.drafts for one in made)
     yield Exercise(
         what="signals, reflection, contexts",
-        how=f"{sum(sum(one.signals.values()) for one in made)} signals, {new} new contexts",
+        how=f"{signals} signals, {new} new contexts",
         reason="" if new else "no rollout had a signal that is new: such need tasks that are solved only sometimes",
     )
     yield Exercise(

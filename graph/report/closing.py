@@ -129,7 +129,7 @@ def _legend(settings: RunSettings, summaries: Sequence[Summary]) -> Iterator[str
     words = f"{contexts['new']} weaknesses were explored, {contexts['known']} were known already"
     yield from _said("contexts", words + (f"; gave up: {counts_words(failed.most_common())}" if failed else ""))
     if any(one.cost.model_calls for one in summaries):
-        yield from _said("cost", _cost(summaries).words(", "))
+        yield from _said("cost", _cost(summaries).words())
 
 
 def _signals(settings: RunSettings, summaries: Sequence[Summary]) -> Iterator[str]:
@@ -155,9 +155,7 @@ def _total(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
 
 
 def _cost(summaries: Sequence[Summary]) -> Cost:
-    total = _total(
-        one.cost.model_dump(include={*Cost.model_fields} - {"money", "stages", "per_admitted"}) for one in summaries
-    )
+    total = _total(one.cost.model_dump(include={*Cost.model_fields} - {"money", "stages"}) for one in summaries)
     return Cost.model_validate({**total, "money": sum(one.cost.money for one in summaries)})
 
 

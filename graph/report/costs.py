@@ -1,4 +1,4 @@
-"""The cost of one iteration by stage and per admitted task, from the ledger of the chat roles and the records."""
+"""The cost of one iteration by stage, from the ledger of the chat roles and the records."""
 
 from __future__ import annotations
 
@@ -38,25 +38,6 @@ class StageCost(Record):
     seconds: float = 0.0
     money: float = 0.0
 
-    def words(self) -> str:
-        """Return one line of a table."""
-        aside = f" ({self.refused} without a usable reply)" if self.refused else ""
-        parts = [f"{self.requests} requests{aside}", f"{self.calls} calls"]
-        parts += [f"{self.prompt_tokens} + {self.completion_tokens} tokens", f"{self.seconds:.1f} s"]
-        return ", ".join([*parts, *_money(self.money)])
-
-
-class PerTask(Record):
-    """The graph's requests of an iteration divided by the tasks that it admitted; D_0's are left out."""
-
-    calls: float
-    tokens: float
-    money: float
-
-    def words(self) -> str:
-        """Return one line of a table."""
-        return ", ".join([f"{self.calls:.1f} calls", f"{self.tokens:.0f} tokens", *_money(self.money)])
-
 
 class Cost(Record):
     """The cost of an iteration.
@@ -64,8 +45,7 @@ class Cost(Record):
     Model calls, their tokens and money are those of chat roles. ``environment_calls`` are those of rollouts, off-policy
     demonstrations and exploration (not of verification and evaluation). ``sampled_tokens`` are those of rollouts,
     ``supervised_tokens`` those that the expert step learnt from, each time that it did. ``stages`` splits the chat
-    roles' cost: seed (D_0, in the first iteration), reflect, explore, abstract, validate. ``per_admitted`` is
-    None where no task was admitted or no model asked.
+    roles' cost: seed (D_0, in the first iteration), reflect, explore, abstract, validate.
     """
 
     model_calls: int = 0
@@ -76,10 +56,9 @@ class Cost(Record):
     sampled_tokens: int = 0
     supervised_tokens: int = Field(0, exclude_if=operator.not_)
     stages: dict[str, StageCost] = {}
-    per_admitted: PerTask | None = None
 
-    def words(self, separator: str) -> str:
-        """Return the figures above zero, as a cell of a table."""
+    def words(self) -> str:
+        """Return the figures above zero in one line."""
         counts = {
             "model calls": str(self.model_calls),
             "model tokens": f"{self.prompt_tokens} + {self.completion_tokens}",
@@ -88,11 +67,11 @@ class Cost(Record):
             "supervised tokens": str(self.supervised_tokens),
         }
         words = [f"{count} {name}" for name, count in counts.items() if count not in ("0", "0 + 0")]
-        return separator.join([*words, *_money(self.money)])
+        return ", ".join([*words, *([f"money {self.money:.4f}"] if self.money else [])])
 
 
-def cost_of(run: RunDirectory, iteration: int, admitted: int) -> Cost:
-    """Return the cost of an iteration that admitted ``admitted`` tasks; the first one's includes D_0's."""
+def cost_of(run: RunDirectory, iteration: int) -> Cost:
+    """Return the cost of an iteration; the first one's includes D_0's."""
     requests = [
         request
         for request in read_requests(run.spending_path)
@@ -116,12 +95,7 @@ def cost_of(run: RunDirectory, iteration: int, admitted: int) -> Cost:
         sampled_tokens=sum(one.sampled_tokens for one in trajectories),
         supervised_tokens=read_json(folder.expert, ExpertRecord).tokens if folder.expert.exists() else 0,
         stages={stage: spent for stage, spent in stages.items() if spent.requests},
-        per_admitted=_per_task(_sum([one for one in requests if one.iteration is not None]), admitted),
     )
-
-
-def _money(amount: float) -> list[str]:
-    return [f"money {amount:.4f}"] if amount else []
 
 
 def _sum(requests: Sequence[Request]) -> StageCost:
@@ -135,10 +109,3 @@ def _sum(requests: Sequence[Request]) -> StageCost:
         seconds=round(sum(one.seconds for one in measured), 3),
         money=round(sum(one.money for one in measured), 9),
     )
-
-
-def _per_task(spent: StageCost, admitted: int) -> PerTask | None:
-    if not admitted or not spent.requests:
-        return None
-    tokens = spent.prompt_tokens + spent.completion_tokens
-    return PerTask(calls=spent.calls / admitted, tokens=tokens / admitted, money=spent.money / admitted)

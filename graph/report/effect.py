@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean
-from typing import Any
+from typing import NamedTuple
 
 from evaluation.outcomes import TaskOutcome, paired_change
 from evaluation.statistics import t_interval
-from graph.report.digest import one_line
+from graph.report.digest import number_words, one_line
 from graph.report.lineage import Chain, History
 from graph.report.summary import Summary
 from graph.report.tables import Table, table
@@ -56,12 +57,25 @@ def did_it_help(history: History) -> str:
     return words
 
 
-def effect(history: History) -> dict[str, Any]:
-    """Return mean success of tasks in one iteration and in the next one that rolled them out, by what marked them.
+class Effect(NamedTuple):
+    """Mean success of tasks in one iteration and in the next one that rolled them out, in [0, 1].
 
-    A pair is a task and such two iterations. ``half`` is half of a 95 % interval of the mean change (Student's t, pairs
-    taken as independent); None for a single pair. A weak task was chosen because it failed, so that it rises by
-    regression to the mean alone: only the difference to tasks of the same weakness is evidence for the new tasks.
+    ``pairs``: a task and such two iterations. ``half`` is half of a 95 % interval of the mean change (Student's t,
+    pairs taken as independent); None for a single pair.
+    """
+
+    pairs: int
+    before: float | None = None
+    after: float | None = None
+    change: float | None = None
+    half: float | None = None
+
+
+def effect(history: History) -> dict[str, Effect]:
+    """Return the success of tasks before and after by what marked them, the keys of ``EFFECT_ROWS``.
+
+    A weak task was chosen because it failed, so that it rises by regression to the mean alone: only the difference to
+    tasks of the same weakness is evidence for the new tasks.
     """
     followed = {(chain.context.task_id, chain.iteration) for chain in history.chains.values() if chain.admitted}
     marked: dict[tuple[str, int], set[SignalKind]] = defaultdict(set)
@@ -77,73 +91,91 @@ def effect(history: History) -> dict[str, Any]:
             else:
                 name = "rare" if kinds else "none"
             pairs[name].append((before, after))
-    rows = []
-    for name, words in EFFECT_ROWS:
-        found = pairs[name]
-        changes = [after - before for before, after in found]
-        interval = t_interval(changes)
-        rows.append(
-            {
-                "name": name,
-                "words": words,
-                "pairs": len(found),
-                "before": fmean(before for before, _ in found) if found else None,
-                "after": fmean(after for _, after in found) if found else None,
-                "change": fmean(changes) if changes else None,
-                "half": None if interval is None else (interval[1] - interval[0]) / 2,
-            }
-        )
-    return {"rows": rows, "new": _new_tasks(history)}
+    return {name: _effect(found) for name, found in pairs.items()}
+
+
+def _effect(pairs: Sequence[tuple[float, float]]) -> Effect:
+    if not pairs:
+        return Effect(0)
+    before, after = (fmean(shares) for shares in zip(*pairs, strict=True))
+    interval = t_interval([after - before for before, after in pairs])
+    return Effect(len(pairs), before, after, after - before, interval and (interval[1] - interval[0]) / 2)
 
 
 def effect_table(history: History) -> Table:
-    """Show the rows of ``effect``: pairs of a task and two iterations, mean success, mean change, half its interval."""
-    cells = ("before", "after", "change", "half")
+    """Show ``effect``: pairs of a task and two iterations, mean success, mean change, half its interval."""
+    found = effect(history)
     rows = [
-        (row["words"], row["pairs"], *("" if row[cell] is None else f"{row[cell]:.2f}" for cell in cells))
-        for row in effect(history)["rows"]
+        (words, found[name].pairs, *("" if cell is None else f"{cell:.2f}" for cell in found[name][1:]))
+        for name, words in EFFECT_ROWS
     ]
     return table(("tasks", "pairs", "before", "after", "change", "+- (95 %)"), rows)
 
 
-def tool_map(history: History) -> list[list[Any]]:
-    """Return a row for each tool with a weakness, most first: its name, and a cell for each iteration with one.
+class ToolCell(NamedTuple):
+    """A tool in one iteration: its weaknesses, the tasks made of them, and the weak tasks' success.
 
-    A cell is the iteration, its weaknesses, the tasks made of them, and of the weak tasks that a later iteration rolled
-    out: their number, and their mean success in the iteration and in the next such one.
+    ``pairs`` are the weak tasks that a later iteration rolled out, ``before`` their mean success in the iteration,
+    ``after`` that in the next such one; None without a pair.
     """
+
+    weak: int
+    tasks: int
+    pairs: int
+    before: float | None
+    after: float | None
+
+    @property
+    def made(self) -> str:
+        return f"{self.weak} weak, {number_words(self.tasks, 'task')}"
+
+    @property
+    def success(self) -> str:
+        """The success in words."""
+        if self.before is None or self.after is None:
+            return "not rolled out again"
+        return f"{self.before:.0%} \u2192 {self.after:.0%} of {self.pairs}"
+
+    @property
+    def tone(self) -> str:
+        """Whether success rose (``good``) or fell (``bad``)."""
+        if self.before is None or self.after is None or self.before == self.after:
+            return ""
+        return "good" if self.after > self.before else "bad"
+
+
+def tool_map(history: History) -> list[tuple[str, dict[int, ToolCell]]]:
+    """Return each tool with a weakness, most first, with a cell for each iteration that found one at it."""
     found: dict[str, dict[int, list[Chain]]] = defaultdict(lambda: defaultdict(list))
     for chain in history.chains.values():
         if chain.context.tool and chain.iteration is not None:
             found[one_line(chain.context.tool)][chain.iteration].append(chain)
-    rows = []
-    for tool, by_iteration in found.items():
-        cells = []
-        for number, chains in sorted(by_iteration.items()):
-            pairs = []
-            for task_id in sorted({chain.context.task_id for chain in chains}):
-                course = history.course(task_id).by_iteration
-                later = min((one for one in course if one > number), default=None)
-                if number in course and later is not None:
-                    pairs.append((course[number][0], course[later][0]))
-            means: list[float | None] = [fmean(share) for share in zip(*pairs, strict=True)]
-            means = means or [None, None]
-            cells.append([number, len(chains), sum(len(chain.admitted) for chain in chains), len(pairs), *means])
-        rows.append([tool, cells])
-    return sorted(rows, key=lambda row: (-sum(cell[1] for cell in row[1]), row[0]))
-
-
-def _new_tasks(history: History) -> dict[str, Any]:
-    courses = [
-        sorted(history.course(task.id).by_iteration.items())
-        for task in history.tasks.values()
-        if task.admitted_at is not None
+    weaknesses = {tool: sum(map(len, numbers.values())) for tool, numbers in found.items()}
+    return [
+        (tool, {number: _cell(history, number, chains) for number, chains in sorted(found[tool].items())})
+        for tool in sorted(found, key=lambda tool: (-weaknesses[tool], tool))
     ]
+
+
+def _cell(history: History, number: int, chains: Sequence[Chain]) -> ToolCell:
+    pairs = []
+    for task_id in sorted({chain.context.task_id for chain in chains}):
+        course = history.course(task_id).by_iteration
+        later = min((one for one in course if one > number), default=None)
+        if number in course and later is not None:
+            pairs.append((course[number][0], course[later][0]))
+    before, after = (fmean(shares) for shares in zip(*pairs, strict=True)) if pairs else (None, None)
+    return ToolCell(len(chains), sum(len(chain.admitted) for chain in chains), len(pairs), before, after)
+
+
+def new_tasks(history: History) -> str:
+    """Return what became of the new tasks in one sentence, "" without one."""
+    added = [task for task in history.tasks.values() if task.admitted_at is not None]
+    courses = [sorted(course.items()) for task in added if (course := history.course(task.id).by_iteration)]
     twice = [(course[0][1][0], course[-1][1][0]) for course in courses if len(course) > 1]
-    return {
-        "tasks": len(courses),
-        "drawn": sum(1 for course in courses if course),
-        "twice": len(twice),
-        "first": fmean(first for first, _ in twice) if twice else None,
-        "last": fmean(last for _, last in twice) if twice else None,
-    }
+    words = f"Of {number_words(len(added), 'new task')}, {len(courses)} were rolled out." if added else ""
+    if twice:
+        first, last = (fmean(shares) for shares in zip(*twice, strict=True))
+        words += f" The {len(twice)} that were in two iterations or more went from {first:.0%} in their first to "
+        words += f"{last:.0%} in their last."
+    return words

@@ -8,7 +8,7 @@ iteration whose graph is not done are read from their folders.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
@@ -158,18 +158,11 @@ class Course(NamedTuple):
 
     by_iteration: Mapping[int, tuple[float, int]]
 
-    def until(self, iteration: int) -> tuple[float, int] | None:
-        """Return share and number of the rollouts up to and with ``iteration``; None without one."""
-        return self._of(one for one in self.by_iteration if one <= iteration)
-
-    def after(self, iteration: int) -> tuple[float, int] | None:
-        """Return share and number of the rollouts after ``iteration``; None without one."""
-        return self._of(one for one in self.by_iteration if one > iteration)
-
-    def _of(self, iterations: Iterable[int]) -> tuple[float, int] | None:
-        found = [self.by_iteration[one] for one in iterations]
-        number = sum(count for _, count in found)
-        return (sum(share * count for share, count in found) / number, number) if number else None
+    def of(self, wanted: Callable[[int], bool]) -> tuple[float, int] | None:
+        """Return share and number of the rollouts of the ``wanted`` iterations; None without one."""
+        found = [one for number, one in self.by_iteration.items() if wanted(number)]
+        total = sum(count for _, count in found)
+        return (sum(share * count for share, count in found) / total, total) if total else None
 
 
 class History:

@@ -33,11 +33,10 @@ from graph.report.story import (
     result_row,
     rollout_words,
     share_words,
-    signal_rows,
     task_story,
     written,
 )
-from memory.records import Signal, Task, Trajectory, TrajectoryTurn
+from memory.records import Task, Trajectory, TrajectoryTurn
 from training.seal.diagnosis import turn_label
 
 NEWEST = 3
@@ -54,7 +53,10 @@ def story_of(history: History, name: str) -> list[Chapter]:
     if name in history.chains:
         return context_story(history, history.chains[name])
     if name in history.signals:
-        return list(_signal(history, history.signals[name]))
+        chains = history.chains_from(name)
+        if chains:
+            return [chapter for chain in chains for chapter in context_story(history, chain)]
+        name = history.signals[name].trajectory_id  # no context was made of it
     if name in history.rollouts:
         return list(rollout_story(history, history.trajectory(name)))
     for chain in history.chains.values():
@@ -102,16 +104,6 @@ def run_story(history: History) -> list[Chapter]:
         *steps,
         Chapter("coevolve show NAME follows a task, context, signal, rollout or tool; ids may be short"),
     ]
-
-
-def _signal(history: History, signal: Signal) -> Iterator[Chapter]:
-    yield Chapter("signal", signal.id, f"iteration {signal.iteration}", tuple(signal_rows(history, signal)))
-    chains = history.chains_from(signal.id)
-    if not chains:
-        left_out = "not reflected on: its task has another signal of this kind, or the iteration had contexts enough"
-        yield Chapter("contexts", "none", "", (Row("", left_out, "quiet"),))
-    for chain in chains:
-        yield from context_story(history, chain)
 
 
 def rollout_story(history: History, trajectory: Trajectory, *, diagnosed: bool = False) -> Iterator[Chapter]:

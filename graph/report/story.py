@@ -199,22 +199,6 @@ def result_row(trajectory: Trajectory, rollout: Rollout) -> Row:
     return Row("result", words, "good" if trajectory.outcome.success else "bad")
 
 
-def signal_rows(history: History, signal: Signal) -> Iterator[Row]:
-    yield Row("", signal_words(signal, width=LONG))
-    task = history.tasks.get(signal.task_id)
-    yield Row("task", signal.task_id, to=("task", signal.task_id) if task is not None else None)
-    if task is not None:
-        yield Row("", task_words(task, LONG))
-    yield Row("rollout", signal.trajectory_id, to=("rollout", signal.trajectory_id))
-    yield from _counterpart_rows(signal)
-
-
-def _counterpart_rows(signal: Signal) -> Iterator[Row]:
-    if signal.counterpart_id:
-        words = f"{signal.counterpart_id}, of the same group with the other result"
-        yield Row("beside", words, to=("rollout", signal.counterpart_id))
-
-
 def chain_rows(chains: Sequence[Chain]) -> Iterator[Row]:
     """Yield the newest of some weaknesses as a list."""
     for one in chains[-LISTED:]:
@@ -261,7 +245,9 @@ def _marked_rows(history: History, signal: Signal, rollout: Rollout | None) -> I
     group = None if rollout is None else history.group_of(rollout)
     if rollout is not None and group is not None:
         yield Row("group", groups=(group,), marked=rollout.id)
-    yield from _counterpart_rows(signal)
+    if signal.counterpart_id:
+        words = f"{signal.counterpart_id}, of the same group with the other result"
+        yield Row("beside", words, to=("rollout", signal.counterpart_id))
 
 
 def _reflection_rows(chain: Chain) -> Iterator[Row]:
@@ -353,8 +339,8 @@ def _group_rows(history: History, task_id: str) -> Iterator[Row]:
 def _parent_rows(history: History, chain: Chain) -> Iterator[Row]:
     if chain.weak is None or chain.iteration is None:
         return
-    course = history.course(chain.weak.id)
-    before, after = course.until(chain.iteration), course.after(chain.iteration)
+    course, until = history.course(chain.weak.id), chain.iteration
+    before, after = course.of(lambda one: one <= until), course.of(lambda one: one > until)
     tone: Tone = "plain"
     if before is not None and after is not None and before[0] != after[0]:
         tone = "good" if after[0] > before[0] else "bad"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Iterable, Iterator
 
 from pydantic import Field
 
@@ -14,8 +13,8 @@ from evaluation.outcomes import Score, ScoreChange
 from graph.records import Evolution, ExtractionRecord, StageSeconds
 from graph.report.costs import Cost, cost_of
 from graph.settings import RunSettings
-from memory.records import ACCEPTED, DraftVerification, SignalKind, StopReason, Trajectory
-from memory.run import IterationDirectory, PolicyDirectory, RunDirectory, read_existing, read_json, read_jsonl
+from memory.records import SignalKind, StopReason, Trajectory
+from memory.run import IterationDirectory, PolicyDirectory, RunDirectory, read_json, read_jsonl
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import RoundRecord, RoundSeconds
 from training.rollout.policy import PolicyCard
@@ -90,40 +89,6 @@ class Contexts(Record):
     left_out: int
 
 
-class ValidationAgreement(Record):
-    """Drafts by what the replays and the validator's run say of each (``verification.mode: both``; ours).
-
-    ``replays_only`` were accepted by the replays alone, ``agent_only`` by the agent alone. ``not_validated``: the agent
-    gave no result. Drafts that neither was asked about (held out, known already, without a reference) are left out.
-    """
-
-    both: int = 0
-    replays_only: int = 0
-    agent_only: int = 0
-    neither: int = 0
-    not_validated: int = 0
-
-    def words(self) -> str:
-        """Return one line of a table."""
-        words = f"accepted by both {self.both}, by the replays alone {self.replays_only}, by the agent alone "
-        words += f"{self.agent_only}, by neither {self.neither}"
-        return words + (f"; not carried out {self.not_validated}" if self.not_validated else "")
-
-
-def agreement_of(verifications: Iterable[DraftVerification]) -> ValidationAgreement | None:
-    """Return the agreement on ``verifications``; None where replays and agent were not both asked."""
-    names = {(True, True): "both", (True, False): "replays_only", (False, True): "agent_only"}
-    counts: Counter[str] = Counter()
-    for one in verifications:
-        if one.deterministic is None:
-            continue
-        if one.agent is None:
-            counts["not_validated"] += 1
-        else:
-            counts[names.get((one.deterministic == ACCEPTED, one.agent.accepted), "neither")] += 1
-    return ValidationAgreement(**counts) if counts else None
-
-
 class Summary(Record):
     """One iteration. ``tasks`` were trained on, ``admitted`` are added for the next one.
 
@@ -134,8 +99,7 @@ class Summary(Record):
     SEAL's figures, None where it is off. ``without_success``: advice after a round in which no rollout succeeded; None
     for any other. ``faulted``: a sentence on the rollouts that the environment ended; None where there are none.
     ``stop_reasons``: user turns of the round's rollouts by why they stopped. ``evaluation``: the score on held-out
-    tasks before and after the round, None where none are scored. ``agreement``: of the replays with the validator, on
-    the iteration's drafts, the first iteration's with those of D_0; None where not both are asked.
+    tasks before and after the round, None where none are scored.
     ``functions``: how many different ones references of D_t call, of the ``functions_offered`` that its tasks offer.
     ``measured``: the round's seconds where an engine beside the trainer sampled,
     with its work; None for any other.
@@ -159,7 +123,6 @@ class Summary(Record):
     without_success: str | None = Field(default=None, exclude_if=operator.not_)
     faulted: str | None = Field(default=None, exclude_if=operator.not_)
     stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
-    agreement: ValidationAgreement | None = Field(default=None, exclude_if=operator.not_)
     functions: int | None = Field(default=None, exclude_if=lambda functions: functions is None)
     functions_offered: int | None = Field(default=None, exclude_if=lambda functions: functions is None)
     measured: RoundSeconds | None = Field(default=None, exclude_if=operator.not_)
@@ -182,11 +145,6 @@ class Summary(Record):
         return self.admitted + sum(self.refused.values())
 
     @property
-    def functions_words(self) -> str:
-        """Return how many functions the tasks exercise, in words; empty where it is not known."""
-        return "" if self.functions is None else f"{self.functions} of {self.functions_offered} that the tasks offer"
-
-    @property
     def made_nothing(self) -> bool:
         """Return whether the iteration admitted no task and gave the policy nothing to learn from."""
         return self.admitted == 0 and self.without_success is not None
@@ -203,13 +161,13 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         tasks=len(tasks_at(load_tasks(run), iteration)),
         admitted=len(evolution.admitted),
         refused=evolution.refused,
-        signals={kind: evolution.signals.get(kind, 0) for kind in SignalKind},
-        signal_tasks=evolution.signal_tasks,
-        marked=evolution.marked,
-        contexts=Contexts(new=evolution.new, known=evolution.known, left_out=evolution.left_out),
+        signals={kind: found.signals.get(kind, 0) for kind in SignalKind},
+        signal_tasks=found.signal_tasks,
+        marked=found.marked,
+        contexts=Contexts(new=evolution.new, known=evolution.known, left_out=sum(found.left_out.values())),
         evaluation=_score_change(folder, settings),
         seconds=_seconds(folder),
-        cost=cost_of(run, iteration, len(evolution.admitted)),
+        cost=cost_of(run, iteration),
         failed=evolution.failures,
         labels=(*_labels(run, record, settings), *arm_labels(settings, evolution)),
         stopped=evolution.stopped,
@@ -217,16 +175,10 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         without_success=_without_success(run, folder, settings) if record.success == 0 else None,
         faulted=_faulted(folder) if record.infrastructure_errors else None,
         stop_reasons=record.stop_reasons,
-        agreement=_agreement(run, iteration) if settings.verification.mode == "both" else None,
         functions=found.functions,
         functions_offered=found.functions_offered,
         measured=None if record.measured.engine is None else record.measured,
     )
-
-
-def _agreement(run: RunDirectory, iteration: int) -> ValidationAgreement | None:
-    stages = [run.iteration(iteration), *([run.seed] if iteration == 0 else [])]
-    return agreement_of(one for stage in stages for one in read_existing(stage.verdicts, DraftVerification))
 
 
 def _faulted(folder: IterationDirectory) -> str:
@@ -301,13 +253,3 @@ def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tu
     if settings.evaluation.limit is not None and settings.evaluation.scored is not None:
         labels.append(f"evaluation set: its first {settings.evaluation.limit} tasks only")
     return tuple(labels)
-
-
-def engine_rows(summary: Summary) -> Iterator[tuple[str, str]]:
-    """Yield rows about an engine beside the trainer: its work, and how long the trainer waited for it."""
-    if summary.measured is None or (engine := summary.measured.engine) is None:
-        return
-    work = f"{engine.messages} messages, {engine.tokens} tokens, {engine.tokens_per_second:.1f} tokens per second of"
-    again = f"{engine.resampled_share:.2%} of messages sampled again"
-    yield "engine", f"{work} sampling, {again}, gap at most {engine.gap:.1e} nats"
-    yield "  trainer waited", f"{engine.sampling:.1f} s for messages, {engine.load:.1f} s for new weights"

@@ -1,1 +1,1 @@
-"""The loop over iterations: rounds, evaluations and graphs as stages; the initial task set; interruption, progress."""
+"""The loop over iterations: rounds, evaluations and graphs as stages; the initial task set; progress and signals."""

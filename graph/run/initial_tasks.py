@@ -26,6 +26,7 @@ from graph.assembly import RunServices
 from graph.branches import refuse_mistake
 from graph.iteration import seed_graph
 from graph.records import Failure, KnownTasks
+from graph.report.digest import counts_words
 from graph.run.progress import Stage
 from graph.state import SeedState
 from memory.records import Draft, DraftVerification, FailureContext, Interaction, Task
@@ -143,11 +144,10 @@ class Seeds:
 
     def failed(self) -> str:
         """Return one sentence on the contexts whose branches failed; D_0 was made without them."""
-        causes = ", ".join(f"{n} {cause}" for cause, n in self.failures.most_common())
-        return (
-            f"D_0: {self.failures.total()} of {self.contexts} contexts failed ({causes}), it was made without them; "
-            f"the last: {self.last_failure}"
+        failed = (
+            f"{self.failures.total()} of {self.contexts} contexts failed ({counts_words(self.failures.most_common())})"
         )
+        return f"D_0: {failed}, it was made without them; the last: {self.last_failure}"
 
 
 async def make_seeds(services: RunServices, count: int, stage: Stage) -> Seeds:
@@ -270,12 +270,11 @@ def join(services: RunServices, contexts: Sequence[FailureContext], seeds: Seeds
 
 
 def _barren(seeds: Seeds, count: int) -> str:
-    refused = ", ".join(f"{n} {reason}" for reason, n in seeds.refused.most_common())
-    failed = ", ".join(f"{n} {cause}" for cause, n in seeds.failures.most_common())
+    refused, failed = counts_words(seeds.refused.most_common()), counts_words(seeds.failures.most_common())
     found = (
         f"unguided exploration found {len(seeds.tasks)} of {count} tasks and no more after {seeds.contexts} contexts"
     )
-    counts_text = f"{found} (drafts refused: {refused or 'none'}; branches failed: {failed or 'none'})"
+    counts_text = f"{found} (drafts refused: {refused}; branches failed: {failed})"
     if 2 * seeds.failures.total() > seeds.contexts:
         return f"{counts_text}: most branches failed, the last with {seeds.last_failure}: put that right first"
     return f"{counts_text}: {'ask for fewer tasks' if seeds.tasks else 'put right what drafts are refused for'}"

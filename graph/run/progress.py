@@ -1,13 +1,22 @@
-"""Shows a run's progress on stderr: bars with an ETA on a terminal, plain lines elsewhere."""
+"""A command beside the person who watches it: shows progress on stderr, and stops on SIGINT and SIGTERM.
+
+Progress is bars with an ETA on a terminal, plain lines elsewhere. At a signal work in progress stops, its records stay,
+and the exit status names the signal.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from environments.terminal import printable, say
 
@@ -110,3 +119,102 @@ def _say(text: str, bars: Bars | None = None, out: Callable[[str], None] | None 
         bars.console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
     else:
         say(text)
+
+
+Result = TypeVar("Result")
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+HUNG_SECONDS = 30.0
+DRAIN_SECONDS = 5.0  # for a graph to reach the end of its superstep
+
+
+class Interrupted(Exception):
+    """A signal ended the work. ``status`` is the shell's exit status for it, 130 or 143."""
+
+    def __init__(self, received: signal.Signals) -> None:
+        super().__init__(f"stopped by {received.name}, the state is kept: continue with --resume")
+        self.received = received
+        self.status = 128 + received
+
+
+class Interruption:
+    """The signals of one run: the first requests a stop at the next checkpoint, the second cancels the work."""
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._drain: Callable[[], None] | None = None
+        self._watchdog = threading.Timer(HUNG_SECONDS, _give_up)
+        self._watchdog.daemon = True
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run ``work`` on an event loop. Raises Interrupted when a signal ended it.
+
+        A thread that ``work`` abandoned (a branch past its timeout) may continue for HUNG_SECONDS. Then the process
+        ends with status 1, because Python would wait for the thread forever.
+        """
+        try:
+            return asyncio.run(self._supervise(work))
+        finally:
+            self._watchdog.cancel()
+
+    @contextmanager
+    def draining(self, drain: Callable[[], None]) -> Iterator[None]:
+        """While the block runs, a signal calls ``drain`` and cancels only after DRAIN_SECONDS."""
+        self._drain = drain
+        try:
+            yield
+        finally:
+            self._drain = None
+
+    async def _supervise(self, work: Coroutine[Any, Any, Result]) -> Result:
+        self._task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        before = {number: signal.getsignal(number) for number in SIGNALS}
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self._receive, number)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if self.received is None:
+                raise
+            raise Interrupted(self.received) from None
+        finally:
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+                signal.signal(number, before[number])
+            self._watchdog.start()
+
+    def _receive(self, number: signal.Signals) -> None:
+        first = self.received is None
+        self.received = self.received or number
+        if first and self._drain is not None:
+            self._drain()
+            asyncio.get_running_loop().call_later(DRAIN_SECONDS, self._cancel)
+        else:
+            self._cancel()
+
+    def _cancel(self) -> None:
+        expect_dropped_branches()
+        if self._task is not None:
+            self._task.cancel()
+
+
+def expect_dropped_branches() -> None:
+    """Silence LangGraph's warning about branches that it drops before they begin, as a stop requires."""
+    warnings.filterwarnings("ignore", "coroutine '.*' was never awaited", RuntimeWarning)
+
+
+def _give_up() -> None:
+    say("error: a call into the environment does not end: leaving, continue with --resume")
+    os._exit(1)
+
+
+def exit_on_signals() -> None:
+    """Until an event loop takes over, end the process on a signal with the status of ``Interrupted``."""
+
+    def leave(number: int, _: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    for number in SIGNALS:
+        signal.signal(number, leave)

@@ -1,147 +1,42 @@
-"""The stages of one iteration. Each writes a file when it is done, and is skipped once the file exists."""
+"""The loop of a run: the stages of each iteration in order.
+
+Each stage writes a file when it is done, and is skipped once the file exists.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
-import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import ValidationError
 
-from agents.spending import RepeatedFailure
+from agents.spending import BudgetReached, Ledger
 from environments.base import InputError
-from environments.command import MISTAKE, StorageError, storage_refusal, writing
+from environments.command import MISTAKE, StorageError, storage_refusal
 from evaluation.outcomes import Report, Score
 from evaluation.settings import LOOKUP, LimitSettings, ScoringSettings
-from graph.checkpoints import run_checkpoints, thread_id
-from graph.records import ExtractionRecord, Fork, PrintedProgress, StageSeconds
-from graph.run.interruption import Interruption
-from graph.run.progress import Progress, Stage
+from graph.checkpoints import evolve_once
+from graph.records import PrintedProgress, StageSeconds
+from graph.report.summary import Summary, summarise
+from graph.run.progress import Interruption, Progress, Stage
 from graph.settings import RunSettings
-from graph.state import IterationInput, IterationState
-from memory.failures import DeduplicationResult
 from memory.processes import ChildFailure, run_child
-from memory.records import FailureContext
-from memory.run import RunDirectory, read_json, read_jsonl, write_json
+from memory.run import RunDirectory, read_json, write_json
 from memory.settings import OFFICIAL
-from memory.tasks import admit
+from memory.tasks import admit, load_tasks, tasks_at
 from training.grpo.record import RoundProgress, RoundRecord
 from training.rollout.settings import IN_PROCESS
 
 if TYPE_CHECKING:
-    from langchain_core.runnables import RunnableConfig
-    from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-
     from graph.assembly import RunServices
-
-
-async def evolve_once(services: RunServices, iteration: int, stage: Stage, interruption: Interruption) -> None:
-    """Run the graph of one iteration, from its beginning or its last checkpoint, until ``update`` is done.
-
-    The caller holds the run's lock. A signal stops the graph at the end of a superstep, each of which is on disk before
-    the next one begins. Raises CancelledError after a signal, InputError for a user's mistake, RepeatedFailure for work
-    that only fails, StorageError and OSError for a full disk, and any error of a node outside the fan-out.
-    """
-    run = services.run
-    refuse_unfinished(run, iteration)
-    try:
-        with writing(run.checkpoints_path):
-            async with run_checkpoints(run) as saver:
-                await _evolve(services, iteration, stage, interruption, saver)
-    except sqlite3.DatabaseError as error:
-        # Any other DatabaseError means that the file is damaged or not a database.
-        if isinstance(error, sqlite3.OperationalError):
-            raise
-        path = run.checkpoints_path
-        raise InputError(f"{path} is damaged ({error}): remove it, the iteration's graph begins afresh") from error
-
-
-async def _evolve(
-    services: RunServices, iteration: int, stage: Stage, interruption: Interruption, saver: AsyncSqliteSaver
-) -> None:
-    from langgraph.errors import GraphDrained
-    from langgraph.runtime import RunControl
-
-    from graph.iteration import iteration_graph
-
-    control = RunControl()
-    graph = iteration_graph().compile(checkpointer=saver)
-    config = _config(iteration, services.settings.roles.concurrency)
-    begun = await _has_begun(graph, saver, config, services.run)
-    events = graph.astream(
-        None if begun else IterationInput(iteration=iteration),
-        config,
-        context=services,
-        stream_mode=["tasks"],
-        version="v2",
-        durability="sync",
-        control=control,
-    )
-    branches = _Branches(stage)
-    try:
-        with interruption.draining(control.request_drain):
-            async for event in events:
-                branches.show(event["data"])
-    except GraphDrained:
-        raise asyncio.CancelledError from None
-    except Exception as error:
-        if isinstance(error, InputError | RepeatedFailure) or storage_refusal(error):
-            # Checkpoints keep a failure: once the mistake is corrected, the graph has to begin afresh.
-            await saver.adelete_thread(thread_id(iteration))
-        raise
-
-
-def _config(iteration: int, at_once: int) -> RunnableConfig:
-    return {"configurable": {"thread_id": thread_id(iteration)}, "max_concurrency": at_once}
-
-
-async def _has_begun(
-    graph: Any,  # noqa: ANN401 - a generic
-    saver: AsyncSqliteSaver,
-    config: RunnableConfig,
-    run: RunDirectory,
-) -> bool:
-    """Return whether the thread can be resumed; one that cannot is deleted.
-
-    A thread at its end has lost its files. One that Studio went on with has its records in a copy of the run, and one
-    whose state was edited there does not fit the run's. One that a full disk ended could not record that.
-    """
-    state = await graph.aget_state(config)
-    resumable = state.next and not any(task.error and storage_refusal(task.error) for task in state.tasks)
-    if resumable and await asyncio.to_thread(_is_unedited, run, state.next, state.values):
-        return True
-    await saver.adelete_thread(config["configurable"]["thread_id"])
-    return False
-
-
-def _is_unedited(run: RunDirectory, nodes: Sequence[str], values: Any) -> bool:  # noqa: ANN401 - as stored
-    state = values if isinstance(values, IterationState) else IterationState(**values)
-    return state.run == "" and all(as_recorded(run, state, node) for node in nodes)
-
-
-class _Branches:
-    """Counts branches that begin and end, for the progress display."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._begun: set[str] = set()
-        self._ended = 0
-
-    def show(self, task: Any) -> None:  # noqa: ANN401 - an event of the library
-        node = task["name"]
-        if node == "branch" and "input" in task:
-            self._begun.add(task["id"])
-        elif node == "branch":
-            self._ended += 1
-        self._stage.update(self._ended, len(self._begun) or None, "branches" if self._begun else node)
 
 
 @dataclass(frozen=True)
@@ -354,35 +249,91 @@ def _timed(run: Run, iteration: int, stage: str) -> Iterator[None]:
     write_json(path, StageSeconds(seconds=before | {stage: round(time.perf_counter() - started, 2)}))
 
 
-# The ids of the state that a node takes; nodes before it wrote their records.
-_TAKEN = {"extract": (), "reflect": ("signals",), "deduplicate": ("signals", "contexts")}
-_ALL = ("signals", "contexts", "new")
+async def iterate(run: Run) -> AsyncIterator[Summary]:
+    """Yield the summary of each iteration once it exists, those of an earlier process at once.
+
+    A new run that ends with a user's mistake before its first round is removed, so that the corrected command can be
+    repeated; the ledger of costs stays. A spent budget of the chat roles ends the run after that iteration (before the
+    first one, if D_0 spent it), with a line on stderr; with a higher one it resumes there. Raises InputError for a
+    mistake and for damaged records, ChildFailure when a round or an evaluation failed.
+    """
+    last = None
+    try:
+        async for summary in _iterations(run):
+            last = summary
+            yield summary
+    except BudgetReached as reached:
+        when = "before the first iteration" if last is None else f"after iteration {last.iteration}"
+        key = Ledger(run.directory.spending_path, run.settings.roles.budget).reached()
+        run.progress.say(f"{run.directory.root}: stopped {when}: {reached} --set {key}=MORE")
+    else:
+        if last is not None and last.stopped:
+            run.progress.say(f"{run.directory.root}: {last.stopped} is spent: a further iteration needs more of it")
 
 
-def as_recorded(run: RunDirectory, state: IterationState, node: str) -> bool:
-    """Return whether the ids that ``node`` takes from the state are those that earlier nodes wrote into ``run``."""
-    folder = run.iteration(state.iteration)
+async def _iterations(run: Run) -> AsyncIterator[Summary]:
+    """Yield the summaries. Raises what ``iterate`` raises, and BudgetReached before a stage that needs a budget."""
+    if run.resumed:
+        check_tasks(run)
+    try:
+        await make_tasks(run)
+        await train_iteration(run, 0)
+    except InputError:
+        if not run.resumed:
+            run.directory.unmake()
+            if (paid := run.directory.spending_path).exists():
+                run.progress.say(f"{paid} is kept: what was paid counts at the next start in this folder")
+        raise
+    for iteration in range(run.settings.iterations):
+        path = run.directory.iteration(iteration).summary
+        if not path.exists():
+            await train_iteration(run, iteration)
+            await score_after(run, iteration)
+            await end_iteration(run, iteration)
+            for words in read_json(path, Summary).sentences:
+                run.progress.say(f"iteration {iteration}: {words}")
+        yield read_json(path, Summary)
 
-    def written(name: str) -> list[str]:
-        if name == "signals":
-            return list(read_json(folder.extraction, ExtractionRecord).chosen)
-        if name == "contexts":
-            return [one.id for one in read_jsonl(folder.contexts, FailureContext)]
-        return [one.context_id for one in read_jsonl(folder.judgements, DeduplicationResult) if one.status == "new"]
 
-    files = {"signals": folder.extraction, "contexts": folder.contexts, "new": folder.judgements}
-    return all(
-        files[name].exists() and sorted(getattr(state, name)) == sorted(written(name))
-        for name in _TAKEN.get(node, _ALL)
-    )
+def check_tasks(run: Run) -> None:
+    """Read tasks.jsonl before anything is built on it. Raises InputError for a corrupt line and for missing lines.
+
+    The summaries of finished iterations hold the number of tasks in D_0, and those that each admitted.
+    """
+    tasks = load_tasks(run.directory)
+    left = None
+    for iteration in range(run.settings.iterations):
+        path = run.directory.iteration(iteration).summary
+        if not path.exists():
+            break
+        summary = read_json(path, Summary)
+        left = (summary.tasks if left is None else left) + summary.admitted
+        if (there := len(tasks_at(tasks, iteration + 1))) != left:
+            file = run.directory.tasks_path
+            raise InputError(f"{file} holds {there} tasks of iteration {iteration + 1}, not {left}: restore it")
 
 
-def refuse_unfinished(run: RunDirectory, iteration: int) -> None:
-    """Raise InputError for a copy whose own graph call has not ended: only its thread has the edited state."""
-    if run.fork_path.exists():
-        fork = read_json(run.fork_path, Fork)
-        if fork.iteration == iteration and not run.iteration(iteration).evolution.exists():
-            raise InputError(
-                f"{run.root} is a fork of {fork.of} whose graph has not ended: go on with thread {fork.thread} in "
-                f"LangGraph Studio, or remove {run.root}"
-            )
+async def train_iteration(run: Run, iteration: int) -> None:
+    """Score the policy that an iteration begins with, and train its round.
+
+    Raises BudgetReached where a budget of the chat roles is spent before the round begins.
+    """
+    if not _has_begun(run, iteration):
+        _check_budget(run)
+    await score_before(run, iteration)
+    await train(run, iteration)
+
+
+async def end_iteration(run: Run, iteration: int) -> None:
+    await evolve(run, iteration)
+    write_json(run.directory.iteration(iteration).summary, summarise(run.directory, run.settings, iteration))
+
+
+def _has_begun(run: Run, iteration: int) -> bool:
+    """Return whether the round of an iteration was begun, so that the budget was not spent then."""
+    folder = run.directory.iteration(iteration)
+    return folder.round.exists() or folder.training_log.exists()
+
+
+def _check_budget(run: Run) -> None:
+    Ledger(run.directory.spending_path, run.settings.roles.budget).check()

@@ -102,8 +102,6 @@ def by_step(folder: IterationDirectory) -> Iterator[tuple[int, dict[str, float]]
 
 def _step_numbers(step: StepMetrics, seal: SealStep | None) -> dict[str, float]:
     rollouts = {f"rollouts/{name}": value for name, value in step.rollouts.items()}
-    if "mixed_groups" in step.rollouts:
-        rollouts["rollouts/groups_without_signal"] = 1.0 - step.rollouts["mixed_groups"]
     trainer = {f"train/{name}": value for name, value in (step.trainer | step.measured).items()}
     return trainer | rollouts | (_seal_numbers(seal) if seal is not None else {})
 
@@ -132,13 +130,11 @@ def by_iteration(run: RunDirectory, iteration: int) -> Iterator[tuple[int, dict[
         ("stops", summary.stop_reasons),
         ("seconds", summary.seconds),
         ("cost", summary.cost),
-        ("verification", summary.agreement),
         ("round", record),
     ):
         numbers |= {f"{section}/{name}": value for name, value in _plain(record_or_counts).items()}
     if summary.marked is not None:
         numbers["signals/marked_trajectories"] = float(summary.marked)
-    numbers["round/groups_without_signal"] = 1.0 - record.mixed_groups
     if summary.evaluation is not None:
         numbers |= _scored(summary.evaluation.after)
     yield record.last_step, numbers

@@ -10,7 +10,7 @@ import pytest
 from support.made_run import ENVIRONMENT, first_tasks, make_run, records, rollouts, run_graph, services_of, settings_for
 from typer.testing import CliRunner
 
-from graph.nodes.update import join
+from graph.nodes.new_tasks import join
 from graph.recipe import load_recipe
 from graph.records import Evolution, ExtractionRecord
 from graph.report.summary import Summary, arm_labels, summarise
@@ -74,7 +74,7 @@ def test_kinds_that_are_not_listed_are_read_and_not_followed_up(tmp_path: Path) 
     contexts = rows(run, "contexts.jsonl", FailureContext)
     assert {context.kind for context in contexts} == {SignalKind.FORGETTING, SignalKind.RARE}
     assert len(contexts) == 6
-    assert evolution_of(run).signals[SignalKind.BOUNDARY] > 0
+    assert read_json(run.iteration(0).extraction, ExtractionRecord).signals[SignalKind.BOUNDARY] > 0
     assert summary_of(run).labels == ("scripted roles", "without boundary signals")
 
 
@@ -83,7 +83,8 @@ def test_random_contexts_go_the_way_of_guided_ones(tmp_path: Path) -> None:
     contexts, evolution = rows(run, "contexts.jsonl", FailureContext), evolution_of(run)
     assert len(contexts) == evolution.new + evolution.known == 6
     assert {context.kind for context in contexts} == {Unsignalled.RANDOM}
-    assert all(evolution.signals[kind] > 0 for kind in SignalKind), "signals are told whoever makes the contexts"
+    found = read_json(run.iteration(0).extraction, ExtractionRecord).signals
+    assert all(found[kind] > 0 for kind in SignalKind), "signals are told whoever makes the contexts"
     assert read_json(run.iteration(0) / "extraction.json", ExtractionRecord).chosen == ()
     assert len(rows(run, "interactions.jsonl", Interaction)) == evolution.new * ROUNDS_AND_STEPS
     for task in admitted(run):
@@ -260,9 +261,7 @@ def test_equal_runs_of_an_arm_make_equal_records_and_update_can_be_repeated(
 
 
 def test_every_deviation_has_its_label() -> None:
-    evolution = Evolution(
-        iteration=2, signals={}, new=0, known=0, left_out=0, drafts=0, admitted=(), refused={}, failures={}, shortfall=4
-    )
+    evolution = Evolution(iteration=2, new=0, known=0, drafts=0, admitted=(), refused={}, failures={}, shortfall=4)
     overrides = [
         "signals.kinds=[rare]",
         "memory.deduplicate=false",

@@ -132,11 +132,16 @@ def test_only_what_a_run_looks_for_is_explained() -> None:
 def test_the_digest_of_extract_accounts_for_every_signal() -> None:
     record = ExtractionRecord(
         signals={SignalKind.BOUNDARY: 8, SignalKind.RARE: 1},
+        signal_tasks={SignalKind.BOUNDARY: 2, SignalKind.RARE: 1},
+        marked=8,
         chosen=("signal-1",),
         repeated={SignalKind.BOUNDARY: 6},
         left_out={SignalKind.BOUNDARY: 1, SignalKind.RARE: 1},
         pattern_occurrences=0,
+        different_patterns=0,
         infrastructure_errors=0,
+        functions=0,
+        functions_offered=0,
     )
     told = of_extract("run", record, [], [], {})
     assert told[1] == (

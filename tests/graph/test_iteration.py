@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import shutil
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,10 @@ from support.official_audit import audit
 import graph.iteration
 from environments.verification.fingerprints import fingerprint, held_out_fingerprints
 from environments.verification.verify import verify
-from graph.nodes.update import join
-from graph.records import Evolution
+from graph.nodes.new_tasks import join
+from graph.records import Evolution, ExtractionRecord
 from graph.state import BranchUpdate, IterationState, IterationUpdate
-from memory.failures import DeduplicationResult, FailureMemory
+from memory.failures import DeduplicationResult
 from memory.records import (
     Draft,
     DraftVerification,
@@ -49,7 +48,8 @@ def rows(run: RunDirectory, name: str, model: type) -> list:
 
 def test_the_iteration_admits_tasks_and_says_why_it_refuses_others(evolved: RunDirectory) -> None:
     evolution = read_json(evolved.iteration(0) / "evolution.json", Evolution)
-    assert all(evolution.signals[kind] > 0 for kind in SignalKind)
+    found = read_json(evolved.iteration(0).extraction, ExtractionRecord)
+    assert all(found.signals[kind] > 0 for kind in SignalKind)
     assert evolution.new + evolution.known == 6
     assert len(evolution.admitted) + sum(evolution.refused.values()) == evolution.drafts
     assert evolution.admitted
@@ -96,8 +96,6 @@ def test_update_done_twice_changes_nothing(copied: RunDirectory) -> None:
     join(services, IterationState(iteration=0, new=new))
     assert records(copied.root) == before
     assert copied.tasks_path.read_bytes() == tasks
-    with closing(FailureMemory(copied.failures_path, services.settings.memory)) as memory:
-        assert memory.ids == set(new)
 
 
 def test_of_two_equal_drafts_in_different_branches_the_later_is_a_duplicate(copied: RunDirectory) -> None:
@@ -132,9 +130,9 @@ def test_without_a_signal_the_iteration_ends_in_update(tmp_path: Path) -> None:
     assert len(load_tasks(run)) == len(first_tasks())
 
 
-def test_a_dropped_index_is_rebuilt_from_the_records(copied: RunDirectory) -> None:
+def test_a_later_iteration_knows_what_the_records_have_whatever_the_index_holds(copied: RunDirectory) -> None:
     known = {one.context_id for one in rows(copied, "judgements.jsonl", DeduplicationResult) if one.status == "new"}
-    shutil.rmtree(copied.failures_path)
+    (copied.failures_path / "chroma.sqlite3").write_bytes(b"no database" * 1000)
     later = [
         one.model_copy(update={"iteration": 1, "id": f"trajectory-{n:016x}", "step": one.step + 3})
         for n, one in enumerate(rows(copied, "trajectories.jsonl", Trajectory))

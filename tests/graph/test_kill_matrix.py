@@ -141,8 +141,8 @@ def resume_here(root: Path, undisturbed: Undisturbed) -> None:
     [
         ("renamed", 13),  # between the writes of two branches
         ("flushed", 20),  # in the middle of a write, the old file still in its place
-        ("admitted", 1),  # update: the task set has grown, the memory does not know
-        ("remembered", 1),  # update: the memory knows, neither evolution.json nor a checkpoint does
+        ("admitted", 1),  # update: the task set has grown, neither evolution.json nor a checkpoint says so
+        ("remembered", 1),  # deduplicate: the index is made, nothing is compared
     ],
 )
 def test_the_graph_killed_at_a_point_and_resumed_leaves_equal_records(

@@ -215,8 +215,8 @@ def test_difference_of_an_own_environments_options(tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text("environment: {name: 'shop:open'}\nevaluation: {set: null}\n")
     one, more = load_recipe(path, ["environment.options.a=1"]), load_recipe(path, ["environment.options={a: 1, b: 2}"])
-    for left, right in ((one, more), (more, one), (load_recipe(path), one)):
-        assert difference(left, right) == "environment.options"
+    for left, right, key in ((one, more, "b"), (more, one, "b"), (load_recipe(path), one, "a")):
+        assert difference(left, right) == f"environment.options.{key}"
     assert difference(one, load_recipe(path, ["environment.options.a=2"])) == "environment.options.a"
 
 

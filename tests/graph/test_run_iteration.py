@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.process, pytest.mark.usefixtures("preloaded")]
 
 KEYS = {"iteration", "tasks", "admitted", "refused", "signals", "contexts", "evaluation", "seconds", "cost"}
 COST = {"model_calls", "prompt_tokens", "completion_tokens", "environment_calls", "sampled_tokens"}
-COST |= {"money", "stages", "per_admitted"}
+COST |= {"money", "stages"}
 
 
 def command(*arguments: str | Path) -> list[str]:

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from environments.base import UserTurn
 from environments.bfcl.environment import BFCLEnvironment
 from evaluation.run import app
-from graph.report.page.data import facts_of
+from graph.report.page.figures import facts_of
 from graph.report.summary import Summary
 from memory.records import Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
@@ -139,6 +139,9 @@ def test_summaries_tell_what_was_shown_and_what_it_cost(runs: SimpleNamespace) -
         assert one is not None
         assert 0.0 < one.measured.seal_share < 1.0
     facts = facts_of(read_json(runs.run / "iterations" / "001" / "summary.json", Summary))
-    printed = "\n".join(": ".join(row) for row in facts)
-    for told in (f"{EMPTY} in 1 of 1 steps", f"1 {EMPTY}", "16 pass", "% of the round"):
-        assert told in printed
+    figures = "seal figures"
+    empty = str(EMPTY).replace("_", " ")
+    for told in ("steps", f"guidelines {empty}", f"retired {empty}"):
+        assert facts[f"{figures} {told}"] == "1"
+    assert facts[f"{figures} labels pass"] == "16"
+    assert float(facts["seal measured seal"]) > 0

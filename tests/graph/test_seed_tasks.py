@@ -24,8 +24,7 @@ from environments.bfcl.templated.evaluation_sets import load_set
 from environments.verification.fingerprints import fingerprint, held_out_fingerprints
 from environments.verification.verify import verify
 from graph.run.initial_tasks import verify_given
-from graph.run.interruption import Interruption
-from graph.run.progress import Progress
+from graph.run.progress import Interruption, Progress
 from graph.run.stages import Run, make_tasks
 from graph.run_iteration import open_run
 from graph.seed_tasks import app

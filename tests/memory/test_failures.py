@@ -1,7 +1,6 @@
 """The failure memory on a real Chroma folder: known and new, recurrence, batches, repetition and rebuilding."""
 
 import os
-import shutil
 import subprocess
 import sys
 from contextlib import closing
@@ -12,7 +11,7 @@ from support import ROOT
 from support.late import Late
 from support.sample_records import context
 
-from memory.failures import FailureMemory, embedded_text, hashed_ngrams, use_memory
+from memory.failures import Explored, FailureMemory, embedded_text, hashed_ngrams, indexed
 from memory.records import Cause
 from memory.settings import MemorySettings
 
@@ -28,6 +27,10 @@ OTHER = ("fileName='budget.txt'", "cwd='/archive/2023'", "touch: no folder of th
 def memory(tmp_path):
     with closing(FailureMemory(tmp_path / "failures", SETTINGS)) as opened:
         yield opened
+
+
+def remembered(memory):
+    return set(memory._contexts.get(include=[])["ids"])
 
 
 def statuses(results):
@@ -110,7 +113,7 @@ def test_a_context_that_is_known_makes_no_other_known(tmp_path):
 def test_comparing_writes_nothing_and_ignores_the_iteration_itself(memory):
     batch = [context("a", NOTES), context("b", NEARLY), context("c", OTHER)]
     before = memory.compare(batch, 0)
-    assert memory.ids == frozenset()
+    assert remembered(memory) == set()
     assert memory.compare(batch, 0) == before
     memory.remember([batch[0], batch[2]], {"a": 1, "c": 1})
     assert memory.compare(batch, 0) == before
@@ -129,7 +132,7 @@ def test_remembering_again_changes_nothing_but_what_it_says(tmp_path):
         assert statuses(twice.compare(later, 1)) == ["new", "new"]
         for _ in range(2):
             twice.remember(contexts, {"a": 1, "b": 1})
-        assert twice.ids == {"a", "b"}
+        assert remembered(twice) == {"a", "b"}
         assert twice._contexts.count() == 2
         expected = once.compare(later, 1)
         assert twice.compare(later, 1) == expected
@@ -149,8 +152,8 @@ def test_more_contexts_than_chroma_takes_at_once(tmp_path, monkeypatch):
         memory.remember(contexts, {one.id: 1 for one in contexts})
     assert [len(ids) for ids in written] == [4, 4, 4]
     with closing(FailureMemory(tmp_path / "failures", SETTINGS)) as memory:
-        assert memory.ids == {one.id for one in contexts}
-        assert memory.ids == {one.id for one in contexts}
+        assert remembered(memory) == {one.id for one in contexts}
+        assert remembered(memory) == {one.id for one in contexts}
         probes = [context(f"b{number:02d}", (f"number {number * 7919}",), 1) for number in range(12)]
         answers = memory.compare(probes, 1)
     assert [answer.nearest for answer in answers] == [one.id for one in contexts]
@@ -213,79 +216,11 @@ def test_what_is_killed_in_writing_is_remembered_by_the_next_attempt(memory, mon
         patch.setattr(memory._contexts, "upsert", full)
         with pytest.raises(OSError, match="no space"):
             memory.remember([context("a", NOTES)], {"a": 1})
-    assert memory.ids == frozenset()
+    assert remembered(memory) == set()
     assert statuses(memory.compare([context("b", NOTES, 1)], 1)) == ["new"]
     memory.remember([context("a", NOTES)], {"a": 1})
-    assert memory.ids == {"a"}
+    assert remembered(memory) == {"a"}
     assert statuses(memory.compare([context("b", NOTES, 1)], 1)) == ["known"]
-
-
-EXPLORED = [
-    context("a", NOTES, 1),
-    context("b", OTHER, 1),
-    context("c", NOTES, 2, tool="touch"),
-    context("d", OTHER, 2),
-]
-ADMITTED = {"a": 2, "b": 1, "c": 1}  # d admitted nothing
-COMING = [context("x", NOTES, 3), context("y", OTHER, 3)]
-
-
-def metadata(one, **change):
-    return {"signature": one.signature(), "iteration": one.iteration, "admitted": ADMITTED.get(one.id, 0)} | change
-
-
-def poison(index, name, one, **change):
-    """What another program writes into the index: an entry ``name`` as of ``one``, but for ``change``."""
-    texts = [embedded_text(one)]
-    index.upsert(ids=[name], embeddings=hashed_ngrams(texts), documents=texts, metadatas=[metadata(one, **change)])
-
-
-FIRST = EXPLORED[0]
-POISONS = {
-    "an entry of a coming context": lambda index: poison(index, "z", COMING[1], iteration=2, admitted=5),
-    "an entry of another signature": lambda index: poison(index, "z", context("z", NOTES, 2, tool="rm"), admitted=1),
-    "an entry without a number": lambda index: poison(index, "z", FIRST, iteration=1.5),
-    "an entry fewer": lambda index: index.delete(ids=["a"]),
-    "an entry fewer, of another signature": lambda index: index.delete(ids=["c"]),
-    "no entry": lambda index: index.delete(ids=["a", "b", "c", "d"]),
-    "a signature": lambda index: index.update(ids=["a"], metadatas=[metadata(FIRST, signature="none")]),
-    "the signature of a coming context": lambda index: poison(index, "c", EXPLORED[2], signature=COMING[0].signature()),
-    "an iteration, too old": lambda index: index.update(ids=["a"], metadatas=[metadata(FIRST, iteration=-5)]),
-    "an iteration, to come": lambda index: index.update(ids=["a"], metadatas=[metadata(FIRST, iteration=3)]),
-    "tasks that it never admitted": lambda index: index.update(
-        ids=["d"], metadatas=[metadata(EXPLORED[3], admitted=5)]
-    ),
-    "no tasks": lambda index: index.update(ids=["a"], metadatas=[metadata(FIRST, admitted=0)]),
-}
-
-
-@pytest.mark.parametrize("change", POISONS.values(), ids=POISONS)
-def test_an_index_that_differs_from_the_records_is_told_and_rebuilt_with_a_warning(tmp_path, capsys, change):
-    folder = tmp_path / "failures"
-    with closing(FailureMemory(folder, SETTINGS)) as memory:
-        memory.rebuild(EXPLORED, ADMITTED)
-        assert memory.agrees(EXPLORED, ADMITTED, 3)
-        expected = memory.compare(COMING, 3)
-        change(memory._contexts)
-    with closing(FailureMemory(folder, SETTINGS)) as memory:
-        assert not memory.agrees(EXPLORED, ADMITTED, 3)
-        emptied = memory.ids == frozenset()
-        memory.rebuild(EXPLORED, ADMITTED)
-        assert memory.agrees(EXPLORED, ADMITTED, 3)
-        assert memory.compare(COMING, 3) == expected
-    warning = f"warning: {folder} differs from the records of the run: it is rebuilt from them\n"
-    assert capsys.readouterr().err == ("" if emptied else warning)
-
-
-def test_what_changes_no_result_is_not_looked_at(memory):
-    """Contexts that are too old, this iteration's own after a kill, and documents, which nothing reads."""
-    memory.rebuild(EXPLORED, ADMITTED)
-    poison(memory._contexts, "old", context("old", NOTES, 0))
-    memory.remember([context("x", NOTES, 3)], {"x": 1})
-    assert memory.agrees(EXPLORED, ADMITTED, 3)
-    assert memory.agrees([*EXPLORED, context("older", NOTES, 0)], {**ADMITTED, "older": 1}, 3)
-    assert memory.agrees([], {}, 0)
-    assert not memory.agrees([], {}, 3)
 
 
 def test_a_context_without_facts_is_compared_too(memory):
@@ -297,66 +232,27 @@ def test_the_collection_measures_by_cosine(memory):
     assert memory._contexts.configuration["hnsw"]["space"] == "cosine"
 
 
-def _torn_page(whole: bytes) -> bytes:
-    return whole[: len(whole) - 8192] + b"x" * 4096 + whole[-4096:]
-
-
 DAMAGED = {
     "garbage": lambda whole: b"no database" * 1000,
     "cut": lambda whole: whole[: len(whole) // 2],
     "cut in its header": lambda whole: whole[:50],
-    "a page of something else": _torn_page,
+    "a page of something else": lambda whole: whole[: len(whole) - 8192] + b"x" * 4096 + whole[-4096:],
     "nothing": lambda whole: b"",
+    "whole, of other contexts": lambda whole: whole,
 }
 
 
-@pytest.fixture(scope="module")
-def filled(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("filled") / "failures"
-    with closing(FailureMemory(folder, SETTINGS)) as memory:
-        memory.remember([context("a", NOTES)], {"a": 1})
-    return folder
-
-
-def _compared_from_the_records(folder):
-    """As ``deduplicate`` uses the memory: one that differs from the records is rebuilt."""
-
-    def compare(memory):
-        explored, coming = [context("a", NOTES)], [context("b", NOTES, 1)]
-        if not memory.agrees(explored, {"a": 1}, 1):
-            memory.rebuild(explored, {"a": 1})
-        return memory.compare(coming, 1)
-
-    return use_memory(folder, SETTINGS, compare)
-
-
 @pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_index_is_deleted_and_rebuilt_with_a_warning(tmp_path, filled, capsys, damage):
-    folder = tmp_path / "failures"
-    shutil.copytree(filled, folder)
-    database = folder / "chroma.sqlite3"
-    broken = damage(database.read_bytes())
-    database.write_bytes(broken)
-    assert statuses(_compared_from_the_records(folder)) == ["known"]
-    if broken:
-        assert f"warning: {folder} cannot be read (" in capsys.readouterr().err
-    with closing(FailureMemory(folder, SETTINGS)) as memory:
-        assert memory.ids == {"a"}
-
-
-def test_damage_that_shows_in_use_is_mended_once(tmp_path, filled, capsys):
-    folder, asked = tmp_path / "failures", []
-    shutil.copytree(filled, folder)
-
-    def use(memory):
-        asked.append(memory.ids == {"a"})
-        if asked == [True]:
-            raise chromadb.errors.InternalError("a page cannot be read")
-        return memory.ids == {"a"}
-
-    assert use_memory(folder, SETTINGS, use) is False
-    assert asked == [True, False]
-    assert "(a page cannot be read)" in capsys.readouterr().err
+def test_the_index_is_made_of_the_records_whatever_is_in_its_folder(tmp_path, damage):
+    folder, explored = tmp_path / "failures", Explored((context("a", NOTES),), {"a": 1})
+    for _ in range(2):
+        with indexed(folder, SETTINGS, Explored((context("z", OTHER),), {"z": 1})) as memory:
+            assert statuses(memory.compare([context("b", NOTES, 1)], 1)) == ["new"]
+        database = folder / "chroma.sqlite3"
+        database.write_bytes(damage(database.read_bytes()))
+        with indexed(folder, SETTINGS, explored) as memory:
+            assert remembered(memory) == {"a"}
+            assert statuses(memory.compare([context("b", NOTES, 1), context("c", OTHER, 1)], 1)) == ["known", "new"]
 
 
 OFFLINE = """

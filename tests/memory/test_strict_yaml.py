@@ -8,14 +8,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from environments.base import InputError
-from memory.strict_yaml import DEEPEST, LONGEST, dump_yaml, parse_yaml, read_yaml
+from memory.strict_yaml import LONGEST, dump_yaml, parse_yaml, read_yaml
 
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 40))
 
 HOSTILE = {
-    "deep lists": ("[" * 20_000, f"line 1: lists and mappings are nested more than {DEEPEST} deep"),
-    "deep mappings": ("{a: " * 3000, "nested more than"),
-    "deep blocks": ("- " * 20_000, "nested more than"),
+    "deep lists": ("[" * 20_000, "lists and mappings are nested too deep for it"),
+    "deep mappings": ("{a: " * 3000, "nested too deep"),
+    "deep blocks": ("- " * 20_000, "nested too deep"),
     "aliases that multiply": (LAUGHS, r"line 2: the alias \*a0 is not allowed"),
     "an alias to itself": ("environment: {options: &a {more: *a}}", r"the alias \*a is not allowed"),
     "a merge": ("a: &a {b: 1}\nc: {<<: *a}", "line 2: "),

@@ -10,7 +10,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from support.notebooks import differences, normalised
 
-from graph.report.charts import Bar, bar_chart
+from graph.report.charts import Series, iterations_chart
 from graph.report.tables import table
 
 
@@ -27,7 +27,7 @@ def displayed(thing: Any, kind: str = "display_data") -> NotebookNode:
 
 
 def chart(title: str = "signals of 3 steps", name: str = "rare") -> NotebookNode:
-    return displayed(bar_chart(title, "signals", [Bar(name, 2.0)]))
+    return displayed(iterations_chart(title, ["0"], bars=[Series(name, (2.0,))]))
 
 
 @pytest.mark.parametrize(

@@ -51,9 +51,9 @@ evaluation: {limit: 2}
 HOOKS = {
     "flushed": ("memory.jsonl", "_flush"),  # a record file is written beside its place, not yet renamed
     "renamed": ("memory.jsonl", "_sync_folder"),  # a record file is in its place
-    "admitted": ("graph.nodes.update", "admit"),  # tasks.jsonl holds D_{t+1}, the memory does not know
-    "remembered": ("memory.failures.FailureMemory", "remember"),  # before evolution.json and the graph's checkpoint
-    "evolved": ("graph.run.loop", "evolve"),  # before summary.json
+    "admitted": ("graph.nodes.new_tasks", "admit"),  # tasks.jsonl holds D_{t+1}, before evolution.json
+    "remembered": ("memory.failures.FailureMemory", "remember"),  # before judgements.jsonl
+    "evolved": ("graph.run.stages", "evolve"),  # before summary.json
 }
 """Where a process may be told to kill itself: right after this function has done its work."""
 

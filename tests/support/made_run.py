@@ -12,11 +12,10 @@ from environments.base import Action, MalformedCall, StartState, TaskSpec, ToolC
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.templated.wordings import render_task
 from graph.assembly import RunServices, assemble
+from graph.checkpoints import evolve_once
 from graph.recipe import load_recipe
 from graph.records import StageSeconds
-from graph.run.interruption import Interruption
-from graph.run.progress import Progress
-from graph.run.stages import evolve_once
+from graph.run.progress import Interruption, Progress
 from graph.settings import RunSettings
 from memory.jsonl import record_id
 from memory.records import FailureContext, SignalKind, Step, Task, Trajectory, TrajectoryTurn

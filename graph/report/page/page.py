@@ -1,40 +1,45 @@
 """Writes the page of a run: one HTML file with its records, which opens from disk and asks no network.
 
-Charts are drawn by the page's own script as SVG: at most a few dozen points of a few series each, whose marks are
-links into the run and follow the colours of the page. A charting library would add 0.8 MB to every page and code that
-compiles code, which the page's policy forbids.
+Jinja fills the figures into ``page.html``, every text escaped. Records are JSON in compressed blocks of the page, which
+its script decodes when they are looked at. What agents, tools and models wrote is foreign: a text is cut to a length
+here, and the page shows it as text only.
 """
 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
-import html
 import json
-import re
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from environments.base import InputError
-from graph.report.lineage import History
-from graph.report.page.data import Json, overview
-from graph.report.page.records import LONGEST_TEXT, in_order_of_worth, rollouts, stage_block, table, trajectory
-from memory.run import SEED_STAGE, RunDirectory
+from jinja2 import Environment, StrictUndefined
+
+from environments.base import InputError, ToolCall
+from environments.terminal import printable
+from graph.report.digest import named_weakness, one_line, result_of, spoken, task_words, weakness_words
+from graph.report.lineage import Chain, History, Rollout
+from graph.report.page.figures import Json, overview, stage_name
+from graph.report.stories import rollout_story
+from graph.report.story import Chapter, Row, chain_steps, effect_steps, rollout_words, share_words, task_steps, written
+from memory.records import Task
+from memory.run import RunDirectory
 
 LARGEST = 13_000_000
-"""Bytes of records in the page; rollouts get what the others leave (ours)."""
+"""Bytes of records in the page: texts of explorations are shortened, then rollouts left out, until it keeps to it."""
 STAGES_SHARE = 0.6
-"""Share of that for chains and tasks: what explorers observed is cut shorter until they keep to it (ours)."""
-LENGTHS = (LONGEST_TEXT, 1000, 250, 60)
-"""Characters that a text of an exploration is cut to, in the order in which they are tried (ours)."""
+"""Share of that for chains and tasks, none of which is left out (ours)."""
 ROLLOUTS_SHARE = 0.15
-"""Share for rollouts where the others leave less (ours)."""
-_BATCH = 32  # rollouts between two looks at the size
-_GZIP = 31  # window bits of zlib that write a gzip header
+"""Share for rollouts where chains and tasks leave less (ours)."""
+LONGEST_TEXT = 4000
+"""Characters of a foreign text that the page holds (ours)."""
+SHORTEST_TEXT = 60
+"""Characters that a text of an exploration keeps at least (ours)."""
+MOST_ROLLOUTS = 5000
+"""Rollouts that the page holds with their turns (ours)."""
 _ASSETS = files("graph.report.page")
-_SCRIPTS = ("core.js", "overview.js", "table.js", "lineage.js", "start.js")
 
 
 class Page(NamedTuple):
@@ -57,110 +62,201 @@ def make_page(run: RunDirectory, *, largest: int = LARGEST) -> Page:
     history = History.read(run)
     if not history.tasks and not history.iterations:
         raise InputError(f"{run.root} has no task and no iteration yet: begin it first")
-    parts = {"table": _packed(table(history)), "rollouts": _packed(rollouts(history))}
-    stages, length = _stages_within(history, int(STAGES_SHARE * largest))
-    parts |= stages
-    left = max(int(ROLLOUTS_SHARE * largest), largest - sum(map(len, parts.values())))
-    page_data = overview(history)
-    turns, kept = _turns(history, left, diagnosed=page_data["seal"])
-    page_data["kept"] = {"rollouts": kept, "of": len(history.rollouts), "length": length}
-    return Page(_document(page_data, parts | turns), kept, len(history.rollouts), page_data["unpublishable"])
+    shown = overview(history)
+    length = LONGEST_TEXT
+    while _size(stages := _stages(history, length)) > STAGES_SHARE * largest and length > SHORTEST_TEXT:
+        length //= 4
+    left = max(ROLLOUTS_SHARE * largest, largest - _size(stages))
+    order = list(in_order_of_worth(history))[:MOST_ROLLOUTS]
+    while _size(turns := _turns(history, order, diagnosed=shown["seal"])) > left and len(order) > 1:
+        order = order[: len(order) // 2]
+    blocks = stages | turns
+    index = {record: name for name, block in blocks.items() for record in block.ids}
+    parts = {"table": _packed(table(history)), "index": _packed(index)}
+    parts |= {name: block.packed for name, block in blocks.items()}
+    every = len(history.rollouts)
+    return Page(_document(shown, parts, _kept(len(order), every, length)), len(order), every, shown["unpublishable"])
 
 
-def _stages_within(history: History, limit: int) -> tuple[dict[str, bytes], int]:
-    """Return the blocks of the stages, and the length of texts for the ``limit``; no chain or task is left out."""
-    for length in LENGTHS:
-        blocks = {f"stage-{name}": _packed(block) for name, block in _stages(history, length)}
-        if sum(map(len, blocks.values())) <= limit:
-            break
-    return blocks, length
+class _Block(NamedTuple):
+    """Stories as the page holds them: the ids of their records, and all of them compressed."""
+
+    ids: tuple[str, ...]
+    packed: str
 
 
-def _stages(history: History, length: int) -> Iterator[tuple[str, Json]]:
-    stages: list[tuple[str, int | None]] = [(SEED_STAGE, None)]
-    stages += [(f"{number:03d}", number) for number in history.iterations]
-    for name, number in stages:
-        tasks = [task for task in history.tasks.values() if task.admitted_at == number]
-        yield name, stage_block(history, history.chains_in(number), tasks, length)
+def _block(stories: Json) -> _Block:
+    return _Block(tuple(stories), _packed(stories))
 
 
-def _turns(history: History, limit: int, *, diagnosed: bool) -> tuple[dict[str, bytes], int]:
-    """Return the rollouts with their turns in a block per iteration, and their number.
-
-    The blocks have about ``limit`` bytes together: rollouts are compressed in the order of their worth until then.
-    """
-    blocks = {number: _Block() for number in history.iterations}
-    kept = 0
-    for one in history.trajectories(in_order_of_worth(history)):
-        blocks[one.iteration].add(one.id, trajectory(history, one, diagnosed=diagnosed))
-        kept += 1
-        if kept % _BATCH == 0 and sum(block.flush() for block in blocks.values()) >= limit:
-            break
-    return {f"turns-{number:03d}": block.packed() for number, block in blocks.items()}, kept
+def _kept(rollouts: int, of: int, length: int) -> str:
+    words = f"{rollouts:,} of {of:,} rollouts are here with their turns: first those that contexts come from, with "
+    words += "their counterparts and nearest successes, then failures, then successes, later iterations first"
+    shorter = f", those of explorations after {length:,}" if length < LONGEST_TEXT else ""
+    return f"{words}. Texts of more than {LONGEST_TEXT:,} characters are cut{shorter}."
 
 
-class _Block:
-    """A JSON object that grows by one entry at a time, compressed, in base64 at last."""
-
-    def __init__(self) -> None:
-        self._packer = zlib.compressobj(9, zlib.DEFLATED, _GZIP)
-        self._packed = bytearray(self._packer.compress(b"{"))
-        self._entries = 0
-        self._fresh = False
-
-    def add(self, key: str, value: list[Any]) -> None:
-        comma = "," if self._entries else ""
-        self._packed += self._packer.compress(f"{comma}{_json(key)}:{_json(value)}".encode())
-        self._entries += 1
-        self._fresh = True
-
-    def flush(self) -> int:
-        """Return the length in base64 so far."""
-        if self._fresh:
-            self._packed += self._packer.flush(zlib.Z_SYNC_FLUSH)
-            self._fresh = False
-        return len(self._packed) * 4 // 3
-
-    def packed(self) -> bytes:
-        return base64.b64encode(bytes(self._packed) + self._packer.compress(b"}") + self._packer.flush())
+def _size(blocks: Mapping[str, _Block]) -> int:
+    return sum(len(block.packed) for block in blocks.values())
 
 
-def _json(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """Return JSON in ASCII: half surrogates and control characters of foreign texts are escapes."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+def cut(text: str, length: int = LONGEST_TEXT) -> str:
+    """Return ``text``, the beginning of a longer one with a line that says so."""
+    if len(text) <= length:
+        return text
+    return f"{text[:length]}\n[cut: {length:,} of {len(text):,} characters]"
 
 
-def _packed(value: Any) -> bytes:  # noqa: ANN401 - as above
-    packer = zlib.compressobj(9, zlib.DEFLATED, _GZIP)
-    return base64.b64encode(packer.compress(_json(value).encode()) + packer.flush())
-
-
-def _document(page_data: Json, parts: Mapping[str, bytes]) -> bytes:
-    """Return the HTML. Its policy allows this one script and style by their hashes, and nothing else."""
-    style = _asset("page.css")
-    script = "".join(map(_asset, _SCRIPTS))
-    policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    blocks = {"run": _packed(page_data), **parts}
-    values = {
-        "policy": policy.encode(),
-        "title": html.escape(page_data["name"]).encode(),
-        "style": style.encode(),
-        "script": script.encode(),
-        "parts": b"".join(
-            f'<script type="text/plain" id="part-{name}">'.encode() + data + b"</script>\n"
-            for name, data in blocks.items()
-        ),
+def table(history: History) -> Json:
+    """Return a row for each context and each task: its id, its tools, and cells, the newest first."""
+    contexts = [_context_row(chain) for chain in reversed(history.chains.values())]
+    tasks = [_task_row(history, task) for task in reversed(history.tasks.values())]
+    return {
+        "context": {
+            "columns": ["Iteration", "Weakness", "Memory", "Drafts", "Admitted", "Refused"],
+            "rows": contexts,
+        },
+        "task": {"columns": ["Iteration", "Task", "Origin", "Groups", "Success by iteration"], "rows": tasks},
     }
-    # The template is split once, before anything is put into it: no name or text is read as a place of the template.
-    text = re.split(r"\{\{(\w+)\}\}", _asset("page.html"))
-    return b"".join(values[one] if place % 2 else one.encode() for place, one in enumerate(text))
 
 
-def _asset(name: str) -> str:
-    return _ASSETS.joinpath(name).read_text(encoding="utf-8")
+def _task_row(history: History, task: Task) -> list[Any]:
+    course = sorted(history.course(task.id).by_iteration.items())
+    success = ", ".join(f"{share_words(share, count)} ({number})" for number, (share, count) in course)
+    groups = len(history.groups.get(task.id, ()))
+    return [
+        task.id,
+        _named(task.reference),
+        stage_name(task.admitted_at),
+        task_words(task),
+        task.origin,
+        groups,
+        success,
+    ]
+
+
+def _context_row(chain: Chain) -> list[Any]:
+    context = chain.context
+    refused = [result_of(one.verification) for one in chain.outcomes if one.verification and one.task is None]
+    drafted = [name for one in chain.outcomes for name in _named(one.draft.reference)]
+    known = "explored" if chain.deduplication is None else chain.deduplication.status
+    return [
+        context.id,
+        list(dict.fromkeys([*([one_line(context.tool)] if context.tool else []), *drafted])),
+        stage_name(chain.iteration),
+        named_weakness(context, chain.signal, chain.weak),
+        "failed" if chain.failure is not None else known,
+        len(chain.outcomes),
+        len(chain.admitted),
+        ", ".join(map(spoken, dict.fromkeys(refused))),
+    ]
+
+
+def _named(reference: Iterable[Iterable[ToolCall]]) -> list[str]:
+    return list(dict.fromkeys(one_line(call.name) for turn in reference for call in turn))
+
+
+def _stages(history: History, length: int) -> dict[str, _Block]:
+    """Return the stories of each stage's contexts and tasks; texts behind a row have at most ``length`` characters."""
+    blocks = {}
+    for number in (None, *history.iterations):
+        stories = {chain.context.id: _chain(history, chain, length) for chain in history.chains_in(number)}
+        stories |= {one.id: _task(history, one, length) for one in history.tasks.values() if one.admitted_at == number}
+        blocks["stage-seed" if number is None else f"stage-{number:03d}"] = _block(stories)
+    return blocks
+
+
+def _chain(history: History, chain: Chain, length: int) -> Json:
+    return {
+        "title": weakness_words(chain.context),
+        "steps": _steps(chain_steps(history, chain), length),
+        "after": _steps(effect_steps(history, chain), length),
+    }
+
+
+def _task(history: History, task: Task, length: int) -> Json:
+    """Return a task's story, which its chain's comes ``before``; its start is behind the row of its tools."""
+    chain = history.chain_of(task.id)
+    start = Row("start", json.dumps(task.initial_state, indent=1), code=True)
+    setup = (Row("before", written(call), code=True) for call in task.setup)
+    tools = Row("tools", ", ".join(task.tools), more=(start, *setup))
+    asks, *rest = task_steps(history, task)
+    steps = _steps([asks._replace(rows=(*asks.rows, tools)), *rest], length)
+    return {"title": task_words(task), "before": None if chain is None else chain.context.id, "steps": steps}
+
+
+def _turns(history: History, rollouts: Sequence[Rollout], *, diagnosed: bool) -> dict[str, _Block]:
+    """Return the stories of rollouts by iteration; ``diagnosed``: with SEAL's label of each turn."""
+    blocks: dict[str, Json] = {f"turns-{number:03d}": {} for number in history.iterations}
+    for one in history.trajectories(rollouts):
+        task = history.tasks.get(one.task_id)
+        steps = _steps(rollout_story(history, one, diagnosed=diagnosed), LONGEST_TEXT)
+        blocks[f"turns-{one.iteration:03d}"][one.id] = {"title": task_words(task) if task else one.id, "steps": steps}
+    return {name: _block(stories) for name, stories in blocks.items()}
+
+
+def _steps(steps: Iterable[Chapter], length: int) -> list[Any]:
+    return [[step.name, step.id, step.about, [_row(one, LONGEST_TEXT, length) for one in step.rows]] for step in steps]
+
+
+def _row(row: Row, longest: int, behind: int) -> Json:
+    """Return what a row has; each rollout of its groups as id, result, and words."""
+    found: Json = {"label": row.label, "text": cut(row.text, longest), "tone": row.tone, "to": row.to, "code": row.code}
+    found |= {"groups": [[_dot(one) for one in group.rollouts] for group in row.groups], "marked": row.marked}
+    found["more"] = [_row(one, behind, behind) for one in row.more]
+    return {name: value for name, value in found.items() if value and value != "plain"}
+
+
+def _dot(one: Rollout) -> list[str]:
+    result, words = {True: ("good", "success"), False: ("bad", "failure"), None: ("fault", "fault")}[one.success]
+    return [one.id, result, f"{rollout_words(one)}: {words}"]
+
+
+def in_order_of_worth(history: History) -> Iterator[Rollout]:
+    """Yield all rollouts, those that the page must not lack first.
+
+    The rollouts that contexts come from, with their counterparts and nearest successful siblings; then failures, then
+    successes, later iterations first.
+    """
+    first: dict[str, Rollout] = {}
+    for chain in (one for one in history.chains.values() if one.rollout is not None):
+        assert chain.rollout is not None
+        counterpart = history.rollouts.get(chain.signal.counterpart_id) if chain.signal is not None else None
+        for one in (chain.rollout, counterpart, history.sibling(chain.rollout, success=True)):
+            if one is not None:
+                first[one.id] = one
+    yield from first.values()
+    rest = (one for one in history.rollouts.values() if one.id not in first)
+    yield from sorted(rest, key=lambda one: (bool(one.success), -one.iteration, one.start))
+
+
+def _packed(value: object) -> str:
+    """Return compressed JSON in base64; half surrogates and control characters of foreign texts are escapes in it."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+
+
+def _document(shown: Json, parts: Mapping[str, str], kept: str) -> bytes:
+    """Return the HTML. Its policy allows this one script and style by their hashes, and nothing else."""
+    template, style, script = (_ASSETS.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("html", "css", "js"))
+    policy = f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+    environment = Environment(
+        autoescape=True,
+        finalize=lambda one: one if hasattr(one, "__html__") else printable(str(one), "\n\t"),  # markup is ours
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    page = environment.from_string(template).render(
+        **shown,
+        kept=kept,
+        policy=f"{policy}base-uri 'none'; form-action 'none'",
+        style=style,
+        script=script,
+        parts=parts,
+    )
+    return page.lstrip().encode()
 
 
 def _hash(text: str) -> str:

@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from environments.drawing import ticks
-from graph.report.charts import Bar, Chart, DotRow, Dots, bar_chart, dot_chart
+from graph.report.charts import Chart, DotRow, Dots, Series, dot_chart, iterations_chart, ticks
 
 HOSTILE = '<script>alert(1)</script> & "quoted" ' + "x" * 200
 
 
 def charts(name: str = "one") -> list[Chart]:
     return [
-        bar_chart(name, f"{name} x", [Bar(name, 3.0, "of 8"), Bar("other", 0.0)], limit=(2.0, name)),
+        iterations_chart(f"{name} x", ["0", name], bars=[Series(name, (3.0, 1.0)), Series("other", (0.0, None))]),
         dot_chart(name, f"{name} x", [DotRow(name, (Dots(1, (True, False), (1,)), Dots(4, (False,))))], {2: name}),
     ]
 
@@ -37,12 +36,11 @@ def count(chart: Chart, tag: str) -> int:
 @pytest.mark.parametrize("number", range(2))
 def test_every_chart_has_labels_a_white_ground_and_words(number: int) -> None:
     chart = charts()[number]
-    assert "one" in labels(chart)
     assert "one x" in labels(chart)
     ground = next(parsed(chart).iter("{http://www.w3.org/2000/svg}rect"))
     assert ground.get("fill") == "#ffffff"
     assert chart._repr_mimebundle_() == {"image/svg+xml": chart.svg, "text/plain": repr(chart)}
-    assert repr(chart).startswith("one. ")
+    assert repr(chart).startswith("one")
 
 
 @pytest.mark.parametrize("number", range(2))
@@ -61,13 +59,27 @@ def test_everything_lies_inside_of_the_picture(number: int) -> None:
             assert 0 <= float(one.get(name, 0)) <= limit, (one.tag, one.attrib)
 
 
-def test_bars_are_as_long_as_their_values() -> None:
-    chart = bar_chart("t", "x", [Bar("a", 2.0), Bar("b", 4.0, marked=True)])
-    bars = [one for one in parsed(chart).iter() if one.tag.endswith("rect")][1:]
-    long, longer = (float(one.get("width", 0)) for one in bars)
-    assert longer == pytest.approx(2 * long)
+def test_bars_are_as_long_as_their_values_and_stand_on_one_another() -> None:
+    chart = iterations_chart("t", ["0"], bars=[Series("a", (2.0,)), Series("b", (4.0,)), Series("none", (0.0,))])
+    bars = [one for one in parsed(chart).iter() if one.tag.endswith("rect") and float(one.get("width", 0)) > 10][1:]
+    (long, longer), (low, high) = ([float(one.get(name, 0)) for one in bars] for name in ("height", "y"))
+    assert longer == pytest.approx(2 * long, abs=0.2)
+    assert high + longer == pytest.approx(low, abs=0.2)
     assert bars[0].get("fill") != bars[1].get("fill")
-    assert "a: 2, b: 4" in chart.words
+    assert chart.words == "t. a: 2; b: 4", "a figure without a value is left out"
+
+
+def test_a_line_has_its_points_and_intervals_and_leaves_out_what_is_not_known() -> None:
+    line = Series("policy", (0.25, None, 0.75), (0.0, None, 0.5), (0.5, None, 1.0))
+    chart = iterations_chart("t", ["start", "0", "1"], lines=[line], top=1.0)
+    points = [(float(one.get("cx", 0)), float(one.get("cy", 0))) for one in parsed(chart).iter() if "circle" in one.tag]
+    (x, y), (later, above) = points
+    assert (later > x, above < y) == (True, True)
+    (drawn,) = (one.get("points", "") for one in parsed(chart).iter() if one.tag.endswith("polyline"))
+    assert len(drawn.split()) == 2
+    bars = [one for one in parsed(chart).iter() if one.get("stroke-width") == "5"]
+    assert {float(one.get("x1", 0)) for one in bars} == {x, later}
+    assert chart.words == "t. policy: 25%, none, 75%"
 
 
 def test_dots_are_filled_for_successes_and_framed_where_asked() -> None:

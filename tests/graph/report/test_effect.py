@@ -14,7 +14,7 @@ from graph.recipe import load_recipe
 from graph.report.closing import closing
 from graph.report.effect import did_it_help
 from graph.report.lineage import History
-from graph.report.page.data import overview
+from graph.report.page.figures import overview
 from graph.report.summary import summarise
 from memory.run import RunDirectory, write_json, write_jsonl
 
@@ -87,7 +87,7 @@ def test_page_and_closing_text_say_it_in_one_sentence(scored: RunDirectory) -> N
     assert "holds zero" not in words
     told = overview(history)
     assert told["verdict"] == words
-    assert told["iterations"][0]["evaluation"]["lookup"]["success"] == AFTER.success
+    assert told["iterations"][0]["evaluation"]["lookup"].success == AFTER.success
     settings = load_recipe(scored.settings_path)
     assert words in " ".join(closing(scored, settings, [summarise(scored, settings, 0)]).split())
 

@@ -79,18 +79,18 @@ def test_a_rollout_is_read_by_its_id_and_stands_in_its_group(evolved: RunDirecto
     assert sibling is not None
     assert (sibling.task_id, sibling.step, sibling.success) == (mixed.task_id, mixed.step, True)
     course = history.course(mixed.task_id)
-    assert course.until(0) is not None
-    assert course.after(0) is None
+    assert course.of(lambda one: one <= 0) is not None
+    assert course.of(lambda one: one > 0) is None
     with pytest.raises(InputError, match="has no rollout none"):
         history.trajectory("none")
 
 
 def test_success_before_and_after_is_weighted_by_rollouts() -> None:
     course = Course({0: (0.25, 8), 2: (0.5, 8), 3: (1.0, 24)})
-    assert course.until(0) == (0.25, 8)
-    assert course.until(2) == (0.375, 16)
-    assert course.after(1) == ((4 + 24) / 32, 32)
-    assert course.after(3) is None
+    assert course.of(lambda one: one <= 0) == (0.25, 8)
+    assert course.of(lambda one: one <= 2) == (0.375, 16)
+    assert course.of(lambda one: one > 1) == ((4 + 24) / 32, 32)
+    assert course.of(lambda one: one > 3) is None
 
 
 def test_ids_are_found_by_how_they_begin(history: History) -> None:

@@ -16,15 +16,15 @@ from support.pictures import WIDTH, take_pictures
 
 from graph.report.effect import did_it_help
 from graph.report.lineage import History
-from graph.report.mistakes import mistake_of
+from graph.report.mistakes import first_story, mistake_of
 from graph.report.page import make_page
-from graph.report.story import share_words
 from memory.run import RunDirectory
 
 pytestmark = pytest.mark.browser
 
 NARROW = 360
 DRAWN = "document.getElementById('drawer').open && document.activeElement.id === 'drawer-h'"
+OPENED = "document.getElementById('drawer').dataset.id"
 PARTS = "[...decoded.keys()].sort()"
 FAINT = """(() => {
   const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
@@ -87,7 +87,7 @@ def page(browser: Browser) -> Iterator[Page]:
 def go(page: Page, **to: str) -> None:
     """Follow a permanent link, and wait until its record is drawn."""
     page.evaluate(f"location.hash = {json.dumps(urlencode(to))}")
-    page.wait(f"drawing > 0 && {DRAWN} && at.id === {json.dumps(next(iter(to.values())))}")
+    page.wait(f"drawing > 0 && {DRAWN} && {OPENED} === {json.dumps(next(iter(to.values())))}")
 
 
 def count(page: Page, selector: str) -> int:
@@ -105,8 +105,8 @@ def no_sideways_scroll(page: Page) -> bool:
 def test_only_what_is_seen_is_decoded(page: Page, written: Written) -> None:
     page.open(written.path, READY)
     assert page.requests == [written.path.as_uri()]
-    assert page.evaluate(PARTS) == ["run", "table"], "rollouts are decoded when somebody opens one"
-    assert count(page, "#rows tbody tr") <= 50
+    assert page.evaluate(PARTS) == ["table"], "rollouts are decoded when somebody opens one"
+    assert count(page, "#rows tbody tr") <= 100
     assert count(page, "*") < 4_000
     task = next(task for task in written.history.tasks.values() if task.admitted_at == 1)
     go(page, task=task.id)
@@ -114,61 +114,51 @@ def test_only_what_is_seen_is_decoded(page: Page, written: Written) -> None:
     assert stages == ["stage-001"]
 
 
-def test_a_share_is_rounded_as_in_the_terminal(page: Page, written: Written) -> None:
-    page.open(written.path, READY)
-    shares = [count / 16 for count in range(17)]
-    said = page.evaluate(f"{json.dumps(shares)}.map((share) => percent(share))")
-    assert said == [share_words(share, 16).replace("% of 16", "\u00a0%") for share in shares]
-
-
-def test_an_iteration_is_chosen_by_click_by_key_and_by_link(page: Page, written: Written) -> None:
-    page.open(written.path, READY)
-    chains = [chain.iteration for chain in written.history.chains.values()]
-    assert f"{len(chains)} contexts of {len(chains)}" in text(page, "#found")
-    page.click("#picker a:nth-of-type(2)")
-    page.wait("location.hash === '#iteration=0'")
-    page.wait(f"document.getElementById('found').textContent.startsWith('{chains.count(0)} contexts')")
-    page.press("ArrowRight")
-    page.press("Enter")
-    page.wait("location.hash === '#iteration=1'")
-    page.wait("document.querySelector('#picker [aria-current]').textContent === '1'")
-    page.back()
-    page.wait("location.hash === '#iteration=0'")
-    page.wait("document.querySelector('#picker [aria-current]').textContent === '0'")
-    page.open(written.path, READY, fragment="#iteration=2")
-    page.wait(f"document.getElementById('found').textContent.startsWith('{chains.count(2)} contexts')")
-    page.click("#charts svg a:last-of-type")
-    page.wait("location.hash === '#all'")
-
-
-def test_records_are_searched_filtered_and_sorted(page: Page, written: Written) -> None:
-    page.open(written.path, READY)
-    tool = next(chain.context.tool for chain in written.history.chains.values() if chain.context.tool)
+def choose(page: Page, name: str, value: str) -> None:
+    """Choose a value of a select."""
     page.evaluate(
-        f"(() => {{ const s = document.getElementById('filter-tool');"
-        f"s.value = [...s.options].find((one) => one.textContent === {json.dumps(tool)}).value;"
-        "s.dispatchEvent(new Event('change')); })()"
+        f"(() => {{ const s = document.getElementById({json.dumps(name)}); s.value = {json.dumps(value)};"
+        "s.dispatchEvent(new Event('input')); })()"
     )
-    found = int(text(page, "#found").split()[0])
-    assert 0 < found < len(written.history.chains)
-    page.evaluate("document.getElementById('filter-tool').value = ''")
+
+
+def found(page: Page, number: int) -> None:
+    """Wait until so many records are found."""
+    page.wait(f"document.getElementById('found').textContent.startsWith('{number} of')")
+
+
+def test_records_are_searched_and_filtered(page: Page, written: Written) -> None:
+    page.open(written.path, READY)
+    chains = list(written.history.chains.values())
+    found(page, len(chains))
+    for number in (1, 0):
+        choose(page, "iteration", str(number))
+        found(page, sum(chain.iteration == number for chain in chains))
+    choose(page, "iteration", "")
+    tool = next(chain.context.tool for chain in chains if chain.context.tool)
+    choose(page, "tool", tool)
+    page.wait(f"!document.getElementById('found').textContent.startsWith('{len(chains)} ')")
+    assert 0 < int(text(page, "#found").split()[0]) < len(chains)
+    choose(page, "tool", "")
+    choose(page, "kind", "task")
+    found(page, len(written.history.tasks))
     task = next(task for task in written.history.tasks.values() if task.admitted_at == 1)
-    page.click("#tab-tasks")
     page.click("#search")
     page.write(task.id)
-    assert text(page, "#found").startswith("1 task of")
-    page.press("Enter")
+    found(page, 1)
+    page.click("#rows tbody a")
     page.wait(DRAWN)
-    assert page.evaluate("at.id") == task.id
+    assert page.evaluate(OPENED) == task.id
 
 
 def test_a_task_is_followed_by_click_key_and_link(page: Page, written: Written) -> None:
     history = written.history
     page.open(written.path, READY)
-    page.click("#tab-tasks")
+    choose(page, "kind", "task")
+    found(page, len(history.tasks))
     page.click("#rows tbody a")
     page.wait(DRAWN)
-    first = page.evaluate("at.id")
+    first = page.evaluate(OPENED)
     chain = history.chain_of(first)
     assert chain is not None
     assert chain.rollout is not None
@@ -187,20 +177,20 @@ def test_a_task_is_followed_by_click_key_and_link(page: Page, written: Written) 
     page.press("Escape")
     page.wait("!document.getElementById('drawer').open")
     page.back()
-    page.wait(f"{DRAWN} && at.id === {json.dumps(first)}")
+    page.wait(f"{DRAWN} && {OPENED} === {json.dumps(first)}")
     page.click("#drawer a[href*='rollout=']")
-    page.wait(f"{DRAWN} && at.view === 'rollout'")
+    page.wait(f"{DRAWN} && {OPENED} in {json.dumps(dict.fromkeys(history.rollouts, 1))}")
     assert "reference" in text(page, "#drawer").lower()
     page.back()
-    page.wait(f"{DRAWN} && at.view === 'task'")
-    page.click("#drawer .close")
+    page.wait(f"{DRAWN} && {OPENED} === {json.dumps(first)}")
+    page.click("#drawer header button")
     page.wait("!document.getElementById('drawer').open")
     assert page.evaluate("scrollY") > 0, "a closed drawer leaves the page where it was"
     page.evaluate("document.querySelector('#rows tbody a').focus()")
-    page.press("ArrowDown")
+    page.press("Tab")
     page.press("Enter")
     page.wait(DRAWN)
-    assert page.evaluate("at.id") not in (None, first)
+    assert page.evaluate(OPENED) not in (None, first)
 
 
 def test_dots_are_the_results_of_a_group(page: Page, written: Written) -> None:
@@ -208,8 +198,8 @@ def test_dots_are_the_results_of_a_group(page: Page, written: Written) -> None:
     task_id, groups = next((name, found) for name, found in written.history.groups.items() if len(found) > 1)
     go(page, task=task_id)
     shown = page.evaluate(
-        "[...document.querySelectorAll('#drawer .groups .dots')].map((one) =>"
-        "[...one.children].map((dot) => dot.classList.contains('good')))"
+        "[...[...document.querySelectorAll('#drawer .card')].find((one) => one.firstChild.textContent === 'Effect')"
+        ".querySelectorAll('.dots')].map((one) => [...one.children].map((dot) => dot.classList.contains('good')))"
     )
     assert shown == [[one.success for one in group.rollouts] for group in groups]
     assert {len(group) for group in shown} == {4}
@@ -246,9 +236,6 @@ def test_dark_and_light_differ_and_are_legible(page: Page, written: Written) -> 
         assert (high + 0.05) / (low + 0.05) >= 7.0, "WCAG's enhanced contrast"
         seen[scheme] = _luminance(colours[0])
     assert (seen["dark"] < 0.1, seen["light"] > 0.8) == (True, True), seen
-    page.click("#theme")  # the reader's own choice comes before the system's
-    page.wait("document.documentElement.dataset.theme === 'light'")
-    assert page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -268,12 +255,12 @@ def test_the_map_leads_to_the_records_of_a_tool(page: Page, written: Written) ->
     page.open(written.path, READY)
     assert text(page, "#strip .verdict") == did_it_help(written.history)
     page.click("#map tbody td a")
-    page.wait("at.iteration !== null")
-    tool = text(page, "#map tbody th")
-    number = int(page.evaluate("at.iteration"))
-    found = sum(one.context.tool == tool for one in written.history.chains_in(number))
     page.wait("document.activeElement.id === 'records'")
-    assert int(text(page, "#found").split()[0]) >= found > 0
+    tool = text(page, "#map tbody th")
+    number = int(page.evaluate("document.getElementById('iteration').value"))
+    of_it = sum(one.context.tool == tool for one in written.history.chains_in(number))
+    assert page.evaluate("document.getElementById('tool').value") == tool
+    assert int(text(page, "#found").split()[0]) >= of_it > 0
 
 
 def test_a_newcomer_finds_a_story_and_the_words(page: Page, written: Written) -> None:
@@ -281,9 +268,11 @@ def test_a_newcomer_finds_a_story_and_the_words(page: Page, written: Written) ->
     page.evaluate("document.querySelector('#effect .story a').focus()")
     page.press("Enter")
     page.wait(DRAWN)
-    assert page.evaluate("at.id === run.story")
+    story = first_story(written.history)
+    assert story is not None
+    assert page.evaluate(OPENED) == story.task.id
     page.press("Escape")
-    page.click("nav [data-to=words]")
+    page.click("nav [href='#words']")
     page.wait("document.activeElement.id === 'words'")
     for word in ("context", "draft", "boundary"):
         assert word in text(page, "#words")
@@ -314,14 +303,9 @@ def test_hostile_records_change_nothing(page: Page, grown_run: RunDirectory, tmp
     scripts, styles = count(page, "script"), count(page, "style")
     first = (("task", history.tasks), ("context", history.chains), ("rollout", history.rollouts))
     shown = [{kind: name} for kind, names in first for name in list(names)[:20]]
-    for view in ({"iteration": "0"}, *shown, {"iteration": "1"}):
-        if "iteration" in view:
-            page.evaluate(f"location.hash = {json.dumps(urlencode(view))}")
-        else:
-            go(page, **view)
-            assert next(iter(view.values())) in page.evaluate(
-                "new URLSearchParams(location.hash.slice(1)).toString() && at.id"
-            )
+    for view in shown:
+        go(page, **view)
+        assert page.evaluate(OPENED) == next(iter(view.values()))
         assert no_sideways_scroll(page)
     assert page.evaluate("window.pwned") is None
     assert page.evaluate("({}).polluted") is None

@@ -20,8 +20,7 @@ from environments.verification.verify import Refusal, verify
 from graph.assembly import RunServices, assemble
 from graph.recipe import load_recipe
 from graph.run.initial_tasks import official_tasks
-from graph.run.interruption import Interruption
-from graph.run.progress import Progress
+from graph.run.progress import Interruption, Progress
 from graph.run.stages import Run, make_tasks
 from memory.records import Evidence, Signal, SignalKind, Step, StopReason, Task, Trajectory, TrajectoryTurn
 from memory.run import RunDirectory

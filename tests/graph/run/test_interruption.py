@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from graph.run import interruption as module
-from graph.run.interruption import Interrupted, Interruption
+from graph.run import progress as module
+from graph.run.progress import Interrupted, Interruption
 from memory.processes import run_child
 
 pytestmark = [pytest.mark.process, pytest.mark.wallclock]
@@ -104,7 +104,7 @@ import asyncio, os, signal
 from typing import TypedDict
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
-from graph.run.interruption import Interrupted, Interruption
+from graph.run.progress import Interrupted, Interruption
 
 class State(TypedDict):
     begun: int
@@ -132,7 +132,7 @@ def test_branches_that_had_not_begun_are_nothing_to_tell_of() -> None:
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_before_the_loop_the_status_is_the_same(number: signal.Signals, status: int) -> None:
     code = (
-        "import os, time\nfrom graph.run.interruption import exit_on_signals\nexit_on_signals()\n"
+        "import os, time\nfrom graph.run.progress import exit_on_signals\nexit_on_signals()\n"
         f"os.kill(os.getpid(), {int(number)})\ntime.sleep(30)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=20).returncode == status
@@ -141,11 +141,11 @@ def test_before_the_loop_the_status_is_the_same(number: signal.Signals, status: 
 @pytest.mark.process
 def test_a_thread_that_does_not_end_does_not_keep_the_process() -> None:
     code = (
-        "import asyncio, time\nfrom graph.run import interruption\ninterruption.HUNG_SECONDS = 0.3\n"
+        "import asyncio, time\nfrom graph.run import progress\nprogress.HUNG_SECONDS = 0.3\n"
         "async def work():\n"
         "    async with asyncio.timeout(0.1):\n"
         "        await asyncio.to_thread(time.sleep, 60)\n"
-        "interruption.Interruption().run(work())"
+        "progress.Interruption().run(work())"
     )
     ended = subprocess.run([sys.executable, "-c", code], check=False, timeout=20, capture_output=True, text=True)
     assert ended.returncode == 1

@@ -21,10 +21,8 @@ from graph.checkpoints import run_checkpoints, thread_id
 from graph.iteration import iteration_graph
 from graph.records import Evolution, Fork
 from graph.report.summary import Summary, summarise
-from graph.run.interruption import Interruption
-from graph.run.loop import iterate
-from graph.run.progress import Progress
-from graph.run.stages import Run
+from graph.run.progress import Interruption, Progress
+from graph.run.stages import Run, iterate
 from graph.run_iteration import open_run
 from graph.state import RunContext
 from graph.studio.forks import with_services

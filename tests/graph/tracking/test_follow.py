@@ -86,8 +86,7 @@ def test_the_numbers_are_those_of_the_records(run: RunDirectory) -> None:
     assert by_step[2]["train/loss"] == 2.0
     assert by_step[2]["train/step_time"] == 0.5
     assert "train/epoch" not in by_step[2]
-    assert by_step[2]["rollouts/groups_without_signal"] == 1.0 - by_step[2]["rollouts/mixed_groups"] == 0.0
-    assert by_step[1]["rollouts/groups_without_signal"] == 1.0
+    assert (by_step[1]["rollouts/mixed_groups"], by_step[2]["rollouts/mixed_groups"]) == (0.0, 1.0)
     assert by_step[1]["rollouts/success"] == 1.0
     assert by_step[1]["seal/rho/state_mismatch"] == 0.25
     (of_iteration,) = (values for _, values in kept.numbers if "tasks/admitted" in values)
