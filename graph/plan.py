@@ -173,12 +173,14 @@ def _print(plans: dict[str, RecipePlan], power: Sequence[Power]) -> None:
             console.print(_in_words(one), markup=False, soft_wrap=True)
         return
     plan = plans[""]
+    if plan.elsewhere is not None:
+        console.print(f"memory is not counted: {plan.elsewhere} trains the rounds, on machines of its own", markup=False)
     for table in _memory_tables(plan):
         console.print(table)
     console.print(_cost_table(plan))
     for role, where in plan.destinations.items():
         console.print(f"{role} asks {printable(where)}", markup=False, soft_wrap=True)
-    if plan.available is None:
+    if plan.available is None and plan.elsewhere is None:
         ways = "--memory GIB, or a machine with --set @recipes/machines/FILE,"
         console.print(
             f"no {plan.device} device here: give {ways} to know whether it fits", markup=False, soft_wrap=True
@@ -197,8 +199,7 @@ def _in_words(power: Power) -> str:
 def _memory_tables(plan: RecipePlan) -> Iterator[Table]:
     from rich.table import Table
 
-    assert plan.memory is not None
-    for need in plan.memory.devices:
+    for need in plan.memory.devices if plan.memory is not None else ():
         count = f"{need.count} x " if need.count > 1 else ""
         table = Table(title=f"{printable(plan.policy)}, {count}{need.name} on {plan.device}", min_width=TABLE_WIDTH)
         table.add_column("memory")

@@ -10,6 +10,7 @@ from agents.spending import read_requests
 from graph.records import Evolution
 from graph.rehearsal.sizes import Exercise
 from graph.settings import RunSettings
+from memory.records import SignalKind
 from memory.run import IterationDirectory, RunDirectory, read_json
 from training.grpo.record import RoundRecord
 
@@ -75,7 +76,8 @@ def run_rows(run: RunDirectory, settings: RunSettings) -> Iterator[Exercise]:
     new, drafts = sum(one.new for one in made), sum(one.drafts for one in made)
     yield Exercise(
         what="signals, reflection, contexts",
-        how=f"{sum(sum(one.signals.values()) for one in made)} signals, {new} new contexts",
+        how=", ".join(f"{sum(one.signals[kind] for one in made)} {kind}" for kind in SignalKind)
+        + f", {new} new contexts",
         reason="" if new else "no rollout had a signal that is new: such need tasks that are solved only sometimes",
     )
     yield Exercise(

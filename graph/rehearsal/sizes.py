@@ -30,6 +30,7 @@ MOST: Mapping[str, int] = {
     "training.max_actions": 10,
     "training.max_episode_steps": 10,
     "signals.last_steps": 2,
+    "signals.rare_min_patterns": 2,
     "signals.contexts_per_iteration": 2,
     "roles.exploration.rounds": 1,
     "roles.exploration.steps": 16,  # three of them may sign in to an app
@@ -46,6 +47,9 @@ MOST: Mapping[str, int] = {
 
 UNLIMITED = ("training.max_episode_steps", "signals.contexts_per_iteration", "evaluation.limit")
 """Sizes that are limited also where the recipe has no limit."""
+
+RARE = 50.0
+"""Percent below which a pattern is rare, or more: of few patterns none that recurs is below 5 %."""
 
 ASKED: Mapping[str, int] = {
     "signals.contexts_per_iteration": 1,
@@ -98,6 +102,7 @@ def toy(settings: RunSettings, machine: Machine) -> tuple[dict[str, Any], list[E
         now = stated.get(key)
         if not key.startswith(without) and ((now is None and key in UNLIMITED) or (now is not None and now > most)):
             changes[key] = most
+    changes["signals.rare_percent"] = max(RARE, settings.signals.rare_percent)
     if settings.training.expert is not None:
         passes = type(settings.training.expert).model_fields["passes"].default
         changes |= {"training.expert.tokens": LEARNT, "training.expert.passes": passes}
