@@ -174,7 +174,7 @@ def _print(plans: dict[str, RecipePlan], power: Sequence[Power]) -> None:
         return
     plan = plans[""]
     if plan.elsewhere is not None:
-        console.print(f"memory is not counted: {plan.elsewhere} trains the rounds, on machines of its own", markup=False)
+        console.print(f"memory is not counted: {plan.elsewhere} trains the rounds, on machines of its own")
     for table in _memory_tables(plan):
         console.print(table)
     console.print(_cost_table(plan))

@@ -3,8 +3,8 @@
 A parent starts a child with ``run_child``, in a process group of its own, with one end of a pipe in
 ``COEVOLVE_PARENT_PIPE``. The child first calls ``watch_parent``: when the parent ends, for whatever reason, the pipe
 closes and the child ends, too. It runs its command with ``run_to_end``. A child that becomes another program calls
-``end_with_parent`` instead. ``exclusive`` and ``shared`` hold a lock file, and write its holder beside it; a resumed run
-takes a lock over from an orphan.
+``end_with_parent`` instead. ``exclusive`` and ``shared`` hold a lock file, and write its holder beside it; a resumed
+run takes a lock over from an orphan.
 """
 
 from __future__ import annotations
