@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from training.grpo.launch import Ended, check_launch, failure_of, launch_round, 
 from training.grpo.ranks import ALONE, Ranks, places_of
 from training.grpo.record import RoundFailure, RoundSeconds
 from training.rollout.settings import SamplingSettings
+from training.run_round import see_one_gpu
 from training.settings import LaunchSettings, PolicySettings, TrainingSettings
 
 LAUNCH = {"processes": 4}
@@ -205,3 +207,13 @@ def test_preflight_refuses_a_launch_before_anything_is_written() -> None:
     settings = TrainingSettings.model_validate({"launch": {"processes": 2, "config": "nowhere.yaml"}})
     with pytest.raises(InputError, match=r"training\.launch\.config: nowhere\.yaml cannot be read"):
         check_policy(PolicySettings(), settings)
+
+
+@pytest.mark.parametrize(("given", "seen"), [(None, "0"), ("3,1,2", "3"), ("GPU-8932f937,1", "GPU-8932f937"), ("", "")])
+def test_a_round_in_one_process_sees_one_gpu(monkeypatch: pytest.MonkeyPatch, given: str | None, seen: str) -> None:
+    """None stays none: an empty list hides all of them."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given or "")
+    if given is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    see_one_gpu()
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == seen
