@@ -199,7 +199,9 @@ def _in_words(power: Power) -> str:
 def _memory_tables(plan: RecipePlan) -> Iterator[Table]:
     from rich.table import Table
 
-    for need in plan.memory.devices if plan.memory is not None else ():
+    if (memory := plan.memory) is None:
+        return
+    for need in memory.devices:
         count = f"{need.count} x " if need.count > 1 else ""
         table = Table(title=f"{printable(plan.policy)}, {count}{need.name} on {plan.device}", min_width=TABLE_WIDTH)
         table.add_column("memory")
@@ -208,11 +210,11 @@ def _memory_tables(plan: RecipePlan) -> Iterator[Table]:
             for name, size in parts.items():
                 table.add_row(f"{phase}{name}", in_gib(size))
         table.add_row("highest", in_gib(need.peak))
-        if plan.gpus is not None and plan.fullest > max(one.peak for one in plan.memory.devices):
+        if plan.gpus is not None and plan.fullest > max(one.peak for one in memory.devices):
             table.add_row("with what shares its GPU", in_gib(plan.fullest))
         if plan.available is not None:
             table.add_row("available", in_gib(plan.available))
-        table.caption = f"{plan.memory.parameters:,} parameters, {plan.memory.trained:,} trained"
+        table.caption = f"{memory.parameters:,} parameters, {memory.trained:,} trained"
         yield table
 
 

@@ -67,8 +67,11 @@ LEARNT_TASKS = 4
 SHORT_CALLS = 2
 """Calls of such a task at most (ours)."""
 
-LEARNING = ("--documentation", "lines", "--tools-shown", "1", "--learning-rate", "0.01", "--passes", "80")
-"""How it learns them: from prompts of a few hundred tokens, in a minute of two cores."""
+COURSES = (
+    ("--learning-rate", "0.01", "--passes", "40", "--documentation", "lines", "--tools-shown", "1"),
+    ("--learning-rate", "0.003", "--passes", "6"),
+)
+"""How it learns them (ours): from prompts of a few hundred tokens, which is cheap, then from the recipe's own."""
 
 WEIGHTS = "model.safetensors"
 
@@ -163,17 +166,27 @@ class _Rehearsal:
         changes |= {"tasks.initial": await self._first_tasks(changes, short=True)}
         changes |= {"tasks.official": "tasks"} if self.stated.tasks.initial == OFFICIAL else {}
         changes.pop("tasks.initial_count", None)
-        place = settings.environment
-        given = [word for key, value in place.options.items() for word in ("--option", f"{key}={json.dumps(value)}")]
-        given += ["--environment", place.name, "--device", settings.policy.device, "--out", str(taught), *LEARNING]
-        files = ("--model", str(made), "--tasks", changes["tasks.initial"])
-        status = await self._step("learning", "training.warm_start", *files, *given, accept=(0, MISTAKE))
-        if not status:  # the weights alone: the prompts that they were learnt with are not the recipe's
-            (taught / WEIGHTS).replace(made / WEIGHTS)
+        shown = settings.policy.given_options
+        given = ["--environment", settings.environment.name, "--tasks", changes["tasks.initial"]]
+        given += ["--device", settings.policy.device, "--max-tokens", str(settings.training.max_tokens)]
+        for key, value in settings.environment.options.items():
+            given += ["--option", f"{key}={json.dumps(value)}"]
+        if (thinking := shown.pop("thinking", None)) is not None:
+            given.append("--thinking" if thinking else "--no-thinking")
+        given += [word for name, value in shown.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+        for number, course in enumerate(COURSES):
+            out = taught / str(number)
+            words = ("--model", str(made), "--out", str(out), *given, *course)
+            if status := await self._step(f"learning {number}", "training.warm_start", *words, accept=(0, MISTAKE)):
+                break
+            # The weights alone: the prompts of the first course are not the recipe's.
+            (out / WEIGHTS).replace(made / WEIGHTS)
         learnt = f"it has learnt the references of {LEARNT_TASKS} short tasks, which are D_0"
         return [
             Exercise(what=f"the weights of {path}, in place of a tiny model like it", reason=why),
-            Exercise(what="tasks that are solved", how=learnt, reason=self._cause("learning") if status else ""),
+            Exercise(
+                what="tasks that are solved", how=learnt, reason=self._cause(f"learning {number}") if status else ""
+            ),
         ]
 
     async def _first_tasks(self, changes: Mapping[str, Any], *, short: bool = False) -> str:
