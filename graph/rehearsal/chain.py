@@ -68,8 +68,8 @@ SHORT_CALLS = 2
 """Calls of such a task at most (ours)."""
 
 COURSES = (
-    ("--learning-rate", "0.01", "--passes", "40", "--documentation", "lines", "--tools-shown", "1"),
-    ("--learning-rate", "0.003", "--passes", "6"),
+    ("--learning-rate", "0.01", "--passes", "60", "--documentation", "lines", "--tools-shown", "1"),
+    ("--learning-rate", "0.005", "--passes", "12"),
 )
 """How it learns them (ours): from prompts of a few hundred tokens, which is cheap, then from the recipe's own."""
 
