@@ -159,7 +159,7 @@ class _Rehearsal:
         path = settings.policy.path
         if not (why := _left_out(settings, self.folder)):
             return [Exercise(what="the policy's weights", how=f"{path}, {settings.policy.dtype}")]
-        config, made, taught = (self.folder / name for name in ("config.json", "stand-in", "taught"))
+        config, made = self.folder / "config.json", self.folder / "stand-in"
         config.write_text(json.dumps(config_of(settings)))
         await self._step("stand-in", "training.models.stand_in", str(config), policy_folder(path), str(made))
         changes["policy.path"] = str(made)
@@ -175,7 +175,7 @@ class _Rehearsal:
             given.append("--thinking" if thinking else "--no-thinking")
         given += [word for name, value in shown.items() for word in (f"--{name.replace('_', '-')}", str(value))]
         for number, course in enumerate(COURSES):
-            out = taught / str(number)
+            out = self.folder / f"taught-{number}"
             words = ("--model", str(made), "--out", str(out), *given, *course)
             if status := await self._step(f"learning {number}", "training.warm_start", *words, accept=(0, MISTAKE)):
                 break
