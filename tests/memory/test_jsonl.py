@@ -242,10 +242,13 @@ def test_writing_makes_the_folder_and_keeps_the_usual_permissions(tmp_path):
 
 
 def test_a_folder_is_there_whole_or_not_at_all_also_below_folders_that_are_not_there_yet(tmp_path):
-    with pytest.raises(KeyError), whole_folder(tmp_path / "some" / "where") as partial:
-        (partial / "file").write_text("half")
-        raise KeyError
+    def write(words: tuple[str, ...]) -> None:
+        with whole_folder(tmp_path / "some" / "where") as partial:
+            for word in words:
+                (partial / "file").write_text(word)
+
+    with pytest.raises(TypeError):
+        write(("half", None))
     assert list((tmp_path / "some").iterdir()) == []
-    with whole_folder(tmp_path / "some" / "where") as partial:
-        (partial / "file").write_text("whole")
+    write(("whole",))
     assert [path.read_text() for path in (tmp_path / "some").rglob("*") if path.is_file()] == ["whole"]
