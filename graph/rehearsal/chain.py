@@ -32,14 +32,25 @@ from graph.fit import config_of, in_gib
 from graph.preflight import check_memory
 from graph.recipe import load_recipe
 from graph.rehearsal.exercised import NOT_AT_TOY_SIZE, asked_rows, rounds_of, run_rows, unlearnt
-from graph.rehearsal.sizes import CALLS, MOST, Exercise, Machine, options, toy
+from graph.rehearsal.sizes import (
+    CALLS,
+    COURSES,
+    LEARNT_TASKS,
+    MOST,
+    OTHER_SOURCES,
+    SHORT_CALLS,
+    Exercise,
+    Machine,
+    learning,
+    options,
+    toy,
+)
 from graph.run.stages import scoring_settings
 from graph.serve import VLLM
 from graph.settings import RunSettings
 from memory.processes import ChildFailure, end_of_log, run_child
 from memory.records import Task
 from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
-from memory.settings import OFFICIAL
 from training.device_memory import device_at_hand
 from training.grpo.record import RoundRecord
 from training.rollout.policy_path import policy_folder
@@ -60,18 +71,6 @@ SHARED = "0.3"
 """Share of a GPU's memory for a server beside a trainer."""
 
 KILLED = -signal.SIGKILL
-
-LEARNT_TASKS = 4
-"""Tasks that a stand-in learns (ours): so few that a tiny model writes each of their references now and then."""
-
-SHORT_CALLS = 2
-"""Calls of such a task at most (ours)."""
-
-COURSES = (
-    ("--learning-rate", "0.01", "--passes", "60", "--documentation", "lines", "--tools-shown", "1"),
-    ("--learning-rate", "0.005", "--passes", "12"),
-)
-"""How it learns them (ours): from prompts of a few hundred tokens, which is cheap, then from the recipe's own."""
 
 WEIGHTS = "model.safetensors"
 
@@ -134,8 +133,7 @@ class _Rehearsal:
         found = [await self._as_it_is(), *await self._policy(changes)]
         if self.stated.tasks.initial is None and self.stated.roles.by_chat() and not self.machine.silent:
             if "tasks.initial" not in changes:
-                changes |= {"tasks.initial": await self._first_tasks(changes)}
-                changes.pop("tasks.initial_count")
+                changes |= {"tasks.initial": await self._first_tasks(changes), **OTHER_SOURCES}
             left_out.append(Exercise(what="D_0 by the chat model", reason=f"{CALLS} requests are kept for contexts"))
         async with self._servers(changes) as addresses:
             if addresses:
@@ -163,17 +161,8 @@ class _Rehearsal:
         config.write_text(json.dumps(config_of(settings)))
         await self._step("stand-in", "training.models.stand_in", str(config), policy_folder(path), str(made))
         changes["policy.path"] = str(made)
-        changes |= {"tasks.initial": await self._first_tasks(changes, short=True)}
-        changes |= {"tasks.official": "tasks"} if self.stated.tasks.initial == OFFICIAL else {}
-        changes.pop("tasks.initial_count", None)
-        shown = settings.policy.given_options
-        given = ["--environment", settings.environment.name, "--tasks", changes["tasks.initial"]]
-        given += ["--device", settings.policy.device, "--max-tokens", str(settings.training.max_tokens)]
-        for key, value in settings.environment.options.items():
-            given += ["--option", f"{key}={json.dumps(value)}"]
-        if (thinking := shown.pop("thinking", None)) is not None:
-            given.append("--thinking" if thinking else "--no-thinking")
-        given += [word for name, value in shown.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+        changes |= {"tasks.initial": await self._first_tasks(changes, short=True), **OTHER_SOURCES}
+        given = learning(settings, changes["tasks.initial"])
         for number, course in enumerate(COURSES):
             out = self.folder / f"taught-{number}"
             words = ("--model", str(made), "--out", str(out), *given, *course)
@@ -182,11 +171,10 @@ class _Rehearsal:
             # The weights alone: the prompts of the first course are not the recipe's.
             (out / WEIGHTS).replace(made / WEIGHTS)
         learnt = f"it has learnt the references of {LEARNT_TASKS} short tasks, which are D_0"
+        failed = self._cause(f"learning {number}") if status else ""
         return [
             Exercise(what=f"the weights of {path}, in place of a tiny model like it", reason=why),
-            Exercise(
-                what="tasks that are solved", how=learnt, reason=self._cause(f"learning {number}") if status else ""
-            ),
+            Exercise(what="tasks that are solved", how=learnt, reason=failed),
         ]
 
     async def _first_tasks(self, changes: Mapping[str, Any], *, short: bool = False) -> str:
@@ -197,9 +185,8 @@ class _Rehearsal:
         if not short:
             await self._explored("D_0", made, ruled, MOST["tasks.initial_count"])
             return str(made)
-        ruled["roles.exploration.max_reference_calls"] = min(
-            SHORT_CALLS, self.stated.roles.exploration.max_reference_calls
-        )
+        calls = min(SHORT_CALLS, self.stated.roles.exploration.max_reference_calls)
+        ruled["roles.exploration.max_reference_calls"] = calls
         await self._explored("D_0", made, ruled, 4 * LEARNT_TASKS)
         by_length = sorted(read_jsonl(made, Task), key=lambda task: len(str(task.reference)), reverse=True)
         shortest = [*{str(task.reference): task for task in by_length}.values()][-LEARNT_TASKS:]

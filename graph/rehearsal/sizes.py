@@ -13,8 +13,21 @@ from typing import Any
 
 from environments.base import Record
 from graph.settings import RunSettings, dotted
+from memory.settings import TaskSettings
 
-__all__ = ["CALLS", "MOST", "Exercise", "Machine", "options", "toy"]
+__all__ = [
+    "CALLS",
+    "COURSES",
+    "LEARNT_TASKS",
+    "MOST",
+    "OTHER_SOURCES",
+    "SHORT_CALLS",
+    "Exercise",
+    "Machine",
+    "learning",
+    "options",
+    "toy",
+]
 
 CALLS = 10
 """Requests to the endpoint of chat roles, retries included."""
@@ -65,6 +78,21 @@ LEARNT = 4096
 
 GROUPS = 4
 """Tasks of a step, or as many more as give each process and update a group."""
+
+OTHER_SOURCES = {f"tasks.{name}": TaskSettings.model_fields[name].default for name in ("initial_count", "official")}
+"""Settings of D_0 that a file of tasks has no use for."""
+
+LEARNT_TASKS = 4
+"""Tasks that a stand-in learns (ours): so few that a tiny model writes each of their references now and then."""
+
+SHORT_CALLS = 2
+"""Calls of such a task at most (ours)."""
+
+COURSES = (
+    ("--learning-rate", "0.01", "--passes", "60", "--documentation", "lines", "--tools-shown", "1"),
+    ("--learning-rate", "0.005", "--passes", "12"),
+)
+"""How it learns them (ours): from prompts of a few hundred tokens, which is cheap, then from the recipe's own."""
 
 SCRIPTED = {"kind": "scripted"}
 
@@ -174,6 +202,18 @@ def _batches(settings: RunSettings, changes: Mapping[str, Any]) -> dict[str, int
         rollouts = changes.get("training.rollouts_per_task", training.rollouts_per_task)
         found["training.micro_batch"] = math.gcd(training.micro_batch, tasks * rollouts // unit)
     return found
+
+
+def learning(settings: RunSettings, tasks: str) -> list[str]:
+    """Return the options of ``training.warm_start`` for a stand-in, but for model, folder and course."""
+    shown = settings.policy.given_options
+    given = ["--environment", settings.environment.name, "--tasks", tasks, "--device", settings.policy.device]
+    given += ["--max-tokens", str(settings.training.max_tokens)]
+    for key, value in settings.environment.options.items():
+        given += ["--option", f"{key}={json.dumps(value)}"]
+    if (thinking := shown.pop("thinking", None)) is not None:
+        given.append("--thinking" if thinking else "--no-thinking")
+    return [*given, *(word for name, value in shown.items() for word in (f"--{name.replace('_', '-')}", str(value)))]
 
 
 def options(changes: Mapping[str, Any]) -> Sequence[str]:

@@ -23,13 +23,14 @@ from support.faulty_server import FaultyServer
 from typer.testing import CliRunner
 
 import graph.check_recipe
+import training.warm_start
 from agents.spending import Request
 from environments.base import InputError
 from graph.recipe import load_recipe
 from graph.rehearsal import chain
 from graph.rehearsal.chain import machine_at_hand, rehearse, table
 from graph.rehearsal.exercised import asked_rows
-from graph.rehearsal.sizes import ASKED, CALLS, MOST, Exercise, Machine, options, toy
+from graph.rehearsal.sizes import ASKED, CALLS, COURSES, MOST, Exercise, Machine, learning, options, toy
 from graph.settings import RunSettings, dotted
 from memory.jsonl import write_jsonl
 from memory.processes import ChildFailure
@@ -165,6 +166,20 @@ def test_batches_fill_each_update_of_each_process(
         assert math.gcd(made.micro_batch, micro_batch) == made.micro_batch
 
 
+@pytest.mark.parametrize("thinking", [None, True, False])
+def test_a_stand_in_learns_with_the_recipes_environment_and_prompts(thinking: bool | None) -> None:
+    given = [f"policy.thinking={json.dumps(thinking)}", "policy.tools_shown=5", "policy.documentation=null"]
+    words = learning(load_recipe(Path("recipes/lm-gpu.yaml"), given), "d0.jsonl")
+    assert [word for word in words if "thinking" in word] == {None: [], True: ["--thinking"], False: ["--no-thinking"]}[
+        thinking
+    ]
+    assert words[words.index("--tools-shown") + 1] == "5"
+    assert "--documentation" not in words, "as the policy's card says"
+    assert 'wordings="human"' in words
+    for course in COURSES:
+        training.warm_start.app(["--model", "m", "--out", "o", *words, *course, "--help"], standalone_mode=False)
+
+
 def test_the_list_has_what_was_exercised_and_the_reason_of_the_rest() -> None:
     rows = [Exercise(what="GRPO", how="2 rounds"), Exercise(what="a GPU", reason="this machine has none")]
     assert table(rows).splitlines() == [
@@ -287,7 +302,10 @@ def test_the_whole_chain_on_a_tiny_policy(
     given = ["policy.device=cpu"]
     if name == "qwen3":  # without weights: a stand-in that learns a few tasks takes their place
         config = save_model(tmp_path / "policy", "qwen3") / "config.json"
-        large = {**(shipped_config("Qwen/Qwen3-0.6B") or {}), "vocab_size": json.loads(config.read_text())["vocab_size"]}
+        large = {
+            **(shipped_config("Qwen/Qwen3-0.6B") or {}),
+            "vocab_size": json.loads(config.read_text())["vocab_size"],
+        }
         config.write_text(json.dumps(large))
         config.with_name("model.safetensors").unlink()
         given += [f"policy.path={config.parent}", "policy.documentation=lines", "policy.tools_shown=5"]
