@@ -22,7 +22,7 @@ model=${MODEL:-$(.venv/bin/hf download Qwen/Qwen3-0.6B --quiet)} ||
 mkdir -p build/benchmarks
 
 began=$SECONDS
-timeout --signal=INT 1200 .venv/bin/coevolve check "$recipe" --rehearse "$@" || {
+timeout --foreground --signal=INT 1200 .venv/bin/coevolve check "$recipe" --rehearse "$@" || {
   status=$?
   [ $status -ne 124 ] || refuse "the rehearsal of $recipe took more than 20 minutes: its last step is above"
   exit $status
@@ -30,5 +30,6 @@ timeout --signal=INT 1200 .venv/bin/coevolve check "$recipe" --rehearse "$@" || 
 echo "rehearsed in $((SECONDS - began)) s"
 
 rm -f build/benchmarks/gpu.md build/benchmarks/gpu.jsonl
-CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0} .venv/bin/python -m benchmarks --only grpo --only language_model \
+visible=${CUDA_VISIBLE_DEVICES:-0}
+CUDA_VISIBLE_DEVICES=${visible%%,*} .venv/bin/python -m benchmarks --only grpo --only language_model \
   --model "$model" --output build/benchmarks/gpu.md

@@ -28,7 +28,8 @@ ADAPTERS_RATE = 1e-5
 class RecipePlan(Record):
     """The plan of a recipe, or of all seeds of an arm.
 
-    ``memory``: None where the policy's config.json is not here. ``gpus``: of the machine, which processes and servers
+    ``memory``: None where the policy's config.json is not here, and of rounds that another engine trains, which
+    ``elsewhere`` names. ``gpus``: of the machine, which processes and servers
     share where they are more; None: each has its own. ``available``: bytes of each device, None where not known;
     ``fits`` then too. ``advice``: settings with which it would fit, of those that change least of the training.
     ``forecast``: of one run, None for an arm that is scored and not trained. ``destinations``: the address that each
@@ -45,6 +46,7 @@ class RecipePlan(Record):
     advice: str | None
     forecast: Forecast | None
     seeds: int = 1
+    elsewhere: str | None = None
     destinations: dict[str, str] = {}
 
     @property
@@ -74,7 +76,8 @@ def plan_of(
 
     gpus = settings.plan.gpus if device == "cuda" else None
     memory = fits = advice = None
-    if config is not None:
+    elsewhere = settings.training.elsewhere
+    if config is not None and elsewhere is None:
         shape = _shape(json.dumps(config), settings.policy.lora)
         memory = needs(settings, shape)
         fits = None if available is None else memory.fullest(device, gpus) <= available
@@ -92,6 +95,7 @@ def plan_of(
         fits=fits,
         advice=advice,
         forecast=forecast(settings),
+        elsewhere=None if elsewhere is None else elsewhere.engine,
         destinations={f"roles.{name}": str(destination(role, name)) for name, role in settings.roles.by_chat().items()},
     )
 

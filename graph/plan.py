@@ -162,12 +162,14 @@ def _print(plans: dict[str, RecipePlan], power: Sequence[str]) -> None:
             console.print(one, markup=False, highlight=False, soft_wrap=True)
         return
     plan = plans[""]
+    if plan.elsewhere is not None:
+        console.print(f"memory is not counted: {plan.elsewhere} trains the rounds, on machines of its own")
     for table in _memory_tables(plan):
         console.print(table)
     console.print(_cost_table(plan))
     for role, where in plan.destinations.items():
         console.print(f"{role} asks {printable(where)}", markup=False, soft_wrap=True)
-    if plan.available is None:
+    if plan.available is None and plan.elsewhere is None:
         ways = "--memory GIB, or a machine with --set @recipes/machines/FILE,"
         console.print(
             f"no {plan.device} device here: give {ways} to know whether it fits", markup=False, soft_wrap=True
@@ -177,8 +179,9 @@ def _print(plans: dict[str, RecipePlan], power: Sequence[str]) -> None:
 def _memory_tables(plan: RecipePlan) -> Iterator[Table]:
     from rich.table import Table
 
-    assert plan.memory is not None
-    for need in plan.memory.devices:
+    if (memory := plan.memory) is None:
+        return
+    for need in memory.devices:
         count = f"{need.count} x " if need.count > 1 else ""
         table = Table(title=f"{printable(plan.policy)}, {count}{need.name} on {plan.device}", min_width=TABLE_WIDTH)
         table.add_column("memory")
@@ -187,11 +190,11 @@ def _memory_tables(plan: RecipePlan) -> Iterator[Table]:
             for name, size in parts.items():
                 table.add_row(f"{phase}{name}", in_gib(size))
         table.add_row("highest", in_gib(need.peak))
-        if plan.gpus is not None and plan.fullest > max(one.peak for one in plan.memory.devices):
+        if plan.gpus is not None and plan.fullest > max(one.peak for one in memory.devices):
             table.add_row("with what shares its GPU", in_gib(plan.fullest))
         if plan.available is not None:
             table.add_row("available", in_gib(plan.available))
-        table.caption = f"{plan.memory.parameters:,} parameters, {plan.memory.trained:,} trained"
+        table.caption = f"{memory.parameters:,} parameters, {memory.trained:,} trained"
         yield table
 
 

@@ -55,7 +55,9 @@ def main(
     """
     with exit_statuses():
         from graph.recipe import load_recipe
+        from memory.processes import end_with_parent
 
+        end_with_parent()
         argv, variables = server_command(load_recipe(recipe, overrides or ()), host, port)
         os.execve(argv[0], [*argv, *context.args], {**os.environ, **variables})
 

@@ -107,7 +107,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
     partial = path.with_name(f".{path.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
     try:
-        partial.mkdir()
+        partial.mkdir(parents=True)
         yield partial
         partial.rename(path)
     except BaseException:

@@ -2,15 +2,18 @@
 
 A parent starts a child with ``run_child``, in a process group of its own, with one end of a pipe in
 ``COEVOLVE_PARENT_PIPE``. The child first calls ``watch_parent``: when the parent ends, for whatever reason, the pipe
-closes and the child ends, too. It runs its command with ``run_to_end``. ``exclusive`` and ``shared`` hold a lock file,
-and write its holder beside it; a resumed run takes a lock over from an orphan.
+closes and the child ends, too. It runs its command with ``run_to_end``. A child that becomes another program calls
+``end_with_parent`` instead. ``exclusive`` and ``shared`` hold a lock file, and write its holder beside it; a resumed
+run takes a lock over from an orphan.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+import ctypes
 import os
+import select
 import shlex
 import signal
 import sys
@@ -132,6 +135,7 @@ LOST_OUTPUT = 120  # Python's exit status where the last of the output could not
 LOG_TAIL = 4000  # bytes of a log that a failure quotes
 TERMINATE_GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 _WATCH = "watch-parent"
+_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 
 
 class ChildFailure(RuntimeError):
@@ -177,6 +181,20 @@ def end_all() -> NoReturn:
             with suppress(psutil.Error):
                 process.kill()
     os._exit(ORPHANED)
+
+
+def end_with_parent() -> None:
+    """Make Linux send SIGTERM to this process once its parent is gone, also after it has become another program.
+
+    For a program that cannot call ``watch_parent``. Without a parent pipe nothing is done: what a shell started may
+    outlive it. Elsewhere than on Linux neither.
+    """
+    value = os.environ.pop(PARENT_PIPE, None)
+    if value is None or sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
+    if select.select([int(value)], [], [], 0)[0]:  # closed: the parent ended before the kernel was asked
+        sys.exit(ORPHANED)
 
 
 def run_to_end(command: Callable[[], None]) -> NoReturn:

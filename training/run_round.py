@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -44,9 +45,15 @@ def main(
         if settings.training.launch is not None and not directory.iteration(iteration).round.exists():
             launch_round(run, iteration, resume, settings)
             return
+        see_one_gpu()
         _, finished_before = run_round(run, iteration, resume, lambda line: print(line.model_dump_json(), flush=True))
     if finished_before:
         say(f"iteration {iteration} already has its round: nothing to do")
+
+
+def see_one_gpu() -> None:
+    """Hide all GPUs but the first that this process may use, before torch looks: TRL refuses several in one process."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
@@ -32,12 +32,25 @@ from graph.fit import config_of, in_gib
 from graph.preflight import check_memory
 from graph.recipe import load_recipe
 from graph.rehearsal.exercised import NOT_AT_TOY_SIZE, asked_rows, rounds_of, run_rows, unlearnt
-from graph.rehearsal.sizes import CALLS, MOST, Exercise, Machine, options, toy
+from graph.rehearsal.sizes import (
+    CALLS,
+    COURSES,
+    LEARNT_TASKS,
+    MOST,
+    OTHER_SOURCES,
+    SHORT_CALLS,
+    Exercise,
+    Machine,
+    learning,
+    options,
+    toy,
+)
 from graph.run.stages import scoring_settings
 from graph.serve import VLLM
 from graph.settings import RunSettings
 from memory.processes import ChildFailure, end_of_log, run_child
-from memory.run import RunDirectory, read_json, write_json
+from memory.records import Task
+from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
 from training.device_memory import device_at_hand
 from training.grpo.record import RoundRecord
 from training.rollout.policy_path import policy_folder
@@ -56,6 +69,8 @@ SHARED = "0.3"
 """Share of a GPU's memory for a server beside a trainer."""
 
 KILLED = -signal.SIGKILL
+
+WEIGHTS = "model.safetensors"
 
 
 def machine_at_hand(settings: RunSettings) -> Machine:
@@ -113,13 +128,10 @@ class _Rehearsal:
     async def rows(self) -> list[Exercise]:
         """Go through the chain."""
         changes, left_out = toy(self.stated, self.machine)
-        found = [await self._as_it_is()]
-        policy, row = await self._policy(load_recipe(self.recipe, [*self.given, *options(changes)]))
-        found.append(row)
-        changes |= {} if policy is None else {"policy.path": policy}
+        found = [await self._as_it_is(), *await self._policy(changes)]
         if self.stated.tasks.initial is None and self.stated.roles.by_chat() and not self.machine.silent:
-            changes |= {"tasks.initial": await self._first_tasks()}
-            changes.pop("tasks.initial_count", None)
+            if "tasks.initial" not in changes:
+                changes |= {"tasks.initial": await self._first_tasks(changes), **OTHER_SOURCES}
             left_out.append(Exercise(what="D_0 by the chat model", reason=f"{CALLS} requests are kept for contexts"))
         async with self._servers(changes) as addresses:
             if addresses:
@@ -137,23 +149,55 @@ class _Rehearsal:
         status = await self._step("check", "graph.check_recipe", str(self.recipe), *given, accept=(0, MISTAKE))
         return Exercise(what=what, how="passed", reason=self._cause("check") if status else "")
 
-    async def _policy(self, settings: RunSettings) -> tuple[str | None, Exercise]:
-        """Return the path of a stand-in where the recipe's weights are not rehearsed, and the row."""
+    async def _policy(self, changes: dict[str, Any]) -> list[Exercise]:
+        """Change the policy where its weights are not rehearsed to a stand-in, and D_0 to tasks that it has learnt."""
+        settings = load_recipe(self.recipe, [*self.given, *options(changes)])
         path = settings.policy.path
-        why = _left_out(settings, self.folder)
-        if not why:
-            return None, Exercise(what="the policy's weights", how=f"{path}, {settings.policy.dtype}")
+        if not (why := _left_out(settings, self.folder)):
+            return [Exercise(what="the policy's weights", how=f"{path}, {settings.policy.dtype}")]
         config, made = self.folder / "config.json", self.folder / "stand-in"
         config.write_text(json.dumps(config_of(settings)))
         await self._step("stand-in", "training.models.stand_in", str(config), policy_folder(path), str(made))
-        return str(made), Exercise(what=f"the weights of {path}, in place of a tiny random model like it", reason=why)
+        changes["policy.path"] = str(made)
+        changes |= {"tasks.initial": await self._first_tasks(changes, short=True), **OTHER_SOURCES}
+        given = learning(settings, changes["tasks.initial"])
+        for number, course in enumerate(COURSES):
+            out = self.folder / f"taught-{number}"
+            words = ("--model", str(made), "--out", str(out), *given, *course)
+            if status := await self._step(f"learning {number}", "training.warm_start", *words, accept=(0, MISTAKE)):
+                break
+            # The weights alone: the prompts of the first course are not the recipe's.
+            (out / WEIGHTS).replace(made / WEIGHTS)
+        learnt = f"it has learnt the references of {LEARNT_TASKS} short tasks, which are D_0"
+        failed = self._cause(f"learning {number}") if status else ""
+        return [
+            Exercise(what=f"the weights of {path}, in place of a tiny model like it", reason=why),
+            Exercise(what="tasks that are solved", how=learnt, reason=failed),
+        ]
 
-    async def _first_tasks(self) -> str:
-        """Make D_0 by rules: a budget of few requests may not give one task."""
-        changes, _ = toy(self.stated, self.machine.model_copy(update={"silent": "by rules"}))
+    async def _first_tasks(self, changes: Mapping[str, Any], *, short: bool = False) -> str:
+        """Make D_0 by rules: few requests may not give one task. ``short``: few tasks, of few calls each."""
+        ruled, _ = toy(self.stated, self.machine.model_copy(update={"silent": "by rules"}))
+        ruled |= {key: changes[key] for key in ("policy.path",) if key in changes}
         made = self.folder / "d0.jsonl"
-        await self._step("D_0", "graph.seed_tasks", "--output", str(made), *self._over(options(changes)))
-        return str(made)
+        if not short:
+            await self._explored("D_0", made, ruled, MOST["tasks.initial_count"])
+            return str(made)
+        calls = min(SHORT_CALLS, self.stated.roles.exploration.max_reference_calls)
+        ruled["roles.exploration.max_reference_calls"] = calls
+        await self._explored("D_0", made, ruled, 4 * LEARNT_TASKS)
+        by_length = sorted(read_jsonl(made, Task), key=lambda task: len(str(task.reference)), reverse=True)
+        shortest = [*{str(task.reference): task for task in by_length}.values()][-LEARNT_TASKS:]
+        write_jsonl(made.with_stem("d0-short"), shortest)
+        return str(made.with_stem("d0-short"))
+
+    async def _explored(
+        self, name: str, file: Path, changes: Mapping[str, Any], count: int, accept: Sequence[int] = (0,)
+    ) -> None:
+        """Make tasks by unguided exploration, whatever the recipe's D_0 is."""
+        unguided = {"tasks": {}, **{key: value for key, value in changes.items() if not key.startswith("tasks.")}}
+        over = [*self._over(options(unguided)), "--output", str(file), "--count", str(count)]
+        await self._step(name, "graph.seed_tasks", *over, accept=accept)
 
     def _over(self, changes: Sequence[str]) -> list[str]:
         """Return the options that name the recipe and what is set on top of it."""
@@ -188,9 +232,7 @@ class _Rehearsal:
         ledger = self.run.spending_path
         if settings.roles.by_chat() and not read_requests(ledger):
             asked = self.folder / "asked.jsonl"
-            unguided = {"tasks": {}, **{key: value for key, value in changes.items() if not key.startswith("tasks.")}}
-            over = [*self._over(options(unguided)), "--output", str(asked), "--count", "1"]
-            await self._step("chat roles", "graph.seed_tasks", *over, accept=(0, FAILURE, MISTAKE))
+            await self._explored("chat roles", asked, changes, 1, accept=(0, FAILURE, MISTAKE))
             ledger = asked.with_name(f"{asked.name}.{ledger.name}")
             if not any(one.outcome == "answered" for one in read_requests(ledger)):
                 raise self._broken("chat roles")
@@ -293,9 +335,12 @@ def _left_out(settings: RunSettings, folder: Path) -> str:
         if kept is None:
             return "they are not in the hub's cache (hf download)"
         place = Path(kept).parent
+    weights = [file.stat().st_size for file in place.glob("*.safetensors")]
+    if not weights:
+        return f"there are none in {place}"
     stated = config_of(settings)
     width = 4 if (stated.get("dtype") or stated.get("torch_dtype")) == "float32" else 2
-    parameters = sum(file.stat().st_size for file in place.glob("*.safetensors")) / width
+    parameters = sum(weights) / width
     device = device_at_hand(settings.policy.device)
     if device == "cpu" and parameters > CPU_PARAMETERS:
         return f"without a GPU it takes more than minutes with {parameters / 1e9:.1f} billion parameters"

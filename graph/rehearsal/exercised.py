@@ -10,6 +10,7 @@ from agents.spending import read_requests
 from graph.records import Evolution, ExtractionRecord
 from graph.rehearsal.sizes import Exercise
 from graph.settings import RunSettings
+from memory.records import SignalKind
 from memory.run import IterationDirectory, RunDirectory, read_json
 from training.grpo.record import RoundRecord
 
@@ -71,11 +72,12 @@ def run_rows(run: RunDirectory, settings: RunSettings) -> Iterator[Exercise]:
         why = "" if grown else "none was admitted before the last round"
         yield Exercise(what="a round on evolved tasks", how=f"{grown} of them", reason=why)
     files = run.iterations_path.glob(f"*/{IterationDirectory.extraction.name}")
-    signals = sum(sum(read_json(one, ExtractionRecord).signals.values()) for one in files)
+    found = [read_json(one, ExtractionRecord).signals for one in files]
+    signals = {kind: sum(each.get(kind, 0) for each in found) for kind in SignalKind}
     new, drafts = sum(one.new for one in made), sum(one.drafts for one in made)
     yield Exercise(
         what="signals, reflection, contexts",
-        how=f"{signals} signals, {new} new contexts",
+        how=", ".join(f"{signals[kind]} {kind}" for kind in SignalKind) + f", {new} new contexts",
         reason="" if new else "no rollout had a signal that is new: such need tasks that are solved only sometimes",
     )
     yield Exercise(

@@ -13,6 +13,7 @@ from typing import Any
 
 from environments.base import Record
 from graph.settings import RunSettings, dotted
+from memory.settings import TaskSettings
 
 CALLS = 10
 """Requests to the endpoint of chat roles, retries included."""
@@ -28,6 +29,7 @@ MOST: Mapping[str, int] = {
     "training.max_actions": 10,
     "training.max_episode_steps": 10,
     "signals.last_steps": 2,
+    "signals.rare_min_patterns": 2,
     "signals.contexts_per_iteration": 2,
     "roles.exploration.rounds": 1,
     "roles.exploration.steps": 16,  # three of them may sign in to an app
@@ -45,6 +47,9 @@ MOST: Mapping[str, int] = {
 UNLIMITED = ("training.max_episode_steps", "signals.contexts_per_iteration", "evaluation.limit")
 """Sizes that are limited also where the recipe has no limit."""
 
+RARE = 50.0
+"""Percent below which a pattern is rare, or more: of few patterns none that recurs is below 5 %."""
+
 ASKED: Mapping[str, int] = {
     "signals.contexts_per_iteration": 1,
     "roles.exploration.steps": 2,
@@ -59,6 +64,21 @@ LEARNT = 4096
 
 GROUPS = 4
 """Tasks of a step, or as many more as give each process and update a group."""
+
+OTHER_SOURCES = {f"tasks.{name}": TaskSettings.model_fields[name].default for name in ("initial_count", "official")}
+"""Settings of D_0 that a file of tasks has no use for."""
+
+LEARNT_TASKS = 4
+"""Tasks that a stand-in learns (ours): so few that a tiny model writes each of their references now and then."""
+
+SHORT_CALLS = 2
+"""Calls of such a task at most (ours)."""
+
+COURSES = (
+    ("--learning-rate", "0.01", "--passes", "60", "--documentation", "lines", "--tools-shown", "1"),
+    ("--learning-rate", "0.005", "--passes", "12"),
+)
+"""How it learns them (ours): from prompts of a few hundred tokens, which is cheap, then from the recipe's own."""
 
 SCRIPTED = {"kind": "scripted"}
 
@@ -96,6 +116,7 @@ def toy(settings: RunSettings, machine: Machine) -> tuple[dict[str, Any], list[E
         now = stated.get(key)
         if not key.startswith(without) and ((now is None and key in UNLIMITED) or (now is not None and now > most)):
             changes[key] = most
+    changes["signals.rare_percent"] = max(RARE, settings.signals.rare_percent)
     if settings.training.expert is not None:
         passes = type(settings.training.expert).model_fields["passes"].default
         changes |= {"training.expert.tokens": LEARNT, "training.expert.passes": passes}
@@ -167,6 +188,18 @@ def _batches(settings: RunSettings, changes: Mapping[str, Any]) -> dict[str, int
         rollouts = changes.get("training.rollouts_per_task", training.rollouts_per_task)
         found["training.micro_batch"] = math.gcd(training.micro_batch, tasks * rollouts // unit)
     return found
+
+
+def learning(settings: RunSettings, tasks: str) -> list[str]:
+    """Return the options of ``training.warm_start`` for a stand-in, but for model, folder and course."""
+    shown = settings.policy.given_options
+    given = ["--environment", settings.environment.name, "--tasks", tasks, "--device", settings.policy.device]
+    given += ["--max-tokens", str(settings.training.max_tokens)]
+    for key, value in settings.environment.options.items():
+        given += ["--option", f"{key}={json.dumps(value)}"]
+    if (thinking := shown.pop("thinking", None)) is not None:
+        given.append("--thinking" if thinking else "--no-thinking")
+    return [*given, *(word for name, value in shown.items() for word in (f"--{name.replace('_', '-')}", str(value)))]
 
 
 def options(changes: Mapping[str, Any]) -> Sequence[str]:

@@ -169,3 +169,14 @@ def _settings(advice: str) -> list[str]:
     """The options of one piece of advice, as the command takes them."""
     words = advice.replace("{rank: 16}", "{rank:16}").split()
     return [word for one in words for word in ("--set", one.replace("rank:16", "rank: 16"))]
+
+
+def test_memory_is_not_counted_of_rounds_that_another_engine_trains() -> None:
+    """Neither a fit nor a refusal can be said of machines that the recipe does not name."""
+    given = ("recipes/quickstart.yaml", "--memory", "0.1", "--set", "training.elsewhere={engine: prime-rl, output: x}")
+    more = ("--set", "training.expert=null")
+    made = planned(*given, *more)
+    assert (made.memory, made.fits, made.elsewhere) == (None, None, "prime-rl")
+    said = run_here("graph.plan", *given, *more).stdout
+    assert "memory is not counted: prime-rl trains the rounds, on machines of its own" in said
+    assert "sampled tokens" in said

@@ -1,6 +1,7 @@
 """Children end with their parent, failures quote the log, and a lock tells who holds it."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -251,6 +252,34 @@ def test_what_an_orphan_started_ends_with_it() -> None:
         os.close(kept)
         assert orphan.wait(timeout=10) == ORPHANED
     assert wait_until(lambda: gone(grandchild))
+
+
+BECOMES = (
+    "import os, sys; from memory.processes import end_with_parent; end_with_parent()\n"
+    "print(os.getpid(), flush=True); os.execv('/bin/sleep', ['sleep', '60'])"
+)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_child_that_became_another_program_ends_with_a_parent_that_is_killed(tmp_path: Path, watched: bool) -> None:
+    """And without a parent pipe it goes on, as what a shell has started does."""
+    log = tmp_path / "log"
+    code = BECOMES if watched else f"import os; del os.environ['{PARENT_PIPE}']\n{BECOMES}"
+    starts = (
+        "import asyncio, sys; from pathlib import Path; from memory.processes import run_child\n"
+        f"asyncio.run(run_child([sys.executable, '-c', {code!r}], log_path=Path(sys.argv[1]), deadline=60))"
+    )
+    with subprocess.Popen([sys.executable, "-c", starts, str(log)], cwd=ROOT) as parent:
+        assert wait_until(lambda: log.exists() and log.read_text().endswith("\n"), 20)
+        child = psutil.Process(int(log.read_text()))
+        assert wait_until(lambda: child.name() == "sleep")
+        parent.kill()
+    try:
+        assert wait_until(lambda: gone(child.pid), 10 if watched else 0.5) == watched
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
 
 
 def test_lock_names_a_live_holder_and_outlives_a_dead_one(tmp_path: Path) -> None:

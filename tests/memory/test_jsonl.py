@@ -19,6 +19,7 @@ from memory.jsonl import (
     read_json,
     read_jsonl,
     remove_leftovers,
+    whole_folder,
     write_atomically,
     write_json,
     write_jsonl,
@@ -238,3 +239,16 @@ def test_writing_makes_the_folder_and_keeps_the_usual_permissions(tmp_path):
     finally:
         os.umask(mask)
     assert Path(tmp_path / "a" / "b" / "file").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_folder_is_there_whole_or_not_at_all_also_below_folders_that_are_not_there_yet(tmp_path):
+    def write(words: tuple[str, ...]) -> None:
+        with whole_folder(tmp_path / "some" / "where") as partial:
+            for word in words:
+                (partial / "file").write_text(word)
+
+    with pytest.raises(TypeError):
+        write(("half", None))
+    assert list((tmp_path / "some").iterdir()) == []
+    write(("whole",))
+    assert [path.read_text() for path in (tmp_path / "some").rglob("*") if path.is_file()] == ["whole"]

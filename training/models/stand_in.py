@@ -33,18 +33,8 @@ SIZES = {
 }
 KEY_VALUE_HEADS = 2
 
-WEIGHTS = (
-    "*.safetensors",
-    "*.safetensors.index.json",
-    "*.bin",
-    "*.bin.index.json",
-    "*.gguf",
-    "*.pt",
-    "*.pth",
-    "*.onnx",
-)
-LARGEST = 2**26
-"""Bytes of a file that is copied: the largest vocabularies have a quarter."""
+SMALL = ("*.json", "*.jinja", "*.txt", "*.model")
+"""Files of a tokenizer and its template, and of the stop tokens."""
 
 
 def make_stand_in(config: Mapping[str, Any], source: str, folder: Path) -> None:
@@ -79,9 +69,8 @@ def make_stand_in(config: Mapping[str, Any], source: str, folder: Path) -> None:
     with whole_folder(folder) as partial:
         model.to(torch.float32).save_pretrained(partial)
         # Behind it, because it writes a generation_config.json of its own: stop tokens are the model's.
-        for file in sorted(small.iterdir()):
-            left_out = file.name == "config.json" or any(file.match(pattern) for pattern in WEIGHTS)
-            if file.is_file() and not left_out and file.stat().st_size <= LARGEST:
+        for file in {file for pattern in SMALL for file in small.glob(pattern)}:
+            if file.name != "config.json" and not file.name.endswith(".index.json"):
                 shutil.copyfile(file, partial / file.name)
 
 
@@ -95,7 +84,7 @@ def _small_files(source: str) -> Path:
 
     try:
         offline = hub_trouble(source) is not None
-        return Path(snapshot_download(source, ignore_patterns=list(WEIGHTS), local_files_only=offline))
+        return Path(snapshot_download(source, allow_patterns=list(SMALL), local_files_only=offline))
     except OSError as error:
         cause = " ".join(str(error).split())[:200]
         raise InputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from training.grpo.ranks import ALONE, Ranks, places_of
 from training.grpo.record import RoundFailure, RoundSeconds
 from training.preflight import check_policy
 from training.rollout.settings import SamplingSettings
+from training.run_round import see_one_gpu
 from training.settings import ExpertSettings, LaunchSettings, PolicySettings, TrainingSettings
 
 LAUNCH = {"processes": 4}
@@ -164,3 +166,13 @@ def test_a_resumed_run_may_have_another_number_of_processes(tmp_path: Path) -> N
     run.settings_path.write_text(run.settings_path.read_text().replace("kl: 0.001", "kl: 0.1"))
     with pytest.raises(InputError, match=r"'training\.kl' is"):
         run.check_settings()
+
+
+@pytest.mark.parametrize(("given", "seen"), [(None, "0"), ("3,1,2", "3"), ("GPU-8932f937,1", "GPU-8932f937"), ("", "")])
+def test_a_round_in_one_process_sees_one_gpu(monkeypatch: pytest.MonkeyPatch, given: str | None, seen: str) -> None:
+    """None stays none: an empty list hides all of them."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given or "")
+    if given is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    see_one_gpu()
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == seen
