@@ -31,8 +31,8 @@ def main(
     from memory.run import RunDirectory
     from training.elsewhere.round import train_elsewhere
     from training.grpo.launch import launch_round
-    from training.grpo.record import RoundFailure
-    from training.grpo.round import RoundSettings, run_round
+    from training.grpo.record import RoundFailure, RoundSettings
+    from training.grpo.round import run_round
     from training.rollout.sampling import EngineFailure
 
     with exit_statuses(RoundFailure, EngineFailure, ChildFailure):

@@ -27,8 +27,7 @@ from training.grpo.checkpoints import (
     discard_after,
     discard_superseded,
 )
-from training.grpo.record import RoundFailure, RoundProgress, RoundRecord, RoundSeconds, round_record
-from training.grpo.round import RoundSettings
+from training.grpo.record import RoundFailure, RoundProgress, RoundRecord, RoundSeconds, RoundSettings, round_record
 from training.grpo.task_sampler import round_draw
 from training.rollout.policy_path import policy_folder
 

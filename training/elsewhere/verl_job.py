@@ -14,7 +14,7 @@ from pathlib import Path
 from memory.records import Task
 from memory.run import RunDirectory
 from memory.strict_yaml import dump_yaml
-from training.grpo.round import RoundSettings
+from training.grpo.record import RoundSettings
 from training.settings import TrainingSettings
 
 LOOP = "coevolve"

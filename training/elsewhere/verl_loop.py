@@ -24,7 +24,7 @@ from memory.records import Task
 from memory.run import RunDirectory
 from memory.tasks import load_tasks
 from training.elsewhere.rollouts import RolloutWriter
-from training.grpo.round import RoundSettings
+from training.grpo.record import RoundSettings
 from training.rendering.base import Rendering
 from training.rollout.episodes import EpisodeRequest, EpisodeRollout, limits_of
 from training.rollout.policy import load_rendering

@@ -25,7 +25,7 @@ from training.rollout.settings import IN_PROCESS, SamplingSettings
 from training.settings import LaunchSettings, PolicySettings
 
 if TYPE_CHECKING:
-    from training.grpo.round import RoundSettings
+    from training.grpo.record import RoundSettings
 
 RANK = "training.grpo.rank"
 """The module that each process runs."""

@@ -60,7 +60,8 @@ def main() -> None:
 def _train(root: Path, iteration: int, resume: bool) -> None:
     from memory.run import RunDirectory
     from training.grpo.ranks import join
-    from training.grpo.round import RoundSettings, run_round
+    from training.grpo.record import RoundSettings
+    from training.grpo.round import run_round
 
     settings = RunDirectory.open(root).settings(RoundSettings)
     launch = settings.training.launch

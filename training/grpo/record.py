@@ -12,19 +12,36 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from environments.base import Record
+from environments.settings import EnvironmentSettings
 from memory.jsonl import leaves
 from memory.records import Measured, StopReason, Task, Trajectory, count_stops
+from memory.settings import TaskSettings
 from training.rollout.sampling import EngineFigures
+from training.rollout.settings import SamplingSettings
 from training.seal.diagnosis import SealFigures
+from training.settings import PolicySettings, TrainingSettings
 
 # What a round is about to do, what its time goes to, and how it may fail: the torch-free part of training.
 
 
 class RoundFailure(RuntimeError):
     """The round cannot continue: out of memory, a loss that is not finite, an environment that fails every rollout."""
+
+
+class RoundSettings(BaseModel):
+    """The sections of a run's settings that a round reads; it ignores the others."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    seed: int = Field(ge=0)
+    environment: EnvironmentSettings
+    policy: PolicySettings
+    training: TrainingSettings
+    sampling: SamplingSettings = SamplingSettings()
+    tasks: TaskSettings
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,11 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from environments.base import Environment, InputError, Record
 from environments.heavy_imports import heavy_imports
-from environments.settings import EnvironmentSettings
 from memory.processes import exclusive
 from memory.records import Trajectory
 from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_json, write_jsonl
-from memory.settings import TaskSettings
 from memory.tasks import load_tasks, tasks_at
 from training.embedded.compact import CompactRendering
 from training.grpo.checkpoints import (
@@ -36,6 +32,7 @@ from training.grpo.record import (
     RoundProgress,
     RoundRecord,
     RoundSeconds,
+    RoundSettings,
     StepMetrics,
     Stopwatch,
     round_record,
@@ -46,11 +43,9 @@ from training.grpo.task_sampler import round_draw
 from training.rendering.base import Rendering
 from training.rollout.policy_path import check_policy_path
 from training.rollout.sampling import EngineFigures
-from training.rollout.settings import SamplingSettings
 from training.seal.diagnosis import SealFigures
 from training.seal.seal import Seal, SealState, SealStep, figures, first_state
 from training.seal.settings import SealSettings
-from training.settings import PolicySettings, TrainingSettings
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback
@@ -64,19 +59,6 @@ Stepped = TypeVar("Stepped", SealStep, StepMetrics)
 
 CHECKPOINT_STEPS = 10
 """Global steps between checkpoints inside a round, whose end is always one: a killed round loses no more than these."""
-
-
-class RoundSettings(BaseModel):
-    """The sections of a run's settings that a round reads; it ignores the others."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    seed: int = Field(ge=0)
-    environment: EnvironmentSettings
-    policy: PolicySettings
-    training: TrainingSettings
-    sampling: SamplingSettings = SamplingSettings()
-    tasks: TaskSettings
 
 
 class RoundStart(Record):

@@ -99,7 +99,8 @@ def test_the_weight_of_a_rollout_scales_its_advantage(weighed: SimpleNamespace) 
 
 def test_a_round_leaves_its_steps_and_the_next_goes_on_from_them(starter: Path, tmp_path: Path) -> None:
     """The second round's first state is what the first one left; after a kill the record is cut to what is kept."""
-    from training.grpo.round import RoundSettings, _Round
+    from training.grpo.record import RoundSettings
+    from training.grpo.round import _Round
 
     run = RunDirectory.create(tmp_path / "run", small_settings(starter, seal=WEIGHTS))
     admit(run, small_tasks())
