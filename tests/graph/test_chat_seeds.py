@@ -66,7 +66,7 @@ async def test_what_d_0_costs_is_counted_apart_and_its_budget_stops_it_before_th
     requests = read_requests(unguided.spending_path)
     assert {(one.role, one.iteration) for one in requests} == {("abstractor", None)}
     assert sum(one.measured.calls for one in requests) == 9
-    cost = cost_of(unguided, 0, admitted=3)
+    cost = cost_of(unguided, 0)
     assert (cost.model_calls, list(cost.stages)) == (9, ["seed"])
 
 
@@ -181,7 +181,7 @@ async def test_a_chat_explorer_makes_d_0_within_the_recipes_limits(
     assert {(one.run, one.position) for one in seen} == {(0, 0), (0, 1), (0, 2)}
     requests = read_requests(run.spending_path)
     assert {(one.role, one.iteration) for one in requests} == {("explorer", None), ("abstractor", None)}
-    cost = cost_of(run, 0, admitted=0)
+    cost = cost_of(run, 0)
     assert cost.stages["seed"].requests == len(requests)
     prompts = [request.prompt for request in table.requests if request.schema == "NextCall"]
     assert all("There is no particular weakness" in prompt for prompt in prompts)
