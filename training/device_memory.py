@@ -35,7 +35,9 @@ def give_back_freed() -> None:
     """Give freed memory of this process back to the system, where the C library can (glibc's ``malloc_trim``).
 
     Activations of a pass lie between gradients and moments that stay, so that glibc keeps most of what they leave: a
-    round of a model of 135 M parameters held 4 GB of free memory. A call takes some 0.1 s, a pass seconds (measured).
+    round of a model of 135 M parameters held 4 GB of free memory. A call takes 0.1 s and what is given back has to be
+    mapped again: a few percent of the time after each update, half as much time again after each of its passes
+    (measured).
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

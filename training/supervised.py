@@ -96,6 +96,8 @@ def learn(
             raise Diverged(loss)
         torch.nn.utils.clip_grad_norm_(trained, learning.max_grad_norm)
         optimizer.step()
+        if trained[0].device.type == "cpu":
+            give_back_freed()
         yield loss
     optimizer.zero_grad()
     model.train(was_training)
@@ -123,8 +125,6 @@ def backward(model: torch.nn.Module, rows: Sequence[TokenRow], learning: Learnin
                 mean = written_loss(model, some, learning.temperature, device, learning.fused) / tokens * share
             mean.backward()  # type: ignore[no-untyped-call]
             loss += float(mean.detach())
-            if device.type == "cpu":
-                give_back_freed()
     return loss
 
 
