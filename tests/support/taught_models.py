@@ -69,7 +69,7 @@ def save_taught(folder: Path, name: str) -> Path:
     save(folder / "random", made, known)
     write_jsonl(folder / "turns.jsonl", turns)
     settings = StartSettings(
-        passes=(50,),
+        passes=50,
         learning_rate=8e-3,
         max_tokens=2048,
         documentation="lines",
