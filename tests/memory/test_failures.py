@@ -11,8 +11,18 @@ from support import ROOT
 from support.late import Late
 from support.sample_records import context
 
-from memory.failures import Explored, FailureMemory, embedded_text, hashed_ngrams, indexed
-from memory.records import Cause
+from memory.failures import (
+    DeduplicationResult,
+    Explored,
+    FailureMemory,
+    embedded_text,
+    explored_before,
+    hashed_ngrams,
+    indexed,
+)
+from memory.jsonl import write_jsonl
+from memory.records import Cause, DraftVerification
+from memory.run import RunDirectory
 from memory.settings import MemorySettings
 
 chromadb = Late("chromadb")
@@ -253,6 +263,48 @@ def test_the_index_is_made_of_the_records_whatever_is_in_its_folder(tmp_path, da
         with indexed(folder, SETTINGS, explored) as memory:
             assert remembered(memory) == {"a"}
             assert statuses(memory.compare([context("b", NOTES, 1), context("c", OTHER, 1)], 1)) == ["known", "new"]
+
+
+def test_what_iterations_explored_is_read_from_their_records(tmp_path):
+    """New contexts alone, of the iterations since one up to another, with the drafts that were accepted."""
+    run = RunDirectory(tmp_path)
+    for number, (first, second) in enumerate(("ab", "cd")):
+        folder = run.iteration(number)
+        folder.root.mkdir(parents=True)
+        write_jsonl(folder.contexts, [context(first, NOTES, number), context(second, OTHER, number)])
+        judged = [
+            DeduplicationResult(context_id=one, status=status) for one, status in ((first, "new"), (second, "known"))
+        ]
+        write_jsonl(folder.judgements, judged)
+        drafts = [("1", True), ("2", False), ("3", True)]
+        refusals = {True: None, False: "duplicate"}
+        verdicts = [
+            DraftVerification(
+                draft_id=f"{first}{draft}", context_id=first, accepted=accepted, reason=refusals[accepted]
+            )
+            for draft, accepted in drafts
+        ]
+        write_jsonl(folder.verdicts, verdicts)
+
+    def explored(iteration, since):
+        found = explored_before(run, iteration, since)
+        return [one.id for one in found.contexts], dict(found.admitted)
+
+    assert explored(2, -1) == explored(2, 0) == (["a", "c"], {"a": 2, "c": 2})
+    assert explored(2, 1) == (["c"], {"c": 2})
+    assert explored(1, 0) == (["a"], {"a": 2})
+    assert explored(0, -2) == ([], {})
+
+
+def test_a_context_at_the_limit_of_likeness_is_known(tmp_path):
+    settings = SETTINGS.model_copy(update={"duplicate_above": 1.0})
+    with indexed(tmp_path / "failures", settings, Explored((context("a", NOTES),), {"a": 1})) as memory:
+        assert statuses(memory.compare([context("b", NOTES, 1)], 1)) == ["known"]
+
+
+def test_a_context_that_admitted_nothing_is_remembered_as_such(tmp_path):
+    with indexed(tmp_path / "failures", SETTINGS, Explored((context("a", NOTES),), {})) as memory:
+        assert statuses(memory.compare([context("b", NOTES, 1)], 1)) == ["new"]
 
 
 OFFLINE = """

@@ -9,6 +9,7 @@ from resource import RUSAGE_CHILDREN, getrusage
 
 import nbformat
 import pytest
+from nbclient.exceptions import CellExecutionError
 from support.notebooks import METADATA, WITHOUT_OUTPUTS, differences, executed, notebooks, shown
 
 from environments.appworld.installation import Installation
