@@ -96,8 +96,7 @@ def learn(
             raise Diverged(loss)
         torch.nn.utils.clip_grad_norm_(trained, learning.max_grad_norm)
         optimizer.step()
-        if trained[0].device.type == "cpu":
-            give_back_freed()
+        give_back_freed(trained[0].device.type)
         yield loss
     optimizer.zero_grad()
     model.train(was_training)

@@ -1,7 +1,7 @@
 """Prepares the small run that the notebooks read: two iterations of the embedded policy and the scripted roles.
 
 It takes about a minute of one core, so several notebooks share one: COEVOLVE_NOTEBOOK_RUN names its folder, and the
-first notebook makes it there. Other walkthroughs get temporary folders, commands and acted-out rollouts here.
+first notebook makes it there. Other walkthroughs get temporary folders and commands here.
 """
 
 from __future__ import annotations
@@ -12,14 +12,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
-from environments.base import Action, Environment, InputError
+from environments.base import InputError
 from environments.checkout import GRPO_ALONE, ROOT, child_variables
-from memory.jsonl import record_id
-from memory.records import Step, Task, Trajectory, TrajectoryTurn
 from memory.run import RunDirectory
 
 VARIABLE = "COEVOLVE_NOTEBOOK_RUN"
@@ -97,30 +93,3 @@ def run_module(module: str, *words: str, folder: Path = ROOT) -> str:
     if done.returncode:
         raise RuntimeError(f"{module} ended with status {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
     return done.stdout
-
-
-def acted_out(task: Task, environment: Environment, *turns: Sequence[Action], sample: int = 0) -> Trajectory:
-    """Return what happens in a fresh episode of ``task`` when ``turns``, the actions of each user turn, are played.
-
-    It is a rollout without a policy, as of step 1. The environment executes and evaluates the actions like those of a
-    policy. The reward is 1 for a success, else 0; no token was sampled. Every turn is ended; the episode stops after
-    the last one given.
-    """
-    played = []
-    with closing(environment.open(task)) as episode:
-        shown = episode.start()
-        for actions in turns:
-            steps = tuple(Step(action=action, observation=episode.step(action)) for action in actions)
-            played.append(TrajectoryTurn(text=shown.text, guidelines=shown.guidelines, steps=steps, ended=True))
-            shown = episode.end_turn() or shown
-        outcome = episode.outcome()
-    return Trajectory(
-        id=record_id("trajectory", task.id, 1, sample),
-        task_id=task.id,
-        iteration=0,
-        step=1,
-        sample=sample,
-        turns=tuple(played),
-        outcome=outcome,
-        reward=float(outcome.success),
-    )

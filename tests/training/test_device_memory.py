@@ -53,6 +53,6 @@ def test_freed_memory_goes_back_to_the_system() -> None:
     held = blocks[::20]
     before = process.memory_info().rss
     del blocks
-    give_back_freed()
+    give_back_freed("cpu")
     assert len(held) == 100
     assert before - process.memory_info().rss > 100_000_000

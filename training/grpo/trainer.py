@@ -135,7 +135,7 @@ class RoundTrainer(GRPOTrainer):
     def _roll_out(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
         """Play a step, as TRL's rollout function."""
         self.batch = self.rollouts.step(prompts, trainer)
-        self._give_back()
+        give_back_freed(self.accelerator.device.type)
         return self.batch.columns()
 
     def create_model_card(self, *args: object, **kwargs: object) -> None:
@@ -207,12 +207,8 @@ class RoundTrainer(GRPOTrainer):
     def training_step(self, *given: Any, **named: Any) -> torch.Tensor:  # noqa: ANN401 - TRL's own arguments
         """Return the loss of a micro-batch, whose gradients are added up, and give back what it took on a CPU."""
         loss: torch.Tensor = super().training_step(*given, **named)  # type: ignore[no-untyped-call]
-        self._give_back()
+        give_back_freed(self.accelerator.device.type)
         return loss
-
-    def _give_back(self) -> None:
-        if self.accelerator.device.type == "cpu":
-            give_back_freed()
 
     def compute_loss(
         self, model: torch.nn.Module, inputs: dict[str, Any], *args: object, **kwargs: object

@@ -83,16 +83,6 @@ class EngineFigures(Record):
     sampling: float = 0.0
     load: float = 0.0
 
-    @property
-    def tokens_per_second(self) -> float:
-        """Return the sampled tokens per second of sampling; 0 where nothing was sampled."""
-        return self.tokens / self.sampling if self.sampling else 0.0
-
-    @property
-    def resampled_share(self) -> float:
-        """Return the share of messages that were sampled again; 0 where nothing was sampled."""
-        return self.resampled / self.messages if self.messages else 0.0
-
     def plus(self, other: EngineFigures) -> EngineFigures:
         """Return the figures of both, one after the other."""
         values = {name: getattr(self, name) + getattr(other, name) for name in type(self).model_fields}

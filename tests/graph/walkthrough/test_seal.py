@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.acted_out import acted_out
 
 from environments.base import ToolCall
 from environments.example import depot
@@ -17,7 +18,6 @@ from graph.walkthrough.seal import (
     rollouts_chart,
     weights_table,
 )
-from graph.walkthrough.small_run import acted_out
 from memory.records import Task
 from training.seal.advantage_weights import FIRST_RHO
 from training.seal.diagnosis import FailureProfile, LabelStatistics, TurnLabel, diagnose

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.acted_out import acted_out
 from support.made_run import make_run, records, run_graph
 
 import graph.walkthrough.small_run
@@ -19,7 +20,7 @@ from environments.checkout import GRPO_ALONE
 from environments.example import depot
 from graph.recipe import load_recipe
 from graph.report.summary import summarise
-from graph.walkthrough.small_run import OVERRIDES, VARIABLE, acted_out, prepared_run
+from graph.walkthrough.small_run import OVERRIDES, VARIABLE, prepared_run
 from memory.records import Task
 from memory.run import RunDirectory, write_json
 
