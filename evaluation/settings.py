@@ -69,7 +69,11 @@ class AttemptSettings(LimitSettings):
     """How each task is attempted in a study and by hand; a run attempts tasks as it trains on them."""
 
     batch: int | None = Field(
-        None, ge=1, le=65_536, description="episodes decoded together; null: the benchmark's number, else 128"
+        None,
+        ge=1,
+        le=65_536,
+        description="episodes decoded together; null: the benchmark's number, else 128, and at most what half of the "
+        "free memory holds",
     )
     max_actions: int | None = Field(
         None,
