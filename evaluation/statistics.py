@@ -1,9 +1,17 @@
-"""Computes intervals of success rates and of their differences from counts, and p values of differences by seed."""
+"""Computes intervals of success rates and of their differences from counts, and p values of differences by seed.
+
+What tasks share beyond their start state are functions: a policy mostly solves all or none of the tasks that call one,
+so the functions that many tasks call dominate a mean over tasks. A task's *call shape* is the sequence of its
+reference's calls without values; the macro mean gives each shape the same weight. For intervals, a task belongs to the
+rarest function of its reference (ours: it is mostly the one that decides).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from math import atan, cos, pi, sin, sqrt
+from statistics import fmean
 from typing import TypeAlias
 
 import numpy as np
@@ -11,6 +19,8 @@ from numpy.typing import NDArray
 
 Counts: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
 """Successes or attempts by seed (rows) and task (columns); or the two sums of another share of the attempts."""
+
+Shape = tuple[str, ...]
 
 _ROUNDING = 1e-9  # a whole number of clusters may be a rounding error below it
 _DECIMALS = 12  # a difference of two rates that are equal may be a rounding error away from zero
@@ -220,3 +230,23 @@ def _of_shapes(tasks: Counts, shapes: NDArray[np.int64]) -> NDArray[np.float64]:
     sizes = np.stack([np.bincount(shapes, weights=row) for row in tasks])[:, shapes]
     weights: NDArray[np.float64] = 1 / np.maximum(sizes, 1)
     return weights
+
+
+def macro_mean(attempts: Sequence[tuple[Shape, bool]]) -> float | None:
+    """Return the mean over call shapes of the share solved, in [0, 1]; None without a known shape."""
+    found: dict[Shape, list[bool]] = {}
+    for shape, success in attempts:
+        found.setdefault(shape, []).append(success)
+    return fmean(fmean(one) for one in found.values()) if any(found) else None
+
+
+def rarest_functions(shapes: Sequence[Shape]) -> list[str | int]:
+    """Return for each task the function of its shape that fewest tasks call; its own number where none is known."""
+    calling = Counter(name for shape in shapes for name in set(shape))
+    return [min(shape, key=lambda name: (calling[name], name)) if shape else n for n, shape in enumerate(shapes)]
+
+
+def numbered(labels: Sequence[Hashable]) -> NDArray[np.int64]:
+    """Return equal labels as equal numbers from 0, in the order in which they first appear."""
+    known: dict[Hashable, int] = {}
+    return np.array([known.setdefault(label, len(known)) for label in labels], dtype=np.int64)

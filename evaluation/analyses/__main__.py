@@ -146,7 +146,6 @@ def lengths(
     """CoEvolve, figures 6 and 7: user turns and calls of synthetic tasks by origin, and of original ones if named."""
     with exit_statuses():
         from evaluation.analyses.diversity import Lengths, lengths_table
-        from evaluation.sets import calls_of
 
         found: list[Lengths] = []
         if evaluation_set is not None:
@@ -157,7 +156,7 @@ def lengths(
         made = _read_tasks(tasks)
         for origin in dict.fromkeys(task.origin for task in made):
             own = [task for task in made if task.origin == origin]
-            found.append((origin, [len(task.turns) for task in own], [calls_of(task) for task in own]))
+            found.append((origin, [len(task.turns) for task in own], [sum(map(len, task.reference)) for task in own]))
         print_table("lengths of tasks (CoEvolve, figures 6 and 7)", *lengths_table(found))
 
 

@@ -9,9 +9,8 @@ from statistics import fmean
 from typing import NamedTuple
 
 from environments.metrics import Metric, Ratio, success
-from evaluation.call_shapes import macro_mean
 from evaluation.outcomes import Interval, TaskOutcome, attempted, evaluated, metric_interval
-from evaluation.statistics import t_interval
+from evaluation.statistics import macro_mean, t_interval
 from evaluation.study.records import ArmResult
 
 Attempts = Mapping[int, Sequence[TaskOutcome]]
