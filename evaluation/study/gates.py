@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from memory.records import SignalKind
 
 if TYPE_CHECKING:
-    from evaluation.study.comparisons import Cell
-    from evaluation.study.figures import ArmFacts
+    from evaluation.study.records import ArmFacts
+    from evaluation.study.summary import Cell
 
 Measure = Literal["success", "mixed_groups", "forgetting", "boundary", "rare"]
 State = Literal["passed", "failed", "not run yet"]

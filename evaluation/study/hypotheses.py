@@ -26,7 +26,7 @@ from evaluation.statistics import holm, t_test
 
 if TYPE_CHECKING:
     from evaluation.outcomes import Interval
-    from evaluation.study.comparisons import Comparison, Estimate
+    from evaluation.study.summary import Comparison, Estimate
 
 Conclusion = Literal["shown", "difference shown", "opposite shown", "equality shown", "not shown", "not run yet"]
 

@@ -10,13 +10,11 @@ from collections.abc import Mapping, Sequence
 
 from environments.terminal import markdown_table
 from evaluation.outcomes import Interval
-from evaluation.study.comparisons import Cell, Comparison, Estimate
-from evaluation.study.figures import BUDGETS, ArmFacts, unequal_budgets
 from evaluation.study.gates import gate_table, void
 from evaluation.study.hypotheses import Findings, hypothesis_table, points, rule
-from evaluation.study.plan import Place
 from evaluation.study.recipe import BASELINE, Mode, Study
-from evaluation.study.summary import StudySummary, summarise
+from evaluation.study.records import BUDGETS, ArmFacts, Place, unequal_budgets
+from evaluation.study.summary import Cell, Comparison, Estimate, StudySummary, summarise
 from memory.jsonl import write_atomically
 from memory.records import PAPER_SHARES, SignalKind
 

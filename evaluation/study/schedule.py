@@ -1,4 +1,7 @@
-"""Runs and scores the planned arms and seeds of a study in parallel, each by the project's own commands."""
+"""Runs and scores arms and seeds of a study in parallel, each by the project's own commands.
+
+Those are planned that have no result of the same recipe.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,20 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
 
-from environments.base import EnvironmentFault, InputError
+from environments.base import EnvironmentFault, InputError, Record
 from environments.checkout import ROOT
 from environments.command import MISTAKE, NOTHING
 from environments.terminal import say
 from evaluation.outcomes import TaskOutcome
 from evaluation.settings import LOOKUP, ScoringSettings
 from evaluation.study.arm import FinishedRun
-from evaluation.study.plan import Plan, Planned, current_result
-from evaluation.study.recipe import SEED, Arm, Study, Tree, environment_options
-from evaluation.study.records import ArmHeader, ArmMeasured, ArmResult, tasks_path
+from evaluation.study.recipe import FIRST_SEED, SEED, Arm, Mode, Study, Tree, environment_options
+from evaluation.study.records import ArmHeader, ArmMeasured, ArmResult, Place, current_result, tasks_path
 from evaluation.test_access import current_commit
 from memory.jsonl import read_jsonl, write_atomically, write_json
 from memory.processes import ChildFailure, exclusive, run_child
@@ -38,6 +41,70 @@ ONE_THREAD = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 """Variables of the commands of an arm: arms share the cores."""
+
+
+class Planned(Record):
+    """One arm and seed to run; ``after`` is the arm whose run of the seed must be finished first."""
+
+    arm: str
+    seed: int
+    after: str | None
+
+
+class Plan(Record):
+    """The arms and seeds to run, in order."""
+
+    study: Study
+    mode: Mode
+    place: Place
+    jobs: tuple[Planned, ...]
+
+    def seeds(self) -> dict[str, tuple[int, ...]]:
+        """Return the seeds to run by arm."""
+        names = dict.fromkeys(job.arm for job in self.jobs)
+        return {name: tuple(job.seed for job in self.jobs if job.arm == name) for name in names}
+
+
+def make_plan(study: Study, mode: Mode, place: Place, names: Sequence[str] | None, seeds: Sequence[int] | None) -> Plan:
+    """Return the arms in the recipe's order, each with its seeds, without those that have a result.
+
+    ``names`` and ``seeds`` select. Raises InputError for an unknown arm, a seed of the other mode, a seed beyond an
+    arm's number of seeds in the study, and an arm that takes its admissions from one with neither a result nor a plan.
+    """
+    chosen = [arm for arm in study.recipe.arms if names is None or arm.name in names]
+    for name in names or ():
+        study.recipe.arm(name)
+    _check_seeds(chosen, mode, seeds)
+    jobs: list[Planned] = []
+    for arm in chosen:
+        for seed in _seeds_of(arm, mode, seeds):
+            source = arm.match_admissions
+            if source is not None and Planned(arm=source, seed=seed, after=None) in jobs:
+                jobs.append(Planned(arm=arm.name, seed=seed, after=source))
+            elif current_result(study, mode, place, arm, seed) is None:
+                if source is not None and current_result(study, mode, place, study.recipe.arm(source), seed) is None:
+                    raise InputError(
+                        f"arm {arm.name} takes the numbers admitted from arm {source}, whose seed {seed} is not there: "
+                        f"run {source} first or with it"
+                    )
+                jobs.append(Planned(arm=arm.name, seed=seed, after=None))
+    return Plan(study=study, mode=mode, place=place, jobs=tuple(jobs))
+
+
+def _seeds_of(arm: Arm, mode: Mode, seeds: Sequence[int] | None) -> list[int]:
+    own = range(FIRST_SEED[mode], FIRST_SEED[mode] + arm.seeds)
+    if seeds is None:
+        return list(own)
+    # Development may take any seed from 100 on: settings are tried there.
+    return [seed for seed in seeds if mode == "dev" or seed in own]
+
+
+def _check_seeds(arms: Sequence[Arm], mode: Mode, seeds: Sequence[int] | None) -> None:
+    for seed in seeds or ():
+        if mode == "dev" and seed < FIRST_SEED["dev"]:
+            raise InputError(f"--seeds {seed}: development takes seeds from {FIRST_SEED['dev']} on, lower ones test")
+        if mode == "test" and not any(seed in range(arm.seeds) for arm in arms):
+            raise InputError(f"--seeds {seed}: no chosen arm has this seed in the recipe: choose from 0 on")
 
 
 def run_jobs(plan: Plan, at_once: int, keep_runs: bool) -> list[str]:

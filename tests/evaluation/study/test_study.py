@@ -22,10 +22,9 @@ from environments.registry import packaged
 from evaluation.sets import held_out, open_set, set_hash
 from evaluation.study.__main__ import app
 from evaluation.study.arm import FinishedRun
-from evaluation.study.plan import Place, make_plan
 from evaluation.study.recipe import load_study
-from evaluation.study.records import read_header, read_result, tasks_path
-from evaluation.study.schedule import check_settings
+from evaluation.study.records import Place, read_header, read_result, tasks_path
+from evaluation.study.schedule import check_settings, make_plan
 from evaluation.test_access import ACCESS_LOG_FILE, Access, committed
 from memory.jsonl import append_jsonl, read_existing
 from memory.records import Task
