@@ -13,8 +13,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
 from environments.base import EnvironmentFault, InputError, Record
 from environments.checkout import ROOT
 from environments.command import MISTAKE, NOTHING
@@ -28,7 +26,7 @@ from evaluation.test_access import current_commit
 from memory.jsonl import read_jsonl, write_atomically, write_json
 from memory.processes import ChildFailure, exclusive, run_child
 from memory.run import RunDirectory
-from memory.strict_yaml import read_yaml
+from memory.strict_yaml import dump_yaml
 from training.rendering.options import RenderingOptions
 from training.rollout.settings import IN_PROCESS
 
@@ -132,7 +130,8 @@ def check_settings(plan: Plan) -> None:
         if not arm.untrained:
             admissions = [1] * plan.study.iterations(arm)
             files.append(plan.place.work / "recipes" / f"{name}.yaml")
-            _write_recipe(files[-1], plan.study.settings_of(arm, plan.seeds()[name][0], admissions))
+            settings = plan.study.settings_of(arm, plan.seeds()[name][0], admissions)
+            write_atomically(files[-1], [dump_yaml(settings).encode()])
     if not files:
         return
     log = plan.place.work / "check.log"
@@ -284,46 +283,27 @@ class _Schedule:
 
         One command scores all sets, or one each where an environment does not serve several.
         """
-        names = self._study.recipe.set_names(self._plan.mode)
+        names, policy = self._study.recipe.set_names(self._plan.mode), settings.get("policy") or {}
+        stated = {
+            **self._study.recipe.limits,
+            "device": policy.get("device", "auto"),
+            "dtype": policy.get("dtype", "float32"),
+            **{key: policy.get(key) for key in RenderingOptions.model_fields},
+            "sampling": settings.get("sampling") or IN_PROCESS,
+            "environment": self._study.environment,
+            "options": environment_options(settings),
+            "access_log": self._plan.place.access_log if self._plan.mode == "test" else None,
+        }
         commands = (names,) if self._study.benchmark.several_sets else tuple((name,) for name in names)
-        return tuple(self._settings_for(command, settings) for command in commands)
-
-    def _settings_for(self, sets: tuple[str, ...], settings: Tree) -> ScoringSettings:
-        policy = settings.get("policy") or {}
-        return ScoringSettings.model_validate(
-            {
-                **self._study.recipe.limits,
-                "device": policy.get("device", "auto"),
-                "dtype": policy.get("dtype", "float32"),
-                **{key: policy.get(key) for key in RenderingOptions.model_fields},
-                "sampling": settings.get("sampling") or IN_PROCESS,
-                "environment": self._study.environment,
-                "options": environment_options(settings),
-                "evaluation_set": sets,
-                "access_log": self._plan.place.access_log if self._plan.mode == "test" else None,
-            }
-        )
+        return tuple(ScoringSettings.model_validate(stated | {"evaluation_set": sets}) for sets in commands)
 
 
 def _prepare(folder: Path, settings: Tree) -> None:
     """Make the work folder with recipe.yaml; remove the files of an earlier attempt with other settings."""
-    path = folder / RECIPE_FILE
-    if folder.exists() and not _states(path, settings):
+    path, text = folder / RECIPE_FILE, dump_yaml(settings).encode()
+    if folder.exists() and not (path.is_file() and path.read_bytes() == text):
         shutil.rmtree(folder)
-    _write_recipe(path, settings)
-
-
-def _states(path: Path, settings: Tree) -> bool:
-    """Return whether the recipe at ``path`` holds these settings."""
-    try:
-        tree = read_yaml(path)
-    except InputError:
-        return False
-    return bool(tree == settings)
-
-
-def _write_recipe(path: Path, settings: Tree) -> None:
-    write_atomically(path, [yaml.safe_dump(settings, sort_keys=False, allow_unicode=True).encode()])
+    write_atomically(path, [text])
 
 
 def _last_error(log: Path, start: int) -> str:
