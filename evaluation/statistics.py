@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from math import atan, cos, pi, sin, sqrt
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import TypeAlias
 
 import numpy as np
@@ -84,8 +84,7 @@ def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, flo
     n = len(values)
     if n < 2:
         return None
-    mean, error = _mean_and_error(values)
-    half = t_quantile((1 + level) / 2, n - 1) * error if error else 0.0
+    mean, half = fmean(values), t_quantile((1 + level) / 2, n - 1) * stdev(values) / sqrt(n)
     return mean - half, mean + half
 
 
@@ -100,17 +99,9 @@ def t_test(values: Sequence[float]) -> float | None:
     if n < 2:
         return None
     exact = [round(value, _DECIMALS) for value in values]
-    mean, error = _mean_and_error(exact)
     if len(set(exact)) == 1:
-        return 0.0 if mean else 1.0
-    return max(0.0, 2 * (1 - _t_below(abs(mean) / error, n - 1)))
-
-
-def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """Return the mean of two values or more, and its standard error."""
-    n = len(values)
-    mean = sum(values) / n
-    return mean, sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n)
+        return 0.0 if exact[0] else 1.0
+    return max(0.0, 2 * (1 - _t_below(abs(fmean(exact)) / stdev(exact) * sqrt(n), n - 1)))
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

@@ -33,9 +33,9 @@ FOLDERS: tuple[type[Folder], ...] = (
 )
 OWNERS = {"memory/run.py", "memory/run_files.py"}
 PACKAGES = ("agents", "benchmarks", "environments", "evaluation", "graph", "memory", "training")
-FILES = {file.name for folder in FOLDERS for file in folder.files() if not file.is_folder}
-PLACES = {file.name for folder in FOLDERS for file in folder.files() if file.is_folder}
 TABLE = [(folder, file) for folder in FOLDERS for file in vars(folder).values() if isinstance(file, RunFile)]
+FILES = {file.name for _, file in TABLE if not file.is_folder}
+PLACES = {file.name for _, file in TABLE if file.is_folder}
 
 
 def sources() -> Iterator[Path]:
@@ -86,7 +86,7 @@ def test_nobody_else_spells_a_name() -> None:
     assert wrong == {}
 
 
-@pytest.mark.parametrize(("folder", "file"), TABLE, ids=[f"{one.__name__}.{file.attribute}" for one, file in TABLE])
+@pytest.mark.parametrize(("folder", "file"), TABLE, ids=[f"{one.__name__}/{file.name}" for one, file in TABLE])
 def test_a_row_names_what_exists(folder: type[Folder], file: RunFile) -> None:
     record = file.record.rpartition(".")
     if record[0]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from collections import Counter
 from collections.abc import Iterable
@@ -11,12 +12,12 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from environments.base import TaskSpec
-from environments.registry import open_environment
+from environments.registry import open_environment, unpublishable
 from environments.settings import EnvironmentSettings
 from environments.verification.fingerprints import call_sequence
 from evaluation.outcomes import ScoreChange
-from evaluation.study.records import IterationFigures, keep_tasks
-from memory.jsonl import dump_line
+from evaluation.study.records import IterationFigures
+from memory.jsonl import dump_line, write_atomically
 from memory.records import Interaction, Task, Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
 from memory.settings import TaskSettings
@@ -62,8 +63,17 @@ class FinishedRun:
         return file
 
     def keep_tasks(self, path: Path) -> str:
-        """Keep D_0 and all that was admitted in ``path``; return why they are not kept, "" where they are."""
-        return keep_tasks(path, self._tasks, self._run.section("environment", EnvironmentSettings).benchmark)
+        """Replace ``path`` with D_0 and all that was admitted, compressed; return why not, "" where it did.
+
+        They are not kept where they must not be published; a file of an earlier result is removed then. Equal tasks,
+        equal bytes.
+        """
+        reason = unpublishable(self._run.section("environment", EnvironmentSettings).benchmark, self._tasks)
+        if reason is None:
+            write_atomically(path, [gzip.compress("".join(map(dump_line, self._tasks)).encode(), mtime=0)])
+            return ""
+        path.unlink(missing_ok=True)
+        return reason
 
     @property
     def labels(self) -> tuple[str, ...]:

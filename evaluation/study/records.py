@@ -12,7 +12,7 @@ import gzip
 import operator
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple, TypeVar
@@ -20,13 +20,10 @@ from typing import NamedTuple, TypeVar
 from pydantic import ConfigDict, Field, ValidationError
 
 from environments.base import InputError, Record
-from environments.benchmark import AnyBenchmark
-from environments.registry import unpublishable
 from evaluation.outcomes import TaskOutcome
 from evaluation.study.recipe import Arm, Mode, Study
 from evaluation.test_access import ACCESS_LOG_FILE
 from memory.jsonl import complaint, dump_line, write_atomically
-from memory.records import Task
 
 Row = TypeVar("Row", bound=Record)
 SUFFIX = ".jsonl.gz"
@@ -150,7 +147,7 @@ class Place(Record):
 
     def result(self, arm: str, seed: int) -> Path:
         """Return the file of one finished arm and seed, there or to be written."""
-        return result_path(self.raw, arm, seed)
+        return self.raw / f"{arm}-{seed}{SUFFIX}"
 
     @property
     def raw(self) -> Path:
@@ -162,28 +159,9 @@ class Place(Record):
         return self.work / f"{arm}-{seed}"
 
 
-def result_path(folder: Path, arm: str, seed: int) -> Path:
-    """Return the file of one result in ``folder``."""
-    return folder / f"{arm}-{seed}{SUFFIX}"
-
-
 def tasks_path(result: Path) -> Path:
     """Return the file of the tasks that belong to a result: of the same name, in tasks/ beside raw/."""
     return result.parent.parent / "tasks" / result.name
-
-
-def keep_tasks(path: Path, tasks: Sequence[Task], environment: AnyBenchmark) -> str:
-    """Replace the file with the tasks, a line each, compressed; return why they are not kept, "" where they are.
-
-    They are not where they must not be published; a file of an earlier result is removed then. Equal tasks, equal
-    bytes.
-    """
-    reason = unpublishable(environment, tasks)
-    if reason is None:
-        write_atomically(path, [gzip.compress(b"".join(dump_line(task).encode() for task in tasks), mtime=0)])
-        return ""
-    path.unlink(missing_ok=True)
-    return reason
 
 
 def result_seeds(folder: Path, arm: str) -> list[int]:
@@ -218,9 +196,8 @@ def current_result(study: Study, mode: Mode, place: Place, arm: Arm, seed: int) 
         if source is None:
             return None
         admissions = source.header.admissions
-    if read_header(path).recipe != study.run_hash(arm, seed, mode, admissions):
-        return None
-    return read_result(path)
+    current = read_header(path).recipe == study.run_hash(arm, seed, mode, admissions)
+    return read_result(path) if current else None
 
 
 def _lines(path: Path) -> list[bytes]:
