@@ -123,8 +123,7 @@ def diversity(
 ) -> None:
     """CoEvolve, table 15: SR@k of the tasks that each evolution admitted, and ED_rel from the target tasks if named."""
     with exit_statuses():
-        from evaluation.analyses.diversity import diversity_note, diversity_table
-        from evaluation.analyses.similarity import text_of
+        from evaluation.analyses.similarity import diversity_note, diversity_table, text_of
 
         admitted: dict[int, list[str]] = {}
         for task in _read_tasks(run):
@@ -145,7 +144,7 @@ def lengths(
 ) -> None:
     """CoEvolve, figures 6 and 7: user turns and calls of synthetic tasks by origin, and of original ones if named."""
     with exit_statuses():
-        from evaluation.analyses.diversity import Lengths, lengths_table
+        from evaluation.analyses.similarity import Lengths, lengths_table
 
         found: list[Lengths] = []
         if evaluation_set is not None:
