@@ -215,8 +215,7 @@ def _facts(
             f"{one.removeprefix('max_').replace('_', ' ')} {limits[one]}" for one in limits
         ),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "cost": f"{spent.calls:,} requests, {spent.prompt_tokens:,} prompt and {spent.completion_tokens:,} completion "
-        f"tokens, {spent.seconds:,.0f} s in requests",
+        "cost": f"{_costs(spent)}, {spent.seconds:,.0f} s in requests",
         "malformed calls": sum(one.malformed for one in outcomes),
         "user turns by why they stopped": _counts(report.stop_reasons),
         "mean of the sets": f"{report.mean:.1%}",

@@ -24,7 +24,7 @@ from evaluation.study.recipe import FIRST_SEED, SEED, Arm, Mode, Study, Tree, en
 from evaluation.study.records import ArmHeader, ArmMeasured, ArmResult, Place, current_result, tasks_path
 from evaluation.test_access import current_commit
 from memory.jsonl import read_jsonl, write_atomically, write_json
-from memory.processes import ChildFailure, exclusive, run_child
+from memory.processes import ChildFailure, exclusive, reason_in, run_child
 from memory.run import RunDirectory
 from memory.strict_yaml import dump_yaml
 from training.rendering.options import RenderingOptions
@@ -138,7 +138,7 @@ def check_settings(plan: Plan) -> None:
     log.unlink(missing_ok=True)
     argv = [sys.executable, "-m", "graph.check_recipe", *map(str, files)]
     if asyncio.run(run_child(argv, log_path=log, deadline=300, accept=(0, MISTAKE))) == MISTAKE:
-        raise InputError(_last_error(log, 0))
+        raise InputError(reason_in(log))
 
 
 class _Schedule:
@@ -276,7 +276,7 @@ class _Schedule:
         argv, deadline = [sys.executable, "-m", *command], self._study.recipe.deadline
         accept = (0, MISTAKE, NOTHING)
         if await run_child(argv, log_path=log, deadline=deadline, accept=accept, env=ONE_THREAD) == MISTAKE:
-            raise InputError(f"{command[0]}: {_last_error(log, start)}")
+            raise InputError(f"{command[0]}: {reason_in(log, start)}")
 
     def _scoring(self, settings: Tree) -> tuple[ScoringSettings, ...]:
         """Return how final policies are scored: as the study says, on the device and servers of its runs.
@@ -304,9 +304,3 @@ def _prepare(folder: Path, settings: Tree) -> None:
     if folder.exists() and not (path.is_file() and path.read_bytes() == text):
         shutil.rmtree(folder)
     write_atomically(path, [text])
-
-
-def _last_error(log: Path, start: int) -> str:
-    """Return the last error in a log after its first ``start`` bytes."""
-    said = log.read_bytes()[start:].decode(errors="replace").splitlines()
-    return next((line for line in reversed(said) if line.startswith("error: ")), f"see {log}").removeprefix("error: ")
