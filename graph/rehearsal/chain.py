@@ -307,10 +307,13 @@ class _Rehearsal:
     def _log(self, name: str) -> Path:
         return self.folder / f"{name.replace(' ', '-')}.log"
 
+    def _cause(self, name: str) -> str:
+        return reason_in(self._log(name)) or "it said nothing"
+
     def _broken(self, name: str, cause: str | None = None) -> InputError:
         say(end_of_log(self._log(name), 0))
         return InputError(
-            f"{self.recipe}: the step '{name}' broke: {cause or reason_in(self._log(name)) or 'it said nothing'}: see {self._log(name)}"
+            f"{self.recipe}: the step '{name}' broke: {cause or self._cause(name)}: see {self._log(name)}"
         )
 
 
