@@ -6,7 +6,6 @@ option that is given too replaces what the file states.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import json
 import time
@@ -49,15 +48,10 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     parameters = [_option(name, fields[name]) for name in what_first if name not in ("options", "sampling")]
     own = inspect.signature(command, eval_str=True).parameters.values()
     parameters += [parameter for parameter in own if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
-
-    @functools.wraps(command)
-    def wrapped(**arguments: Any) -> None:  # noqa: ANN401 - as typer parsed them
-        command(**arguments)
-
-    wrapped.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
     )
-    return wrapped
+    return command
 
 
 def _option(name: str, field: FieldInfo) -> inspect.Parameter:
