@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from environments.base import InputError, Record
 from environments.benchmark import AnyBenchmark
@@ -18,8 +18,7 @@ from environments.registry import DEFAULT, named_benchmark
 from environments.settings import EnvironmentSettings
 from evaluation.sets import held_out, set_hash
 from evaluation.settings import LOOKUP, AttemptSettings
-from evaluation.study.gates import Gate, check_gates
-from evaluation.study.hypotheses import MOST, Hypothesis, check_hypotheses
+from evaluation.study.claims import MOST, Gate, Hypothesis, Strict, check_gates, check_hypotheses
 from memory.jsonl import complaint
 from memory.strict_yaml import changes_given, put, read_recipe
 from training.rendering.options import RenderingOptions
@@ -40,12 +39,6 @@ _FREE = ("training.seal",)  # the exception: what an arm adds to plain GRPO
 _DECIDES_D0 = ("environment", *_FROZEN_TASKS)
 
 Tree = dict[str, Any]
-
-
-class Strict(BaseModel):
-    """A part of the study's recipe: unknown keys are errors that name the key."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Arm(Strict):
