@@ -20,7 +20,7 @@ from environments.command import check_output
 from environments.terminal import markdown_table, say, table_cell
 from evaluation.attempts import Attempts, check_items, episode_limits
 from evaluation.outcomes import Interval, Report, Score, TaskOutcome, score_strata
-from evaluation.sets import Item, Selected, written
+from evaluation.sets import Selected, written
 from evaluation.settings import EndpointSettings, ScoringSettings
 from evaluation.test_access import commit_changed, current_commit
 from memory.jsonl import append_jsonl, read_json, read_jsonl, write_atomically, write_json, write_jsonl
@@ -53,20 +53,20 @@ def evaluate_served(
     check_items(selected.items, environment)
     endpoint = settings.endpoint()
     stated = settings.model_copy(update={"model": endpoint.model, "base_url": endpoint.base_url})
-    kept = KeptOutcomes(output, stated, resume)
-    ledger = Ledger(kept.spending, settings.budget, prefix="--budget-")
+    kept = [] if output is None else _kept(output, stated, resume)
+    wanted = [(item.group, item.task.id) for item in selected.items]
+    done = {key: one for one in kept if (key := (one.group, one.task_id)) in wanted}
+    ledger = Ledger(output and _requests(output), settings.budget, prefix="--budget-")
     model = ToolCallingModel(endpoint, settings.as_role(endpoint.model), ledger, settings.concurrency)
-    missing = kept.missing(selected.items)
-    done, successes = len(selected.items) - len(missing), kept.successes(selected.items)
+    missing = [item for item, key in zip(selected.items, wanted, strict=True) if key not in done]
 
     def over(outcome: TaskOutcome) -> None:
-        nonlocal done, successes
-        (published,) = written([outcome], selected.benchmark)
-        kept.add(outcome, published)
-        done, successes = done + 1, successes + outcome.success
-        report(done, successes)
-        if done % EVERY == 0 or done == len(selected.items):
-            say(f"evaluated {done} of {len(selected.items)}")
+        done[outcome.group, outcome.task_id] = outcome
+        if output is not None:
+            append_jsonl(output, written([outcome], selected.benchmark))
+        report(len(done), sum(one.success for one in done.values()))
+        if len(done) % EVERY == 0 or len(done) == len(wanted):
+            say(f"evaluated {len(done)} of {len(wanted)}")
 
     budget = selected.benchmark.limits
     batch = settings.batch or min(budget.batch, settings.concurrency)
@@ -77,7 +77,7 @@ def evaluate_served(
     if seen.uncounted:
         notes.append(f"{seen.uncounted} replies did not report their tokens: --max-tokens was not kept there")
     decoding = f"temperature {settings.temperature:g}, one attempt a task"
-    return Attempts(kept.of(selected.items), RENDERING, decoding, tuple(notes), ledger.spent())
+    return Attempts(tuple(done[key] for key in wanted), RENDERING, decoding, tuple(notes), ledger.spent())
 
 
 def _costs(spent: Measured) -> str:
@@ -89,71 +89,38 @@ _FREE = (set(EndpointSettings.model_fields) - {"base_url", "temperature"}) | {"l
 """Settings that a resumed evaluation may change: they decide no outcome."""
 
 
-class KeptOutcomes:
-    """The outcomes so far, by group and task, kept so that a stopped evaluation goes on without paying twice.
+def _kept(output: Path, settings: ScoringSettings, resume: bool) -> list[TaskOutcome]:
+    """Return the outcomes that a stopped evaluation does not pay for again; begin the files of a new one.
 
-    Beside the outcomes' file FILE.jsonl lie FILE.settings.json, with everything that decides an outcome, and
-    FILE.requests.jsonl, with one line per request; in the end the card (``write_card``). Attempts that an
-    infrastructure error ended are made again.
-
-    Args:
-        output: the outcomes' file; None keeps nothing.
-        settings: with the endpoint's model and base URL, as they were resolved.
-        resume: go on with the file of an evaluation that was stopped; without it the files must be new.
-
-    Raises InputError for files that exist or are missing, that another evaluation wrote, or that are corrupt.
+    Beside the outcomes' file FILE.jsonl lie FILE.settings.json, with everything that decides an outcome (``settings``,
+    with the endpoint's model and base URL as they were resolved), and FILE.requests.jsonl, with one line per request;
+    in the end the card (``write_card``). Attempts that an infrastructure error ended are made again, and half a line at
+    the end, of a killed evaluation, is left out. Raises InputError for files that exist or are missing, that another
+    evaluation wrote, or that are corrupt.
     """
-
-    def __init__(self, output: Path | None, settings: ScoringSettings, resume: bool) -> None:
-        self.output = output
-        self._done: dict[tuple[str, str], TaskOutcome] = {}
-        if output is None:
-            self.spending: Path | None = None
-            return
-        self.spending = output.with_suffix(".requests.jsonl")
-        stated = output.with_suffix(".settings.json")
-        if resume and stated.exists():
-            _check_equal(stated, settings)
-            self._take(output)
-            return
+    stated = output.with_suffix(".settings.json")
+    if not (resume and stated.exists()):
         if resume and output.exists():
             raise InputError(f"--resume: {stated} is missing, so that {output} cannot be gone on with: choose another")
         if not resume and stated.exists():
             raise InputError(f"{output}: an evaluation began here: go on with --resume, or choose another --output")
-        for path in (output, self.spending, stated, card_path(output)):
+        for path in (output, _requests(output), stated, card_path(output)):
             check_output("--output", path)
         write_json(stated, settings)
+        return []
+    _check_equal(stated, settings)
+    if not output.exists():
+        return []
+    content = output.read_bytes()
+    if not content.endswith(b"\n"):
+        output.write_bytes(content[: content.rfind(b"\n") + 1])
+    evaluated = [one for one in read_jsonl(output, TaskOutcome) if one.infrastructure_error is None]
+    write_jsonl(output, evaluated)
+    return evaluated
 
-    def _take(self, output: Path) -> None:
-        """Read the outcomes of the stopped evaluation; half a line at the end, of a killed one, is left out."""
-        if not output.exists():
-            return
-        content = output.read_bytes()
-        if not content.endswith(b"\n"):
-            whole = content[: content.rfind(b"\n") + 1]
-            output.write_bytes(whole)
-        evaluated = [one for one in read_jsonl(output, TaskOutcome) if one.infrastructure_error is None]
-        write_jsonl(output, evaluated)
-        self._done = {(one.group, one.task_id): one for one in evaluated}
 
-    def successes(self, items: Sequence[Item]) -> int:
-        """Return how many of ``items`` were solved so far."""
-        done = (self._done.get((item.group, item.task.id)) for item in items)
-        return sum(one is not None and one.success for one in done)
-
-    def missing(self, items: Sequence[Item]) -> tuple[Item, ...]:
-        """Return the items without an outcome."""
-        return tuple(item for item in items if (item.group, item.task.id) not in self._done)
-
-    def add(self, outcome: TaskOutcome, published: TaskOutcome) -> None:
-        """Keep an outcome; ``published`` is what may be written of it."""
-        self._done[outcome.group, outcome.task_id] = outcome
-        if self.output is not None:
-            append_jsonl(self.output, [published])
-
-    def of(self, items: Sequence[Item]) -> tuple[TaskOutcome, ...]:
-        """Return the outcomes of all ``items``, in their order."""
-        return tuple(self._done[item.group, item.task.id] for item in items)
+def _requests(output: Path) -> Path:
+    return output.with_suffix(".requests.jsonl")
 
 
 def _check_equal(path: Path, settings: ScoringSettings) -> None:
