@@ -34,13 +34,13 @@ def wilson_interval(successes: float, n: int, z: float = 1.959964) -> tuple[floa
     """
     if not 0 <= successes <= n:
         raise ValueError(f"{successes} successes of {n}")
-    if n == 0:
-        return 0.0, 1.0
-    rate = successes / n
-    centre = rate + z * z / (2 * n)
-    spread = z * sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
-    scale = 1 + z * z / n
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+    return _wilson(successes / n, z * z / n) if n else (0.0, 1.0)
+
+
+def _wilson(rate: float, ratio: float) -> tuple[float, float]:
+    """Return Wilson's interval of a rate, where ``ratio`` is the squared quantile over the number of tasks."""
+    middle, half = rate + ratio / 2, sqrt(ratio * rate * (1 - rate) + ratio**2 / 4)
+    return max(0.0, (middle - half) / (1 + ratio)), min(1.0, (middle + half) / (1 + ratio))
 
 
 def t_quantile(p: float, degrees: int) -> float:
@@ -179,9 +179,7 @@ def shared_interval(
         return max(-1.0, mean - half), min(1.0, mean + half)
     mean = min(1.0, max(0.0, mean))  # a rate may be a rounding error outside
     spread = mean * (1 - mean)
-    ratio = max(square / spread if spread else 0.0, t**2 * float((weights**2).sum()))
-    middle, half = mean + ratio / 2, sqrt(ratio * spread + ratio**2 / 4)
-    return max(0.0, (middle - half) / (1 + ratio)), min(1.0, (middle + half) / (1 + ratio))
+    return _wilson(mean, max(square / spread if spread else 0.0, t**2 * float((weights**2).sum())))
 
 
 def _weighed(
