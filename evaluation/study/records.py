@@ -102,11 +102,11 @@ class ArmHeader(ResultRecord):
     recipe: str
     study: str
     initial_policy: str = Field(default="", exclude_if=operator.not_)
-    initial_tasks: str | None
-    labels: tuple[str, ...]
-    functions: int
-    initial_functions: dict[str, int]
-    iterations: tuple[IterationFigures, ...]
+    initial_tasks: str | None = None
+    labels: tuple[str, ...] = ()
+    functions: int = 0
+    initial_functions: dict[str, int] = {}
+    iterations: tuple[IterationFigures, ...] = ()
     tasks_left_out: str = Field(default="", exclude_if=operator.not_)
     measured: ArmMeasured
 

@@ -221,16 +221,12 @@ class _Schedule:
         outcomes = await self._attempts(folder, settings, policy, run)
         path = place.result(planned.arm, planned.seed)
         header = ArmHeader(
+            **(await asyncio.to_thread(run.figures) if run else {}),
             arm=arm.name,
             seed=planned.seed,
             recipe=study.run_hash(arm, planned.seed, mode, admissions),
             study=study.sha256,
             initial_policy=study.initial_policy(arm, planned.seed),
-            initial_tasks=run.initial_hash if run else None,
-            labels=run.labels if run else (),
-            functions=run.functions if run else 0,
-            initial_functions=run.initial_functions if run else {},
-            iterations=await asyncio.to_thread(run.figures) if run else (),
             tasks_left_out=run.keep_tasks(tasks_path(path)) if run else "",
             measured=ArmMeasured(wall_seconds=round(time.perf_counter() - started, 1), commit=self._commit),
         )
