@@ -42,22 +42,18 @@ class Item(Record):
     strata: dict[str, str] = {}
 
 
-def held_out(name: str, benchmark: AnyBenchmark | None = None) -> bool:
-    """Return whether an evaluation set is held out. Raises InputError for an unknown name.
-
-    ``benchmark`` is the default one where it is None, here and below.
-    """
-    known = (benchmark or find_benchmark(DEFAULT)).evaluation_sets
+def held_out(name: str, benchmark: AnyBenchmark) -> bool:
+    """Return whether an evaluation set is held out. Raises InputError for an unknown name."""
+    known = benchmark.evaluation_sets
     if name not in known:
-        of = (benchmark or find_benchmark(DEFAULT)).name
-        raise InputError(f"--evaluation-set {name}: no such set in {of}: choose one of {', '.join(known)}")
+        raise InputError(f"--evaluation-set {name}: no such set in {benchmark.name}: choose one of {', '.join(known)}")
     return known[name]
 
 
-def set_hash(name: str, benchmark: AnyBenchmark | None = None) -> str:
+def set_hash(name: str, benchmark: AnyBenchmark) -> str:
     """Return the hash that names a set's tasks; they stay unseen. Raises InputError like ``open_set``."""
     held_out(name, benchmark)
-    return (benchmark or find_benchmark(DEFAULT)).evaluation_set(name).sha256
+    return benchmark.evaluation_set(name).sha256
 
 
 def open_set(
@@ -68,7 +64,7 @@ def open_set(
     model: str = "",
     benchmark: AnyBenchmark | None = None,
 ) -> tuple[Item, ...]:
-    """Return the tasks of an evaluation set, the first ``limit`` only if given.
+    """Return the tasks of an evaluation set of ``benchmark`` (None: the default one), the first ``limit`` only if given.
 
     ``access_log`` is the test access log that a held-out set needs; where the benchmark says so, this access by
     ``model`` is logged first. Raises InputError for an unknown set, one whose files do not match their hash, and one

@@ -391,7 +391,8 @@ def test_git_must_have_a_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_held_out_evaluation_set_needs_an_access_that_is_logged(tmp_path: Path) -> None:
-    assert [held_out(name) for name in ("templated-dev", "templated-test", "turns-test")] == [False, True, True]
+    bfcl = packaged("bfcl")
+    assert [held_out(name, bfcl) for name in ("templated-dev", "templated-test", "turns-test")] == [False, True, True]
     ledger = tmp_path / "openings.jsonl"
     for place in (None, ledger):
         with pytest.raises(InputError, match="held out"):
@@ -400,7 +401,7 @@ def test_a_held_out_evaluation_set_needs_an_access_that_is_logged(tmp_path: Path
     append_jsonl(ledger, [Access(panels={"templated-test": "of another set"}, **opening)])
     with pytest.raises(InputError, match="held out"):
         open_set("templated-test", 1, ledger)
-    append_jsonl(ledger, [Access(panels={"templated-test": set_hash("templated-test")}, **opening)])
+    append_jsonl(ledger, [Access(panels={"templated-test": set_hash("templated-test", bfcl)}, **opening)])
     assert len(open_set("templated-test", 1, ledger)) == 1
     assert len(read_existing(ledger, Access)) == 2
     with pytest.raises(InputError, match="held out"):
