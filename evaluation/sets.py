@@ -64,7 +64,7 @@ def open_set(
     model: str = "",
     benchmark: AnyBenchmark | None = None,
 ) -> tuple[Item, ...]:
-    """Return the tasks of an evaluation set of ``benchmark`` (None: the default one), the first ``limit`` only if given.
+    """Return the tasks of an evaluation set of ``benchmark`` (None: the default one), its first ``limit`` if given.
 
     ``access_log`` is the test access log that a held-out set needs; where the benchmark says so, this access by
     ``model`` is logged first. Raises InputError for an unknown set, one whose files do not match their hash, and one
