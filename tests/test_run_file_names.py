@@ -12,15 +12,14 @@ import pytest
 from pydantic import BaseModel
 from support import ROOT
 
-from memory.run import (
+from memory.run import RunDirectory, document
+from memory.run_files import (
     BranchDirectory,
     Folder,
     IterationDirectory,
     PolicyDirectory,
-    RunDirectory,
     RunFile,
     StageDirectory,
-    document,
     iteration_of,
 )
 
