@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Section = TypeVar("Section", bound=BaseModel)
 
 TRUST_VARIABLE = "COEVOLVE_TRUST_AGENT_CODE"
-"""Variable that a user sets to 1, so that a recipe, which may be a stranger's, can run code without the sandbox."""
+"""Variable that a user sets to 1, so that a recipe, which may be a stranger's, can start a program."""
 
 
 class Options(BaseModel):
@@ -182,16 +182,11 @@ class Benchmark(Generic[Section]):
         """
         raise NotImplementedError(f"{type(self).__name__} does not open an environment")
 
-    def adapt(
-        self,
-        options: Section,
-        *,
-        max_actions: int | None = None,
-        trust_agent_code: bool = False,
-        tasks: Sequence[TaskSpec] = (),
-    ) -> Section:
-        """Return ``options`` adapted to a command: a limit of actions in a user turn, agents' code trusted, the needs
-        of ``tasks``. A value that the benchmark has no option for is ignored."""
+    def adapt(self, options: Section, *, max_actions: int | None = None, tasks: Sequence[TaskSpec] = ()) -> Section:
+        """Return ``options`` adapted to a command: a limit of actions in a user turn, the needs of ``tasks``.
+
+        A value that the benchmark has no option for is ignored.
+        """
         return options
 
     def max_actions(self, options: Section) -> int | None:

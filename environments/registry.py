@@ -175,7 +175,6 @@ def open_named(
     options: Mapping[str, JsonValue] | None = None,
     *,
     max_actions: int | None = None,
-    trust_agent_code: bool = False,
     tasks: Sequence[TaskSpec] = (),
 ) -> Environment:
     """Open the environment that a command's ``--environment`` names, with the options from ``Benchmark.adapt``.
@@ -183,7 +182,7 @@ def open_named(
     Raises InputError like ``open_environment``, and for a name that is neither a benchmark nor an import path.
     """
     benchmark = named_benchmark(name)
-    adapted = named_options(benchmark, options or {}, max_actions, trust_agent_code, tasks)
+    adapted = named_options(benchmark, options or {}, max_actions, tasks)
     return belonging(name, benchmark, lambda: benchmark.open(adapted))
 
 
@@ -199,15 +198,12 @@ def unpublishable(environment: AnyBenchmark, tasks: Iterable[TaskSpec] = ()) -> 
 def named_options(
     benchmark: AnyBenchmark,
     options: Mapping[str, JsonValue],
-    max_actions: int | None,
-    trust_agent_code: bool,
+    max_actions: int | None = None,
     tasks: Sequence[TaskSpec] = (),
 ) -> BaseModel:
     """Return a command's options after ``Benchmark.adapt``. Raises InputError naming ``--option``."""
     parsed = checked_options(benchmark, options, "--option")
-    adapted: BaseModel = benchmark.adapt(
-        parsed, max_actions=max_actions, trust_agent_code=trust_agent_code, tasks=tasks
-    )
+    adapted: BaseModel = benchmark.adapt(parsed, max_actions=max_actions, tasks=tasks)
     return adapted
 
 

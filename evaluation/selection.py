@@ -105,6 +105,6 @@ def _check_models(settings: ScoringSettings) -> None:
 
 
 def _open(settings: ScoringSettings, benchmark: AnyBenchmark, actions: int) -> Environment:
-    options = named_options(benchmark, settings.options, actions, settings.trust_agent_code)
+    options = named_options(benchmark, settings.options, actions)
     scored = settings.evaluation_set[0] if settings.evaluation_set else None
     return belonging(settings.environment, benchmark, lambda: benchmark.evaluation_environment(options, scored))

@@ -198,7 +198,6 @@ class ScoringSettings(AttemptSettings, EndpointSettings, RenderingOptions):
         description="test access log, for held-out sets: of evaluation.study, where it alone opens them; else the log "
         "to which this access is added, with date, commit, split, hash of its ids, and model",
     )
-    trust_agent_code: bool = Field(False, description="run agents' code where the kernel cannot isolate it")
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -53,23 +53,13 @@ class AppWorldEngine:
     Use one engine for many episodes, also from several threads (one thread per world); close it when done. The engine
     also ends with this process.
 
-    ``trust_agent_code`` allows it to run without the sandbox (``sandbox``) where that is missing: agents' code then has
-    this user's permissions. Raises InputError when AppWorld is not installed, there is no world, or the sandbox is
-    missing and code is not trusted.
+    Raises InputError when AppWorld is not installed, there is no world, or the sandbox is missing (``sandbox``).
     """
 
-    def __init__(
-        self,
-        installation: Installation | None = None,
-        limits: EngineLimits | None = None,
-        *,
-        trust_agent_code: bool = False,
-    ) -> None:
+    def __init__(self, installation: Installation | None = None, limits: EngineLimits | None = None) -> None:
         self.installation = installation or find_installation()
         self.limits = limits or EngineLimits()
-        self.walled = sandbox.missing(self.installation) is None
-        if not (self.walled or trust_agent_code):
-            sandbox.require(self.installation)
+        sandbox.require(self.installation)
         self._lock = threading.Lock()
         self._worker: EngineProcess | None = None
         self._evaluator: EngineProcess | None = None
@@ -121,7 +111,7 @@ class AppWorldEngine:
         if process is not None:
             process.end()
         root = self.installation.blind if module == _WORKER else self.installation.full
-        return EngineProcess(module, self.installation, root, self.limits.warm_up, walled=self.walled)
+        return EngineProcess(module, self.installation, root, self.limits.warm_up)
 
 
 class World:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -18,13 +16,12 @@ import psutil  # type: ignore[import-untyped]
 from environments.appworld.engine.protocol import ConnectionEnded, receive, send
 from environments.appworld.installation import REPOSITORY, Installation
 from environments.appworld.sandbox import sandboxed
-from environments.base import EnvironmentFault, InputError
+from environments.base import EnvironmentFault
 
 LOG_TAIL = 4000  # bytes of a log that a fault quotes
 MAX_REPLY = 16 * 1024 * 1024  # bytes of a world's answer
 _CONTROL_SECONDS = 30.0  # for one answer of a zygote, which only ever forks
 _END_SECONDS = 10.0
-_KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "APPWORLD_CACHE")
 
 
 class EngineProcess:
@@ -35,25 +32,21 @@ class EngineProcess:
         installation: whose Python runs it.
         root: the AppWorld root it works on.
         warm_up: seconds until it must be ready.
-        walled: whether it runs in the sandbox (``sandbox``).
 
     Safe to use from several threads. Raises EnvironmentFault, with the end of its log, when it does not become ready.
     """
 
-    def __init__(self, module: str, installation: Installation, root: Path, warm_up: float, *, walled: bool) -> None:
+    def __init__(self, module: str, installation: Installation, root: Path, warm_up: float) -> None:
         self.name = module.rsplit(".", maxsplit=1)[-1]
-        self.walled = walled
-        self.scratch = None if walled else _scratch()
-        self._connections: dict[int, Connection] = {}
         self._lock = threading.Lock()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - without a name, so it needs no removal
         self._control, theirs = socket.socketpair()
         arguments = ["-W", "ignore", "-m", module, str(theirs.fileno())]
         with theirs:
             self._process = subprocess.Popen(
-                sandboxed(installation, (root,), arguments) if walled else [str(installation.python), *arguments],
+                sandboxed(installation, (root,), arguments),
                 cwd=REPOSITORY,
-                env=_variables(root),
+                env={"PATH": os.environ.get("PATH", os.defpath)},  # code could read bubblewrap's own variables
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
@@ -61,7 +54,7 @@ class EngineProcess:
                 start_new_session=True,
             )
         try:
-            self._ask({"root": str(root), "scratch": self.scratch and str(self.scratch)}, warm_up)
+            self._ask({"root": str(root)}, warm_up)
         except EnvironmentFault:
             self.end()
             raise
@@ -90,36 +83,25 @@ class EngineProcess:
             except OSError as error:
                 ours.close()
                 raise self.fault("it ended before the episode began") from error
-            connection = Connection(self, ours, pid)
-            self._connections[pid] = connection
-        return connection
+        return Connection(self, ours, pid)
 
     def kill(self, connection: Connection) -> None:
-        """Kill a child and its group, through its zygote or, when that is gone, directly.
+        """Kill a child and its group through its zygote; every child ends with that.
 
-        In the sandbox a child has another process id than here, and every child ends with its zygote.
+        In the sandbox a child has another process id than here.
         """
         with self._lock, suppress(EnvironmentFault):
-            if self._connections.pop(connection.number, None) is None:
-                return
             if self._process.poll() is None:
                 self._ask({"op": "kill", "pid": connection.number}, _CONTROL_SECONDS)
-                return
-        if not self.walled:
-            _kill_group(connection.number)
 
     def end(self) -> None:
-        """End it and all its children, and remove what they wrote. Idempotent."""
+        """End it and all its children. Idempotent."""
         self._control.close()  # the zygote waits for this and then kills its children
         try:
             self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             self._kill()
             self._process.wait()
-            for pid in [] if self.walled else list(self._connections):
-                _kill_group(pid)
-        if self.scratch is not None:
-            shutil.rmtree(self.scratch, ignore_errors=True)
 
     def fault(self, what: str, trace: str = "") -> EnvironmentFault:
         """Return the fault with ``what`` happened, where (``trace``), and the end of the log."""
@@ -143,9 +125,9 @@ class EngineProcess:
             raise self.fault("it ended") from error
 
     def _kill(self) -> None:
-        """Kill the process and, in the sandbox, bubblewrap's first process, with which all others end."""
+        """Kill the process and bubblewrap's first process, with which all others end."""
         with suppress(psutil.Error):
-            for child in psutil.Process(self._process.pid).children() if self.walled else ():
+            for child in psutil.Process(self._process.pid).children():
                 child.kill()
         self._process.kill()
 
@@ -191,23 +173,3 @@ class Connection:
             self._open = False
             self._socket.close()
             self.process.kill(self)
-
-
-def _kill_group(pid: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-
-
-def _scratch() -> Path:
-    """Make a folder for a process's episodes, in the system's folder for temporary files."""
-    scratch = Path(tempfile.mkdtemp(prefix="coevolve-appworld-")).resolve()
-    if "memory" in str(scratch):
-        shutil.rmtree(scratch)
-        raise InputError(f"AppWorld cannot work below {scratch.parent}: its path contains 'memory', set TMPDIR anew")
-    return scratch
-
-
-def _variables(root: Path) -> dict[str, str]:
-    """Return the process's environment variables: those that Python needs, without the user's own."""
-    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
-    return kept | {"APPWORLD_ROOT": str(root), "PYTHON_DOTENV_DISABLED": "1", "PYTHONDONTWRITEBYTECODE": "1"}

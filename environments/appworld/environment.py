@@ -42,16 +42,16 @@ _engines: dict[tuple[int, Path], AppWorldEngine] = {}
 _lock = threading.Lock()
 
 
-def shared_engine(installation: Installation, *, trust_agent_code: bool = False) -> AppWorldEngine:
+def shared_engine(installation: Installation) -> AppWorldEngine:
     """Return the process's engine for the installation's world; its worker and evaluator start when first needed.
 
     A forked process gets an engine of its own: two processes must not share one connection. Raises InputError
-    where the sandbox is missing and the code is not trusted (``client.AppWorldEngine``).
+    where the sandbox is missing (``client.AppWorldEngine``).
     """
     key = (os.getpid(), installation.world)
     with _lock:
         if key not in _engines:
-            _engines[key] = AppWorldEngine(installation, trust_agent_code=trust_agent_code)
+            _engines[key] = AppWorldEngine(installation)
             atexit.register(_end, key)
         return _engines[key]
 
@@ -96,7 +96,6 @@ class AppWorldEnvironment:
     Args:
         max_steps: actions in one user turn before further ones are not run (official: 30).
         engine: opens the worlds; by default the process's own for the world that ``find_installation`` names.
-        trust_agent_code: of the process's own engine (``client.AppWorldEngine``).
 
     Worlds of train and dev open here, those of a test split never: see ``evaluation_sets``.
 
@@ -105,10 +104,8 @@ class AppWorldEnvironment:
 
     name: str = NAME
 
-    def __init__(
-        self, max_steps: int = MAX_STEPS, engine: AppWorldEngine | None = None, *, trust_agent_code: bool = False
-    ) -> None:
-        self._engine = engine or shared_engine(find_installation(), trust_agent_code=trust_agent_code)
+    def __init__(self, max_steps: int = MAX_STEPS, engine: AppWorldEngine | None = None) -> None:
+        self._engine = engine or shared_engine(find_installation())
         self._max_steps = max_steps
         self._record = WorldRecord()
         self._recalls = False

@@ -108,15 +108,8 @@ def set_tasks(installation: Installation, chosen: OfficialSet, limit: int | None
 class SetEnvironment(AppWorldEnvironment):
     """An environment that opens only the worlds of one evaluation set's tasks."""
 
-    def __init__(
-        self,
-        chosen: OfficialSet,
-        max_steps: int = MAX_STEPS,
-        engine: AppWorldEngine | None = None,
-        *,
-        trust_agent_code: bool = False,
-    ) -> None:
-        super().__init__(max_steps, engine, trust_agent_code=trust_agent_code)
+    def __init__(self, chosen: OfficialSet, max_steps: int = MAX_STEPS, engine: AppWorldEngine | None = None) -> None:
+        super().__init__(max_steps, engine)
         self._set = chosen
 
     def _may_open(self, task_id: str) -> bool:

@@ -115,14 +115,9 @@ class BFCL(Benchmark[BFCLOptions]):
         return environment
 
     def adapt(
-        self,
-        options: BFCLOptions,
-        *,
-        max_actions: int | None = None,
-        trust_agent_code: bool = False,
-        tasks: Sequence[TaskSpec] = (),
+        self, options: BFCLOptions, *, max_actions: int | None = None, tasks: Sequence[TaskSpec] = ()
     ) -> BFCLOptions:
-        """Return the options with another limit and the classes of ``tasks``; agents' code does not run here."""
+        """Return the options with another limit and the classes of ``tasks``."""
         classes = tuple(sorted({name for task in tasks for name in task.classes}))
         changed = {"classes": classes or options.classes, "max_steps": max_actions or options.max_steps}
         return options.model_copy(update=changed)

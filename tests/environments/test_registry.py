@@ -83,7 +83,7 @@ def test_bfcl_is_the_default_and_writes_its_options_out():
 
 def test_appworld_takes_its_official_limit_and_no_evaluation_set():
     plain = EnvironmentSettings(name="appworld")
-    assert plain.options == {"max_steps": 30, "trust_agent_code": None}
+    assert plain.options == {"max_steps": 30}
     assert not plain.is_own
     assert EnvironmentSettings.model_validate_json(plain.model_dump_json()) == plain
     assert EnvironmentSettings(name="appworld", options={"max_steps": 5}).max_actions == 5
@@ -115,15 +115,14 @@ def test_an_own_environment_is_opened_with_its_options(shop):
     ("given", "key", "says"),
     [
         ({"name": "webshop"}, ("name",), "write bfcl, appworld, mcp, openenv, or module:callable"),
-        (appworld(classes=["spotify"]), ("options",), "appworld would ignore it: choose from max_steps, "),
+        (appworld(classes=["spotify"]), ("options",), "appworld would ignore it: choose from max_steps"),
         (appworld(world="made"), ("options",), "appworld would ignore it"),
         (appworld(max_steps=0), ("options", "max_steps"), "greater than or equal to 1"),
-        (appworld(trust_agent_code=True), ("options", "trust_agent_code"), "set the environment variable COEVOLVE_TR"),
+        (appworld(trust_agent_code=True), ("options",), "appworld would ignore it"),
         ({"name": "my shop:open"}, ("name",), "module:callable"),
         ({"name": "shop:open:twice"}, ("name",), "module:callable"),
         ({"name": "../shop:open"}, ("name",), "module:callable"),
         ({"name": "shop:open", "classes": ("MathAPI",)}, ("classes",), "Extra"),
-        ({"name": "shop:open", "trust_agent_code": True}, ("trust_agent_code",), "Extra"),
         ({"options": {"shelves": 2}}, ("options",), "would ignore it"),
         ({"options": {"clases": []}}, ("options",), "did you mean 'classes'?"),
         ({"options": {"max_steps": 0}}, ("options", "max_steps"), "greater than or equal to 1"),

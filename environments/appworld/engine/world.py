@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,7 +85,7 @@ def _keep_in_path(app: str, api: str, data: dict[str, Any]) -> None:
 
 
 class MemoryLimit:
-    """Limit the growth of the process's address space; beyond it is a MemoryError. Linux only: elsewhere no limit.
+    """Limit the growth of the process's address space; beyond it is a MemoryError.
 
     The limit holds inside ``applied``; outside, the engine has a reserve. Create it while there is a ``/proc``, which
     the sandbox removes.
@@ -94,12 +93,10 @@ class MemoryLimit:
 
     def __init__(self) -> None:
         self._code = self._most = resource.RLIM_INFINITY
-        self._size = open("/proc/self/statm", "rb", buffering=0) if sys.platform == "linux" else None  # noqa: SIM115
+        self._size = open("/proc/self/statm", "rb", buffering=0)  # noqa: SIM115
 
     def set(self, megabytes: int) -> None:
         """Allow a growth of ``megabytes`` from the current size. Call once."""
-        if self._size is None:
-            return
         with self._size:
             used = int(self._size.read(100).split()[0]) * resource.getpagesize()
         self._code = used + megabytes * 1024 * 1024

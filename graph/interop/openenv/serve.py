@@ -122,7 +122,7 @@ def opened(serving: Serving) -> tuple[Environment, tuple[Task, ...]]:
         found, source = tuple(read_jsonl(serving.tasks, Task)), str(serving.tasks)
     elif serving.name is not None:
         benchmark = find_benchmark(serving.name)
-        official = benchmark.official_tasks(named_options(benchmark, serving.options, None, False))
+        official = benchmark.official_tasks(named_options(benchmark, serving.options))
         if official is None:
             raise InputError(f"{serving.name} has no official tasks: name a file of tasks with --tasks")
         found = tuple(Task(id=one.id, origin="official", **dict(one.spec)) for one in official.tasks)

@@ -204,7 +204,7 @@ def test_worlds_of_appworlds_dev_split_are_held_out_whatever_the_label() -> None
     from environments.appworld.tasks import Start, official_task
 
     installation = installed_appworld()
-    environment = AppWorldEnvironment(engine=AppWorldEngine(installation, trust_agent_code=True))  # nothing runs
+    environment = AppWorldEnvironment(engine=AppWorldEngine(installation))
     sets = HeldOut()
     dev, train = installation.task_ids("dev")[0], installation.task_ids("train")[0]
     task = official_task(installation, train, "train")
