@@ -1,16 +1,194 @@
-"""Implement the environment of a plain Python class: open episodes on instances of it and list its start states."""
+"""Implement the environment of a plain Python class: open episodes on instances of it and list its start states.
+
+An episode is one attempt at one task; its state and answers are compared with the reference's.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import NamedTuple, Protocol
 
 from pydantic import JsonValue, ValidationError
 
-from environments.base import Environment, InputError, StartState, TaskSpec, ToolSpec
-from environments.python_class.documentation import documented_tools
-from environments.python_class.episode import PythonEpisode
-from environments.python_class.world import CALL_SECONDS, ClassWorld, ToolRefused
+from environments.base import (
+    Action,
+    Environment,
+    FailureNames,
+    InputError,
+    MalformedCall,
+    Observation,
+    ObservationStatus,
+    Outcome,
+    StartState,
+    TaskSpec,
+    ToolCall,
+    ToolSpec,
+    TurnOutcome,
+    Turns,
+    UserTurn,
+    outcome_of_turns,
+)
+from environments.python_class.world import CALL_SECONDS, ClassWorld, ToolRefused, documented_tools, unknown_tool
+from environments.verification.replay import is_informative
+
+STATE_MISMATCH = "state_mismatch"
+RESPONSE_MISMATCH = "response_mismatch"
+NOT_REACHED = "turn_not_reached"
+_FAILURES = FailureNames(STATE_MISMATCH, RESPONSE_MISMATCH, NOT_REACHED)
+
+
+class EpisodeWorld(Protocol):
+    """What an episode acts on: ``environments.python_class.world.ClassWorld``, or a server's."""
+
+    def state(self) -> str:
+        """Return the canonical text of the state after the last call."""
+        ...
+
+    def run(self, call: ToolCall) -> Observation:
+        """Execute one call; wrong arguments are answered, not raised."""
+        ...
+
+    def close(self) -> None:
+        """Release what the world holds. Idempotent."""
+        ...
+
+
+class _Played(NamedTuple):
+    """A turn: calls made, malformed actions, the state after it, and all results by then."""
+
+    calls: int
+    malformed: int
+    state: str
+    received: frozenset[str]
+
+
+class _Wanted(NamedTuple):
+    """The reference's final state of a turn, its informative results, and whether one of its calls fails.
+
+    ``idle`` is the state, and ``given`` are the results, that an agent without actions has then.
+    """
+
+    state: str
+    informative: frozenset[str]
+    error: bool
+    idle: str
+    given: frozenset[str]
+
+
+class PythonEpisode:
+    """Implements ``environments.base.Episode``; single use, and used by one thread at a time.
+
+    The rule (BFCL's, our choice for own environments): after every user turn that the reference acts in, the state is
+    the reference's, and the agent has received every result that the reference received in that turn, in any order and
+    among other answers. Every turn has to be reached. ``Outcome.partial`` counts the checks of state and response that
+    an agent without actions fails. Methods that are called out of order raise RuntimeError.
+
+    Args:
+        task: the task.
+        make: makes the world that the agent acts in.
+        make_for_reference: makes the one that the reference is played in, where that may be answered from a cache.
+    """
+
+    def __init__(
+        self,
+        task: TaskSpec,
+        make: Callable[[], EpisodeWorld],
+        make_for_reference: Callable[[], EpisodeWorld] | None = None,
+    ) -> None:
+        self._task = task
+        self._make_for_reference = make_for_reference or make
+        self._world: EpisodeWorld | None = make()
+        self._turns = Turns(task, self._measured)
+        self._received: set[str] = set()
+        self._wanted: tuple[_Wanted, ...] | None = None
+
+    def start(self) -> UserTurn:
+        """Run the setup and return the first user turn."""
+        self._turns.expect_new()
+        for call in self._task.setup:
+            self._live().run(call)
+        return self._turns.first()
+
+    def step(self, action: Action) -> Observation:
+        """Execute one action in the current turn; a malformed one is answered and counted."""
+        self._turns.expect_open()
+        if isinstance(action, MalformedCall):
+            self._turns.malformed += 1
+            return Observation(text=f"malformed call: {action.reason}", status=ObservationStatus.MALFORMED)
+        self._turns.calls += 1
+        observation = self._live().run(action) if action.name in self._turns.callable else unknown_tool(action.name)
+        if not observation.failed:
+            self._received.add(observation.text)
+        return observation
+
+    def end_turn(self) -> UserTurn | None:
+        """End the turn and return the next one, or None when the episode is over."""
+        return self._turns.end()
+
+    def state(self) -> str:
+        """Return the canonical text of the world's state."""
+        return self._live().state()
+
+    def outcome(self) -> Outcome:
+        """Return the outcome so far; a turn that was not reached is compared with the current state."""
+        if self._wanted is None:
+            self._wanted = self._reference()
+        turns = [
+            self._checked(*pair) for pair in zip(self._turns.played(), self._wanted, self._task.reference, strict=True)
+        ]
+        earned = [passed for pair in zip(turns, self._wanted, strict=True) for passed in _earned(*pair)]
+        partial = sum(earned) / len(earned) if earned else 0.0
+        return outcome_of_turns(turns, self._turns.reached, _FAILURES, partial)
+
+    def close(self) -> None:
+        """Close the world. Idempotent."""
+        if self._world is not None:
+            self._world.close()
+        self._world = None
+
+    def _measured(self, turn: int, calls: int, malformed: int) -> _Played:
+        return _Played(calls, malformed, self.state(), frozenset(self._received))
+
+    def _checked(self, played: _Played, wanted: _Wanted, calls: Sequence[ToolCall]) -> TurnOutcome:
+        return TurnOutcome(
+            calls=played.calls,
+            malformed=played.malformed,
+            reference_calls=len(calls),
+            reference_error=wanted.error,
+            state=played.state == wanted.state if calls else None,
+            response=wanted.informative <= played.received if calls else None,
+        )
+
+    def _reference(self) -> tuple[_Wanted, ...]:
+        with closing(self._make_for_reference()) as world:
+            for call in self._task.setup:
+                world.run(call)
+            idle, given = world.state(), frozenset[str]()
+            turns = []
+            for turn, calls in enumerate(self._task.reference):
+                observations = [world.run(call) for call in calls]
+                informative = frozenset(observation.text for observation in observations if is_informative(observation))
+                error = any(observation.failed for observation in observations)
+                if turn < self._task.played:
+                    idle, given = world.state(), given.union(one.text for one in observations if not one.failed)
+                turns.append(_Wanted(world.state(), informative, error, idle, given))
+            return tuple(turns)
+
+    def _live(self) -> EpisodeWorld:
+        if self._world is None:
+            raise RuntimeError("the episode is closed: open another one")
+        return self._world
+
+
+def _earned(turn: TurnOutcome, wanted: _Wanted) -> Iterator[bool]:
+    """Yield, for each check of the turn that an agent without actions fails, whether it passes."""
+    if turn.state is not None and wanted.state != wanted.idle:
+        yield turn.state
+    if turn.response is not None and not wanted.informative <= wanted.given:
+        yield turn.response
+
 
 __all__ = ["PythonEnvironment", "ToolRefused"]
 

@@ -25,11 +25,10 @@ from environments.base import (
     ToolSpec,
     UserTurn,
 )
-from environments.bfcl.docs import all_tools, tool_names
 from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.package import all_tools, tool_names
 from environments.example import depot
-from environments.learning_interface.environment import SCHEMA_NOTE, LearningInterface, with_schema_cues
-from environments.learning_interface.recovery import HintKind
+from environments.learning_interface import SCHEMA_NOTE, HintKind, LearningInterface, with_schema_cues
 
 CAR, FILES, TRADING = "VehicleControlAPI", "GorillaFileSystem", "TradingBot"
 H = HintKind

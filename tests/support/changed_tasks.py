@@ -11,9 +11,8 @@ from functools import cache
 from pydantic import JsonValue
 
 from environments.base import TaskSpec, ToolCall
-from environments.bfcl.docs import all_tools, tool_names
 from environments.bfcl.official import load_category
-from environments.bfcl.package import CATEGORIES
+from environments.bfcl.package import CATEGORIES, all_tools, tool_names
 from environments.bfcl.templated.evaluation_sets import load_set, set_names
 from environments.verification.canonical import words
 

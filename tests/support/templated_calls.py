@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from environments.base import Parameter, ToolCall, ToolSpec
-from environments.bfcl.docs import tool_specs
-from environments.bfcl.package import CLASSES
+from environments.bfcl.package import CLASSES, tool_specs
 from environments.bfcl.templated.evaluation_sets import TEMPLATED_CLASSES
 
 TOOLS: tuple[ToolSpec, ...] = tuple(tool for name in TEMPLATED_CLASSES for tool in tool_specs(name))

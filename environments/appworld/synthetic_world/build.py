@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from environments.appworld.engine.package import settle, use_root
+from environments.appworld.engine.zygote import settle, use_root
 from environments.appworld.layout import SPLITS, counted, missing
 from environments.appworld.synthetic_world.content import CONTENT, Owners
 from environments.appworld.synthetic_world.plan import WorldPlan, make_plan

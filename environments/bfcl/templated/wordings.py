@@ -31,7 +31,7 @@ from pydantic import JsonValue
 
 from environments import task_text
 from environments.base import Environment, InputError, Record, TaskSpec, ToolCall
-from environments.bfcl.docs import all_tools
+from environments.bfcl.package import all_tools
 from environments.task_text import Spec
 from environments.verification.fingerprints import read_fixed
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from environments.base import InputError
-from environments.bfcl.docs import tool_names
 from environments.bfcl.official import load_category
+from environments.bfcl.package import tool_names
 from environments.bfcl.templated.evaluation_sets import TEMPLATED_CLASSES, load_set, set_names
 from environments.example import depot
 from environments.registry import benchmark_of, packaged, packaged_names
