@@ -11,8 +11,8 @@ from support.installed_appworld import installed_appworld
 
 from environments.base import InputError, TaskSpec, ToolCall
 from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.evaluation_sets import load_set
 from environments.bfcl.official import load_category
-from environments.bfcl.templated.evaluation_sets import load_set
 from environments.example import depot
 from environments.registry import benchmark_of
 from environments.verification import decontamination

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from environments.base import InputError
+from environments.bfcl.evaluation_sets import TEMPLATED_CLASSES, TEMPLATED_SETS, load_set
 from environments.bfcl.official import load_category
 from environments.bfcl.package import tool_names
-from environments.bfcl.templated.evaluation_sets import TEMPLATED_CLASSES, load_set, set_names
 from environments.example import depot
 from environments.registry import benchmark_of, packaged, packaged_names
 from environments.verification import fingerprints
@@ -59,10 +59,10 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_every_evaluation_set_task_is_held_out():
-    tasks = [task for name in set_names() for task in load_set(name)]
+    tasks = [task for name in TEMPLATED_SETS for task in load_set(name)]
     assert held_out_fingerprints("bfcl") == {fingerprint(task.spec) for task in tasks}
     assert sequences("bfcl") == {call_sequence(task.spec) for task in tasks}
-    assert {evaluation_set.panel for evaluation_set in published_sets("bfcl")} == set(set_names())
+    assert {evaluation_set.panel for evaluation_set in published_sets("bfcl")} == set(TEMPLATED_SETS)
 
 
 def test_no_slice_of_a_training_path_is_held_out_though_call_sequences_overlap():
