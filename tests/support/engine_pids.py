@@ -7,8 +7,7 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-from environments.appworld.client import World
-from environments.appworld.engine_process import EngineProcess
+from environments.appworld.client import EngineProcess, World
 
 
 def worker_of(world: World) -> EngineProcess:

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from support import ROOT
 
 from environments.appworld.benchmark import BENCHMARK, VERSION
-from environments.appworld.outcomes import (
+from environments.appworld.episode import (
     CHECKS_FAILED,
     NOT_REACHED,
     RESPONSE_MISMATCH,
