@@ -127,7 +127,7 @@ def warm_start(
     check_policy_path(model)
     tasks = [read_learnable(file, environment_name) for file in files]
     together = [task for some in tasks for task in some]
-    environment = recorded(open_named(environment_name, options, tasks=together))
+    environment = recorded(open_named(environment_name, options))
     for file, some in zip(files, tasks, strict=True):
         refuse_held_out(file, some, environment)
     with heavy_imports():

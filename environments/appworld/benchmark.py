@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pydantic import Field
 
 from environments.appworld.environment import MAX_STEPS, NAME, AppWorldEnvironment
@@ -17,7 +15,7 @@ from environments.appworld.evaluation_sets import (
 )
 from environments.appworld.installation import find_installation
 from environments.appworld.tasks import training_tasks
-from environments.base import Environment, TaskSpec
+from environments.base import Environment
 from environments.benchmark import (
     Benchmark,
     CompactCaps,
@@ -50,6 +48,7 @@ class AppWorld(Benchmark[AppWorldOptions]):
 
     name = NAME
     options_type = AppWorldOptions
+    actions_option = "max_steps"
     # An open episode is a process of 70 MB, its answers are long, and a message is a block of code.
     limits = Limits(actions=MAX_STEPS, new_tokens=2048, tokens=32768, compact_tokens=2048, batch=8)
     # Verifying the drafts of one start state takes half a minute; references begin by signing in, so that they are as
@@ -77,16 +76,6 @@ class AppWorld(Benchmark[AppWorldOptions]):
         Raises InputError when AppWorld is not installed, or agents' code cannot be sandboxed.
         """
         return AppWorldEnvironment(options.max_steps)
-
-    def adapt(
-        self, options: AppWorldOptions, *, max_actions: int | None = None, tasks: Sequence[TaskSpec] = ()
-    ) -> AppWorldOptions:
-        """Return the options with another limit."""
-        return options.model_copy(update={"max_steps": max_actions or options.max_steps})
-
-    def max_actions(self, options: AppWorldOptions) -> int:
-        """Return ``max_steps``."""
-        return options.max_steps
 
     def official_tasks(self, options: AppWorldOptions) -> OfficialTasks:
         """Return the tasks of the train split, with the benchmark's solutions as references."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
 from functools import cache
 from typing import Literal
 
@@ -28,7 +27,6 @@ from environments.bfcl.official import load_category
 from environments.bfcl.package import CATEGORIES, VERSION
 from environments.metrics import CALL_METRICS
 from environments.verification.decontamination import HeldOut, held_out
-from environments.verification.fingerprints import PublishedSet, published_sets
 
 
 class BFCLOptions(Options):
@@ -64,6 +62,7 @@ class BFCL(Benchmark[BFCLOptions]):
 
     name = "bfcl"
     options_type = BFCLOptions
+    actions_option = "max_steps"
     metrics = CALL_METRICS
     licence = ContentLicence(
         spdx="apache-2.0",
@@ -90,18 +89,6 @@ class BFCL(Benchmark[BFCLOptions]):
         if options.wordings == "human":
             environment.benchmark = _HUMAN
         return environment
-
-    def adapt(
-        self, options: BFCLOptions, *, max_actions: int | None = None, tasks: Sequence[TaskSpec] = ()
-    ) -> BFCLOptions:
-        """Return the options with another limit and the classes of ``tasks``."""
-        classes = tuple(sorted({name for task in tasks for name in task.classes}))
-        changed = {"classes": classes or options.classes, "max_steps": max_actions or options.max_steps}
-        return options.model_copy(update=changed)
-
-    def max_actions(self, options: BFCLOptions) -> int:
-        """Return ``max_steps``."""
-        return options.max_steps
 
     def explain_no_starts(self, environment: str) -> str:
         """Return a sentence with the key that restricts the start states."""
@@ -155,10 +142,6 @@ class BFCL(Benchmark[BFCLOptions]):
     def held_out(self) -> HeldOut:
         """Return the held-out sets and official tasks. Raises InputError when a file is missing or altered."""
         return held_out(self.name)
-
-    def published_sets(self) -> tuple[PublishedSet, ...]:
-        """Return the published record of every evaluation set. Raises InputError like ``held_out``."""
-        return published_sets(self.name)
 
     def evaluation_set(self, name: str) -> EvaluationSet:
         """Describe an evaluation set by its file, without reading its tasks; an official one by the tasks' ids."""

@@ -197,7 +197,7 @@ def warm_start(
 
     torch.set_num_threads(1)  # sums of several threads round otherwise
     console = Console(stderr=True)
-    opened = open_named(environment_name, options, tasks=learnt)
+    opened = open_named(environment_name, options)
     environment = recorded(opened)
     refuse_held_out(tasks, learnt, environment)
     shown = [demonstrate(environment, task) for task in track(learnt, "replaying tasks", console=console)]

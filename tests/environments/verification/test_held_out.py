@@ -122,12 +122,11 @@ def test_missing_publications_are_refused_rather_than_an_open_firewall(folder):
 
 def test_an_environment_of_ones_own_has_no_evaluation_set_and_nothing_held_out():
     assert list(benchmark_of(depot()).held_out()) == []
-    assert benchmark_of(depot()).published_sets() == ()
     with pytest.raises(InputError, match="depot"):
         published_sets("depot")
 
 
 def test_every_folder_of_evaluation_sets_belongs_to_a_benchmark_that_publishes_them():
     rooms = Path(fingerprints.__file__).parents[1]
-    publishing = {name for name in packaged_names() if packaged(name).published_sets()}
+    publishing = {name for name in packaged_names() if packaged(name).held_out().fingerprints}
     assert {folder.parent.name for folder in rooms.glob("*/panels")} == publishing
