@@ -9,16 +9,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, JsonValue, RootModel, ValidationError
 
 from environments.base import Environment, InputError, TaskSpec
 from environments.benchmark import PLAIN, AnyBenchmark, Benchmark, explain
 from environments.declared import find, look, where
-
-if TYPE_CHECKING:
-    from environments.settings import EnvironmentSettings
 
 DEFAULT = "bfcl"
 """The default benchmark of a recipe or command."""
@@ -118,7 +115,7 @@ def stated_benchmark(name: str) -> AnyBenchmark | None:
 
 def benchmark_of(environment: Environment) -> AnyBenchmark:
     """Return the benchmark that an opened environment belongs to, ``PLAIN`` where it belongs to none."""
-    own = getattr(environment, "benchmark", None)  # set by ``open_environment`` where the name alone does not find it
+    own = getattr(environment, "benchmark", None)  # set by ``belonging`` where the name alone does not find it
     return own if isinstance(own, Benchmark) else packaged(environment.name) or PLAIN
 
 
@@ -148,24 +145,13 @@ def checked_options(benchmark: AnyBenchmark, given: Mapping[str, JsonValue], sou
         raise InputError(f"{source}: {error}") from error
 
 
-def open_environment(settings: EnvironmentSettings) -> Environment:
-    """Open the environment that ``settings`` names.
-
-    For ``module:callable`` the callable, which must declare what it makes (``environments.declared``), is called with
-    ``settings.options`` and returns the environment. Raises InputError when a requirement is not installed, cannot be
-    imported, or does not return an Environment.
-    """
-    benchmark = find_benchmark(settings.name)
-    options = checked_options(benchmark, settings.options, "environment.options")
-    return belonging(settings.name, benchmark, lambda: benchmark.open(options))
-
-
 def open_named(
     name: str, options: Mapping[str, JsonValue] | None = None, *, max_actions: int | None = None
 ) -> Environment:
     """Open the environment that a command's ``--environment`` names, with the options of ``named_options``.
 
-    Raises InputError like ``open_environment``, and for a name that is neither a benchmark nor an import path.
+    Raises InputError when a requirement is not installed or cannot be imported, for a name that is neither a benchmark
+    nor an import path, and like ``belonging``.
     """
     benchmark = named_benchmark(name)
     parsed = named_options(benchmark, options or {}, max_actions)

@@ -6,9 +6,12 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field, JsonValue, ValidationInfo, field_validator
 
+from environments.base import Environment
 from environments.benchmark import AnyBenchmark
 from environments.registry import (
     DEFAULT,
+    belonging,
+    checked_options,
     find_benchmark,
     is_import_path,
     packaged,
@@ -63,6 +66,17 @@ class EnvironmentSettings(Section):
     def benchmark(self) -> AnyBenchmark:
         """The benchmark that ``name`` names. Raises InputError for an import path that cannot be imported."""
         return find_benchmark(self.name)
+
+    def open(self) -> Environment:
+        """Open the environment that ``name`` names.
+
+        For ``module:callable`` the callable, which must declare what it makes (``environments.declared``), is called
+        with ``options`` and returns the environment. Raises InputError when a requirement is not installed, cannot be
+        imported, or does not return an Environment.
+        """
+        benchmark = self.benchmark
+        options = checked_options(benchmark, self.options, "environment.options")
+        return belonging(self.name, benchmark, lambda: benchmark.open(options))
 
     @property
     def stated_benchmark(self) -> AnyBenchmark | None:

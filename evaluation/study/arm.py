@@ -11,7 +11,6 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from environments.base import TaskSpec
-from environments.registry import open_environment
 from environments.settings import EnvironmentSettings
 from environments.verification.fingerprints import call_sequence
 from evaluation.outcomes import ScoreChange
@@ -88,7 +87,7 @@ class FinishedRun:
     @property
     def functions(self) -> int:
         """The number of functions that tasks can call: the tools of the start states of exploration."""
-        environment = open_environment(self._run.section("environment", EnvironmentSettings))
+        environment = self._run.section("environment", EnvironmentSettings).open()
         return len({tool for start in environment.starts() for tool in start.tools})
 
     @property

@@ -22,7 +22,6 @@ import typer
 from environments.base import InputError, Record
 from environments.checkout import ROOT
 from environments.command import OneSentence, exit_statuses
-from environments.registry import open_environment
 from graph.recipe import load_recipe
 from graph.report.digest import calls_words, kind_words, task_words
 from graph.report.lineage import Chain, History
@@ -204,7 +203,7 @@ def _answers(settings: RunSettings, path: str, name: str, turns: Sequence[Task])
         max_steps=training.max_episode_steps,
     )
     requests = [EpisodeRequest(task=task, seed=0) for task in turns]
-    environment = open_environment(settings.environment)
+    environment = settings.environment.open()
     sampler = open_sampler(
         IN_PROCESS,
         policy,
