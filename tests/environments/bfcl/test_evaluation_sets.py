@@ -13,6 +13,7 @@ import pytest
 from support.templated_calls import FORBIDDEN, LONG_NAMES, words_outside_quotes
 
 from environments.base import InputError
+from environments.bfcl import evaluation_sets
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.evaluation_sets import (
     TEMPLATED_CLASSES,
@@ -21,7 +22,6 @@ from environments.bfcl.evaluation_sets import (
     load_set,
 )
 from environments.bfcl.official import load_category, split_of
-from environments.bfcl.templated import evaluation_sets
 from environments.bfcl.templated.wordings import forced_calls
 from environments.task_text import caused_errors
 from environments.verification.fingerprints import (
