@@ -18,7 +18,7 @@ from environments.base import Environment, InputError
 from environments.benchmark import AnyBenchmark
 from environments.checkout import INITIAL_POLICY
 from environments.registry import DEFAULT, benchmark_of
-from environments.sections import GIVEN, Section, requires
+from environments.settings import GIVEN, Section, requires
 from memory.jsonl import complaint
 from memory.strict_yaml import read_yaml
 from training.rendering.options import RenderingOptions

@@ -110,11 +110,13 @@ class BFCL(Benchmark[BFCLOptions]):
 
     def render(self, environment: Environment, task: TaskSpec, rng: random.Random) -> TaskSpec:
         """Return ``task`` in the wordings of training. Raises InputError for a call without a wording."""
-        from environments.bfcl.templated import human_wordings, wordings
-
         if self._human:
+            from environments.bfcl.templated import human_wordings
+
             return human_wordings.render_task(environment, task, rng)
-        return wordings.render_task(environment, task, "train", rng)
+        from environments.bfcl.templated import wordings
+
+        return wordings.render_task(environment, task, rng)
 
     def join(self, first: TaskSpec, second: TaskSpec) -> TaskSpec:
         """Return ``first`` with the classes that only ``second`` has, in their initial states.

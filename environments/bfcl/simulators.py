@@ -3,7 +3,7 @@
 ``state_text`` writes the simulators' public state as canonical text: the state that the official check compares.
 
 Caps (our choice, far above every official task; a call beyond one is answered with an error and not run): those of
-every environment (``python_class.world.beyond_caps``); integers of 30 digits; precisions and decimal places of 1,000;
+every environment (``verification.replay.beyond_caps``); integers of 30 digits; precisions and decimal places of 1,000;
 integer powers of 100,000 bits; no exponents in text where mpmath would read a number (it expands "1e999999999" digit by
 digit).
 """
@@ -23,8 +23,8 @@ from pydantic import JsonValue
 
 from environments.base import InputError, ObservationStatus, ToolCall
 from environments.bfcl.package import all_tools, mutable_defaults, simulator_class, stateless_classes
-from environments.python_class.world import beyond_caps
 from environments.verification.grounding import leaves
+from environments.verification.replay import beyond_caps
 
 ERROR_PREFIX = "Error during execution: "
 """Beginning of the official executor's answer to a call that raised."""

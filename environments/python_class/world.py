@@ -23,7 +23,7 @@ from environments.base import (
     ToolSpec,
 )
 from environments.python_class.time_limit import OutOfTime, time_limit
-from environments.verification.replay import argument_problem
+from environments.verification.replay import argument_problem, beyond_caps
 
 _NAMES = {str: "string", int: "integer", float: "float", bool: "boolean", list: "array", dict: "dict"}
 
@@ -123,12 +123,6 @@ def _type(hint: Any) -> _Type | None:  # noqa: ANN401 - whatever an annotation h
     name = _NAMES.get(origin or hint)
     return _Type(name) if name else None
 
-
-MAX_CHARACTERS = 20_000
-"""Characters of a call's arguments as JSON, at most (our choice)."""
-
-MAX_DEPTH = 20
-"""Levels of lists and objects in a call's arguments, at most (our choice)."""
 
 MAX_STATE_DEPTH = 100
 """Levels of lists and objects in the state and in an answer, at most (our choice)."""
@@ -290,13 +284,3 @@ def _number(value: JsonValue, wanted: str | None) -> JsonValue:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     return int(value) if wanted == "integer" else float(value) if wanted == "float" else value
-
-
-def beyond_caps(call: ToolCall) -> str | None:
-    """Return a phrase where the arguments of a call are too deep or too long, or cannot be written, else None."""
-    try:
-        text = json.dumps(_canonical(call.arguments, "an argument", MAX_DEPTH), ensure_ascii=False)
-        text.encode()
-    except (TypeError, ValueError, RecursionError):
-        return f"the arguments are no JSON of at most {MAX_DEPTH} levels"
-    return f"the arguments have more than {MAX_CHARACTERS} characters" if len(text) > MAX_CHARACTERS else None

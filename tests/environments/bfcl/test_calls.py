@@ -12,7 +12,7 @@ from environments.base import ObservationStatus, ToolCall
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import load_category, read_call
 from environments.bfcl.simulators import Simulators
-from environments.python_class.world import MAX_CHARACTERS
+from environments.verification.replay import MAX_CHARACTERS
 
 JSON_VALUES = st.recursive(
     st.none()
