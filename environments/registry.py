@@ -15,7 +15,7 @@ from pydantic import BaseModel, JsonValue, RootModel, ValidationError
 
 from environments.base import Environment, InputError, TaskSpec
 from environments.benchmark import PLAIN, AnyBenchmark, Benchmark, explain
-from environments.declared import find, look, where
+from environments.declared import find, where
 
 DEFAULT = "bfcl"
 """The default benchmark of a recipe or command."""
@@ -100,17 +100,6 @@ def unknown(name: str) -> str:
         f"{name!r} is not an environment: write {', '.join(packaged_names())}, or module:callable of your own, "
         "for example environments.example:depot"
     )
-
-
-def stated_benchmark(name: str) -> AnyBenchmark | None:
-    """Return the benchmark that data names as far as that is known without running code that data names.
-
-    That is a packaged one, and ``PLAIN`` for a function or a class of the user's. None for another object of a user's
-    module: it may be a benchmark of its own. Raises InputError like ``environments.declared.look``.
-    """
-    if not is_import_path(name):
-        return find_benchmark(name)
-    return PLAIN if look(name) else None
 
 
 def benchmark_of(environment: Environment) -> AnyBenchmark:

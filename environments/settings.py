@@ -20,7 +20,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, fi
 from pydantic.config import JsonDict
 
 from environments.base import Environment
-from environments.benchmark import AnyBenchmark
+from environments.benchmark import PLAIN, AnyBenchmark
+from environments.declared import look
 from environments.registry import (
     DEFAULT,
     belonging,
@@ -29,7 +30,6 @@ from environments.registry import (
     is_import_path,
     packaged,
     parse_options,
-    stated_benchmark,
     unknown,
 )
 
@@ -250,8 +250,14 @@ class EnvironmentSettings(Section):
 
     @property
     def stated_benchmark(self) -> AnyBenchmark | None:
-        """The benchmark, without importing a module that ``name`` names: see ``environments.registry``."""
-        return stated_benchmark(self.name)
+        """The benchmark as far as it is known without running code that ``name`` names.
+
+        That is a packaged one, and ``PLAIN`` for a function or a class of the user's. None for another object of a
+        user's module: it may be a benchmark of its own. Raises InputError like ``environments.declared.look``.
+        """
+        if not is_import_path(self.name):
+            return self.benchmark
+        return PLAIN if look(self.name) else None
 
     @property
     def max_actions(self) -> int | None:

@@ -14,8 +14,8 @@ from environments.base import InputError, Record, TaskSpec
 from environments.benchmark import AnyBenchmark, EvaluationTask
 from environments.checkout import ROOT
 from environments.command import check_output
-from environments.history import agent_calls
 from environments.registry import DEFAULT, find_benchmark
+from environments.turns import agent_calls
 from evaluation.test_access import Access, check_opened, current_commit, is_of_study, log_access, now
 from memory.jsonl import read_jsonl
 from memory.records import Task

@@ -23,6 +23,7 @@ from environments.appworld.installation import OPEN_SPLITS, Installation, find_i
 from environments.appworld.tasks import Start, instruction_of, required_apps, start_of
 from environments.appworld.worlds import PYTHON, PlayedWorld, RecordedWorld, WorldRecord
 from environments.base import InputError, Parameter, StartState, TaskSpec, ToolCall, ToolSpec
+from environments.turns import check_turns
 from environments.verification.canonical import Canonical, CanonicalStep, canonical_call
 from environments.verification.programs import called
 
@@ -117,14 +118,8 @@ class AppWorldEnvironment:
         Raises InputError for a task of another environment, or unknown worlds, apps or tools, and EnvironmentFault when
         the engine cannot open a world.
         """
-        if task.environment != NAME:
-            raise InputError(f"a task of the environment {task.environment!r} was given to {NAME!r}: open it there")
-        if not task.turns:
-            raise InputError("the task has no user turn: give one at least")
+        check_turns(task, NAME, len(task.turns) - 1)
         self._check_world(start_of(task).task)
-        for turn in task.withheld:
-            if not 0 <= turn < len(task.turns):
-                raise InputError(f"tools are withheld until turn {turn}, but the task has {len(task.turns)} turns")
         self._check_classes(task.classes)
         for tool in self.tools((*task.tools, *(name for names in task.withheld.values() for name in names))):
             if tool.group not in task.classes:

@@ -31,7 +31,6 @@ from environments.appworld.worlds import PYTHON, PlayedWorld, RecordedWorld, ref
 from environments.base import (
     Action,
     EnvironmentFault,
-    FailureNames,
     MalformedCall,
     Observation,
     ObservationStatus,
@@ -39,10 +38,9 @@ from environments.base import (
     Record,
     TaskSpec,
     TurnOutcome,
-    Turns,
     UserTurn,
-    outcome_of_turns,
 )
+from environments.turns import FailureNames, WorldEpisode, outcome_of_turns
 
 _QUOTES = ("'", '"')
 
@@ -264,7 +262,7 @@ def preface(opening: WorldOpening, *, by_code: bool) -> str:
     return f"{who}\n\n{_HOW}" if by_code else who
 
 
-class AppWorldEpisode:
+class AppWorldEpisode(WorldEpisode[PlayedWorld | RecordedWorld, PlayedTurn]):
     """Implements ``environments.base.Episode``; single use, and used by one thread at a time.
 
     The benchmark's checks evaluate an official task; any other is compared with its reference (``outcomes``). An action
@@ -275,18 +273,13 @@ class AppWorldEpisode:
     def __init__(
         self, task: TaskSpec, world: PlayedWorld | RecordedWorld, references: PlayedReferences, max_steps: int
     ) -> None:
-        self._task = task
-        self._world: PlayedWorld | RecordedWorld | None = world
+        super().__init__(task, world)
         self._references = references
         self._max_steps = max_steps
-        self._turns = Turns(task, self._measured)
 
     def start(self) -> UserTurn:
         """Run the setup and return the first user turn, with the benchmark's introduction."""
-        self._turns.expect_new()
-        for call in self._task.setup:
-            self._live().run(call)
-        turn = self._turns.first()
+        turn = super().start()
         return turn.model_copy(update={"preface": preface(self._live().opening, by_code=PYTHON in turn.tools)})
 
     def step(self, action: Action) -> Observation:
@@ -304,14 +297,6 @@ class AppWorldEpisode:
             return refused(f"there is no tool {action.name!r} in this task")
         return world.run(action)
 
-    def end_turn(self) -> UserTurn | None:
-        """End the current turn and return the next one, or None when the episode is over."""
-        return self._turns.end()
-
-    def state(self) -> str:
-        """Return the canonical text of the changes since the task's start, with the task's status and answer."""
-        return self._live().state()
-
     def outcome(self) -> Outcome:
         """Return the outcome so far; a turn that was not reached is compared with the current state."""
         turns = self._turns
@@ -321,16 +306,5 @@ class AppWorldEpisode:
             return against_checks(turns.calls, turns.malformed, len(self._task.reference[0]), evaluation)
         return against_reference(turns.played(), self._references.of(self._task), turns.reached)
 
-    def close(self) -> None:
-        """End the world. Idempotent."""
-        if self._world is not None:
-            self._world.close()
-            self._world = None
-
     def _measured(self, turn: int, calls: int, malformed: int) -> PlayedTurn:
         return PlayedTurn(calls=calls, malformed=malformed, end=self._live().difference())
-
-    def _live(self) -> PlayedWorld | RecordedWorld:
-        if self._world is None:
-            raise RuntimeError("the episode is closed: open another one")
-        return self._world

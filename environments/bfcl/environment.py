@@ -25,13 +25,12 @@ from environments.base import (
     ToolCall,
     ToolSpec,
     TurnOutcome,
-    Turns,
-    UserTurn,
 )
 from environments.benchmark import AnyBenchmark
 from environments.bfcl.official import CategoryTask, load_category
 from environments.bfcl.package import CLASSES, all_tools, require, response_checker, state_checker, tool_names
 from environments.bfcl.simulators import ERROR_PREFIX, Simulators, not_defined
+from environments.turns import WorldEpisode, check_turns
 
 FORCE_TERMINATED = "multi_turn:force_terminated"
 EMPTY_TURN = "multi_turn:empty_turn_model_response"
@@ -154,33 +153,23 @@ def _failure(turn: TurnOutcome) -> str | None:
     return None if turn.response else RESPONSE_MISMATCH
 
 
-class BFCLEpisode:
+class BFCLEpisode(WorldEpisode[Simulators, TurnOutcome]):
     """Implements ``environments.base.Episode``; single use, and used by one thread at a time.
 
     Officially the 21st step of a turn ends the episode, which fails it unless it was the last turn (that one is
     checked by the calls that ran). Here a step past ``max_steps`` is answered and not run, with the same consequence.
-    In the turns that the reference plays there is no such limit. Methods that are called out of order raise
-    RuntimeError.
+    In the turns that the reference plays there is no such limit.
 
     A withheld tool is not among the tools shown before its turn. A call of it still runs, as officially (a reference of
     miss_func has one); a tool that the task does not have at all is answered as not defined.
     """
 
     def __init__(self, task: TaskSpec, max_steps: int) -> None:
-        self._task = task
+        super().__init__(task, Simulators(task.classes, task.initial_state, task.long_context))
         self._max_steps = max_steps
-        self._simulators: Simulators | None = Simulators(task.classes, task.initial_state, task.long_context)
-        self._turns = Turns(task, self._checked)
         self._results: list[str] = []
         self._terminated: int | None = None
         self._reference: tuple[ExpectedTurn, ...] | None = None
-
-    def start(self) -> UserTurn:
-        """Run the setup and return the first user turn."""
-        self._turns.expect_new()
-        for call in self._task.setup:
-            self._live().run(call)
-        return self._turns.first()
 
     def step(self, action: Action) -> Observation:
         """Execute one action in the current turn; a malformed one is answered and counted."""
@@ -201,32 +190,15 @@ class BFCLEpisode:
         self._results.append(answer.text)
         return Observation(text=answer.text, status=answer.status, calls=(call,) if answer.ran else ())
 
-    def end_turn(self) -> UserTurn | None:
-        """Check the current turn and return the next one, or None when the episode is over."""
-        return self._turns.end()
-
-    def state(self) -> str:
-        """Return the canonical text of the public state; see ``environments.bfcl.simulators``."""
-        return self._live().state()
-
     def outcome(self) -> Outcome:
         """Return the official result of the actions so far; turns not reached count as turns without a call."""
         return official_outcome(self._turns.played(), reached=self._turns.reached, terminated=self._terminated)
 
-    def close(self) -> None:
-        """Drop the simulators. Idempotent."""
-        self._simulators = None
-
-    def _checked(self, turn: int, calls: int, malformed: int) -> TurnOutcome:
+    def _measured(self, turn: int, calls: int, malformed: int) -> TurnOutcome:
         if self._reference is None:
             self._reference = reference_turns(self._task)
         reference = self._reference[turn]
         return check_turn(turn, reference, self._live().instances, self._results, calls=calls, malformed=malformed)
-
-    def _live(self) -> Simulators:
-        if self._simulators is None:
-            raise RuntimeError("the episode is closed: open another one")
-        return self._simulators
 
 
 def _error(reason: str) -> Observation:
@@ -257,14 +229,8 @@ class BFCLEnvironment:
 
     def open(self, task: TaskSpec) -> BFCLEpisode:
         """Open a fresh episode. Raises InputError for a task of another environment, or unknown classes or tools."""
-        if task.environment != NAME:
-            raise InputError(f"a task of the environment {task.environment!r} was given to {NAME!r}: open it there")
-        if not task.turns:
-            raise InputError("the task has no user turn: give one at least")
+        check_turns(task, NAME, len(task.turns))
         _check_classes(task.classes)
-        for turn in task.withheld:
-            if not 0 <= turn <= len(task.turns):
-                raise InputError(f"tools are withheld until turn {turn}, but the task has {len(task.turns)} turns")
         known = set(tool_names(task.classes))
         for name in (*task.tools, *(name for names in task.withheld.values() for name in names)):
             if name not in known:

@@ -37,7 +37,7 @@ made the calls, human or explored, in the families of the world.
 is the 100 indices of the split test that a test after SEAL's protocol uses (``official.in_seal_test``).
 
 **Sets of turns** hold single user turns that people wrote: the turns of held-out official tasks (ours). Each turn is a
-task of its own, cut after it, in which the reference plays the turns before it (``environments.history.behind``).
+task of its own, cut after it, in which the reference plays the turns before it (``environments.turns.behind``).
 ``human-SPLIT`` has the turns with a reference call, of all four categories, and ``human-base-SPLIT`` those of base
 alone: the other categories repeat its texts, at three times its cost. Their result is the official one, which checks
 the played turns, too. Every reference passes but that of the first turn of long_context-38, in human-test: it has 34
@@ -62,7 +62,7 @@ from environments.base import InputError, Record, TaskSpec
 from environments.benchmark import EvaluationSet, EvaluationTask
 from environments.bfcl.official import CategoryTask, Split, in_seal_test, indices, load_category
 from environments.bfcl.package import CATEGORIES, VERSION
-from environments.history import agent_calls, behind, turn_id
+from environments.turns import agent_calls, behind, turn_id
 from environments.verification.fingerprints import SUFFIX, PublishedSet, fingerprint, read_fixed, sets_folder
 
 ENVIRONMENT = "bfcl"

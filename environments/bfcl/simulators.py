@@ -260,6 +260,9 @@ class Simulators:
         """Return the canonical text of the public state."""
         return state_text(self.instances)
 
+    def close(self) -> None:
+        """Do nothing: simulators hold nothing that has to be released."""
+
 
 def not_defined(name: str) -> Answer:
     """Return the official answer to a call of an unknown function."""

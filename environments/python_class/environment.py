@@ -8,14 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from pydantic import JsonValue, ValidationError
 
 from environments.base import (
     Action,
     Environment,
-    FailureNames,
     InputError,
     MalformedCall,
     Observation,
@@ -26,33 +25,15 @@ from environments.base import (
     ToolCall,
     ToolSpec,
     TurnOutcome,
-    Turns,
-    UserTurn,
-    outcome_of_turns,
 )
 from environments.python_class.world import CALL_SECONDS, ClassWorld, ToolRefused, documented_tools, unknown_tool
+from environments.turns import EpisodeWorld, FailureNames, WorldEpisode, check_turns, outcome_of_turns
 from environments.verification.replay import is_informative
 
 STATE_MISMATCH = "state_mismatch"
 RESPONSE_MISMATCH = "response_mismatch"
 NOT_REACHED = "turn_not_reached"
 _FAILURES = FailureNames(STATE_MISMATCH, RESPONSE_MISMATCH, NOT_REACHED)
-
-
-class EpisodeWorld(Protocol):
-    """What an episode acts on: ``environments.python_class.world.ClassWorld``, or a server's."""
-
-    def state(self) -> str:
-        """Return the canonical text of the state after the last call."""
-        ...
-
-    def run(self, call: ToolCall) -> Observation:
-        """Execute one call; wrong arguments are answered, not raised."""
-        ...
-
-    def close(self) -> None:
-        """Release what the world holds. Idempotent."""
-        ...
 
 
 class _Played(NamedTuple):
@@ -77,7 +58,7 @@ class _Wanted(NamedTuple):
     given: frozenset[str]
 
 
-class PythonEpisode:
+class PythonEpisode(WorldEpisode[EpisodeWorld, _Played]):
     """Implements ``environments.base.Episode``; single use, and used by one thread at a time.
 
     The rule (BFCL's, our choice for own environments): after every user turn that the reference acts in, the state is
@@ -97,19 +78,10 @@ class PythonEpisode:
         make: Callable[[], EpisodeWorld],
         make_for_reference: Callable[[], EpisodeWorld] | None = None,
     ) -> None:
-        self._task = task
+        super().__init__(task, make())
         self._make_for_reference = make_for_reference or make
-        self._world: EpisodeWorld | None = make()
-        self._turns = Turns(task, self._measured)
         self._received: set[str] = set()
         self._wanted: tuple[_Wanted, ...] | None = None
-
-    def start(self) -> UserTurn:
-        """Run the setup and return the first user turn."""
-        self._turns.expect_new()
-        for call in self._task.setup:
-            self._live().run(call)
-        return self._turns.first()
 
     def step(self, action: Action) -> Observation:
         """Execute one action in the current turn; a malformed one is answered and counted."""
@@ -118,18 +90,11 @@ class PythonEpisode:
             self._turns.malformed += 1
             return Observation(text=f"malformed call: {action.reason}", status=ObservationStatus.MALFORMED)
         self._turns.calls += 1
-        observation = self._live().run(action) if action.name in self._turns.callable else unknown_tool(action.name)
+        known = action.name in self._turns.callable
+        observation: Observation = self._live().run(action) if known else unknown_tool(action.name)
         if not observation.failed:
             self._received.add(observation.text)
         return observation
-
-    def end_turn(self) -> UserTurn | None:
-        """End the turn and return the next one, or None when the episode is over."""
-        return self._turns.end()
-
-    def state(self) -> str:
-        """Return the canonical text of the world's state."""
-        return self._live().state()
 
     def outcome(self) -> Outcome:
         """Return the outcome so far; a turn that was not reached is compared with the current state."""
@@ -141,12 +106,6 @@ class PythonEpisode:
         earned = [passed for pair in zip(turns, self._wanted, strict=True) for passed in _earned(*pair)]
         partial = sum(earned) / len(earned) if earned else 0.0
         return outcome_of_turns(turns, self._turns.reached, _FAILURES, partial)
-
-    def close(self) -> None:
-        """Close the world. Idempotent."""
-        if self._world is not None:
-            self._world.close()
-        self._world = None
 
     def _measured(self, turn: int, calls: int, malformed: int) -> _Played:
         return _Played(calls, malformed, self.state(), frozenset(self._received))
@@ -176,11 +135,6 @@ class PythonEpisode:
                 turns.append(_Wanted(world.state(), informative, error, idle, given))
             return tuple(turns)
 
-    def _live(self) -> EpisodeWorld:
-        if self._world is None:
-            raise RuntimeError("the episode is closed: open another one")
-        return self._world
-
 
 def _earned(turn: TurnOutcome, wanted: _Wanted) -> Iterator[bool]:
     """Yield, for each check of the turn that an agent without actions fails, whether it passes."""
@@ -199,17 +153,11 @@ _NAME = re.compile(r"[A-Za-z][\w-]*")
 def check_own(task: TaskSpec, environment: Environment, only_class: str) -> None:
     """Raise InputError for a task of another environment, without turns, or with unknown classes or tools."""
     name = environment.name
-    if task.environment != name:
-        raise InputError(f"a task of the environment {task.environment!r} was given to {name!r}: open it there")
-    if not task.turns:
-        raise InputError("the task has no user turn: give one at least")
+    check_turns(task, name, len(task.turns) - 1)
     if task.classes != (only_class,):
         raise InputError(f"{name} has the class {only_class}, not {', '.join(task.classes)}")
     if task.long_context:
         raise InputError(f"{name} has no long-context tasks: leave long_context out")
-    for turn in task.withheld:
-        if not 0 <= turn < len(task.turns):
-            raise InputError(f"tools are withheld until turn {turn}, but the task has {len(task.turns)} turns")
     environment.tools((*task.tools, *(tool for names in task.withheld.values() for tool in names)))
 
 

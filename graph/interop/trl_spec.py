@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import JsonValue
 
 from environments.base import Environment, EnvironmentFault, InputError, TaskSpec, recorded
-from environments.history import agent_calls
+from environments.turns import agent_calls
 from graph.export.conversations import begin
 from graph.interop.attempt import FINISH_TURN, Attempt
 from graph.recipe import load_recipe
