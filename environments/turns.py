@@ -8,6 +8,8 @@ and after the same history wherever it acts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from environments.base import (
@@ -202,6 +204,32 @@ def check_turns(task: TaskSpec, name: str, last: int) -> None:
     for turn in task.withheld:
         if not 0 <= turn <= last:
             raise InputError(f"tools are withheld until turn {turn}, but the task has {len(task.turns)} turns")
+
+
+REFERENCES_KEPT = 512
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """A task by what its reference depends on."""
+
+    key: str
+    task: TaskSpec = field(compare=False)
+
+
+class References(Generic[Played]):
+    """What the references of tasks come to; the last ``REFERENCES_KEPT`` are cached. May be used from several threads.
+
+    ``replay`` plays the reference of a task, which depends on these ``fields`` of the task alone.
+    """
+
+    def __init__(self, replay: Callable[[TaskSpec], Played], *fields: str) -> None:
+        self._fields = frozenset(fields)
+        self._cached = lru_cache(REFERENCES_KEPT)(lambda reference: replay(reference.task))
+
+    def of(self, task: TaskSpec) -> Played:
+        """Return what the reference of ``task`` comes to. Raises what ``replay`` raises."""
+        return self._cached(_Reference(task.model_dump_json(include=set(self._fields)), task))
 
 
 class GivenTurn(NamedTuple):

@@ -12,18 +12,18 @@ import json
 import os
 import threading
 from collections.abc import Collection, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from pydantic import JsonValue
 
 from environments.appworld.client import AppWorldEngine
-from environments.appworld.episode import AppWorldEpisode, PlayedReferences
+from environments.appworld.episode import AppWorldEpisode, replayed
 from environments.appworld.installation import OPEN_SPLITS, Installation, find_installation
 from environments.appworld.tasks import Start, instruction_of, required_apps, start_of
 from environments.appworld.worlds import PYTHON, PlayedWorld, RecordedWorld, WorldRecord
 from environments.base import InputError, Parameter, StartState, TaskSpec, ToolCall, ToolSpec
-from environments.turns import check_turns
+from environments.turns import References, check_turns
 from environments.verification.canonical import Canonical, CanonicalStep, canonical_call
 from environments.verification.programs import called
 
@@ -110,7 +110,9 @@ class AppWorldEnvironment:
         self._max_steps = max_steps
         self._record = WorldRecord()
         self._recalls = False
-        self._references = PlayedReferences(self._play_recorded)
+        self._references = References(
+            partial(replayed, self._play_recorded), "initial_state", "setup", "turns", "reference"
+        )
 
     def open(self, task: TaskSpec) -> AppWorldEpisode:
         """Open a fresh episode.

@@ -8,12 +8,9 @@ content, which is the benchmark's rule: 5, "5" and "5.0" are one answer.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
-from functools import lru_cache
 
 from pydantic import JsonValue
 
@@ -40,7 +37,7 @@ from environments.base import (
     TurnOutcome,
     UserTurn,
 )
-from environments.turns import FailureNames, WorldEpisode, outcome_of_turns
+from environments.turns import FailureNames, References, WorldEpisode, outcome_of_turns
 
 _QUOTES = ("'", '"')
 
@@ -203,46 +200,26 @@ apis.supervisor.complete_task(answer=...) with the bare value and no words aroun
 Nobody answers questions: decide yourself, and change nothing that was not asked for."""
 
 
-KEPT = 512
 _UNCHANGED = Difference(changes={}, status=None, answer=None)
 
 
-@dataclass(frozen=True)
-class _Reference:
-    """A task by what its reference depends on."""
+def replayed(play: Callable[[TaskSpec], PlayedWorld | RecordedWorld], task: TaskSpec) -> tuple[ReferenceTurn, ...]:
+    """Return the turns of ``task``'s reference in a fresh world, which ``play`` opens.
 
-    key: str
-    task: TaskSpec = field(compare=False)
-
-
-class PlayedReferences:
-    """The turns of each task's reference; the last ``KEPT`` are cached. Safe to use from several threads.
-
-    ``play`` opens a fresh world of a task.
+    Raises EnvironmentFault when that world fails.
     """
-
-    def __init__(self, play: Callable[[TaskSpec], PlayedWorld | RecordedWorld]) -> None:
-        self._play = play
-        self._cached = lru_cache(KEPT)(lambda reference: self._replayed(reference.task))
-
-    def of(self, task: TaskSpec) -> tuple[ReferenceTurn, ...]:
-        """Return the turns of ``task``'s reference. Raises EnvironmentFault when the world that plays them fails."""
-        depends = task.model_dump(mode="json", include={"initial_state", "setup", "reference"})
-        return self._cached(_Reference(json.dumps([depends, task.turns[0]], sort_keys=True), task))
-
-    def _replayed(self, task: TaskSpec) -> tuple[ReferenceTurn, ...]:
-        if not any(task.reference):  # a turn without calls is not compared
-            return (ReferenceTurn(calls=0, error=False, end=_UNCHANGED),) * len(task.reference)
-        with closing(self._play(task)) as world:
-            for call in task.setup:
-                world.run(call)
-            untouched = _end(world).changes if task.setup else {}
-            turns = []
-            for calls in task.reference:
-                observations = [world.run(call) for call in calls]
-                error = any(observation.failed for observation in observations)
-                turns.append(ReferenceTurn(calls=len(calls), error=error, end=_end(world), untouched=untouched))
-        return tuple(turns)
+    if not any(task.reference):  # a turn without calls is not compared
+        return (ReferenceTurn(calls=0, error=False, end=_UNCHANGED),) * len(task.reference)
+    with closing(play(task)) as world:
+        for call in task.setup:
+            world.run(call)
+        untouched = _end(world).changes if task.setup else {}
+        turns = []
+        for calls in task.reference:
+            observations = [world.run(call) for call in calls]
+            error = any(observation.failed for observation in observations)
+            turns.append(ReferenceTurn(calls=len(calls), error=error, end=_end(world), untouched=untouched))
+    return tuple(turns)
 
 
 def _end(world: PlayedWorld | RecordedWorld) -> Difference:
@@ -271,7 +248,11 @@ class AppWorldEpisode(WorldEpisode[PlayedWorld | RecordedWorld, PlayedTurn]):
     """
 
     def __init__(
-        self, task: TaskSpec, world: PlayedWorld | RecordedWorld, references: PlayedReferences, max_steps: int
+        self,
+        task: TaskSpec,
+        world: PlayedWorld | RecordedWorld,
+        references: References[tuple[ReferenceTurn, ...]],
+        max_steps: int,
     ) -> None:
         super().__init__(task, world)
         self._references = references

@@ -9,8 +9,8 @@ turn on both sides: it changes the state, and its results count in no response c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from environments.base import (
@@ -30,7 +30,7 @@ from environments.benchmark import AnyBenchmark
 from environments.bfcl.official import CategoryTask, load_category
 from environments.bfcl.package import CLASSES, all_tools, require, response_checker, state_checker, tool_names
 from environments.bfcl.simulators import ERROR_PREFIX, Simulators, not_defined
-from environments.turns import WorldEpisode, check_turns
+from environments.turns import References, WorldEpisode, check_turns
 
 FORCE_TERMINATED = "multi_turn:force_terminated"
 EMPTY_TURN = "multi_turn:empty_turn_model_response"
@@ -38,8 +38,6 @@ STATE_MISMATCH = "multi_turn:instance_state_mismatch"
 RESPONSE_MISMATCH = "multi_turn:execution_response_mismatch"
 CHECKER_ERROR = "multi_turn:checker_error"
 """Ours: the official checker raises here, because two directory trees contain themselves."""
-
-REFERENCES_KEPT = 512
 
 
 @dataclass(frozen=True)
@@ -51,23 +49,8 @@ class ExpectedTurn:
     instances: dict[str, Any] | None
 
 
-@dataclass(frozen=True)
-class _Reference:
-    """A task by what its reference depends on."""
-
-    key: str
-    task: TaskSpec = field(compare=False)
-
-
-def reference_turns(task: TaskSpec) -> tuple[ExpectedTurn, ...]:
-    """Replay the reference of ``task`` from a fresh state, turn by turn; the last ``REFERENCES_KEPT`` are cached."""
-    key = task.model_dump_json(include={"classes", "initial_state", "setup", "reference", "long_context"})
-    return _replayed(_Reference(key, task))
-
-
-@lru_cache(maxsize=REFERENCES_KEPT)
-def _replayed(reference: _Reference) -> tuple[ExpectedTurn, ...]:
-    task = reference.task
+def _replayed(task: TaskSpec) -> tuple[ExpectedTurn, ...]:
+    """Replay the reference of ``task`` from a fresh state, turn by turn."""
     tools = all_tools()
     simulators = Simulators(task.classes, task.initial_state, task.long_context)
     for call in task.setup:
@@ -86,6 +69,9 @@ def _replayed(reference: _Reference) -> tuple[ExpectedTurn, ...]:
             )
         )
     return tuple(turns)
+
+
+REFERENCES = References(_replayed, "classes", "initial_state", "setup", "reference", "long_context")
 
 
 def check_turn(
@@ -196,7 +182,7 @@ class BFCLEpisode(WorldEpisode[Simulators, TurnOutcome]):
 
     def _measured(self, turn: int, calls: int, malformed: int) -> TurnOutcome:
         if self._reference is None:
-            self._reference = reference_turns(self._task)
+            self._reference = REFERENCES.of(self._task)
         reference = self._reference[turn]
         return check_turn(turn, reference, self._live().instances, self._results, calls=calls, malformed=malformed)
 
