@@ -224,8 +224,7 @@ Place = tuple[str, ...]
 class WorldRecord:
     """Cache of the results at each place. May be shared by threads: a race only repeats a call.
 
-    ``observations`` are by the place with the call, ``openings`` by the start: they have the words of the first task
-    that read them.
+    ``observations`` are by the place with the call, ``openings`` by the start.
     """
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from environments.appworld.engine.zygote import Operation, inherited_control, se
 def opened(task_id: str, **_: Any) -> dict[str, Any]:
     """An opening as a world's is."""
     who = {"first_name": "A", "last_name": "B", "email": "a@example.org", "phone_number": "1"}
-    return {"instruction": task_id, "now": "2023-05-18T12:00:00", "supervisor": who, "apps": {}}
+    return {"now": "2023-05-18T12:00:00", "supervisor": who}
 
 
 def executed(code: str) -> dict[str, Any]:

@@ -159,12 +159,7 @@ class EngineWorld:
         self._memory.set(memory_megabytes)
         task = self._world.task
         who = ("first_name", "last_name", "email", "phone_number")
-        return {
-            "instruction": instruction or task.instruction,
-            "now": task.datetime.isoformat(),
-            "supervisor": {field: task.supervisor[field] for field in who},
-            "apps": dict(task.app_descriptions),
-        }
+        return {"now": task.datetime.isoformat(), "supervisor": {field: task.supervisor[field] for field in who}}
 
     def execute(self, code: str) -> dict[str, Any]:
         """Run the code as the benchmark does; return its output or error, and the API calls it made.
