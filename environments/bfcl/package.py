@@ -186,7 +186,9 @@ def tool_names(classes: Iterable[str]) -> tuple[str, ...]:
 def positional_names(tool: str) -> tuple[str, ...] | None:
     """Return the parameters of ``tool`` in the order of the function's Python signature, None for an unknown tool."""
     spec = all_tools().get(tool)
-    return spec and (_SIGNATURE_ORDER.get(tool) or tuple(parameter.name for parameter in spec.parameters))
+    if spec is None:
+        return None
+    return _SIGNATURE_ORDER.get(tool) or tuple(parameter.name for parameter in spec.parameters)
 
 
 @cache
