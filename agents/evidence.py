@@ -3,7 +3,7 @@
 All reflectors share this, ``failure_context`` included. Except for that function's ``setup``, which no prompt shows,
 nothing here reads a reference, so all of it may go into a prompt.
 
-Scripted rules that pick tools or values compare words of names, documentation and messages (``environments.words``).
+Scripted rules that pick tools or values compare words of names, documentation and messages (``task_text.words``).
 ``remedies`` reads an error message: whether it blames an argument or asks for another call first, and of which tool. A
 message with the words of another tool's name asks for that tool ("All doors must be locked before starting the engine",
 in answer to startEngine, asks for lockDoors). The thresholds on shares of words are our choice.
@@ -19,7 +19,7 @@ from functools import lru_cache
 from pydantic import JsonValue
 
 from environments.base import MalformedCall, Observation, ToolCall, ToolSpec
-from environments.words import words
+from environments.task_text import words
 from memory.jsonl import record_id
 from memory.records import Cause, Evidence, FailureContext, Measured, Step, Task, Trajectory
 

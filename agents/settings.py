@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_ser
 from pydantic.config import JsonDict
 
 from environments.addresses import Address
-from environments.sections import GIVEN, Section, requires
+from environments.settings import GIVEN, Section, requires
 
 DAY = 24 * 3600.0  # upper bound of a timeout in seconds (ours)
 

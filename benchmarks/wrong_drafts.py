@@ -27,7 +27,7 @@ from agents.scripted.arguments import UniformArguments
 from agents.scripted.values import Scalar, Sightings
 from environments.base import Environment, TaskSpec, ToolCall, ToolSpec
 from environments.benchmark import AnyBenchmark, Options
-from environments.registry import benchmark_of, open_environment
+from environments.registry import benchmark_of
 from environments.task_text import render_documented
 from environments.verification import verify as verification
 from environments.verification.verify import Refusal, verify
@@ -118,7 +118,7 @@ def _sets(count: int) -> Iterator[tuple[str, Environment, list[Draft]]]:
     for name, recipe in SETS:
         path = Path("recipes") / f"{recipe}.yaml"
         settings = load_recipe(path, []).environment
-        environment = open_environment(settings)
+        environment = settings.open()
         drafts = _explored(path, count)
         yield name, environment, drafts
         if benchmark_of(environment).has_official_tasks:

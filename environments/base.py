@@ -4,17 +4,16 @@ An ``Environment`` opens single-use ``Episode`` objects. An episode takes action
 ``Observation``, and ends in an ``Outcome`` that holds the checks of every user turn. Everything else in the project
 (verification, roles, training, evaluation) is written against these types.
 
-``Turns`` and ``outcome_of_turns`` implement the user turns of an episode and the outcome of all of them. The
-optional protocol ``Recording`` extends ``Environment``: it answers equal calls from a cache instead of executing them
-again.
+``environments.turns`` implements what episodes share. The optional protocol ``Recording`` extends ``Environment``: it
+answers equal calls from a cache instead of executing them again.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import Generic, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
@@ -324,112 +323,6 @@ class Environment(Protocol):
     def starts(self) -> tuple[StartState, ...]:
         """Return the initial states that explorers may open: training split only."""
         ...
-
-
-class FailureNames(NamedTuple):
-    """An environment's names for failures of a turn: of its state, of its response, and that it was not reached."""
-
-    state: str
-    response: str
-    not_reached: str
-
-
-def outcome_of_turns(
-    turns: Sequence[TurnOutcome], reached: int, names: FailureNames, partial: float | None = None
-) -> Outcome:
-    """Return the outcome of an episode whose agent was shown ``reached`` of its turns: success when no check fails.
-
-    The failure is that of the first turn with a failed check, its state before its response; without one, that of the
-    first turn that was not reached.
-    """
-    checked = tuple(turns)
-    for index, turn in enumerate(checked):
-        if turn.state is False or turn.response is False:
-            failure = names.state if turn.state is False else names.response
-            return Outcome(success=False, turns=checked, failure=failure, failed_turn=index, partial=partial)
-    if reached < len(checked):
-        return Outcome(success=False, turns=checked, failure=names.not_reached, failed_turn=reached, partial=partial)
-    return Outcome(success=True, turns=checked, partial=partial)
-
-
-Played = TypeVar("Played")
-
-
-class Turns(Generic[Played]):
-    """The user turns of one attempt at ``task``: begun once, ended one after the other, and measured.
-
-    ``callable`` are the tools that the task has in any of its turns, those withheld at first included. ``steps``,
-    ``calls`` and ``malformed`` count actions of the current turn; the episode adds to them.
-
-    Args:
-        task: the task.
-        measure: returns what the episode records of a turn, as the world is now, by the turn's index and its numbers
-            of calls and of malformed actions.
-    """
-
-    def __init__(self, task: TaskSpec, measure: Callable[[int, int, int], Played]) -> None:
-        withheld = {name for names in task.withheld.values() for name in names}
-        self.callable = withheld.union(task.tools)
-        self.index = -1
-        self.over = False
-        self.steps = self.calls = self.malformed = 0
-        self._measure = measure
-        self._ended: list[Played] = []
-        self._task = task
-        self._shown = tuple(name for name in task.tools if name not in withheld)
-
-    def expect_new(self) -> None:
-        """Raise RuntimeError when the first turn was opened already."""
-        if self.index >= 0:
-            raise RuntimeError("the episode has already started: open another one")
-
-    def first(self) -> UserTurn:
-        """Open the first turn."""
-        self.expect_new()
-        return self._open()
-
-    def end(self) -> UserTurn | None:
-        """End the open turn and return the next one, or None when the episode is over."""
-        self.expect_open()
-        if self.index + 1 == len(self._task.turns):
-            self.over = True
-            return None
-        self._ended.append(self._current())
-        self.steps = self.calls = self.malformed = 0
-        return self._open()
-
-    def played(self) -> tuple[Played, ...]:
-        """Return what each turn of the task came to: an ended one at its end, any other as the world is now.
-
-        A turn that was not reached has no action.
-        """
-        self.expect_started()
-        rest = range(self.index + 1, len(self._task.turns))
-        return (*self._ended, self._current(), *(self._measure(turn, 0, 0) for turn in rest))
-
-    @property
-    def reached(self) -> int:
-        """How many turns the agent was shown."""
-        return self.index + 1
-
-    def _current(self) -> Played:
-        return self._measure(self.index, self.calls, self.malformed)
-
-    def expect_started(self) -> None:
-        """Raise RuntimeError before ``start``."""
-        if self.index < 0:
-            raise RuntimeError("the episode has not started: call start() first")
-
-    def expect_open(self) -> None:
-        """Raise RuntimeError unless a turn is open."""
-        self.expect_started()
-        if self.over:
-            raise RuntimeError("the episode is over: its last turn has ended")
-
-    def _open(self) -> UserTurn:
-        self.index += 1
-        self._shown += self._task.withheld.get(self.index, ())
-        return UserTurn(index=self.index, text=self._task.turns[self.index], tools=self._shown)
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
@@ -20,12 +20,11 @@ from environments.metrics import Metric, checks_passed
 
 if TYPE_CHECKING:
     from environments.verification.decontamination import HeldOut
-    from environments.verification.fingerprints import PublishedSet
 
 Section = TypeVar("Section", bound=BaseModel)
 
 TRUST_VARIABLE = "COEVOLVE_TRUST_AGENT_CODE"
-"""Variable that a user sets to 1, so that a recipe, which may be a stranger's, can run code without the sandbox."""
+"""Variable that a user sets to 1, so that a recipe, which may be a stranger's, can start a program."""
 
 
 class Options(BaseModel):
@@ -140,7 +139,7 @@ class Benchmark(Generic[Section]):
     """A benchmark; the defaults are those of an environment that holds nothing out and has no tasks of its own.
 
     ``name`` is its environment's and its tasks' (``Environment.name``). ``options_type`` validates the recipe key
-    ``environment.options``.
+    ``environment.options``; of these ``actions_option`` limits the actions in one user turn, None where none does.
     ``evaluation_sets`` maps names to whether the set is held out. ``several_sets``: one environment serves several
     sets in one command. ``metrics`` maps names to functions of the attempts at an evaluation set, beside success, in
     the order of the report's columns. ``scripted_roles`` is the dotted name of a module with the functions of
@@ -155,6 +154,7 @@ class Benchmark(Generic[Section]):
 
     name: ClassVar[str] = ""
     options_type: type[Section]
+    actions_option: ClassVar[str | None] = None
     limits: Limits = Limits()
     exploration: ExplorationHints = ExplorationHints()
     evaluation_sets: Mapping[str, bool] = {}
@@ -182,21 +182,9 @@ class Benchmark(Generic[Section]):
         """
         raise NotImplementedError(f"{type(self).__name__} does not open an environment")
 
-    def adapt(
-        self,
-        options: Section,
-        *,
-        max_actions: int | None = None,
-        trust_agent_code: bool = False,
-        tasks: Sequence[TaskSpec] = (),
-    ) -> Section:
-        """Return ``options`` adapted to a command: a limit of actions in a user turn, agents' code trusted, the needs
-        of ``tasks``. A value that the benchmark has no option for is ignored."""
-        return options
-
     def max_actions(self, options: Section) -> int | None:
         """Return the actions in one user turn before the environment cuts it off; None where it does not."""
-        return None
+        return None if self.actions_option is None else getattr(options, self.actions_option)
 
     def evaluation_options(self, options: Section) -> dict[str, JsonValue]:
         """Return the options of a run that its evaluations need too, as ``environment.options`` has them."""
@@ -255,10 +243,6 @@ class Benchmark(Generic[Section]):
         from environments.verification.decontamination import HeldOut
 
         return HeldOut()
-
-    def published_sets(self) -> tuple[PublishedSet, ...]:
-        """Return the fingerprints and call sequences of the held-out sets. Raises InputError like ``held_out``."""
-        return ()
 
     # Evaluation. Only ``evaluation`` calls these: they open held-out sets.
 

@@ -48,7 +48,7 @@ def closed_schema(given: JsonValue) -> dict[str, JsonValue]:
     if not isinstance(given, dict):
         raise ValueError("its schema is no object")
     try:
-        _measure(given, MAX_DEPTH)
+        measure(given, MAX_DEPTH)
         written = json.dumps(given, ensure_ascii=False, allow_nan=False)
         written.encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -148,11 +148,12 @@ def _schemas(schema: Any) -> Iterator[_Schema]:  # noqa: ANN401 - any JSON value
                 yield from _schemas(one)
 
 
-def _measure(value: JsonValue, levels: int) -> None:
+def measure(value: JsonValue, levels: int) -> None:
+    """Raise ValueError for lists and objects of more than ``levels``."""
     if levels < 0:
         raise ValueError("too deep")
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _measure(inner, levels - 1)
+        measure(inner, levels - 1)
 
 
 def _resolved(schema: _Schema, root: _Schema) -> _Schema:

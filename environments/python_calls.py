@@ -30,23 +30,21 @@ def expression(text: str) -> ast.expr:
     return tree.body
 
 
-def call_of(
-    node: ast.expr, parameters: Callable[[str], Sequence[str] | None], *, lenient: bool = False
-) -> tuple[str, dict[str, JsonValue]]:
-    """Return the function's name and the arguments of one call.
+def call_of(node: ast.expr, parameters: Callable[[str], Sequence[str] | None]) -> tuple[str, dict[str, JsonValue]]:
+    """Return the function's name, which may be dotted, and the arguments of one call.
 
     ``parameters`` gives a function's parameters in the order of positional arguments, None for an unknown function.
-    ``lenient`` reads dotted names, and JSON's true, false and null beside Python's. Raises ValueError with the reason
-    for everything else: other expressions, nested calls, ``*`` and ``**``, values that JSON does not have.
+    Arguments are literals, JSON's true, false and null beside Python's. Raises ValueError with the reason for
+    everything else: other expressions, nested calls, ``*`` and ``**``, values that JSON does not have.
     """
-    name = _name(node.func, lenient) if isinstance(node, ast.Call) else None
+    name = _name(node.func) if isinstance(node, ast.Call) else None
     if not isinstance(node, ast.Call) or name is None:
         raise ValueError("not one plain call of a function by its name")
     arguments: dict[str, JsonValue] = {}
     for parameter, value in (*_positional(name, node.args, parameters), *_named(node)):
         if parameter in arguments:
             raise ValueError(f"argument {parameter!r} is given twice")
-        arguments[parameter] = _literal(parameter, value, lenient, 0)
+        arguments[parameter] = _literal(parameter, value, 0)
     try:
         json.dumps([name, arguments], ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -54,9 +52,9 @@ def call_of(
     return name, arguments
 
 
-def _name(node: ast.expr, dotted: bool) -> str | None:
+def _name(node: ast.expr) -> str | None:
     parts = []
-    while dotted and isinstance(node, ast.Attribute):
+    while isinstance(node, ast.Attribute):
         parts.append(node.attr)
         node = node.value
     return ".".join((node.id, *reversed(parts))) if isinstance(node, ast.Name) else None
@@ -82,15 +80,15 @@ def _named(node: ast.Call) -> Iterator[tuple[str, ast.expr]]:
         yield keyword.arg, keyword.value
 
 
-def _literal(name: str, node: ast.expr, lenient: bool, depth: int) -> JsonValue:
+def _literal(name: str, node: ast.expr, depth: int) -> JsonValue:
     if depth > MAX_DEPTH:
         raise ValueError(f"argument {name!r} is nested more than {MAX_DEPTH} levels deep")
     match node:
         case ast.List(elts=items):
-            return [_literal(name, item, lenient, depth + 1) for item in items]
+            return [_literal(name, item, depth + 1) for item in items]
         case ast.Dict(keys=keys, values=values):
-            return {_key(name, k): _literal(name, v, lenient, depth + 1) for k, v in zip(keys, values, strict=True)}
-        case ast.Name(id=word) if lenient and word in _JSON_NAMES:
+            return {_key(name, k): _literal(name, v, depth + 1) for k, v in zip(keys, values, strict=True)}
+        case ast.Name(id=word) if word in _JSON_NAMES:
             return _JSON_NAMES[word]
         case ast.Constant(value=value):
             return _scalar(name, value)

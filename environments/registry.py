@@ -6,35 +6,21 @@ import difflib
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import BaseModel, JsonValue, RootModel, ValidationError
 
 from environments.base import Environment, InputError, TaskSpec
 from environments.benchmark import PLAIN, AnyBenchmark, Benchmark, explain
-from environments.declared import find, look, where
+from environments.declared import find, where
 
 DEFAULT = "bfcl"
 """The default benchmark of a recipe or command."""
 
 _IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-
-
-class Chosen(Protocol):
-    """The section ``environment`` of a recipe (``environments.settings.EnvironmentSettings``)."""
-
-    @property
-    def name(self) -> str:
-        """A benchmark's name, or an import path."""
-        ...
-
-    @property
-    def options(self) -> Mapping[str, JsonValue]:
-        """The options as they were given."""
-        ...
 
 
 class Arguments(RootModel[dict[str, JsonValue]]):
@@ -51,14 +37,15 @@ class PlainEnvironment(Benchmark[Arguments]):
         self._factory = factory
 
     def open(self, options: Arguments) -> Environment:
-        """Call the callable with the options and return its result. Raises InputError when that fails."""
+        """Call the callable with the options and return its result. Raises InputError for wrong arguments."""
         try:
             inspect.signature(self._factory).bind(**options.root)
         except TypeError as error:
             raise InputError(f"environment.options: {self._path} does not take them ({error})") from error
         except ValueError:  # a callable without a signature raises its own error for wrong arguments
             pass
-        return _opened(self._path, lambda: self._factory(**options.root))
+        opened: Environment = self._factory(**options.root)
+        return opened
 
     def evaluation_options(self, options: Arguments) -> dict[str, JsonValue]:
         """Return all options: the callable may fail without them."""
@@ -115,20 +102,9 @@ def unknown(name: str) -> str:
     )
 
 
-def stated_benchmark(name: str) -> AnyBenchmark | None:
-    """Return the benchmark that data names as far as that is known without running code that data names.
-
-    That is a packaged one, and ``PLAIN`` for a function or a class of the user's. None for another object of a user's
-    module: it may be a benchmark of its own. Raises InputError like ``environments.declared.look``.
-    """
-    if not is_import_path(name):
-        return find_benchmark(name)
-    return PLAIN if look(name) else None
-
-
 def benchmark_of(environment: Environment) -> AnyBenchmark:
     """Return the benchmark that an opened environment belongs to, ``PLAIN`` where it belongs to none."""
-    own = getattr(environment, "benchmark", None)  # set by ``open_environment`` where the name alone does not find it
+    own = getattr(environment, "benchmark", None)  # set by ``belonging`` where the name alone does not find it
     return own if isinstance(own, Benchmark) else packaged(environment.name) or PLAIN
 
 
@@ -158,33 +134,17 @@ def checked_options(benchmark: AnyBenchmark, given: Mapping[str, JsonValue], sou
         raise InputError(f"{source}: {error}") from error
 
 
-def open_environment(settings: Chosen) -> Environment:
-    """Open the environment that ``settings`` names.
-
-    For ``module:callable`` the callable, which must declare what it makes (``environments.declared``), is called with
-    ``settings.options`` and returns the environment. Raises InputError when a requirement is not installed, cannot be
-    imported, or does not return an Environment.
-    """
-    benchmark = find_benchmark(settings.name)
-    options = checked_options(benchmark, settings.options, "environment.options")
-    return belonging(settings.name, benchmark, lambda: benchmark.open(options))
-
-
 def open_named(
-    name: str,
-    options: Mapping[str, JsonValue] | None = None,
-    *,
-    max_actions: int | None = None,
-    trust_agent_code: bool = False,
-    tasks: Sequence[TaskSpec] = (),
+    name: str, options: Mapping[str, JsonValue] | None = None, *, max_actions: int | None = None
 ) -> Environment:
-    """Open the environment that a command's ``--environment`` names, with the options from ``Benchmark.adapt``.
+    """Open the environment that a command's ``--environment`` names, with the options of ``named_options``.
 
-    Raises InputError like ``open_environment``, and for a name that is neither a benchmark nor an import path.
+    Raises InputError when a requirement is not installed or cannot be imported, for a name that is neither a benchmark
+    nor an import path, and like ``belonging``.
     """
     benchmark = named_benchmark(name)
-    adapted = named_options(benchmark, options or {}, max_actions, trust_agent_code, tasks)
-    return belonging(name, benchmark, lambda: benchmark.open(adapted))
+    parsed = named_options(benchmark, options or {}, max_actions)
+    return belonging(name, benchmark, lambda: benchmark.open(parsed))
 
 
 def unpublishable(environment: AnyBenchmark, tasks: Iterable[TaskSpec] = ()) -> str | None:
@@ -197,18 +157,14 @@ def unpublishable(environment: AnyBenchmark, tasks: Iterable[TaskSpec] = ()) -> 
 
 
 def named_options(
-    benchmark: AnyBenchmark,
-    options: Mapping[str, JsonValue],
-    max_actions: int | None,
-    trust_agent_code: bool,
-    tasks: Sequence[TaskSpec] = (),
+    benchmark: AnyBenchmark, options: Mapping[str, JsonValue], max_actions: int | None = None
 ) -> BaseModel:
-    """Return a command's options after ``Benchmark.adapt``. Raises InputError naming ``--option``."""
-    parsed = checked_options(benchmark, options, "--option")
-    adapted: BaseModel = benchmark.adapt(
-        parsed, max_actions=max_actions, trust_agent_code=trust_agent_code, tasks=tasks
-    )
-    return adapted
+    """Return a command's options, with another limit of actions in a user turn where the benchmark has that option.
+
+    Raises InputError naming ``--option``.
+    """
+    parsed, key = checked_options(benchmark, options, "--option"), benchmark.actions_option
+    return parsed.model_copy(update={key: max_actions}) if key and max_actions else parsed
 
 
 def belonging(name: str, benchmark: AnyBenchmark, factory: Callable[[], Environment]) -> Environment:
@@ -218,24 +174,6 @@ def belonging(name: str, benchmark: AnyBenchmark, factory: Callable[[], Environm
     """
     if not is_import_path(name):
         return factory()
-    if isinstance(benchmark, PlainEnvironment):
-        opened = factory()
-        if opened.name in packaged_names():
-            raise InputError(
-                f"environment.name: what {name} returns calls itself {opened.name!r}: give it another name"
-            )
-        return opened
-    opened = _opened(name, factory)
-    if opened.name != benchmark.name:
-        raise InputError(
-            f"environment.name: {name} opens an environment that calls itself {opened.name!r}, the benchmark is "
-            f"{benchmark.name!r}: give both one name"
-        )
-    vars(opened)["benchmark"] = benchmark
-    return opened
-
-
-def _opened(name: str, factory: Callable[[], Any]) -> Environment:
     try:
         opened = factory()
     except (InputError, KeyboardInterrupt):
@@ -246,4 +184,16 @@ def _opened(name: str, factory: Callable[[], Any]) -> Environment:
         raise InputError(
             f"environment.name: {name} returned a {type(opened).__name__}: return an Environment (environments/base.py)"
         )
+    if isinstance(benchmark, PlainEnvironment):
+        if opened.name in packaged_names():
+            raise InputError(
+                f"environment.name: what {name} returns calls itself {opened.name!r}: give it another name"
+            )
+        return opened
+    if opened.name != benchmark.name:
+        raise InputError(
+            f"environment.name: {name} opens an environment that calls itself {opened.name!r}, the benchmark is "
+            f"{benchmark.name!r}: give both one name"
+        )
+    vars(opened)["benchmark"] = benchmark
     return opened

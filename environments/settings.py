@@ -1,22 +1,195 @@
-"""Define the settings of the environment and of verification."""
+"""The strict base of every settings section, and the settings of the environment and of verification.
+
+A setting that does nothing in some configurations says so beside its type::
+
+    temperature: float | None = Field(None, json_schema_extra=requires({"kind": "chat"}))
+
+Given without its requirement it is refused, by one rule for all sections; ``docs/settings.md`` shows the same
+declaration. A default that is written out counts as not given: a run's settings.yaml holds every key. It counts as
+given in a section that says so for what it inherits (``Section.inherited_needs``), and then writes what is given alone.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from types import EllipsisType
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 
-from pydantic import ConfigDict, Field, JsonValue, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, field_validator, model_validator
+from pydantic.config import JsonDict
 
-from environments.benchmark import AnyBenchmark
+from environments.base import Environment
+from environments.benchmark import PLAIN, AnyBenchmark
+from environments.declared import look
 from environments.registry import (
     DEFAULT,
+    belonging,
+    checked_options,
     find_benchmark,
     is_import_path,
     packaged,
     parse_options,
-    stated_benchmark,
     unknown,
 )
-from environments.sections import Section, requires
+
+GIVEN: Literal["..."] = "..."
+"""In ``requires``: the setting is there, with any value."""
+
+
+class Above(NamedTuple):
+    """In ``requires``: the setting is a number above this one."""
+
+    number: int
+
+
+Wanted = JsonValue | Above | tuple[JsonValue, ...]
+Need = Mapping[str, Wanted]
+
+
+def requires(*needs: Need) -> JsonDict:
+    """Return the extra of a field's schema that declares what the setting is for.
+
+    Each of ``needs`` has to hold. It maps settings to the values of which one is wanted, and holds where it does for
+    any of them; of a setting that is a list, one element has to be wanted. Keys are dotted and begin in the nearest
+    section, outwards, that has all of them.
+    """
+
+    def plain(wanted: Wanted) -> JsonValue:
+        if isinstance(wanted, Above):
+            return {"above": wanted.number}
+        return list(wanted) if isinstance(wanted, tuple) else [wanted]
+
+    return {"requires": [{key: plain(wanted) for key, wanted in need.items()} for need in needs]}
+
+
+class Declared(NamedTuple):
+    """One requirement of a setting, as seen from a section around it: keys of both are relative to that section."""
+
+    key: tuple[str, ...]
+    default: Any
+    need: Mapping[str, Any]
+    inherited: bool = False
+
+
+class Section(BaseModel):
+    """A section of a recipe: unknown keys, and settings without effect beside the others, are errors that name them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    inherited_needs: ClassVar[JsonDict] = {}
+    """What every setting that the section inherits is for (``requires``), also where it is given as its default."""
+
+    @model_validator(mode="after")
+    def _has_an_effect(self) -> Self:
+        complaint = next(unmet(self), None)
+        if complaint is not None:
+            raise ValueError(complaint)
+        return self
+
+    def _given(self, *keys: str) -> list[str]:
+        """Return those of ``keys`` whose value is not the default."""
+        return [key for key in keys if getattr(self, key) != type(self).model_fields[key].get_default()]
+
+
+def unmet(section: BaseModel) -> Iterator[str]:
+    """Yield one sentence for each setting that is given and has no effect, with the setting and the remedy."""
+    for one in declared(type(section)):
+        now = {key: _value(section, key.split(".")) for key in one.need}
+        value = _value(section, one.key)
+        given = one.key[0] in section.model_fields_set if one.inherited else value not in (_MISSING, one.default)
+        if not given or any(_holds(now[key], wanted) for key, wanted in one.need.items()):
+            continue
+        (key, value), words = next(iter(now.items())), in_words(one.need)
+        other = value if isinstance(value, str) else f"{key}: {_shown(value)}"
+        why = f"{other} would ignore it: remove it, or set {words}"
+        if len(one.need) > 1:
+            why = "and there is none: remove it, or set one"
+        yield f"'{'.'.join(one.key)}' is for {words}, {why}"
+
+
+@cache
+def declared(section: type[BaseModel]) -> tuple[Declared, ...]:
+    """Return the requirements whose keys begin in ``section``: of its own settings, and of those of sections in it."""
+    found = []
+    for one in _all(section):
+        around = [section]
+        for name in one.key[:-1]:
+            around.append(_section_of(around[-1], name) or section)
+        having = [all(_has(each, name.split(".")) for name in one.need) for each in around]
+        if having[0] and not any(having[1:]):
+            found.append(one)
+    return tuple(found)
+
+
+def in_words(need: Mapping[str, Any]) -> str:
+    """Return a requirement as words, such as ``kind: chat``."""
+    return " or ".join(_wanted_words(key, wanted) for key, wanted in need.items())
+
+
+_MISSING = ...
+
+
+def _all(section: type[BaseModel], above: tuple[str, ...] = ()) -> list[Declared]:
+    found = list[Declared]()
+    for name, field in section.model_fields.items():
+        default = field.get_default(call_default_factory=True, validated_data={})
+        whole = {} if name in section.__annotations__ else getattr(section, "inherited_needs", {})
+        for extra, inherited in ((field.json_schema_extra, False), (whole, True)):
+            needs = extra.get("requires", []) if isinstance(extra, dict) else []
+            assert isinstance(needs, list), "made by requires()"
+            found += [Declared((*above, name), default, need, inherited) for need in needs if isinstance(need, dict)]
+        inner = _section_of(section, name)
+        if inner is not None:
+            found += _all(inner, (*above, name))
+    return found
+
+
+def _section_of(section: type[BaseModel], name: str) -> type[BaseModel] | None:
+    annotation = section.model_fields[name].annotation
+    for kind in (annotation, *get_args(annotation)):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return kind
+    return None
+
+
+def _has(section: type[BaseModel] | None, key: Sequence[str]) -> bool:
+    if section is None or key[0] not in section.model_fields:
+        return False
+    return len(key) == 1 or _has(_section_of(section, key[0]), key[1:])
+
+
+def _value(section: BaseModel, key: Sequence[str]) -> Any:  # noqa: ANN401 - the settings' own types
+    """Return the setting at a dotted key; ``...`` where a section on the way is null."""
+    found: Any = section
+    for name in key:
+        if not isinstance(found, BaseModel):
+            return _MISSING
+        found = getattr(found, name)
+    return found
+
+
+def _holds(value: object, wanted: object) -> bool:
+    if isinstance(wanted, dict):
+        return isinstance(value, int | float) and value > wanted["above"]
+    assert isinstance(wanted, list), "made by requires()"
+    if wanted == [GIVEN]:
+        return not isinstance(value, EllipsisType) and value not in (None, (), False)
+    return any(one in wanted for one in value) if isinstance(value, tuple) else value in wanted
+
+
+def _shown(value: object) -> str:
+    if value is None or isinstance(value, EllipsisType):
+        return "null"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(str, value))}]"
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _wanted_words(key: str, wanted: Any) -> str:  # noqa: ANN401 - JSON
+    if isinstance(wanted, dict):
+        return f"{key} above {wanted['above']}"
+    return key if wanted == [GIVEN] else f"{key}: {' or '.join(map(_shown, wanted))}"
 
 
 class EnvironmentSettings(Section):
@@ -64,10 +237,27 @@ class EnvironmentSettings(Section):
         """The benchmark that ``name`` names. Raises InputError for an import path that cannot be imported."""
         return find_benchmark(self.name)
 
+    def open(self) -> Environment:
+        """Open the environment that ``name`` names.
+
+        For ``module:callable`` the callable, which must declare what it makes (``environments.declared``), is called
+        with ``options`` and returns the environment. Raises InputError when a requirement is not installed, cannot be
+        imported, or does not return an Environment.
+        """
+        benchmark = self.benchmark
+        options = checked_options(benchmark, self.options, "environment.options")
+        return belonging(self.name, benchmark, lambda: benchmark.open(options))
+
     @property
     def stated_benchmark(self) -> AnyBenchmark | None:
-        """The benchmark, without importing a module that ``name`` names: see ``environments.registry``."""
-        return stated_benchmark(self.name)
+        """The benchmark as far as it is known without running code that ``name`` names.
+
+        That is a packaged one, and ``PLAIN`` for a function or a class of the user's. None for another object of a
+        user's module: it may be a benchmark of its own. Raises InputError like ``environments.declared.look``.
+        """
+        if not is_import_path(self.name):
+            return self.benchmark
+        return PLAIN if look(self.name) else None
 
     @property
     def max_actions(self) -> int | None:

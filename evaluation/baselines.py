@@ -28,9 +28,9 @@ from environments.base import (
     ToolSpec,
     UserTurn,
 )
-from environments.history import open_for_agent
 from environments.task_text import CONNECTIVES
 from environments.terminal import say
+from environments.turns import open_for_agent
 from environments.verification.fingerprints import fingerprint
 from evaluation.attempts import outcome_of
 from evaluation.outcomes import TaskOutcome

@@ -35,7 +35,7 @@ from environments.base import (
     ToolSpec,
     UserTurn,
 )
-from environments.history import GivenTurn, open_for_agent
+from environments.turns import GivenTurn, open_for_agent
 from evaluation.attempts import outcome_of
 from evaluation.outcomes import TaskOutcome
 from memory.records import StopReason

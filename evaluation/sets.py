@@ -17,9 +17,9 @@ from environments.base import Environment, InputError, Record
 from environments.benchmark import AnyBenchmark, EvaluationTask
 from environments.checkout import ROOT
 from environments.command import check_output
-from environments.history import agent_calls
 from environments.metrics import OF_ANY_TASKS, Metric
 from environments.registry import DEFAULT, belonging, find_benchmark, named_benchmark, named_options
+from environments.turns import agent_calls
 from evaluation.outcomes import TaskOutcome
 from evaluation.settings import CONTROLS, ScoringSettings
 from evaluation.test_access import Access, check_opened, current_commit, is_of_study, log_access, now
@@ -207,6 +207,6 @@ def _check_models(settings: ScoringSettings) -> None:
 
 
 def _open(settings: ScoringSettings, benchmark: AnyBenchmark, actions: int) -> Environment:
-    options = named_options(benchmark, settings.options, actions, settings.trust_agent_code)
+    options = named_options(benchmark, settings.options, actions)
     scored = settings.evaluation_set[0] if settings.evaluation_set else None
     return belonging(settings.environment, benchmark, lambda: benchmark.evaluation_environment(options, scored))

@@ -18,7 +18,7 @@ from environments.base import Environment, InputError
 from environments.benchmark import AnyBenchmark
 from environments.checkout import INITIAL_POLICY
 from environments.registry import DEFAULT, benchmark_of
-from environments.sections import GIVEN, Section, requires
+from environments.settings import GIVEN, Section, requires
 from memory.jsonl import complaint, read_jsonl
 from memory.records import Task
 from memory.strict_yaml import read_yaml
@@ -203,7 +203,6 @@ class ScoringSettings(AttemptSettings, EndpointSettings, RenderingOptions):
         description="test access log, for held-out sets: of evaluation.study, where it alone opens them; else the log "
         "to which this access is added, with date, commit, split, hash of its ids, and model",
     )
-    trust_agent_code: bool = Field(False, description="run agents' code where the kernel cannot isolate it")
 
     @property
     def models(self) -> tuple[str, ...]:

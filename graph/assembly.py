@@ -11,7 +11,7 @@ from pathlib import Path
 from agents.assembly import Roles, build_roles, unguided_roles
 from agents.spending import Breaker, Ledger
 from environments.base import Environment
-from environments.registry import benchmark_of, open_environment
+from environments.registry import benchmark_of
 from environments.verification.decontamination import HeldOut
 from environments.verification.fingerprints import fingerprint, record_of
 from graph.recipe import load_recipe
@@ -64,7 +64,7 @@ def assemble(run: RunDirectory, settings: RunSettings) -> RunServices:
 
     Raises InputError when a chat role lacks its key, or the file of held-out tasks or the ledger cannot be read.
     """
-    environment = open_environment(settings.environment)
+    environment = settings.environment.open()
     ledger = Ledger(run.spending_path, settings.roles.budget)
     roles = build_roles(settings.roles, ledger, judges=settings.verification.completion == "judge")
     return RunServices(

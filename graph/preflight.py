@@ -11,7 +11,7 @@ from pathlib import Path
 from agents.chat.endpoint import resolve
 from environments.base import InputError
 from environments.declared import look
-from environments.registry import benchmark_of, is_import_path, open_environment
+from environments.registry import benchmark_of, is_import_path
 from environments.terminal import say
 from evaluation.settings import check_evaluation
 from graph.fit import config_of, in_gib, launch_of
@@ -33,7 +33,7 @@ def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = T
     """
     environment = None
     if opens_own or not settings.environment.is_own:
-        environment = open_environment(settings.environment)
+        environment = settings.environment.open()
         check_benchmark(settings, f"environment {settings.environment.name}", benchmark_of(environment))
     elif is_import_path(settings.environment.name):
         look(settings.environment.name)

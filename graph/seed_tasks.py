@@ -14,8 +14,8 @@ import typer
 
 from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses
-from environments.history import agent_calls
 from environments.terminal import say
+from environments.turns import agent_calls
 from graph.run.progress import Interrupted, Interruption, exit_on_signals
 
 if TYPE_CHECKING:

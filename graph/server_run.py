@@ -35,7 +35,7 @@ def begin(command: str, run: Path, given: Sequence[str], tell: Callable[[str], N
     about the server, what was made and what could not be verified. Raises InputError, before anything is written where
     it is a setting, the command or the place.
     """
-    from environments.registry import benchmark_of, open_environment
+    from environments.registry import benchmark_of
     from graph.recipe import load_recipe
     from graph.seed_tasks import seed_file
     from training.embedded.warm_start import WarmStartSettings, warm_start
@@ -51,7 +51,7 @@ def begin(command: str, run: Path, given: Sequence[str], tell: Callable[[str], N
     os.environ[TRUST_VARIABLE] = "1"
     stated = [f"environment.options.command={json.dumps(words)}", f"policy.path={json.dumps(str(policy))}"]
     settings = load_recipe(RECIPE, [*stated, *given])
-    environment = open_environment(settings.environment)
+    environment = settings.environment.open()
     for line in benchmark_of(environment).notes(environment):
         tell(line)
     look = look_at(environment)

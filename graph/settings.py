@@ -9,8 +9,7 @@ from pydantic import Field, model_validator
 from agents.settings import RolesSettings
 from environments.base import Environment, InputError
 from environments.benchmark import AnyBenchmark
-from environments.sections import GIVEN, Section, requires
-from environments.settings import EnvironmentSettings, VerificationSettings
+from environments.settings import GIVEN, EnvironmentSettings, Section, VerificationSettings, requires
 from evaluation.settings import EvaluationSettings
 from memory.jsonl import leaves
 from memory.settings import OFFICIAL, MemorySettings, TaskSettings

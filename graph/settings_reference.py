@@ -9,7 +9,7 @@ from typing import Any
 
 from environments.checkout import ROOT
 from environments.registry import DEFAULT
-from environments.sections import in_words
+from environments.settings import in_words
 from graph.settings import RunSettings
 from memory.jsonl import leaves
 from memory.strict_yaml import read_recipe

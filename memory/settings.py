@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from environments.sections import Section, requires
+from environments.settings import Section, requires
 
 RECUR_AFTER = 3
 """Iterations after which a known weakness that recurs is explored again (ours)."""

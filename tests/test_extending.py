@@ -17,7 +17,6 @@ from support import ROOT
 
 from environments.base import Environment
 from environments.example import depot
-from environments.registry import open_environment
 from environments.settings import EnvironmentSettings
 from memory.records import FailureContext
 
@@ -43,7 +42,7 @@ def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def opened(name: str, **options: int) -> Environment:
-    return open_environment(EnvironmentSettings.model_validate({"name": name, "options": options}))
+    return EnvironmentSettings.model_validate({"name": name, "options": options}).open()
 
 
 def test_every_block_is_known() -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+import psutil  # type: ignore[import-untyped]
+
 
 def device_at_hand(stated: Literal["auto", "cpu", "cuda"]) -> Literal["cpu", "cuda"]:
     """Return the device that ``policy.device`` means on this machine."""
@@ -37,8 +39,6 @@ def free_bytes(device: str) -> int:
         import torch
 
         return int(torch.cuda.mem_get_info()[0])
-    import psutil
-
     return min(int(psutil.virtual_memory().available), machine_bytes())
 
 
@@ -62,8 +62,6 @@ def machine_bytes(root: Path = Path("/")) -> int:
 
     Swap is not counted. ``root`` is where the files of the kernel are, for tests.
     """
-    import psutil  # type: ignore[import-untyped]
-
     return min([int(psutil.virtual_memory().total), *_limits(root)])
 
 

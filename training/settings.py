@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from environments.checkout import INITIAL_POLICY
-from environments.sections import GIVEN, Above, Section, requires
+from environments.settings import GIVEN, Above, Section, requires
 from training.rendering.options import RenderingOptions
 from training.seal.settings import SealSettings
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from environments.sections import Section, requires
+from environments.settings import Section, requires
 from memory.records import SignalKind
 
 SIGNALS = requires({"contexts": "signals"})

@@ -113,7 +113,6 @@ def warm_start(
     environment_name: str = DEFAULT,
     *,
     options: Mapping[str, JsonValue] | None = None,
-    trust_agent_code: bool = False,
     report: Callable[[str], None] = say,
 ) -> StartRecord:
     """Learn from the references of the tasks in ``files`` and write the policy to ``out`` with its record.
@@ -128,7 +127,7 @@ def warm_start(
     check_policy_path(model)
     tasks = [read_learnable(file, environment_name) for file in files]
     together = [task for some in tasks for task in some]
-    environment = recorded(open_named(environment_name, options, trust_agent_code=trust_agent_code, tasks=together))
+    environment = recorded(open_named(environment_name, options))
     for file, some in zip(files, tasks, strict=True):
         refuse_held_out(file, some, environment)
     with heavy_imports():
@@ -340,9 +339,6 @@ def main(
     thinking: Annotated[
         bool | None, typer.Option("--thinking/--no-thinking", help=_help("thinking"), show_default=False)
     ] = None,
-    trust_agent_code: Annotated[
-        bool, typer.Option("--trust-agent-code", help="run references that are code where it cannot be walled in")
-    ] = False,
 ) -> None:
     """Teach a policy the references of verified or official training tasks, and write it as a policy."""
     with exit_statuses():
@@ -353,9 +349,7 @@ def main(
         except ValidationError as error:
             raise InputError(f"--{complaint(error).replace('_', '-', 1)}") from None
         options = options_given(option or [])
-        record = warm_start(
-            model, tasks, out, settings, environment, options=options, trust_agent_code=trust_agent_code
-        )
+        record = warm_start(model, tasks, out, settings, environment, options=options)
     left_out = sum(one.left_out for one in record.files)
     typer.echo(
         f"{out}: {record.parameters:,} parameters, {record.updates} updates, {record.tokens:,} tokens "

@@ -31,7 +31,7 @@ from agents.chat.transcript import (
 from agents.roles import RoleRefused
 from agents.spending import BudgetReached
 from environments.base import Action, Environment, Episode, Observation, Outcome, ToolCall, ToolSpec, UserTurn
-from environments.history import open_for_agent
+from environments.turns import open_for_agent
 from environments.verification.programs import program_tool
 from memory.records import AgentValidation, Draft
 

@@ -22,7 +22,7 @@ from agents.scripted.guidance import PLAIN, Guidance
 from agents.scripted.knowledge import Experience
 from agents.scripted.values import MAX_TEXT, Scalar, Sighting, Sightings, invented_name, invented_text
 from environments.base import Parameter, ToolCall, ToolSpec
-from environments.words import words
+from environments.task_text import words
 
 _CONVERSIONS = 8
 _LARGEST = 1e6

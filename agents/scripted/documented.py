@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from environments.base import Parameter
-from environments.words import words
+from environments.task_text import words
 
 _NUMBER = r"-?\d+(?:\.\d+)?"
 _GLOSSED = re.compile(rf"({_NUMBER})(?:\s*\(([^)]*)\))?")

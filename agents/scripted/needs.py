@@ -18,7 +18,7 @@ from functools import lru_cache
 
 from agents.evidence import about, error_message, name_words, overlap
 from environments.base import ToolCall, ToolSpec
-from environments.words import words
+from environments.task_text import words
 
 _SIGN_IN = re.compile(r"\b(authenticat\w*|log(?:ged)?[ -]?in|login|sign(?:ed)?[ -]?in)\b", re.IGNORECASE)
 _OBTAINED = re.compile(r"\b(?:obtained|returned) (?:from|by) (?:the )?(.+)", re.IGNORECASE)

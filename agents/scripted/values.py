@@ -20,7 +20,7 @@ from pydantic import JsonValue
 
 from agents.evidence import OBSERVED, SAID, fact_values
 from environments.base import Observation, ToolCall
-from environments.words import words
+from environments.task_text import words
 
 MAX_TEXT = 80
 """Most characters of a string offered as an argument (our choice: user turns stay readable)."""

@@ -22,5 +22,5 @@ changes of rows from it, and every failure after a world was given code is the a
 
 Remaining risks: a flaw of the kernel; the programs and libraries below /usr, which can be read; processor time and
 memory below the limits, for which concurrent episodes compete. Where the sandbox is missing (a system other than Linux,
-no bubblewrap, no user namespaces) AppWorld opens only with ``trust_agent_code``, and code then runs as the user.
+no bubblewrap, no user namespaces) AppWorld does not open.
 """

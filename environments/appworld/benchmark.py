@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-
-from pydantic import Field, JsonValue, field_validator
+from pydantic import Field
 
 from environments.appworld.environment import MAX_STEPS, NAME, AppWorldEnvironment
 from environments.appworld.evaluation_sets import (
@@ -18,9 +15,8 @@ from environments.appworld.evaluation_sets import (
 )
 from environments.appworld.installation import find_installation
 from environments.appworld.tasks import training_tasks
-from environments.base import Environment, TaskSpec
+from environments.base import Environment
 from environments.benchmark import (
-    TRUST_VARIABLE,
     Benchmark,
     CompactCaps,
     EvaluationSet,
@@ -42,23 +38,6 @@ class AppWorldOptions(Options):
     max_steps: int = Field(
         MAX_STEPS, ge=1, le=10_000, description="actions in one user turn before it is cut off (official: 30)"
     )
-    trust_agent_code: bool | None = Field(
-        None,
-        validate_default=True,
-        description="true: agents' code may run without the kernel's sandbox: on a machine without bubblewrap, "
-        "where it can reach the tasks' solutions and the user's files; it needs the environment variable "
-        f"{TRUST_VARIABLE}=1, because a recipe may come from anyone",
-    )
-
-    @field_validator("trust_agent_code")
-    @classmethod
-    def _said_by_the_user(cls, value: bool | None) -> bool | None:
-        if value and os.environ.get(TRUST_VARIABLE) != "1":
-            raise ValueError(
-                "a recipe does not decide that agents' code is trusted: if you trust it, set the environment variable "
-                f"{TRUST_VARIABLE} to 1"
-            )
-        return value
 
 
 class AppWorld(Benchmark[AppWorldOptions]):
@@ -69,6 +48,7 @@ class AppWorld(Benchmark[AppWorldOptions]):
 
     name = NAME
     options_type = AppWorldOptions
+    actions_option = "max_steps"
     # An open episode is a process of 70 MB, its answers are long, and a message is a block of code.
     limits = Limits(actions=MAX_STEPS, new_tokens=2048, tokens=32768, compact_tokens=2048, batch=8)
     # Verifying the drafts of one start state takes half a minute; references begin by signing in, so that they are as
@@ -93,32 +73,9 @@ class AppWorld(Benchmark[AppWorldOptions]):
     def open(self, options: AppWorldOptions) -> Environment:
         """Open the environment.
 
-        Raises InputError when AppWorld is not installed, or agents' code cannot be sandboxed and is not trusted.
+        Raises InputError when AppWorld is not installed, or agents' code cannot be sandboxed.
         """
-        return AppWorldEnvironment(options.max_steps, trust_agent_code=options.trust_agent_code is True)
-
-    def adapt(
-        self,
-        options: AppWorldOptions,
-        *,
-        max_actions: int | None = None,
-        trust_agent_code: bool = False,
-        tasks: Sequence[TaskSpec] = (),
-    ) -> AppWorldOptions:
-        """Return the options with another limit, and with agents' code trusted."""
-        changed = {
-            "max_steps": max_actions or options.max_steps,
-            "trust_agent_code": trust_agent_code or options.trust_agent_code,
-        }
-        return options.model_copy(update=changed)
-
-    def max_actions(self, options: AppWorldOptions) -> int:
-        """Return ``max_steps``."""
-        return options.max_steps
-
-    def evaluation_options(self, options: AppWorldOptions) -> dict[str, JsonValue]:
-        """Return whether code is trusted; evaluations play on the process's own engine and not on servers."""
-        return {"trust_agent_code": True} if options.trust_agent_code else {}
+        return AppWorldEnvironment(options.max_steps)
 
     def official_tasks(self, options: AppWorldOptions) -> OfficialTasks:
         """Return the tasks of the train split, with the benchmark's solutions as references."""
@@ -139,7 +96,7 @@ class AppWorld(Benchmark[AppWorldOptions]):
         if name is None:
             return self.open(options)
         one = read_set(find_installation(), name)
-        return SetEnvironment(one, options.max_steps, trust_agent_code=options.trust_agent_code is True)
+        return SetEnvironment(one, options.max_steps)
 
     def evaluation_notes(self, unevaluated: int) -> tuple[str, ...]:
         """Explain both metrics and their exclusions."""

@@ -12,17 +12,18 @@ import json
 import os
 import threading
 from collections.abc import Collection, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from pydantic import JsonValue
 
 from environments.appworld.client import AppWorldEngine
-from environments.appworld.episode import AppWorldEpisode, PlayedReferences
+from environments.appworld.episode import AppWorldEpisode, replayed
 from environments.appworld.installation import OPEN_SPLITS, Installation, find_installation
 from environments.appworld.tasks import Start, instruction_of, required_apps, start_of
 from environments.appworld.worlds import PYTHON, PlayedWorld, RecordedWorld, WorldRecord
 from environments.base import InputError, Parameter, StartState, TaskSpec, ToolCall, ToolSpec
+from environments.turns import References, check_turns
 from environments.verification.canonical import Canonical, CanonicalStep, canonical_call
 from environments.verification.programs import called
 
@@ -42,16 +43,16 @@ _engines: dict[tuple[int, Path], AppWorldEngine] = {}
 _lock = threading.Lock()
 
 
-def shared_engine(installation: Installation, *, trust_agent_code: bool = False) -> AppWorldEngine:
+def shared_engine(installation: Installation) -> AppWorldEngine:
     """Return the process's engine for the installation's world; its worker and evaluator start when first needed.
 
     A forked process gets an engine of its own: two processes must not share one connection. Raises InputError
-    where the sandbox is missing and the code is not trusted (``client.AppWorldEngine``).
+    where the sandbox is missing (``client.AppWorldEngine``).
     """
     key = (os.getpid(), installation.world)
     with _lock:
         if key not in _engines:
-            _engines[key] = AppWorldEngine(installation, trust_agent_code=trust_agent_code)
+            _engines[key] = AppWorldEngine(installation)
             atexit.register(_end, key)
         return _engines[key]
 
@@ -96,7 +97,6 @@ class AppWorldEnvironment:
     Args:
         max_steps: actions in one user turn before further ones are not run (official: 30).
         engine: opens the worlds; by default the process's own for the world that ``find_installation`` names.
-        trust_agent_code: of the process's own engine (``client.AppWorldEngine``).
 
     Worlds of train and dev open here, those of a test split never: see ``evaluation_sets``.
 
@@ -105,14 +105,14 @@ class AppWorldEnvironment:
 
     name: str = NAME
 
-    def __init__(
-        self, max_steps: int = MAX_STEPS, engine: AppWorldEngine | None = None, *, trust_agent_code: bool = False
-    ) -> None:
-        self._engine = engine or shared_engine(find_installation(), trust_agent_code=trust_agent_code)
+    def __init__(self, max_steps: int = MAX_STEPS, engine: AppWorldEngine | None = None) -> None:
+        self._engine = engine or shared_engine(find_installation())
         self._max_steps = max_steps
         self._record = WorldRecord()
         self._recalls = False
-        self._references = PlayedReferences(self._play_recorded)
+        self._references = References(
+            partial(replayed, self._play_recorded), "initial_state", "setup", "turns", "reference"
+        )
 
     def open(self, task: TaskSpec) -> AppWorldEpisode:
         """Open a fresh episode.
@@ -120,14 +120,8 @@ class AppWorldEnvironment:
         Raises InputError for a task of another environment, or unknown worlds, apps or tools, and EnvironmentFault when
         the engine cannot open a world.
         """
-        if task.environment != NAME:
-            raise InputError(f"a task of the environment {task.environment!r} was given to {NAME!r}: open it there")
-        if not task.turns:
-            raise InputError("the task has no user turn: give one at least")
+        check_turns(task, NAME, len(task.turns) - 1)
         self._check_world(start_of(task).task)
-        for turn in task.withheld:
-            if not 0 <= turn < len(task.turns):
-                raise InputError(f"tools are withheld until turn {turn}, but the task has {len(task.turns)} turns")
         self._check_classes(task.classes)
         for tool in self.tools((*task.tools, *(name for names in task.withheld.values() for name in names))):
             if tool.group not in task.classes:

@@ -1,18 +1,28 @@
 """Run one attempt at one AppWorld task: user turns, actions, observations and the outcome.
 
+The outcome is by the benchmark's checks, or by comparison with the reference. Answers to a task are compared by
+content, which is the benchmark's rule: 5, "5" and "5.0" are one answer.
+
 ``preface`` writes AppWorld's introduction before a task in our own words: the user, the time, and how to act.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
-from functools import lru_cache
 
-from environments.appworld.outcomes import PlayedTurn, ReferenceTurn, against_checks, against_reference
-from environments.appworld.records import Difference, WorldOpening
+from pydantic import JsonValue
+
+from environments.appworld.records import (
+    NO_OP_FAIL,
+    NOT_GIVEN,
+    Check,
+    Difference,
+    Evaluation,
+    ModelChanges,
+    WorldOpening,
+)
 from environments.appworld.tasks import start_of
 from environments.appworld.worlds import PYTHON, PlayedWorld, RecordedWorld, refused
 from environments.base import (
@@ -22,10 +32,153 @@ from environments.base import (
     Observation,
     ObservationStatus,
     Outcome,
+    Record,
     TaskSpec,
-    Turns,
+    TurnOutcome,
     UserTurn,
 )
+from environments.turns import FailureNames, References, WorldEpisode, outcome_of_turns
+
+_QUOTES = ("'", '"')
+
+
+def same_answer(one: JsonValue, other: JsonValue) -> bool:
+    """Return whether two answers are equal by content.
+
+    Case, outer white space, a pair of quotes around a text and the order of a list's items do not matter, and neither
+    does how a number is written; numbers are compared to two decimals.
+    """
+    return _said(one) == _said(other)
+
+
+def _said(answer: JsonValue) -> str:
+    if isinstance(answer, list):
+        return " | ".join(sorted(_said(item) for item in answer))
+    text = "null" if answer is None else str(answer).strip()
+    if len(text) > 1 and text[0] == text[-1] and text[0] in _QUOTES:
+        text = text[1:-1]
+    try:
+        number = float(text)
+    except ValueError:
+        return text.strip().casefold()
+    return str(round(number, 2)) if math.isfinite(number) else text.casefold()
+
+
+CHECKS_FAILED = "appworld:checks_failed"
+STATE_MISMATCH = "appworld:state_mismatch"
+RESPONSE_MISMATCH = "appworld:answer_mismatch"
+NOT_REACHED = "appworld:turn_not_reached"
+WORLD_LOST = "appworld:world_lost"
+"""The agent's code ended or damaged its world (``client.WorldLost``)."""
+_FAILURES = FailureNames(STATE_MISMATCH, RESPONSE_MISMATCH, NOT_REACHED)
+_ANSWER_CHECK = "assert answers match."  # how the package's evaluations name the check of the answer
+
+
+class PlayedTurn(Record):
+    """A played turn: numbers of calls and malformed actions, and the world's difference after it.
+
+    ``end`` is None when the agent's code lost the world.
+    """
+
+    calls: int
+    malformed: int
+    end: Difference | None
+
+
+class ReferenceTurn(Record):
+    """A turn of the reference: its calls, whether one fails, and the world's difference after it.
+
+    ``untouched`` is the difference before the first turn, made by the setup.
+    """
+
+    calls: int
+    error: bool
+    end: Difference
+    untouched: dict[str, ModelChanges] = {}
+
+    @property
+    def answers(self) -> bool:
+        """Return whether it gave an answer by the end of the turn; completing a task without one does not count."""
+        return self.end.answer is not None and self.end.answer != NOT_GIVEN
+
+
+def against_reference(played: Sequence[PlayedTurn], wanted: Sequence[ReferenceTurn], reached: int) -> Outcome:
+    """Return the outcome of a task of ours.
+
+    After every turn that the reference acts in, the databases differ from the start as the reference's do (``state``:
+    anything else that changed fails), and the task's status and answer are the reference's (``response``). ``played``
+    has an entry for each turn of ``wanted``; ``reached`` is how many the agent was shown.
+
+    ``partial`` counts the checks of state and response that fail when an agent only marks the task complete: a turn's
+    state where the reference has changed something by then, its response where it has given an answer.
+    """
+    turns = tuple(_compared(*pair) for pair in zip(played, wanted, strict=True))
+    partial = _share([passed for pair in zip(turns, wanted, strict=True) for passed in _earned(*pair)])
+    lost = next((index for index, turn in enumerate(played) if turn.end is None), None)
+    if lost is not None:
+        return Outcome(success=False, turns=turns, failure=WORLD_LOST, failed_turn=lost, partial=partial)
+    return outcome_of_turns(turns, reached, _FAILURES, partial)
+
+
+def against_checks(calls: int, malformed: int, reference_calls: int, evaluation: Evaluation | None) -> Outcome:
+    """Return the outcome of an official task, whose single turn made ``calls``: success when every check passes.
+
+    Without an ``evaluation`` the agent's code lost the world: a failure with ``partial`` 0.
+
+    ``response`` is the check of the answer, which the package's evaluations name alike, None where a task has none;
+    ``state`` says whether all other checks pass, None where there are none. Checks of the calls that were made, which
+    some tasks have, count as state. ``partial`` is the share of the checks labelled no_op_fail that pass.
+    """
+    if evaluation is None:
+        turn = TurnOutcome(calls=calls, malformed=malformed, reference_calls=reference_calls, state=False)
+        return Outcome(success=False, turns=(turn,), failure=WORLD_LOST, failed_turn=0, partial=0.0)
+    answer = _all_pass(evaluation, of_answer=True)
+    state = _all_pass(evaluation, of_answer=False)
+    turn = TurnOutcome(calls=calls, malformed=malformed, reference_calls=reference_calls, state=state, response=answer)
+    partial = _share(
+        [True for check in evaluation.passes if check.label == NO_OP_FAIL]
+        + [False for check in evaluation.failures if check.label == NO_OP_FAIL]
+    )
+    if evaluation.success:
+        return Outcome(success=True, turns=(turn,), partial=partial)
+    failure = STATE_MISMATCH if state is False else RESPONSE_MISMATCH if answer is False else CHECKS_FAILED
+    return Outcome(success=False, turns=(turn,), failure=failure, failed_turn=0, partial=partial)
+
+
+def _compared(played: PlayedTurn, wanted: ReferenceTurn) -> TurnOutcome:
+    checks = TurnOutcome(
+        calls=played.calls, malformed=played.malformed, reference_calls=wanted.calls, reference_error=wanted.error
+    )
+    if not wanted.calls:
+        return checks
+    if played.end is None:
+        return checks.model_copy(update={"state": False, "response": False})
+    said = played.end.status == wanted.end.status and same_answer(played.end.answer, wanted.end.answer)
+    return checks.model_copy(update={"state": played.end.changes == wanted.end.changes, "response": said})
+
+
+def _earned(turn: TurnOutcome, wanted: ReferenceTurn) -> Iterator[bool]:
+    """Yield, for each check of the turn that an agent without actions fails, whether it passes."""
+    if turn.state is not None and wanted.end.changes != wanted.untouched:
+        yield turn.state
+    if turn.response is not None and wanted.answers:
+        yield turn.response
+
+
+def _share(passed: Sequence[bool]) -> float:
+    """Return the share of checks that passed; 0 without a check."""
+    return sum(passed) / len(passed) if passed else 0.0
+
+
+def _all_pass(evaluation: Evaluation, *, of_answer: bool) -> bool | None:
+    failed = [check for check in evaluation.failures if _is_of_answer(check) is of_answer]
+    passed = [check for check in evaluation.passes if _is_of_answer(check) is of_answer]
+    return not failed if failed or passed else None
+
+
+def _is_of_answer(check: Check) -> bool:
+    return check.requirement.strip().casefold() == _ANSWER_CHECK
+
 
 _WHO = """\
 You work for {first_name} {last_name}, your supervisor, and do in the supervisor's apps what they ask for. Their email \
@@ -47,46 +200,26 @@ apis.supervisor.complete_task(answer=...) with the bare value and no words aroun
 Nobody answers questions: decide yourself, and change nothing that was not asked for."""
 
 
-KEPT = 512
 _UNCHANGED = Difference(changes={}, status=None, answer=None)
 
 
-@dataclass(frozen=True)
-class _Reference:
-    """A task by what its reference depends on."""
+def replayed(play: Callable[[TaskSpec], PlayedWorld | RecordedWorld], task: TaskSpec) -> tuple[ReferenceTurn, ...]:
+    """Return the turns of ``task``'s reference in a fresh world, which ``play`` opens.
 
-    key: str
-    task: TaskSpec = field(compare=False)
-
-
-class PlayedReferences:
-    """The turns of each task's reference; the last ``KEPT`` are cached. Safe to use from several threads.
-
-    ``play`` opens a fresh world of a task.
+    Raises EnvironmentFault when that world fails.
     """
-
-    def __init__(self, play: Callable[[TaskSpec], PlayedWorld | RecordedWorld]) -> None:
-        self._play = play
-        self._cached = lru_cache(KEPT)(lambda reference: self._replayed(reference.task))
-
-    def of(self, task: TaskSpec) -> tuple[ReferenceTurn, ...]:
-        """Return the turns of ``task``'s reference. Raises EnvironmentFault when the world that plays them fails."""
-        depends = task.model_dump(mode="json", include={"initial_state", "setup", "reference"})
-        return self._cached(_Reference(json.dumps([depends, task.turns[0]], sort_keys=True), task))
-
-    def _replayed(self, task: TaskSpec) -> tuple[ReferenceTurn, ...]:
-        if not any(task.reference):  # a turn without calls is not compared
-            return (ReferenceTurn(calls=0, error=False, end=_UNCHANGED),) * len(task.reference)
-        with closing(self._play(task)) as world:
-            for call in task.setup:
-                world.run(call)
-            untouched = _end(world).changes if task.setup else {}
-            turns = []
-            for calls in task.reference:
-                observations = [world.run(call) for call in calls]
-                error = any(observation.failed for observation in observations)
-                turns.append(ReferenceTurn(calls=len(calls), error=error, end=_end(world), untouched=untouched))
-        return tuple(turns)
+    if not any(task.reference):  # a turn without calls is not compared
+        return (ReferenceTurn(calls=0, error=False, end=_UNCHANGED),) * len(task.reference)
+    with closing(play(task)) as world:
+        for call in task.setup:
+            world.run(call)
+        untouched = _end(world).changes if task.setup else {}
+        turns = []
+        for calls in task.reference:
+            observations = [world.run(call) for call in calls]
+            error = any(observation.failed for observation in observations)
+            turns.append(ReferenceTurn(calls=len(calls), error=error, end=_end(world), untouched=untouched))
+    return tuple(turns)
 
 
 def _end(world: PlayedWorld | RecordedWorld) -> Difference:
@@ -106,7 +239,7 @@ def preface(opening: WorldOpening, *, by_code: bool) -> str:
     return f"{who}\n\n{_HOW}" if by_code else who
 
 
-class AppWorldEpisode:
+class AppWorldEpisode(WorldEpisode[PlayedWorld | RecordedWorld, PlayedTurn]):
     """Implements ``environments.base.Episode``; single use, and used by one thread at a time.
 
     The benchmark's checks evaluate an official task; any other is compared with its reference (``outcomes``). An action
@@ -115,20 +248,19 @@ class AppWorldEpisode:
     """
 
     def __init__(
-        self, task: TaskSpec, world: PlayedWorld | RecordedWorld, references: PlayedReferences, max_steps: int
+        self,
+        task: TaskSpec,
+        world: PlayedWorld | RecordedWorld,
+        references: References[tuple[ReferenceTurn, ...]],
+        max_steps: int,
     ) -> None:
-        self._task = task
-        self._world: PlayedWorld | RecordedWorld | None = world
+        super().__init__(task, world)
         self._references = references
         self._max_steps = max_steps
-        self._turns = Turns(task, self._measured)
 
     def start(self) -> UserTurn:
         """Run the setup and return the first user turn, with the benchmark's introduction."""
-        self._turns.expect_new()
-        for call in self._task.setup:
-            self._live().run(call)
-        turn = self._turns.first()
+        turn = super().start()
         return turn.model_copy(update={"preface": preface(self._live().opening, by_code=PYTHON in turn.tools)})
 
     def step(self, action: Action) -> Observation:
@@ -146,14 +278,6 @@ class AppWorldEpisode:
             return refused(f"there is no tool {action.name!r} in this task")
         return world.run(action)
 
-    def end_turn(self) -> UserTurn | None:
-        """End the current turn and return the next one, or None when the episode is over."""
-        return self._turns.end()
-
-    def state(self) -> str:
-        """Return the canonical text of the changes since the task's start, with the task's status and answer."""
-        return self._live().state()
-
     def outcome(self) -> Outcome:
         """Return the outcome so far; a turn that was not reached is compared with the current state."""
         turns = self._turns
@@ -163,16 +287,5 @@ class AppWorldEpisode:
             return against_checks(turns.calls, turns.malformed, len(self._task.reference[0]), evaluation)
         return against_reference(turns.played(), self._references.of(self._task), turns.reached)
 
-    def close(self) -> None:
-        """End the world. Idempotent."""
-        if self._world is not None:
-            self._world.close()
-            self._world = None
-
     def _measured(self, turn: int, calls: int, malformed: int) -> PlayedTurn:
         return PlayedTurn(calls=calls, malformed=malformed, end=self._live().difference())
-
-    def _live(self) -> PlayedWorld | RecordedWorld:
-        if self._world is None:
-            raise RuntimeError("the episode is closed: open another one")
-        return self._world

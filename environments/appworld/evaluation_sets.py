@@ -18,7 +18,6 @@ from environments.appworld.environment import MAX_STEPS, AppWorldEnvironment
 from environments.appworld.installation import OPEN_SPLITS, Installation
 from environments.appworld.layout import SPLITS, read_ids
 from environments.appworld.tasks import as_task
-from environments.appworld.worlds import PYTHON
 from environments.base import InputError, Record
 from environments.benchmark import EvaluationTask
 from environments.metrics import Attempted, Metric, Ratio, Share, checks_passed, success
@@ -108,15 +107,8 @@ def set_tasks(installation: Installation, chosen: OfficialSet, limit: int | None
 class SetEnvironment(AppWorldEnvironment):
     """An environment that opens only the worlds of one evaluation set's tasks."""
 
-    def __init__(
-        self,
-        chosen: OfficialSet,
-        max_steps: int = MAX_STEPS,
-        engine: AppWorldEngine | None = None,
-        *,
-        trust_agent_code: bool = False,
-    ) -> None:
-        super().__init__(max_steps, engine, trust_agent_code=trust_agent_code)
+    def __init__(self, chosen: OfficialSet, max_steps: int = MAX_STEPS, engine: AppWorldEngine | None = None) -> None:
+        super().__init__(max_steps, engine)
         self._set = chosen
 
     def _may_open(self, task_id: str) -> bool:
@@ -137,7 +129,7 @@ def _task(installation: Installation, split: str, task_id: str) -> EvaluationTas
     return EvaluationTask(
         id=task_id,
         origin="official",
-        spec=as_task(installation, task_id, split, (PYTHON,), ()),
+        spec=as_task(installation, task_id, split, ()),
         cluster=task_id.partition("_")[0],
         reference_calls=stated.num_api_calls,
         strata={} if stated.difficulty is None else {"difficulty": str(stated.difficulty)},

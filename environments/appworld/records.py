@@ -66,15 +66,10 @@ class Supervisor(Record):
 
 
 class WorldOpening(Record):
-    """The start of an episode; ``now`` is the world's frozen time, ISO 8601, ``apps`` describes the apps.
+    """The start of an episode; ``now`` is the world's frozen time, ISO 8601."""
 
-    AppWorld's own prompt contains these values.
-    """
-
-    instruction: str
     now: str
     supervisor: Supervisor
-    apps: dict[str, str]
 
 
 class UpdatedRecord(Record):
@@ -119,7 +114,6 @@ class Evaluation(Record):
     """The official evaluation of one task: success when every check passes."""
 
     success: bool
-    difficulty: int | None
     passes: tuple[Check, ...]
     failures: tuple[Check, ...]
 

@@ -75,9 +75,8 @@ def require(installation: Installation) -> None:
     lack = missing(installation)
     if lack is not None:
         raise InputError(
-            f"agents' code cannot be sandboxed here ({lack.reason}): {lack.remedy}, or set "
-            "environment.options.trust_agent_code: true and COEVOLVE_TRUST_AGENT_CODE=1 if you trust the code that the "
-            "agent writes with this user's files, processes and network"
+            f"agents' code cannot be sandboxed here ({lack.reason}), and AppWorld does not run it elsewhere: "
+            f"{lack.remedy}"
         )
 
 

@@ -7,7 +7,6 @@ into the project.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,23 +57,22 @@ def instruction_of(task: TaskSpec) -> str | None:
 _RUN = "solution(apis, None)"
 
 
-def official_task(installation: Installation, task_id: str, split: str, tools: Sequence[str] = (PYTHON,)) -> TaskSpec:
+def official_task(installation: Installation, task_id: str, split: str) -> TaskSpec:
     """Return the benchmark's task ``task_id`` of ``split``, which the benchmark's checks evaluate.
 
-    The reference is its compiled solution, which needs no import of the package, as one block of code. ``tools`` are
-    those that the agent may use by name; the code that it writes may call every API. Raises InputError for a split
-    other than train and dev, a task that is not in it, and a task whose files are incomplete.
+    The reference is its compiled solution, which needs no import of the package, as one block of code. Raises
+    InputError for a split other than train and dev, a task that is not in it, and a task whose files are incomplete.
     """
     if task_id not in installation.task_ids(split):
         raise InputError(f"the split {split} has no task {task_id!r}: use one of its ids")
     solution = ToolCall(name=PYTHON, arguments={"code": _solution(installation, task_id)})
-    return as_task(installation, task_id, split, tools, (solution,))
+    return as_task(installation, task_id, split, (solution,))
 
 
-def as_task(
-    installation: Installation, task_id: str, split: str, tools: Sequence[str], reference: tuple[ToolCall, ...]
-) -> TaskSpec:
+def as_task(installation: Installation, task_id: str, split: str, reference: tuple[ToolCall, ...]) -> TaskSpec:
     """Return the benchmark's task with this reference. Raises InputError for files that cannot be read.
+
+    Its only tool is ``python``: the code that the agent writes may call every API.
 
     This function does not check the split, only that the world has the task: the caller must check the split.
     """
@@ -83,10 +81,10 @@ def as_task(
     return TaskSpec(
         environment="appworld",
         split=split,
-        classes=tuple(dict.fromkeys(name.split(".")[0] for name in tools)),
+        classes=(PYTHON,),
         turns=(specification["instruction"],),
         initial_state=Start(task=task_id, official=True).initial_state(),
-        tools=tuple(tools),
+        tools=(PYTHON,),
         reference=(reference,),
     )
 

@@ -12,8 +12,6 @@ never cached, and neither are results that depend on a task's own words.
 from __future__ import annotations
 
 import json
-import keyword
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TypeVar
 
@@ -24,27 +22,13 @@ from environments.appworld.engine.protocol import encodable, parsed
 from environments.appworld.records import ApiCall, Difference, Evaluation, Executed, ExecutionStatus, WorldOpening
 from environments.base import EnvironmentFault, Observation, ObservationStatus, ToolCall, ToolSpec
 
-_NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
-
 
 def call_code(name: str, arguments: Mapping[str, JsonValue]) -> str:
     """Return the line of Python that calls ``app.api`` with the arguments and prints the answer, as an agent's would.
 
-    Raises ValueError for a name that is not of that form. Arguments that are not valid parameter names are passed on
-    too: the app answers with its own error.
+    Name and parameters are documented ones, which are identifiers.
     """
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} names no API: write app.api")
-    plain = {key: value for key, value in arguments.items() if _is_parameter(key)}
-    parts = [f"{key}={value!r}" for key, value in plain.items()]
-    other = {key: value for key, value in arguments.items() if key not in plain}
-    if other:
-        parts.append(f"**{other!r}")
-    return f"print(apis.{name}({', '.join(parts)}))"
-
-
-def _is_parameter(name: str) -> bool:
-    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("__")
+    return f"print(apis.{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())}))"
 
 
 MAX_CHARACTERS = 8000
@@ -240,8 +224,7 @@ Place = tuple[str, ...]
 class WorldRecord:
     """Cache of the results at each place. May be shared by threads: a race only repeats a call.
 
-    ``observations`` are by the place with the call, ``openings`` by the start: they have the words of the first task
-    that read them.
+    ``observations`` are by the place with the call, ``openings`` by the start.
     """
 
     def __init__(self) -> None:

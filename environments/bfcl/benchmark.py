@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
-from collections.abc import Sequence
 from functools import cache
 from typing import Literal
 
@@ -24,22 +22,11 @@ from environments.benchmark import (
     TestAccess,
 )
 from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.official import Split, load_category
+from environments.bfcl.evaluation_sets import SETS, describe, is_official, open_tasks
+from environments.bfcl.official import load_category
 from environments.bfcl.package import CATEGORIES, VERSION
-from environments.bfcl.templated.evaluation_sets import FAMILIES, load_set, set_file
-from environments.bfcl.turn_sets import TURN_SETS, turn_ids, turn_tasks
 from environments.metrics import CALL_METRICS
 from environments.verification.decontamination import HeldOut, held_out
-from environments.verification.fingerprints import PublishedSet, published_sets
-
-_SPLITS: dict[str, tuple[Split, ...]] = {
-    "dev": ("dev",),
-    "test": ("test",),
-    "seal-test": ("test",),
-    "all": ("train", "dev", "test"),
-}
-"""The splits that make evaluation sets of the official categories."""
-_AT = "@"
 
 
 class BFCLOptions(Options):
@@ -69,16 +56,13 @@ class BFCLOptions(Options):
 class BFCL(Benchmark[BFCLOptions]):
     """Berkeley Function Calling Leaderboard, multi-turn categories, with the package's own simulators and checkers.
 
-    The evaluation sets are of three kinds. Templated ones are slices of human paths in our words, of two classes; those
-    of the world are of all eight, with tasks that exploration found beside the slices. Those of the split test open
-    for a committed study alone (``templated.evaluation_sets``). ``CATEGORY@SPLIT`` are the official tasks, "all" for
-    every category or split; the split "seal-test" is the 100 indices of the split test that a test after SEAL's
-    protocol uses. ``turn_sets`` explains those of single user turns that people wrote. Official tasks and turns of the
-    split test open for a command that names a test access log.
+    ``evaluation_sets`` explains the evaluation sets. The templated ones of the split test open for a committed study
+    alone, official tasks and turns of that split for a command that names a test access log.
     """
 
     name = "bfcl"
     options_type = BFCLOptions
+    actions_option = "max_steps"
     metrics = CALL_METRICS
     licence = ContentLicence(
         spdx="apache-2.0",
@@ -94,15 +78,7 @@ class BFCL(Benchmark[BFCLOptions]):
         "turns; equal to its multi_turn_checker for the references of all 800 tasks and for corrupted attempts at "
         "them (tests/environments/bfcl/test_official_equality.py)"
     )
-    evaluation_sets = {
-        **{f"{family}-{split}": held for family in FAMILIES for split, held in (("dev", False), ("test", True))},
-        **{
-            f"{category}{_AT}{split}": "test" in parts
-            for split, parts in _SPLITS.items()
-            for category in (*CATEGORIES, "all")
-        },
-        **TURN_SETS,
-    }
+    evaluation_sets = SETS
 
     def __init__(self, *, human: bool = False) -> None:
         self._human = human
@@ -113,23 +89,6 @@ class BFCL(Benchmark[BFCLOptions]):
         if options.wordings == "human":
             environment.benchmark = _HUMAN
         return environment
-
-    def adapt(
-        self,
-        options: BFCLOptions,
-        *,
-        max_actions: int | None = None,
-        trust_agent_code: bool = False,
-        tasks: Sequence[TaskSpec] = (),
-    ) -> BFCLOptions:
-        """Return the options with another limit and the classes of ``tasks``; agents' code does not run here."""
-        classes = tuple(sorted({name for task in tasks for name in task.classes}))
-        changed = {"classes": classes or options.classes, "max_steps": max_actions or options.max_steps}
-        return options.model_copy(update=changed)
-
-    def max_actions(self, options: BFCLOptions) -> int:
-        """Return ``max_steps``."""
-        return options.max_steps
 
     def explain_no_starts(self, environment: str) -> str:
         """Return a sentence with the key that restricts the start states."""
@@ -151,11 +110,13 @@ class BFCL(Benchmark[BFCLOptions]):
 
     def render(self, environment: Environment, task: TaskSpec, rng: random.Random) -> TaskSpec:
         """Return ``task`` in the wordings of training. Raises InputError for a call without a wording."""
-        from environments.bfcl.templated import human_wordings, wordings
-
         if self._human:
+            from environments.bfcl.templated import human_wordings
+
             return human_wordings.render_task(environment, task, rng)
-        return wordings.render_task(environment, task, "train", rng)
+        from environments.bfcl.templated import wordings
+
+        return wordings.render_task(environment, task, rng)
 
     def join(self, first: TaskSpec, second: TaskSpec) -> TaskSpec:
         """Return ``first`` with the classes that only ``second`` has, in their initial states.
@@ -184,85 +145,17 @@ class BFCL(Benchmark[BFCLOptions]):
         """Return the held-out sets and official tasks. Raises InputError when a file is missing or altered."""
         return held_out(self.name)
 
-    def published_sets(self) -> tuple[PublishedSet, ...]:
-        """Return the published record of every evaluation set. Raises InputError like ``held_out``."""
-        return published_sets(self.name)
-
     def evaluation_set(self, name: str) -> EvaluationSet:
         """Describe an evaluation set by its file, without reading its tasks; an official one by the tasks' ids."""
-        if _is_official(name):
-            ids = turn_ids(name) if name in TURN_SETS else _official_ids(name)
-            digest = hashlib.sha256("\n".join((VERSION, *ids)).encode()).hexdigest()
-            return EvaluationSet(name=name, held_out=self.evaluation_sets[name], sha256=digest, tasks=len(ids))
-        file = set_file(name)
-        return EvaluationSet(name=name, held_out=self.evaluation_sets[name], sha256=file.sha256, tasks=file.tasks)
+        return describe(name)
 
     def open_evaluation_set(self, name: str, limit: int | None = None) -> tuple[EvaluationTask, ...]:
-        """Return the tasks of an evaluation set. Raises InputError where its file does not match its hash.
-
-        Official ones are in the order of their indices, so that the first ones of "all" are of every category.
-        """
-        if _is_official(name):
-            return turn_tasks(name, limit) if name in TURN_SETS else _official(name, limit)
-
-        return tuple(
-            EvaluationTask(
-                id=member.id,
-                origin="panel",
-                spec=member.spec,
-                cluster=member.cluster,
-                reference_calls=_calls(member.spec),
-                strata=member.strata,
-            )
-            for member in load_set(name)[:limit]
-        )
+        """Return the tasks of an evaluation set. Raises InputError where its file does not match its hash."""
+        return open_tasks(name, limit)
 
     def access_to(self, name: str) -> TestAccess:
         """Return "ledger" for official tasks, which are public, and "study" for the templated ones."""
-        return "ledger" if _is_official(name) else "study"
-
-
-def _is_official(name: str) -> bool:
-    """Return whether an evaluation set is of official tasks, or of their turns."""
-    return _AT in name or name in TURN_SETS
-
-
-def _parts(name: str) -> tuple[tuple[str, ...], str]:
-    """Return the categories and the split of an official evaluation set."""
-    category, _, split = name.partition(_AT)
-    return CATEGORIES if category == "all" else (category,), split
-
-
-def _official(name: str, limit: int | None) -> tuple[EvaluationTask, ...]:
-
-    categories, split = _parts(name)
-    found = {one.id: one for category in categories for one in load_category(category, splits=_SPLITS[split])}
-    return tuple(
-        EvaluationTask(
-            id=entry.id,
-            origin="official",
-            spec=entry.spec,
-            cluster=str(entry.index),
-            reference_calls=_calls(entry.spec),
-            strata={"category": entry.id.rpartition("-")[0], "split": entry.spec.split},
-        )
-        for entry in map(found.__getitem__, _official_ids(name)[:limit])
-    )
-
-
-@cache
-def _official_ids(name: str) -> tuple[str, ...]:
-    """Return the ids of an official evaluation set's tasks in their order; no task is read."""
-    from environments.bfcl.official import in_seal_test, indices
-
-    categories, split = _parts(name)
-    chosen = sorted(index for one in _SPLITS[split] for index in indices(one))
-    return tuple(
-        f"{category}-{index}"
-        for index in chosen
-        if split != "seal-test" or in_seal_test(index)
-        for category in categories
-    )
+        return "ledger" if is_official(name) else "study"
 
 
 @cache
@@ -278,10 +171,6 @@ def _known_values() -> tuple[KnownValue, ...]:
                     found.setdefault((call.name, name, value), set()).update(set(texts.values()) - {value})
             known += json.dumps(list(texts.values()))
     return tuple(KnownValue(*key, frozenset(near)) for key, near in found.items())
-
-
-def _calls(task: TaskSpec) -> int:
-    return sum(map(len, task.reference))
 
 
 BENCHMARK = BFCL()

@@ -1,12 +1,17 @@
 """Implement the BFCL environment: open episodes on the official simulators and list the training start states.
 
-An episode is one attempt at one task: user turns, actions, observations and the official outcome.
+An episode is one attempt at one task: user turns, actions, observations and the official outcome. The outcome and the
+checks of every turn come from the package's state and response checkers. The official checker stops at the first
+failing turn; here every turn is evaluated, and the result follows from the first failure. ``setup`` is a hidden first
+turn on both sides: it changes the state, and its results count in no response check.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from environments.base import (
     Action,
@@ -20,44 +25,137 @@ from environments.base import (
     ToolCall,
     ToolSpec,
     TurnOutcome,
-    Turns,
-    UserTurn,
 )
 from environments.benchmark import AnyBenchmark
-from environments.bfcl import package
-from environments.bfcl.checker import ExpectedTurn, check_turn, official_outcome, reference_turns
-from environments.bfcl.docs import all_tools, tool_names
 from environments.bfcl.official import CategoryTask, load_category
+from environments.bfcl.package import CLASSES, all_tools, require, response_checker, state_checker, tool_names
 from environments.bfcl.simulators import ERROR_PREFIX, Simulators, not_defined
+from environments.turns import References, WorldEpisode, check_turns
+
+FORCE_TERMINATED = "multi_turn:force_terminated"
+EMPTY_TURN = "multi_turn:empty_turn_model_response"
+STATE_MISMATCH = "multi_turn:instance_state_mismatch"
+RESPONSE_MISMATCH = "multi_turn:execution_response_mismatch"
+CHECKER_ERROR = "multi_turn:checker_error"
+"""Ours: the official checker raises here, because two directory trees contain themselves."""
 
 
-class BFCLEpisode:
+@dataclass(frozen=True)
+class ExpectedTurn:
+    """The results and instances of one turn's reference; ``instances`` is None for an empty reference."""
+
+    results: tuple[str, ...]
+    error: bool
+    instances: dict[str, Any] | None
+
+
+def _replayed(task: TaskSpec) -> tuple[ExpectedTurn, ...]:
+    """Replay the reference of ``task`` from a fresh state, turn by turn."""
+    tools = all_tools()
+    simulators = Simulators(task.classes, task.initial_state, task.long_context)
+    for call in task.setup:
+        simulators.run(call)
+    called = [{tools[call.name].group for call in calls if call.name in tools} for calls in task.reference]
+    turns = []
+    for turn, calls in enumerate(task.reference):
+        answers = [simulators.run(call) for call in calls]
+        # An instance that no later turn calls stays as it is and needs no copy.
+        instances = simulators.snapshot(set().union(*called[turn + 1 :])) if calls else None
+        turns.append(
+            ExpectedTurn(
+                results=tuple(answer.text for answer in answers),
+                error=any(answer.status is ObservationStatus.ERROR for answer in answers),
+                instances=instances,
+            )
+        )
+    return tuple(turns)
+
+
+REFERENCES = References(_replayed, "classes", "initial_state", "setup", "reference", "long_context")
+
+
+def check_turn(
+    turn: int,
+    reference: ExpectedTurn,
+    instances: dict[str, Any],
+    results: Sequence[str],
+    *,
+    calls: int,
+    malformed: int,
+) -> TurnOutcome:
+    """Return every check of one turn.
+
+    Args:
+        instances: the agent's instances as they are when the turn ends.
+        results: every result text of the agent up to the end of the turn, setup excluded.
+        calls: number of calls that the agent made in this turn; without one the official checker has no instances.
+        malformed: number of its actions that were not calls.
+    """
+    outcome = TurnOutcome(
+        calls=calls, malformed=malformed, reference_calls=len(reference.results), reference_error=reference.error
+    )
+    if reference.instances is None:
+        return outcome
+    response = response_checker()(list(results), list(reference.results), turn)["valid"]
+    try:
+        state = state_checker()(instances, reference.instances)["valid"]
+    except RecursionError:
+        return outcome.model_copy(
+            update={
+                "instances": calls > 0,
+                "response": response,
+                "checker_error": "the state check recursed without end: a directory contains itself",
+            }
+        )
+    return outcome.model_copy(update={"instances": calls > 0, "state": state, "response": response})
+
+
+def official_outcome(turns: tuple[TurnOutcome, ...], *, reached: int, terminated: int | None) -> Outcome:
+    """Return the official result over the checks of every turn.
+
+    Args:
+        reached: number of user turns that the agent was shown; fewer than all is a forced termination, which officially
+            comes before every other check and has no failed turn.
+        terminated: the turn in which the step limit ended the episode, None if the limit was not reached.
+    """
+    if terminated is not None or reached < len(turns):
+        return Outcome(success=False, turns=turns, failure=FORCE_TERMINATED, failed_turn=terminated)
+    for index, turn in enumerate(turns):
+        failure = _failure(turn)
+        if failure is not None:
+            return Outcome(success=False, turns=turns, failure=failure, failed_turn=index)
+    return Outcome(success=True, turns=turns)
+
+
+def _failure(turn: TurnOutcome) -> str | None:
+    if not turn.reference_calls:
+        return None
+    if not turn.calls:
+        return EMPTY_TURN
+    if turn.checker_error is not None:
+        return CHECKER_ERROR
+    if not turn.state:
+        return STATE_MISMATCH
+    return None if turn.response else RESPONSE_MISMATCH
+
+
+class BFCLEpisode(WorldEpisode[Simulators, TurnOutcome]):
     """Implements ``environments.base.Episode``; single use, and used by one thread at a time.
 
     Officially the 21st step of a turn ends the episode, which fails it unless it was the last turn (that one is
     checked by the calls that ran). Here a step past ``max_steps`` is answered and not run, with the same consequence.
-    In the turns that the reference plays there is no such limit. Methods that are called out of order raise
-    RuntimeError.
+    In the turns that the reference plays there is no such limit.
 
     A withheld tool is not among the tools shown before its turn. A call of it still runs, as officially (a reference of
     miss_func has one); a tool that the task does not have at all is answered as not defined.
     """
 
     def __init__(self, task: TaskSpec, max_steps: int) -> None:
-        self._task = task
+        super().__init__(task, Simulators(task.classes, task.initial_state, task.long_context))
         self._max_steps = max_steps
-        self._simulators: Simulators | None = Simulators(task.classes, task.initial_state, task.long_context)
-        self._turns = Turns(task, self._checked)
         self._results: list[str] = []
         self._terminated: int | None = None
         self._reference: tuple[ExpectedTurn, ...] | None = None
-
-    def start(self) -> UserTurn:
-        """Run the setup and return the first user turn."""
-        self._turns.expect_new()
-        for call in self._task.setup:
-            self._live().run(call)
-        return self._turns.first()
 
     def step(self, action: Action) -> Observation:
         """Execute one action in the current turn; a malformed one is answered and counted."""
@@ -78,32 +176,15 @@ class BFCLEpisode:
         self._results.append(answer.text)
         return Observation(text=answer.text, status=answer.status, calls=(call,) if answer.ran else ())
 
-    def end_turn(self) -> UserTurn | None:
-        """Check the current turn and return the next one, or None when the episode is over."""
-        return self._turns.end()
-
-    def state(self) -> str:
-        """Return the canonical text of the public state; see ``environments.bfcl.simulators``."""
-        return self._live().state()
-
     def outcome(self) -> Outcome:
         """Return the official result of the actions so far; turns not reached count as turns without a call."""
         return official_outcome(self._turns.played(), reached=self._turns.reached, terminated=self._terminated)
 
-    def close(self) -> None:
-        """Drop the simulators. Idempotent."""
-        self._simulators = None
-
-    def _checked(self, turn: int, calls: int, malformed: int) -> TurnOutcome:
+    def _measured(self, turn: int, calls: int, malformed: int) -> TurnOutcome:
         if self._reference is None:
-            self._reference = reference_turns(self._task)
+            self._reference = REFERENCES.of(self._task)
         reference = self._reference[turn]
         return check_turn(turn, reference, self._live().instances, self._results, calls=calls, malformed=malformed)
-
-    def _live(self) -> Simulators:
-        if self._simulators is None:
-            raise RuntimeError("the episode is closed: open another one")
-        return self._simulators
 
 
 def _error(reason: str) -> Observation:
@@ -126,22 +207,16 @@ class BFCLEnvironment:
     name: str = NAME
     benchmark: AnyBenchmark  # set for a variant of the benchmark (``environments.registry.benchmark_of``)
 
-    def __init__(self, classes: Sequence[str] = package.CLASSES, max_steps: int = 20) -> None:
-        package.require()
+    def __init__(self, classes: Sequence[str] = CLASSES, max_steps: int = 20) -> None:
+        require()
         self._classes = tuple(classes)
         _check_classes(self._classes)
         self._max_steps = max_steps
 
     def open(self, task: TaskSpec) -> BFCLEpisode:
         """Open a fresh episode. Raises InputError for a task of another environment, or unknown classes or tools."""
-        if task.environment != NAME:
-            raise InputError(f"a task of the environment {task.environment!r} was given to {NAME!r}: open it there")
-        if not task.turns:
-            raise InputError("the task has no user turn: give one at least")
+        check_turns(task, NAME, len(task.turns))
         _check_classes(task.classes)
-        for turn in task.withheld:
-            if not 0 <= turn <= len(task.turns):
-                raise InputError(f"tools are withheld until turn {turn}, but the task has {len(task.turns)} turns")
         known = set(tool_names(task.classes))
         for name in (*task.tools, *(name for names in task.withheld.values() for name in names)):
             if name not in known:
@@ -186,9 +261,9 @@ class BFCLEnvironment:
 
 def _check_classes(classes: Sequence[str]) -> None:
     if not classes:
-        raise InputError(f"no class is given: name some of {', '.join(package.CLASSES)}")
+        raise InputError(f"no class is given: name some of {', '.join(CLASSES)}")
     for name in classes:
-        if name not in package.CLASSES:
-            raise InputError(f"{name!r} is not a class of BFCL multi-turn: use some of {', '.join(package.CLASSES)}")
+        if name not in CLASSES:
+            raise InputError(f"{name!r} is not a class of BFCL multi-turn: use some of {', '.join(CLASSES)}")
     if len(set(classes)) < len(classes):
         raise InputError(f"a class is given twice in {', '.join(classes)}: give each once")

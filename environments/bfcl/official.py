@@ -13,9 +13,8 @@ from functools import cache
 from typing import Any, Literal
 
 from environments.base import InputError, Record, TaskSpec, ToolCall
-from environments.bfcl.calls import parse_call
-from environments.bfcl.docs import tool_names
-from environments.bfcl.package import added_functions_message, category_entries
+from environments.bfcl.package import added_functions_message, category_entries, positional_names, tool_names
+from environments.python_calls import call_of, expression
 
 Split = Literal["train", "dev", "test", "reserved"]
 
@@ -120,9 +119,18 @@ def _user_text(messages: list[dict[str, str]], reveals: bool) -> str:
 
 
 def _call(task: str, text: str) -> ToolCall:
-    call = parse_call(text)
-    if not isinstance(call, ToolCall):
+    try:
+        return read_call(text)
+    except ValueError as error:
         raise InputError(
-            f"the reference of {task} holds {text!r}, which is not a call ({call.reason}): reinstall bfcl-eval"
-        )
-    return call
+            f"the reference of {task} holds {text!r}, which is not a call ({error}): reinstall bfcl-eval"
+        ) from error
+
+
+def read_call(text: str) -> ToolCall:
+    """Read one call of an official reference, ``f(a=1, b='x')``; it is not evaluated.
+
+    Positional arguments are named in the order of the function's signature. Raises ValueError for anything else.
+    """
+    name, arguments = call_of(expression(text), positional_names)
+    return ToolCall(name=name, arguments=arguments)

@@ -2,6 +2,8 @@
 
 ``constants.eval_config`` is never imported, because it makes folders in site-packages. The simulators and checkers
 need the standard library and mpmath alone, which is why the package is installed without its dependencies.
+
+``tool_specs`` reads the tool documentation of the official classes as ``ToolSpec`` records.
 """
 
 from __future__ import annotations
@@ -10,13 +12,16 @@ import datetime
 import importlib
 import importlib.metadata
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from environments.base import InputError
+from pydantic import JsonValue
+
+from environments.base import InputError, Parameter, ToolSpec
 
 VERSION = "2026.3.23"
 INSTALL_COMMAND = f"pip install --no-deps bfcl-eval=={VERSION} mpmath==1.3.0"
@@ -146,3 +151,90 @@ def category_entries(category: str) -> tuple[tuple[dict[str, Any], list[list[str
         answer["id"]: answer["ground_truth"] for answer in _read_lines(_data_folder() / "possible_answer" / name)
     }
     return tuple((entry, answers[entry["id"]]) for entry in _read_lines(_data_folder() / name))
+
+
+_ENUM = re.compile(r"\[Enum\]:\s*(\[.*?\]|.+)", re.DOTALL)
+_OPTIONS = re.compile(r"\boptions(?: are)?:\s*(.+)", re.IGNORECASE | re.DOTALL)
+_QUOTED_MODES = re.compile(r"'(\w+)' for \w+")
+
+_SIGNATURE_ORDER = {
+    "purchase_insurance": ("access_token", "insurance_type", "booking_id", "insurance_cost", "card_id"),
+}
+"""The only function whose documented order differs from its Python signature."""
+
+
+@cache
+def tool_specs(class_name: str) -> tuple[ToolSpec, ...]:
+    """Return the documented functions of an official class, in official order.
+
+    Raises InputError for an unknown class.
+    """
+    return tuple(_tool(document, class_name) for document in function_documents(class_name))
+
+
+@cache
+def all_tools() -> dict[str, ToolSpec]:
+    """Return the 128 functions of the eight classes by name; no two classes share a name."""
+    return {spec.name: spec for class_name in CLASSES for spec in tool_specs(class_name)}
+
+
+def tool_names(classes: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of every function of ``classes``, in official order."""
+    return tuple(spec.name for class_name in classes for spec in tool_specs(class_name))
+
+
+def positional_names(tool: str) -> tuple[str, ...] | None:
+    """Return the parameters of ``tool`` in the order of the function's Python signature, None for an unknown tool."""
+    spec = all_tools().get(tool)
+    if spec is None:
+        return None
+    return _SIGNATURE_ORDER.get(tool) or tuple(parameter.name for parameter in spec.parameters)
+
+
+@cache
+def mutable_defaults(tool: str) -> dict[str, JsonValue]:
+    """Return the parameters of ``tool`` that default to a list or dict, which Python would share between all calls."""
+    return {p.name: p.default for p in all_tools()[tool].parameters if isinstance(p.default, list | dict)}
+
+
+def documented_choices(description: str) -> tuple[JsonValue, ...]:
+    """Return the values that a parameter's description enumerates, () when it enumerates none.
+
+    The forms are ``[Enum]: ["a", "b"]``, ``[Enum]: A, B``, ``Options are: a, b`` and ``'l' for lines, 'w' for words``.
+    """
+    if match := _ENUM.search(description):
+        listed = match.group(1)
+        return tuple(json.loads(listed)) if listed.startswith("[") else _separated(listed)
+    if match := _OPTIONS.search(description):
+        return _separated(match.group(1))
+    return tuple(_QUOTED_MODES.findall(description))
+
+
+def _separated(listed: str) -> tuple[JsonValue, ...]:
+    return tuple(value.strip() for value in listed.strip().rstrip(".").split(","))
+
+
+def _tool(document: dict[str, Any], class_name: str) -> ToolSpec:
+    required = document["parameters"]["required"]
+    return ToolSpec(
+        name=document["name"],
+        group=class_name,
+        description=document["description"],
+        parameters=tuple(
+            _parameter(name, description, name in required)
+            for name, description in document["parameters"]["properties"].items()
+        ),
+    )
+
+
+def _parameter(name: str, document: dict[str, Any], required: bool) -> Parameter:
+    default = document.get("default")
+    return Parameter(
+        name=name,
+        type=document["type"],
+        description=document["description"],
+        required=required,
+        choices=documented_choices(document["description"]),
+        default=None if default == "None" else default,
+        items=document["items"]["type"] if "items" in document else None,
+    )

@@ -1,6 +1,11 @@
 """Run the official simulators of one episode, without ``eval`` and without sharing objects between episodes.
 
 ``state_text`` writes the simulators' public state as canonical text: the state that the official check compares.
+
+Caps (our choice, far above every official task; a call beyond one is answered with an error and not run): those of
+every environment (``verification.replay.beyond_caps``); integers of 30 digits; precisions and decimal places of 1,000;
+integer powers of 100,000 bits; no exponents in text where mpmath would read a number (it expands "1e999999999" digit by
+digit).
 """
 
 from __future__ import annotations
@@ -8,6 +13,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import re
 import threading
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +22,9 @@ from typing import Any, TypeVar
 from pydantic import JsonValue
 
 from environments.base import InputError, ObservationStatus, ToolCall
-from environments.bfcl.calls import beyond_caps
-from environments.bfcl.docs import all_tools, mutable_defaults
-from environments.bfcl.package import simulator_class, stateless_classes
+from environments.bfcl.package import all_tools, mutable_defaults, simulator_class, stateless_classes
+from environments.verification.grounding import leaves
+from environments.verification.replay import beyond_caps
 
 ERROR_PREFIX = "Error during execution: "
 """Beginning of the official executor's answer to a call that raised."""
@@ -231,7 +237,7 @@ class Simulators:
         spec = all_tools().get(call.name)
         if spec is None or spec.group not in self.instances:
             return not_defined(call.name)
-        if (reason := beyond_caps(call)) is not None:
+        if (reason := beyond_caps(call) or _beyond_own_caps(call)) is not None:
             return _refused(reason)
         instance = self.instances[spec.group]
         if call.name in _TREE_WALKS and _tree_beyond_cap(instance, call.arguments.get("source")):
@@ -253,6 +259,9 @@ class Simulators:
     def state(self) -> str:
         """Return the canonical text of the public state."""
         return state_text(self.instances)
+
+    def close(self) -> None:
+        """Do nothing: simulators hold nothing that has to be released."""
 
 
 def not_defined(name: str) -> Answer:
@@ -345,3 +354,40 @@ def _tree_beyond_cap(file_system: object, source: JsonValue) -> bool:
             return True
         waiting.extend((child, path) for child in entry.get("contents", {}).values())
     return False
+
+
+MAX_INTEGER = 10**30
+MAX_PRECISION = 1_000
+MAX_POWER_BITS = 100_000
+
+_EXPONENT = re.compile(r"[\d.]e[+-]?\d", re.IGNORECASE)
+_PRECISIONS = {"logarithm": "precision", "square_root": "precision", "round_number": "decimal_places"}
+
+
+def _beyond_own_caps(call: ToolCall) -> str | None:
+    """Return the simulators' cap that the arguments of ``call`` exceed, in words, or None."""
+    if any(isinstance(value, int) and abs(value) >= MAX_INTEGER for value in leaves(call.arguments)):
+        return "an integer has more than 30 digits"
+    # A precision given as text counts too: mpmath reads it.
+    precision = _PRECISIONS.get(call.name)
+    if precision is not None and abs(_integer(call.arguments.get(precision))) > MAX_PRECISION:
+        return f"{precision} is beyond {MAX_PRECISION}"
+    if call.name == "logarithm" and any(
+        isinstance(value, str) and _EXPONENT.search(value) for value in call.arguments.values()
+    ):
+        return "a number is given as text with an exponent"
+    if call.name == "power":
+        base, exponent = call.arguments.get("base"), call.arguments.get("exponent")
+        if isinstance(base, int) and isinstance(exponent, int) and abs(exponent) * base.bit_length() > MAX_POWER_BITS:
+            return f"the power has more than {MAX_POWER_BITS} bits"
+    return None
+
+
+def _integer(value: JsonValue) -> int:
+    """Return ``int`` of a number or a numeral, 0 for every other value."""
+    if not isinstance(value, int | float | str):
+        return 0
+    try:
+        return int(value)
+    except (ValueError, OverflowError):
+        return 0

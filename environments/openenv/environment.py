@@ -29,7 +29,7 @@ from environments.base import EnvironmentFault, InputError, Outcome, Record, Tas
 from environments.openenv import host as limits
 from environments.openenv.host import Host, Refused, Session, Stepped
 from environments.openenv.tools import ACT, read_tools
-from environments.python_class.episode import PythonEpisode
+from environments.python_class.environment import PythonEpisode
 from environments.served.environment import ServedEnvironment, ServerWorld
 from environments.served.fleet import Fleet, ServerAnswer, ServerPlace
 

@@ -1,16 +1,148 @@
-"""Implement the environment of a plain Python class: open episodes on instances of it and list its start states."""
+"""Implement the environment of a plain Python class: open episodes on instances of it and list its start states.
+
+An episode is one attempt at one task; its state and answers are compared with the reference's.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import NamedTuple
 
 from pydantic import JsonValue, ValidationError
 
-from environments.base import Environment, InputError, StartState, TaskSpec, ToolSpec
-from environments.python_class.documentation import documented_tools
-from environments.python_class.episode import PythonEpisode
-from environments.python_class.world import CALL_SECONDS, ClassWorld, ToolRefused
+from environments.base import (
+    Action,
+    Environment,
+    InputError,
+    MalformedCall,
+    Observation,
+    ObservationStatus,
+    Outcome,
+    StartState,
+    TaskSpec,
+    ToolCall,
+    ToolSpec,
+    TurnOutcome,
+)
+from environments.python_class.world import CALL_SECONDS, ClassWorld, ToolRefused, documented_tools, unknown_tool
+from environments.turns import EpisodeWorld, FailureNames, WorldEpisode, check_turns, outcome_of_turns
+from environments.verification.replay import is_informative
+
+STATE_MISMATCH = "state_mismatch"
+RESPONSE_MISMATCH = "response_mismatch"
+NOT_REACHED = "turn_not_reached"
+_FAILURES = FailureNames(STATE_MISMATCH, RESPONSE_MISMATCH, NOT_REACHED)
+
+
+class _Played(NamedTuple):
+    """A turn: calls made, malformed actions, the state after it, and all results by then."""
+
+    calls: int
+    malformed: int
+    state: str
+    received: frozenset[str]
+
+
+class _Wanted(NamedTuple):
+    """The reference's final state of a turn, its informative results, and whether one of its calls fails.
+
+    ``idle`` is the state, and ``given`` are the results, that an agent without actions has then.
+    """
+
+    state: str
+    informative: frozenset[str]
+    error: bool
+    idle: str
+    given: frozenset[str]
+
+
+class PythonEpisode(WorldEpisode[EpisodeWorld, _Played]):
+    """Implements ``environments.base.Episode``; single use, and used by one thread at a time.
+
+    The rule (BFCL's, our choice for own environments): after every user turn that the reference acts in, the state is
+    the reference's, and the agent has received every result that the reference received in that turn, in any order and
+    among other answers. Every turn has to be reached. ``Outcome.partial`` counts the checks of state and response that
+    an agent without actions fails. Methods that are called out of order raise RuntimeError.
+
+    Args:
+        task: the task.
+        make: makes the world that the agent acts in.
+        make_for_reference: makes the one that the reference is played in, where that may be answered from a cache.
+    """
+
+    def __init__(
+        self,
+        task: TaskSpec,
+        make: Callable[[], EpisodeWorld],
+        make_for_reference: Callable[[], EpisodeWorld] | None = None,
+    ) -> None:
+        super().__init__(task, make())
+        self._make_for_reference = make_for_reference or make
+        self._received: set[str] = set()
+        self._wanted: tuple[_Wanted, ...] | None = None
+
+    def step(self, action: Action) -> Observation:
+        """Execute one action in the current turn; a malformed one is answered and counted."""
+        self._turns.expect_open()
+        if isinstance(action, MalformedCall):
+            self._turns.malformed += 1
+            return Observation(text=f"malformed call: {action.reason}", status=ObservationStatus.MALFORMED)
+        self._turns.calls += 1
+        known = action.name in self._turns.callable
+        observation: Observation = self._live().run(action) if known else unknown_tool(action.name)
+        if not observation.failed:
+            self._received.add(observation.text)
+        return observation
+
+    def outcome(self) -> Outcome:
+        """Return the outcome so far; a turn that was not reached is compared with the current state."""
+        if self._wanted is None:
+            self._wanted = self._reference()
+        turns = [
+            self._checked(*pair) for pair in zip(self._turns.played(), self._wanted, self._task.reference, strict=True)
+        ]
+        earned = [passed for pair in zip(turns, self._wanted, strict=True) for passed in _earned(*pair)]
+        partial = sum(earned) / len(earned) if earned else 0.0
+        return outcome_of_turns(turns, self._turns.reached, _FAILURES, partial)
+
+    def _measured(self, turn: int, calls: int, malformed: int) -> _Played:
+        return _Played(calls, malformed, self.state(), frozenset(self._received))
+
+    def _checked(self, played: _Played, wanted: _Wanted, calls: Sequence[ToolCall]) -> TurnOutcome:
+        return TurnOutcome(
+            calls=played.calls,
+            malformed=played.malformed,
+            reference_calls=len(calls),
+            reference_error=wanted.error,
+            state=played.state == wanted.state if calls else None,
+            response=wanted.informative <= played.received if calls else None,
+        )
+
+    def _reference(self) -> tuple[_Wanted, ...]:
+        with closing(self._make_for_reference()) as world:
+            for call in self._task.setup:
+                world.run(call)
+            idle, given = world.state(), frozenset[str]()
+            turns = []
+            for turn, calls in enumerate(self._task.reference):
+                observations = [world.run(call) for call in calls]
+                informative = frozenset(observation.text for observation in observations if is_informative(observation))
+                error = any(observation.failed for observation in observations)
+                if turn < self._task.played:
+                    idle, given = world.state(), given.union(one.text for one in observations if not one.failed)
+                turns.append(_Wanted(world.state(), informative, error, idle, given))
+            return tuple(turns)
+
+
+def _earned(turn: TurnOutcome, wanted: _Wanted) -> Iterator[bool]:
+    """Yield, for each check of the turn that an agent without actions fails, whether it passes."""
+    if turn.state is not None and wanted.state != wanted.idle:
+        yield turn.state
+    if turn.response is not None and not wanted.informative <= wanted.given:
+        yield turn.response
+
 
 __all__ = ["PythonEnvironment", "ToolRefused"]
 
@@ -21,17 +153,11 @@ _NAME = re.compile(r"[A-Za-z][\w-]*")
 def check_own(task: TaskSpec, environment: Environment, only_class: str) -> None:
     """Raise InputError for a task of another environment, without turns, or with unknown classes or tools."""
     name = environment.name
-    if task.environment != name:
-        raise InputError(f"a task of the environment {task.environment!r} was given to {name!r}: open it there")
-    if not task.turns:
-        raise InputError("the task has no user turn: give one at least")
+    check_turns(task, name, len(task.turns) - 1)
     if task.classes != (only_class,):
         raise InputError(f"{name} has the class {only_class}, not {', '.join(task.classes)}")
     if task.long_context:
         raise InputError(f"{name} has no long-context tasks: leave long_context out")
-    for turn in task.withheld:
-        if not 0 <= turn < len(task.turns):
-            raise InputError(f"tools are withheld until turn {turn}, but the task has {len(task.turns)} turns")
     environment.tools((*task.tools, *(tool for names in task.withheld.values() for tool in names)))
 
 

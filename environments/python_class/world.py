@@ -1,25 +1,128 @@
-"""Run documented calls on an instance of a user's class and serialise its public state."""
+"""Document the public methods of a user's class as tools, run calls on an instance and serialise its public state."""
 
 from __future__ import annotations
 
 import copy
 import inspect
 import json
+import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from traceback import walk_tb
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
-from environments.base import EnvironmentDefect, InputError, Observation, ObservationStatus, ToolCall, ToolSpec
+from environments.base import (
+    EnvironmentDefect,
+    InputError,
+    Observation,
+    ObservationStatus,
+    Parameter,
+    ToolCall,
+    ToolSpec,
+)
 from environments.python_class.time_limit import OutOfTime, time_limit
-from environments.verification.replay import argument_problem
+from environments.verification.replay import argument_problem, beyond_caps
 
-MAX_CHARACTERS = 20_000
-"""Characters of a call's arguments as JSON, at most (our choice)."""
+_NAMES = {str: "string", int: "integer", float: "float", bool: "boolean", list: "array", dict: "dict"}
 
-MAX_DEPTH = 20
-"""Levels of lists and objects in a call's arguments, at most (our choice)."""
+
+class _Type(NamedTuple):
+    name: str
+    choices: tuple[JsonValue, ...] = ()
+    items: str | None = None
+
+
+def documented_tools(world: type) -> dict[str, ToolSpec]:
+    """Return the tools of ``world`` by name, inherited ones first, in the order of the class body.
+
+    A tool is a method whose name has no leading underscore. Its docstring is its documentation; each parameter is
+    written ``name: Annotated[type, "what it is"]``, where the type is str, int, float, bool, list[...], dict or a
+    Literal of documented choices. Raises InputError for a class without tools, and naming the method and parameter
+    whose documentation is missing, or which is async or a generator.
+    """
+    methods: dict[str, Callable[..., object]] = {}
+    for base in reversed(world.__mro__[:-1]):
+        methods.update((name, method) for name, method in vars(base).items() if inspect.isfunction(method))
+    tools = {name: _tool(world, name, method) for name, method in methods.items() if not name.startswith("_")}
+    if not tools:
+        raise InputError(f"the class {world.__name__} has no public method: every tool is one")
+    return tools
+
+
+def _tool(world: type, name: str, method: Callable[..., object]) -> ToolSpec:
+    description = " ".join((inspect.getdoc(method) or "").split())
+    if not description:
+        raise InputError(f"{world.__name__}.{name} has no docstring: say there what the tool does")
+    if _is_deferred(method):
+        raise InputError(
+            f"{world.__name__}.{name} ({_written_at(method)}) is async or a generator, which does nothing when it is "
+            "called: make it a plain def that returns its answer"
+        )
+    hints = get_type_hints(method, include_extras=True)
+    parameters = [*inspect.signature(method).parameters.values()][1:]
+    return ToolSpec(
+        name=name,
+        group=world.__name__,
+        description=description,
+        parameters=tuple(_parameter(f"{world.__name__}.{name}", given, hints.get(given.name)) for given in parameters),
+    )
+
+
+def _is_deferred(method: Callable[..., object]) -> bool:
+    kinds = (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction)
+    return any(kind(inspect.unwrap(method)) for kind in kinds)
+
+
+def _written_at(method: Callable[..., object]) -> str:
+    code = inspect.unwrap(method).__code__
+    return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+
+
+def _parameter(tool: str, given: inspect.Parameter, hint: object) -> Parameter:
+    if given.kind not in (given.POSITIONAL_OR_KEYWORD, given.KEYWORD_ONLY):
+        raise InputError(f"{tool}: the parameter {given.name!r} cannot be given by name: make it a plain parameter")
+    texts = [text for text in getattr(hint, "__metadata__", ()) if isinstance(text, str)]
+    if not texts:
+        raise InputError(f'{tool}: document the parameter as {given.name}: Annotated[type, "what it is"]')
+    found = _type(get_args(hint)[0])
+    if found is None:
+        raise InputError(
+            f"{tool}: the type of {given.name!r} is not one of str, int, float, bool, list, dict and Literal"
+        )
+    required = given.default is given.empty
+    try:
+        return Parameter(
+            name=given.name,
+            type=found.name,
+            description=texts[0],
+            required=required,
+            choices=found.choices,
+            default=None if required else given.default,
+            items=found.items,
+        )
+    except ValidationError as error:
+        raise InputError(f"{tool}: the default of {given.name!r} is not a JSON value: use one") from error
+
+
+def _type(hint: Any) -> _Type | None:  # noqa: ANN401 - whatever an annotation holds
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _type(arguments[0])
+    if origin in (Union, types.UnionType):
+        left = [argument for argument in arguments if argument is not type(None)]
+        return _type(left[0]) if len(left) == 1 else None
+    if origin is Literal:
+        kinds = {type(choice) for choice in arguments}
+        name = _NAMES.get(kinds.pop()) if len(kinds) == 1 else None
+        return _Type(name, arguments) if name else None
+    if (origin or hint) is list and arguments:
+        item = _type(arguments[0])
+        return _Type("array", item.choices, item.name) if item else None
+    name = _NAMES.get(origin or hint)
+    return _Type(name) if name else None
+
 
 MAX_STATE_DEPTH = 100
 """Levels of lists and objects in the state and in an answer, at most (our choice)."""
@@ -181,13 +284,3 @@ def _number(value: JsonValue, wanted: str | None) -> JsonValue:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     return int(value) if wanted == "integer" else float(value) if wanted == "float" else value
-
-
-def beyond_caps(call: ToolCall) -> str | None:
-    """Return a phrase where the arguments of a call are too deep or too long, or cannot be written, else None."""
-    try:
-        text = json.dumps(_canonical(call.arguments, "an argument", MAX_DEPTH), ensure_ascii=False)
-        text.encode()
-    except (TypeError, ValueError, RecursionError):
-        return f"the arguments are no JSON of at most {MAX_DEPTH} levels"
-    return f"the arguments have more than {MAX_CHARACTERS} characters" if len(text) > MAX_CHARACTERS else None

@@ -18,8 +18,7 @@ from environments.base import (
     ToolSpec,
 )
 from environments.json_schema import closed_schema, parameters_of, plain_line
-from environments.python_class.environment import ToolEnvironment, check_own
-from environments.python_class.episode import PythonEpisode
+from environments.python_class.environment import PythonEpisode, ToolEnvironment, check_own
 from environments.python_class.world import error_observation, refused
 from environments.served.fleet import Fleet, ServerAnswer, ServerPlace
 
@@ -80,8 +79,8 @@ class ServerWorld:
 class ServedEnvironment(ToolEnvironment):
     """Implements ``environments.base.Environment`` for the tools of a server; subclasses read what a start is.
 
-    A task is solved by the rule of own environments (``environments.python_class.episode``): state and answers of each
-    turn are those of the reference.
+    A task is solved by the rule of own environments (``environments.python_class.environment``): state and answers of
+    each turn are those of the reference.
     """
 
     repeats = False

@@ -31,10 +31,10 @@ from pydantic import JsonValue
 
 from environments.base import Environment, InputError, TaskSpec, ToolCall, ToolSpec
 from environments.registry import benchmark_of
+from environments.task_text import with_own_descriptions, words
 from environments.verification.grounding import DATE, NUMBER, Seen, leaves, normal, number_of, numbers, stands_in
 from environments.verification.minimality import missing_values, without
 from environments.verification.replay import Replay, replay
-from environments.words import with_own_descriptions, words
 
 NAMED = 0.7
 """Share of a tool's words, weighted by rarity among the tools on offer, that names it in a clause (our choice)."""

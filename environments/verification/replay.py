@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -20,7 +21,7 @@ from environments.base import (
     ToolCall,
     ToolSpec,
 )
-from environments.json_schema import schema_problem
+from environments.json_schema import measure, schema_problem
 
 
 def argument_problem(call: ToolCall, tool: ToolSpec) -> str | None:
@@ -42,6 +43,24 @@ def argument_problem(call: ToolCall, tool: ToolSpec) -> str | None:
     if missing:
         return f"{call.name} requires {missing[0]!r}"
     return schema_problem(call.name, call.arguments, tool.json_schema) if tool.json_schema else None
+
+
+MAX_CHARACTERS = 20_000
+"""Characters of a call's arguments as JSON, at most (our choice)."""
+
+MAX_DEPTH = 20
+"""Levels of lists and objects in a call's arguments, at most (our choice)."""
+
+
+def beyond_caps(call: ToolCall) -> str | None:
+    """Return a phrase where the arguments of a call are too deep or too long, or cannot be written, else None."""
+    try:
+        measure(call.arguments, MAX_DEPTH)
+        text = json.dumps(call.arguments, ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except (TypeError, ValueError, RecursionError):
+        return f"the arguments are no JSON of at most {MAX_DEPTH} levels"
+    return f"the arguments have more than {MAX_CHARACTERS} characters" if len(text) > MAX_CHARACTERS else None
 
 
 def _value_problem(value: JsonValue, parameter: Parameter) -> str | None:

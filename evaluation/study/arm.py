@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from environments.base import TaskSpec
-from environments.registry import open_environment, unpublishable
+from environments.registry import unpublishable
 from environments.settings import EnvironmentSettings
 from environments.verification.fingerprints import call_sequence
 from evaluation.outcomes import ScoreChange
@@ -78,7 +78,7 @@ class FinishedRun:
 
     def figures(self) -> dict[str, Any]:
         """Return what the header of the arm's result takes from the run, see ``ArmHeader``."""
-        environment = open_environment(self._run.section("environment", EnvironmentSettings))
+        environment = self._run.section("environment", EnvironmentSettings).open()
         return {
             "initial_tasks": hashlib.sha256("".join(map(dump_line, self._initial)).encode()).hexdigest(),
             "labels": tuple(dict.fromkeys(label for summary in self._summaries for label in summary.labels)),

@@ -165,7 +165,7 @@ def _decontamination(content: RunContent) -> str:
     own = f", those of the run's own file {file} among them" if file else ""
     return (
         f"At export each of the {len(content.tasks)} tasks was compared by content with the held-out sets "
-        f"({len(content.benchmark.published_sets())} published sets, {len(held_out.fingerprints)} fingerprints{own}): "
+        f"({len(held_out.fingerprints)} fingerprints{own}): "
         f"none equals a held-out task. {during}{' The run has a held-out file that was not there.' if gone else ''}"
     )
 

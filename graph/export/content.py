@@ -11,7 +11,7 @@ from typing import Any
 
 from environments.base import Environment, EnvironmentFault, InputError, TaskSpec
 from environments.benchmark import AnyBenchmark
-from environments.registry import benchmark_of, open_environment, unpublishable
+from environments.registry import benchmark_of, unpublishable
 from environments.verification.decontamination import HeldOut
 from graph.assembly import held_out_of
 from graph.export.conversations import TaskMessages, task_messages
@@ -55,7 +55,7 @@ class RunContent:
     @cached_property
     def environment(self) -> Environment:
         """The environment, opened here whatever hosts the run played on."""
-        return open_environment(self.settings.environment)
+        return self.settings.environment.open()
 
     @property
     def benchmark(self) -> AnyBenchmark:

@@ -13,7 +13,7 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from environments.base import Action, Environment, Episode, Observation, TaskSpec, ToolCall, UserTurn
-from environments.history import open_for_agent
+from environments.turns import open_for_agent
 from memory.records import Trajectory
 from training.rendering.chat_template import DONE, announced
 from training.rendering.tool_calls import Schema, call_message, tool_schema

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from environments.base import Action, Environment, InputError, MalformedCall, Outcome, TaskSpec, ToolSpec, UserTurn
-from environments.history import GivenTurn, open_for_agent
+from environments.turns import GivenTurn, open_for_agent
 from memory.records import Step, StopReason, TrajectoryTurn
 from training.rendering.strict_json import read_json
 from training.rendering.tool_calls import Schema, call_of, tool_schema

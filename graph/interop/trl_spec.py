@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import JsonValue
 
 from environments.base import Environment, EnvironmentFault, InputError, TaskSpec, recorded
-from environments.history import agent_calls
-from environments.registry import open_environment
+from environments.turns import agent_calls
 from graph.export.conversations import begin
 from graph.interop.attempt import FINISH_TURN, Attempt
 from graph.recipe import load_recipe
@@ -162,7 +161,7 @@ class CoEvolveSpec:
         if not tasks:
             raise InputError(f"{directory.tasks_path} holds no task: make D_0 with coevolve evolve")
         self._settings = settings.training
-        self._environment = recorded(open_environment(settings.environment))
+        self._environment = recorded(settings.environment.open())
         self._groups: dict[tuple[object, ...], list[Task]] = {}
         for task in tasks:
             self._groups.setdefault((_several_turns(task), *sorted(_names(task))), []).append(task)

@@ -248,7 +248,7 @@ def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tu
             labels.append(PRIVATE + benchmark.unpublishable)
     if (label := settings.environment.verification_label) is not None:
         labels.append(label)
-    if settings.evaluation.scored is None and not benchmark.published_sets():
+    if settings.evaluation.scored is None and not any(benchmark.evaluation_sets.values()):
         labels.append("no task is held out")
     if settings.evaluation.limit is not None and settings.evaluation.scored is not None:
         labels.append(f"evaluation set: its first {settings.evaluation.limit} tasks only")

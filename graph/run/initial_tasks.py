@@ -18,8 +18,8 @@ from pathlib import Path
 from agents.assembly import unguided_context, unguided_exploration
 from environments.base import InputError, StartState
 from environments.benchmark import OfficialTask
-from environments.history import behind, turn_id
 from environments.registry import benchmark_of, parse_options
+from environments.turns import behind, turn_id
 from environments.verification.fingerprints import fingerprint
 from environments.verification.verify import Refusal, can_train, verify
 from graph.assembly import RunServices

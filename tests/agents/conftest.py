@@ -8,7 +8,6 @@ from contextlib import closing
 import pytest
 
 from environments.base import Action, Environment, StartState, TaskSpec, ToolCall
-from environments.registry import open_environment
 from environments.settings import EnvironmentSettings
 from memory.records import (
     Evidence,
@@ -53,7 +52,7 @@ STATES = {"VehicleControlAPI": CAR_STATE, "GorillaFileSystem": FILES_STATE}
 
 @pytest.fixture(scope="session")
 def environment() -> Environment:
-    return open_environment(EnvironmentSettings())
+    return EnvironmentSettings().open()
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,8 @@ from environments import declared
 from environments.base import InputError
 from environments.declared import find, look
 from environments.example import depot
-from environments.registry import find_benchmark, stated_benchmark
+from environments.registry import find_benchmark
+from environments.settings import EnvironmentSettings
 
 NOT_DECLARED = "does not declare that it makes an environment: name a function with the annotation -> Environment"
 NOT_REACHED = "is of Python or of an installed package, which a name does not import"
@@ -130,7 +131,7 @@ def test_a_look_runs_nothing(stall: Path) -> None:
     assert not look("stall_for_tests:kept")
     assert not look("traced_for_tests:OTHER")
     assert not look("pack_for_tests.inner:depot")
-    assert stated_benchmark("stall_for_tests:kept") is None
+    assert EnvironmentSettings(name="stall_for_tests:kept").stated_benchmark is None
     for name in ("traced_for_tests:main", "traced_for_tests:more", "subprocess:check_output", "antigravity:x"):
         with pytest.raises(InputError):
             look(name)

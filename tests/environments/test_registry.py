@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from support.installed_appworld import installed_appworld
 
 from environments.base import Environment, InputError
-from environments.registry import open_environment, open_named
+from environments.registry import open_named
 from environments.settings import EnvironmentSettings
 
 SHOP = """
@@ -62,7 +62,7 @@ def shop(tmp_path: Path, monkeypatch) -> Path:
 
 
 def test_the_settings_reach_bfcl():
-    environment = open_environment(EnvironmentSettings(options={"classes": ["VehicleControlAPI"], "max_steps": 3}))
+    environment = EnvironmentSettings(options={"classes": ["VehicleControlAPI"], "max_steps": 3}).open()
     assert isinstance(environment, Environment)
     assert environment.name == "bfcl"
     assert {start.classes for start in environment.starts()} == {("VehicleControlAPI",)}
@@ -83,7 +83,7 @@ def test_bfcl_is_the_default_and_writes_its_options_out():
 
 def test_appworld_takes_its_official_limit_and_no_evaluation_set():
     plain = EnvironmentSettings(name="appworld")
-    assert plain.options == {"max_steps": 30, "trust_agent_code": None}
+    assert plain.options == {"max_steps": 30}
     assert not plain.is_own
     assert EnvironmentSettings.model_validate_json(plain.model_dump_json()) == plain
     assert EnvironmentSettings(name="appworld", options={"max_steps": 5}).max_actions == 5
@@ -94,10 +94,10 @@ def test_appworld_takes_its_official_limit_and_no_evaluation_set():
 def test_appworld_is_opened_or_says_what_is_missing(monkeypatch, tmp_path):
     monkeypatch.setenv("COEVOLVE_APPWORLD", str(tmp_path / "nothing"))
     with pytest.raises(InputError, match="make appworld"):
-        open_environment(EnvironmentSettings(name="appworld"))
+        EnvironmentSettings(name="appworld").open()
     monkeypatch.delenv("COEVOLVE_APPWORLD")
     installed_appworld()
-    environment = open_environment(EnvironmentSettings(name="appworld"))
+    environment = EnvironmentSettings(name="appworld").open()
     assert isinstance(environment, Environment)
     assert environment.name == "appworld"
 
@@ -106,24 +106,22 @@ def test_an_own_environment_is_opened_with_its_options(shop):
     settings = EnvironmentSettings(name="environments.example:depot", options={"starts": 3})
     assert settings.is_own
     assert EnvironmentSettings.model_validate_json(settings.model_dump_json()) == settings
-    assert len(open_environment(settings).starts()) == 3
+    assert len(settings.open().starts()) == 3
     built = EnvironmentSettings(name="shop_for_tests:Shop", options={"shelves": 2, "anything": [1]})
-    assert len(open_environment(built).starts()) == 2
+    assert len(built.open().starts()) == 2
 
 
 @pytest.mark.parametrize(
     ("given", "key", "says"),
     [
         ({"name": "webshop"}, ("name",), "write bfcl, appworld, mcp, openenv, or module:callable"),
-        (appworld(classes=["spotify"]), ("options",), "appworld would ignore it: choose from max_steps, "),
+        (appworld(classes=["spotify"]), ("options",), "appworld would ignore it: choose from max_steps"),
         (appworld(world="made"), ("options",), "appworld would ignore it"),
         (appworld(max_steps=0), ("options", "max_steps"), "greater than or equal to 1"),
-        (appworld(trust_agent_code=True), ("options", "trust_agent_code"), "set the environment variable COEVOLVE_TR"),
         ({"name": "my shop:open"}, ("name",), "module:callable"),
         ({"name": "shop:open:twice"}, ("name",), "module:callable"),
         ({"name": "../shop:open"}, ("name",), "module:callable"),
         ({"name": "shop:open", "classes": ("MathAPI",)}, ("classes",), "Extra"),
-        ({"name": "shop:open", "trust_agent_code": True}, ("trust_agent_code",), "Extra"),
         ({"options": {"shelves": 2}}, ("options",), "would ignore it"),
         ({"options": {"clases": []}}, ("options",), "did you mean 'classes'?"),
         ({"options": {"max_steps": 0}}, ("options", "max_steps"), "greater than or equal to 1"),
@@ -162,7 +160,7 @@ def test_options_that_would_be_ignored_are_errors(given, key, says):
 )
 def test_what_cannot_be_opened_is_told_in_one_sentence(shop, name, options, says):
     with pytest.raises(InputError, match=says) as caught:
-        open_environment(EnvironmentSettings(name=name, options=options))
+        EnvironmentSettings(name=name, options=options).open()
     assert "\n" not in str(caught.value)
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from environments.base import TaskSpec, Turns
+from environments.base import TaskSpec
+from environments.turns import Turns
 
 
 def turns(*texts: str, withheld: dict[int, tuple[str, ...]] | None = None) -> Turns[tuple[int, int, int]]:

@@ -11,7 +11,7 @@ from support import ROOT
 from support.module_shape import PACKAGES as ROOMS
 from support.module_shape import imported as imports
 
-SET_MODULES = ("environments.bfcl.templated.evaluation_sets", "environments.appworld.evaluation_sets")
+SET_MODULES = ("environments.bfcl.evaluation_sets", "environments.appworld.evaluation_sets")
 # The methods of a benchmark that open evaluation sets, held-out ones too.
 OPENERS = {"open_evaluation_set", "evaluation_environment"}
 TEST_SPLITS = {"test_normal", "test_challenge"}

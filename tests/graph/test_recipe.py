@@ -269,15 +269,12 @@ def test_options_of_a_users_own_environment_are_shown_by_their_names_alone(tmp_p
 @pytest.mark.parametrize(
     "section",
     [
-        "environment: {name: appworld, options: {servers: ['URL'], trust_agent_code: true}}",
+        "environment: {name: appworld, options: {servers: ['URL']}}",
         "roles: {explorer: {kind: chat, base_url: 'URL'}}",
         "sampling: {engine: vllm_server, servers: ['URL']}",
     ],
 )
-def test_no_address_of_a_recipe_holds_a_secret(
-    tmp_path: Path, section: str, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COEVOLVE_TRUST_AGENT_CODE", "1")
+def test_no_address_of_a_recipe_holds_a_secret(tmp_path: Path, section: str, url: str) -> None:
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(section.replace("URL", url))
     with pytest.raises(InputError) as refused:

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, Field, ValidationError
 
 from environments.checkout import ROOT
-from environments.sections import GIVEN, Declared, Section, declared, in_words, requires, unmet
+from environments.settings import GIVEN, Declared, Section, declared, in_words, requires, unmet
 from graph.settings import RunSettings
 
 

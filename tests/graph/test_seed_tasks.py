@@ -20,7 +20,7 @@ from agents.scripted.explorer import UnguidedExplorer
 from environments.base import Environment, EnvironmentFault, InputError
 from environments.benchmark import ExplorationHints
 from environments.bfcl.benchmark import BENCHMARK
-from environments.bfcl.templated.evaluation_sets import load_set
+from environments.bfcl.evaluation_sets import load_set
 from environments.verification.fingerprints import fingerprint, held_out_fingerprints
 from environments.verification.verify import verify
 from graph.run.initial_tasks import verify_given

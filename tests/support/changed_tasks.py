@@ -11,10 +11,9 @@ from functools import cache
 from pydantic import JsonValue
 
 from environments.base import TaskSpec, ToolCall
-from environments.bfcl.docs import all_tools, tool_names
+from environments.bfcl.evaluation_sets import TEMPLATED_SETS, load_set
 from environments.bfcl.official import load_category
-from environments.bfcl.package import CATEGORIES
-from environments.bfcl.templated.evaluation_sets import load_set, set_names
+from environments.bfcl.package import CATEGORIES, all_tools, tool_names
 from environments.verification.canonical import words
 
 Change = Callable[[TaskSpec, random.Random], TaskSpec | None]
@@ -338,7 +337,7 @@ def changed(task: TaskSpec, kinds: tuple[str, ...], rng: random.Random) -> TaskS
 @cache
 def held_out_tasks() -> tuple[tuple[str, str, TaskSpec], ...]:
     """(set, id, task) of every evaluation set and of the official tasks of the splits dev, test and reserved."""
-    sets = [("panel", task.id, task.spec) for name in set_names() for task in load_set(name)]
+    sets = [("panel", task.id, task.spec) for name in TEMPLATED_SETS for task in load_set(name)]
     return (
         *sets,
         *(

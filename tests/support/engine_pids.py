@@ -7,8 +7,7 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-from environments.appworld.client import World
-from environments.appworld.engine_process import EngineProcess
+from environments.appworld.client import EngineProcess, World
 
 
 def worker_of(world: World) -> EngineProcess:
@@ -18,16 +17,13 @@ def worker_of(world: World) -> EngineProcess:
 def zygote_pid(process: EngineProcess) -> int:
     """Raises psutil.NoSuchProcess."""
     first = psutil.Process(process._process.pid)
-    # In the sandbox bubblewrap's own process is the first, the zygote its child.
-    return _with_number(first.children()[0], 2).pid if process.walled else int(first.pid)
+    # Bubblewrap's own process is the first, the zygote its child.
+    return _with_number(first.children()[0], 2).pid
 
 
 def world_pid(world: World) -> int:
     """Raises psutil.NoSuchProcess."""
-    process, number = worker_of(world), world._connection.number
-    if not process.walled:
-        return number
-    waiting = _with_number(psutil.Process(zygote_pid(process)), number)  # for the isolated one
+    waiting = _with_number(psutil.Process(zygote_pid(worker_of(world))), world._connection.number)  # for the isolated
     return int(next((own.pid for own in waiting.children()), waiting.pid))
 
 

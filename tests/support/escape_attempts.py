@@ -250,7 +250,7 @@ _WRITE = {
             "{blind}/data/tasks/made02_1/specs.json",
             "{blind}/data/x",
             "{blind}/data/base_dbs/spotify.db",
-            "{repository}/environments/appworld/engine/world.py",
+            "{repository}/environments/appworld/engine/worker.py",
             "/usr/bin/x",
             "/etc/ld.so.preload",
             "/x",

@@ -9,16 +9,17 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import tempfile
 from typing import Any
 
-from environments.appworld.engine.zygote import Given, Operation, inherited_control, serve
+from environments.appworld.engine.protocol import receive
+from environments.appworld.engine.wall import SCRATCH, Wall
+from environments.appworld.engine.zygote import Operation, inherited_control, serve
 
 
 def opened(task_id: str, **_: Any) -> dict[str, Any]:
     """An opening as a world's is."""
     who = {"first_name": "A", "last_name": "B", "email": "a@example.org", "phone_number": "1"}
-    return {"instruction": task_id, "now": "2023-05-18T12:00:00", "supervisor": who, "apps": {}}
+    return {"now": "2023-05-18T12:00:00", "supervisor": who}
 
 
 def executed(code: str) -> dict[str, Any]:
@@ -35,10 +36,10 @@ def operations() -> dict[str, Operation]:
 
 def main() -> None:
     control = inherited_control()
-    given = Given.receive(control)
-    wall = given.wall()
-    os.chdir(given.scratch or tempfile.gettempdir())
-    serve(control, given, wall, operations)
+    receive(control)
+    wall = Wall()
+    os.chdir(SCRATCH)
+    serve(control, wall, operations)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Any
 
 from environments.appworld.engine import worker
 from environments.appworld.engine.protocol import encodable
-from environments.appworld.engine.world import EngineWorld
+from environments.appworld.engine.worker import EngineWorld
 
 
 class LostWorld(EngineWorld):

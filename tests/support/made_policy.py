@@ -38,7 +38,7 @@ def task(*turns: tuple[ToolCall, ...], group: str = VEHICLE, seed: int = 0) -> T
         tools=start.tools,
         reference=turns,
     )
-    return render_task(environment(), empty, "train", random.Random(seed))
+    return render_task(environment(), empty, random.Random(seed))
 
 
 def call(name: str, /, **arguments: object) -> ToolCall:

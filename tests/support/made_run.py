@@ -71,7 +71,7 @@ def first_tasks() -> list[Task]:
     for cls, references in REFERENCES.items():
         start = next(start for start in ENVIRONMENT.starts() if start.classes == (cls,))
         for position, reference in enumerate(references):
-            spec = render_task(ENVIRONMENT, _spec(start, reference), "train", random.Random(position))
+            spec = render_task(ENVIRONMENT, _spec(start, reference), random.Random(position))
             task_id = record_id("task", cls, position)
             tasks.append(
                 Task(**{name: getattr(spec, name) for name in TaskSpec.model_fields}, id=task_id, origin="seed")

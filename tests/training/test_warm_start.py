@@ -15,7 +15,7 @@ from support.made_policy import FILES, call, made_tasks, task
 from typer.testing import CliRunner
 
 from environments.base import InputError, ToolCall
-from environments.bfcl.templated.evaluation_sets import load_set
+from environments.bfcl.evaluation_sets import load_set
 from memory.records import Measured, Task
 from memory.run import read_json, write_jsonl
 from training.warm_start import RECORD, StartRecord, StartSettings, app, draw, pools, read_learnable, warm_start

@@ -18,7 +18,6 @@ from uuid import uuid4
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
 from environments.base import Environment, EnvironmentFault, recorded
-from environments.registry import open_environment
 from memory.jsonl import derive_seed
 from memory.records import Task
 from memory.run import RunDirectory
@@ -52,7 +51,7 @@ def _opened(root: str, iteration: int, policy: str) -> _Opened:
     _, _, rendering = load_rendering(policy, settings.policy)
     return _Opened(
         settings,
-        recorded(open_environment(settings.environment)),
+        recorded(settings.environment.open()),
         {task.id: task for task in load_tasks(run)},
         rendering,
         RolloutWriter(run.iteration(iteration).played_elsewhere, settings.training),

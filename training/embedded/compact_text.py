@@ -29,7 +29,7 @@ from pydantic import Field, JsonValue
 
 from environments.base import Action, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
 from environments.benchmark import CompactCaps
-from environments.learning_interface.recovery import HintKind
+from environments.learning_interface import HintKind
 from training.rendering.base import EndTurn
 from training.rendering.strict_json import read_json_at, tool_call
 from training.seal.interface import GUIDELINES

@@ -178,7 +178,6 @@ def warm_start(
     environment_name: str = DEFAULT,
     *,
     options: Mapping[str, JsonValue] | None = None,
-    trust_agent_code: bool = False,
 ) -> WarmStartRecord:
     """Train a policy on a file of tasks and write it to ``out`` with its record.
 
@@ -198,7 +197,7 @@ def warm_start(
 
     torch.set_num_threads(1)  # sums of several threads round otherwise
     console = Console(stderr=True)
-    opened = open_named(environment_name, options, trust_agent_code=trust_agent_code, tasks=learnt)
+    opened = open_named(environment_name, options)
     environment = recorded(opened)
     refuse_held_out(tasks, learnt, environment)
     shown = [demonstrate(environment, task) for task in track(learnt, "replaying tasks", console=console)]
@@ -260,9 +259,6 @@ def main(
     vocabulary: Annotated[int, typer.Option(help="tokens of the policy's own tokenizer at most")] = 1024,
     learning_rate: Annotated[float, typer.Option(help="peak learning rate")] = 3e-3,
     max_length: Annotated[int, typer.Option(help="tokens of the longest episode")] = 1024,
-    trust_agent_code: Annotated[
-        bool, typer.Option("--trust-agent-code", help="run references that are code where it cannot be walled in")
-    ] = False,
 ) -> None:
     """Train a tiny initial policy on the references of verified tasks."""
     with exit_statuses():
@@ -272,7 +268,7 @@ def main(
         except ValidationError as error:
             raise InputError(f"--{complaint(error).replace('_', '-', 1)}") from None
         options = options_given(option or [])
-        record = warm_start(tasks, out, settings, environment, options=options, trust_agent_code=trust_agent_code)
+        record = warm_start(tasks, out, settings, environment, options=options)
     typer.echo(
         f"{out}: {record.parameters:,} parameters, {record.tasks} tasks, loss {record.first_loss:.3f} -> "
         f"{record.last_loss:.3f} (held out {record.held_out_loss:.3f}), {record.measured.seconds:.0f} s, "

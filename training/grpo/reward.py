@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from environments.base import Outcome, TaskSpec
-from environments.history import agent_calls
+from environments.turns import agent_calls
 from memory.records import TrajectoryTurn
 from training.settings import TrainingSettings
 

@@ -194,7 +194,6 @@ class _Round:
             from transformers.utils import logging
 
             from environments.base import recorded
-            from environments.registry import open_environment
             from training.grpo.group_rollouts import GroupRollouts
             from training.grpo.trl_run import RoundCallback, train, trainer_config
             from training.rollout.policy import load_initial_policy
@@ -202,7 +201,7 @@ class _Round:
         settings = self.settings
         torch.set_num_threads(settings.training.threads)
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        environment = recorded(open_environment(settings.environment))
+        environment = recorded(settings.environment.open())
         # Weights that are divided go from the CPU to their devices in parts: no device could hold them all.
         device = "cpu" if self.ranks.sharding else settings.policy.device
         policy = load_initial_policy(settings.policy.model_copy(update={"device": device}))

@@ -17,7 +17,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from environments.base import Action, InputError, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
-from environments.words import with_own_descriptions
+from environments.task_text import with_own_descriptions
 from training.rendering.base import EndTurn
 from training.rendering.options import RenderingOptions
 from training.rendering.python_lists import PythonicReader

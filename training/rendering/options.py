@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from environments.base import InputError
-from environments.sections import Section
+from environments.settings import Section
 
 
 class RenderingOptions(Section):

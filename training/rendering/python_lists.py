@@ -56,6 +56,6 @@ class PythonicReader:
 def _action(node: ast.expr, text: str, parameters: dict[str, tuple[str, ...]]) -> ToolCall | MalformedCall:
     """Return the call that a part of the list is; ``text`` is what a MalformedCall shows."""
     try:
-        return tool_call(*call_of(node, parameters.get, lenient=True))
+        return tool_call(*call_of(node, parameters.get))
     except ValueError as error:
         return MalformedCall(text=text, reason=str(error))

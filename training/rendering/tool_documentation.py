@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from environments.base import Parameter, ToolSpec
-from environments.words import first_sentence, with_own_descriptions, words
+from environments.task_text import first_sentence, with_own_descriptions, words
 
 
 def tool_line(tool: ToolSpec) -> str:

@@ -24,7 +24,7 @@ from environments.base import (
     ToolCall,
     UserTurn,
 )
-from environments.history import GivenTurn, open_for_agent
+from environments.turns import GivenTurn, open_for_agent
 from memory.records import Step, StopReason, Task, TrajectoryTurn
 from training.embedded.demonstrations import in_order
 from training.rendering.base import Dialogue, EndTurn, Rendering

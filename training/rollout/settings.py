@@ -9,7 +9,7 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from environments.addresses import Address
 from environments.base import InputError
-from environments.sections import Section, requires
+from environments.settings import Section, requires
 
 SERVERS_VARIABLE = "COEVOLVE_SERVERS"
 """Variable that names servers, separated by commas, of a job whose machines change."""

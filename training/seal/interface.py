@@ -10,7 +10,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from environments.base import Cue, Environment, Record
-from environments.learning_interface.environment import LearningInterface
+from environments.learning_interface import LearningInterface
 from training.seal.diagnosis import FailureProfile, TurnLabel
 from training.seal.settings import InterfaceSettings
 

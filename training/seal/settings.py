@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from environments.sections import Section
+from environments.settings import Section
 from training.seal.diagnosis import TurnLabel
 
 BASE_RHO = {

@@ -32,7 +32,7 @@ def evaluate(task_id: str, saved: dict[str, str]) -> dict[str, Any]:
         [{key: check[key] for key in ("requirement", "label")} for check in checks]
         for checks in (report.passes, report.failures)
     )
-    return {"success": bool(report.success), "difficulty": report.difficulty, "passes": passes, "failures": failures}
+    return {"success": bool(report.success), "passes": passes, "failures": failures}
 
 
 def difference(task_id: str, saved: dict[str, str]) -> dict[str, Any]:

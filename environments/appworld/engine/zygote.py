@@ -3,6 +3,9 @@
 The control connection is inherited. It carries ``open`` (followed by the child's own end of a connection, as a file
 descriptor), ``kill`` and ``ping``; when it ends, the zygote and its children end. A zygote or a child has no name in
 the file system, so that code in one child cannot reach another.
+
+``use_root`` loads the appworld package on one root, without the repository and the user's ``.env``. ``settle`` prepares
+a process for forking worlds: everything imported, nothing open, no thread.
 """
 
 from __future__ import annotations
@@ -12,21 +15,71 @@ import gc
 import os
 import resource
 import select
-import shutil
 import signal
 import socket
 import sys
-import tempfile
-import time
+import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
-from environments.appworld.engine.package import settle, use_root
 from environments.appworld.engine.protocol import ConnectionEnded, encodable, receive, said, send
-from environments.appworld.engine.wall import Wall
+from environments.appworld.engine.wall import SCRATCH, Wall
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+_IN_MEMORY = "memory"  # the package treats a path with this word as a database in memory
+
+
+def use_root(root: str | Path) -> Path:
+    """Make ``root`` (the folder that holds ``data``) the package's root. Call first, after the engine's own imports.
+
+    The package imports a task's checks by the module name ``evaluation``, which is also a package of this repository,
+    so the repository is removed from ``sys.path``. Raises ValueError for a root whose path the package would misread.
+    """
+    root = Path(root).resolve()
+    if _IN_MEMORY in str(root):
+        raise ValueError(f"{root}: the appworld package cannot work below a path that contains {_IN_MEMORY!r}")
+    os.environ["PYTHON_DOTENV_DISABLED"] = "1"
+    os.environ["APPWORLD_ROOT"] = str(root)
+    sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != REPOSITORY]
+    from appworld import update_root
+
+    update_root(str(root))
+    return root
+
+
+_THREADS_END = 30.0  # seconds: the package's threads are asked to end and not waited for
+
+
+def settle() -> None:
+    """Close the package's databases and threads and freeze the garbage collector.
+
+    A forked process must not inherit a connection to a database (both would use it) or a lock of a missing thread.
+    Raises RuntimeError when a thread does not end.
+    """
+    from appworld import AppWorld
+    from appworld.apps.model_lib import CachedDBHandler, get_cached_db_engine, get_direct_cached_sqlite3_connection
+
+    AppWorld.close_all()
+    CachedDBHandler.reset()
+    get_direct_cached_sqlite3_connection.cache_clear()
+    get_cached_db_engine.cache_clear()
+    await_threads(_THREADS_END)
+    gc.collect()
+    gc.freeze()
+    gc.enable()  # a worker and the evaluator start without it
+
+
+def await_threads(seconds: float) -> None:
+    """Wait for every other thread to end, up to ``seconds`` for each. Raises RuntimeError when one does not."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join(seconds)
+    if threading.active_count() != 1:
+        raise RuntimeError(f"threads are left that a forked process would lack: {threading.enumerate()}")
+
 
 Operation = Callable[..., Any]
 _REAP_EVERY = 1.0  # seconds
@@ -44,45 +97,22 @@ def inherited_control() -> socket.socket:
     return socket.socket(fileno=descriptor)
 
 
-class Given(NamedTuple):
-    """The first message: the AppWorld root, and the folder outside the sandbox that the process may write to.
-
-    ``scratch`` is None for a process in the sandbox, which has a file system of its own for that.
-    """
-
-    root: str
-    scratch: Path | None
-
-    @classmethod
-    def receive(cls, control: socket.socket) -> Given:
-        """Wait for the message."""
-        message = receive(control)
-        return cls(message["root"], None if message["scratch"] is None else Path(message["scratch"]))
-
-    def wall(self) -> Wall | None:
-        """Return the isolation for the children and give up root in this process. Call it first."""
-        return Wall() if self.scratch is None else None
-
-
 def run(warm: Callable[[Path], None], operations: Callable[[], dict[str, Operation]]) -> NoReturn:
-    """Warm up and serve; the first message has the paths. ``warm`` gets the AppWorld root."""
+    """Warm up and serve; the first message has the AppWorld root, which ``warm`` gets."""
     gc.disable()  # until it has settled: a fifth of the time to get there
     control = inherited_control()
-    given = Given.receive(control)
-    wall = given.wall()
-    warm(use_root(given.root))
+    root = receive(control)["root"]
+    wall = Wall()  # gives up root
+    warm(use_root(root))
     settle()
-    os.chdir(given.scratch or tempfile.gettempdir())
-    serve(control, given, wall, operations)
+    os.chdir(SCRATCH)
+    serve(control, wall, operations)
 
 
-def serve(
-    control: socket.socket, given: Given, wall: Wall | None, operations: Callable[[], dict[str, Operation]]
-) -> NoReturn:
-    """Fork a child for each ``open`` until the control connection ends, then end the children and remove ``scratch``.
+def serve(control: socket.socket, wall: Wall, operations: Callable[[], dict[str, Operation]]) -> NoReturn:
+    """Fork a child for each ``open`` until the control connection ends, then end the children.
 
-    ``operations`` is called in each child, in a folder of its own, and returns the child's operations by name. Call
-    ``settle`` before.
+    ``operations`` is called in each child and returns the child's operations by name. Call ``settle`` before.
     """
     children: set[int] = set()
     poll = select.poll()
@@ -103,8 +133,6 @@ def serve(
         status = 1
     for child in children:
         _kill(child)
-    if given.scratch is not None:
-        _remove(given.scratch)
     os._exit(status)
 
 
@@ -139,12 +167,7 @@ def _reap(children: set[int]) -> None:
         ended, _ = os.waitpid(child, os.WNOHANG)
         if ended:
             _kill(child)  # what is left of its group
-            shutil.rmtree(_folder(child), ignore_errors=True)
             children.discard(child)
-
-
-def _folder(child: int) -> str:
-    return f"child-{child}"
 
 
 def _kill(child: int) -> bool:
@@ -155,19 +178,10 @@ def _kill(child: int) -> bool:
     return True
 
 
-def _remove(scratch: Path) -> None:
-    """Remove the folder, again while a killed child's last write may still make it fail."""
-    for _ in range(20):
-        shutil.rmtree(scratch, ignore_errors=True)
-        if not scratch.exists():
-            return
-        time.sleep(0.05)
-
-
 def _live(
-    connection: socket.socket, parent: int, wall: Wall | None, operations: Callable[[], dict[str, Operation]]
+    connection: socket.socket, parent: int, wall: Wall, operations: Callable[[], dict[str, Operation]]
 ) -> NoReturn:
-    """Run a child: a process group and a folder of its own, limits, then answer requests until the connection ends."""
+    """Run a child: a process group of its own, limits, isolation; answer requests until the connection ends."""
     try:
         with suppress(OSError):
             os.setpgid(0, 0)
@@ -176,15 +190,10 @@ def _live(
         resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         connection.setblocking(True)
-        if wall is None:
-            os.mkdir(_folder(os.getpid()))
-            os.chdir(_folder(os.getpid()))
-            answer_requests(connection, operations())
-        else:
-            wall.set_apart(connection.fileno())
-            done_by_name = operations()  # while there is a /proc to read
-            wall.shut()
-            answer_requests(connection, done_by_name)
+        wall.set_apart(connection.fileno())
+        done_by_name = operations()  # while there is a /proc to read
+        wall.shut()
+        answer_requests(connection, done_by_name)
     except ConnectionEnded:
         pass
     except BaseException:  # noqa: BLE001 - written to the log, which the parent quotes
@@ -212,8 +221,7 @@ def answer_requests(connection: socket.socket, operations: dict[str, Operation])
 
 
 def _die_with(parent: int) -> None:
-    """Ask Linux to kill this process when the zygote ends; elsewhere the client kills it then."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(0)
+    """Ask Linux to kill this process when the zygote ends."""
+    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)

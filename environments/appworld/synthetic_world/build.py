@@ -23,12 +23,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from environments.appworld.engine.package import settle, use_root
+from environments.appworld.engine.zygote import settle, use_root
 from environments.appworld.layout import SPLITS, counted, missing
-from environments.appworld.synthetic_world.content import CONTENT, Owners
-from environments.appworld.synthetic_world.plan import WorldPlan, make_plan
-from environments.appworld.synthetic_world.scenarios import SCENARIOS
-from environments.appworld.synthetic_world.tasks import write_tasks
+from environments.appworld.synthetic_world.plan import CONTENT, Owners, WorldPlan, make_plan
+from environments.appworld.synthetic_world.scenarios import SCENARIOS, write_tasks
 from environments.terminal import say
 
 _WHOLE = ("api_docs", "base_dbs")

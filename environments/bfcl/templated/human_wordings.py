@@ -26,7 +26,7 @@ from typing import Literal, get_args
 from pydantic import JsonValue
 
 from environments.base import Environment, InputError, Record, ToolCall
-from environments.bfcl.docs import all_tools
+from environments.bfcl.package import all_tools
 from environments.bfcl.templated import wordings
 from environments.task_text import Spec
 from environments.verification.fingerprints import read_fixed
@@ -62,12 +62,6 @@ class HumanPattern(Record):
     given: tuple[frozenset[str], ...]
     fixed: tuple[tuple[Place, JsonValue], ...] = ()
     unsaid: tuple[Place, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """The text with {parameter} in its slots."""
-        filled = (f"{{{'='.join(name for _, name in slot.places)}}}" for slot in self.slots)
-        return "".join(one for pair in zip(self.parts, (*filled, ""), strict=True) for one in pair)
 
     def fits(self, calls: Sequence[ToolCall]) -> bool:
         """Return whether the calls give the same parameters, the fixed values, and equal values in shared slots."""
@@ -284,7 +278,7 @@ def _from_table(calls: Sequence[ToolCall], style: Style, before: _Before, rng: r
     """Write calls in the words of the table, with references, and texts in single quotes where they have none."""
     clauses = []
     for call in calls:
-        clause = wordings.clause(call, "train", rng)
+        clause = wordings.clause(call, rng)
         for name, value in call.arguments.items():
             said = json.dumps(value, ensure_ascii=False)
             reference = before.may_refer(name, value, rng) if clause.count(said) == 1 else None

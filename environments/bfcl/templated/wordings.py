@@ -1,14 +1,16 @@
-"""Write calls in the wordings of their shapes, and user turns of them, for training or for evaluation sets.
+"""Write calls in the wordings of their shapes, and user turns of them.
 
 A shape is a function, the set of its optional parameters that are given, and its documented constants where they change
 the goal (engage or release, lock or unlock). ``phrases.json`` has the words: three openings ("delete", "get {it}
 locked") and three objects ("the item {file_name}") for each, and a suffix for each optional parameter that needs one.
 
-Of the nine pairs of opening and object that a shape has, the three on a fixed diagonal are for evaluation sets, the
-other six for training (our choice): a wording of an evaluation set is never used in training, but each of its words
-is, in wordings of the same shape. Suffixes and connectives are shared. Free values are written so that they can be read
-back: strings as JSON string literals in double quotes, numbers bare as JSON numbers, lists as their items joined by
-commas, objects as their keys, bare, each with its value. Documented constants that are plain words are bare words.
+Of the nine pairs of opening and object that a shape has, the three on a fixed diagonal are those of the evaluation sets
+(commit c09bae7), the other six are used here (our choice): a wording of an evaluation set is never used in training,
+but each of its words is, in wordings of the same shape. Suffixes and connectives are shared.
+
+Free values are written so that they can be read back: strings as JSON string literals in double quotes, numbers bare as
+JSON numbers, lists as their items joined by commas, objects as their keys, bare, each with its value. Documented
+constants that are plain words are bare words.
 
 The words of GorillaFileSystem and VehicleControlAPI hold no name of a function or parameter of the two. Names of the
 other classes are English words ("add", "mean", "message") that no text can avoid: their words hold no name of several
@@ -25,17 +27,14 @@ import string
 from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
-from typing import Literal
 
 from pydantic import JsonValue
 
 from environments import task_text
 from environments.base import Environment, InputError, Record, TaskSpec, ToolCall
-from environments.bfcl.docs import all_tools
+from environments.bfcl.package import all_tools
 from environments.task_text import Spec
 from environments.verification.fingerprints import read_fixed
-
-Wordings = Literal["train", "evaluation"]
 
 
 class Phrase(Record):
@@ -97,8 +96,8 @@ _FILE_TO_MAKE = re.compile(r"No such file(?! or directory)")
 _KEY = re.compile(r"[A-Za-z_]\w*")
 
 
-def templates(call: ToolCall, wordings: Wordings) -> tuple[str, ...]:
-    """Return every wording of the call's shape, with {parameter} slots for its values.
+def templates(call: ToolCall) -> tuple[str, ...]:
+    """Return every wording of the call's shape for training, with {parameter} slots for its values.
 
     An argument that is null counts as not given. Raises InputError where the table has no words for the call: a
     function of another class, a parameter that is missing or that the function lacks, a constant that the
@@ -108,17 +107,17 @@ def templates(call: ToolCall, wordings: Wordings) -> tuple[str, ...]:
     cores = [
         opening.replace("{it}", it) if "{it}" in opening else f"{opening} {it}"
         for (i, opening), (j, it) in product(enumerate(case.openings), enumerate(case.texts))
-        if ((i + j) % len(case.texts) == 0) == (wordings == "evaluation")
+        if (i + j) % len(case.texts)
     ]
     return tuple(" ".join(parts) for parts in product(cores, *(suffix.texts for suffix in suffixes)))
 
 
-def clause(call: ToolCall, wordings: Wordings, rng: random.Random) -> str:
+def clause(call: ToolCall, rng: random.Random) -> str:
     """Return the call as one clause, in a wording drawn with ``rng``.
 
     Raises InputError like ``templates``, and for a value that a sentence cannot hold (a nested one, infinity).
     """
-    template = rng.choice(templates(call, wordings))
+    template = rng.choice(templates(call))
     arguments = _given(call)
     return template.format(**{name: _words(call.name, name, arguments[name]) for name in _slots(template)})
 
@@ -203,10 +202,10 @@ def forced_calls(environment: Environment, spec: TaskSpec) -> tuple[tuple[bool, 
     return task_text.forced_calls(environment, spec, lambda error: _FILE_TO_MAKE.search(error) is not None)
 
 
-def render_task(environment: Environment, spec: Spec, wordings: Wordings, rng: random.Random) -> Spec:
+def render_task(environment: Environment, spec: Spec, rng: random.Random) -> Spec:
     """Return ``spec`` with its user turns written, in wordings drawn with ``rng``; equal arguments give equal text.
 
     Raises InputError for a call that has no wording, a turn without calls, and like ``forced_calls``.
     """
     flags = forced_calls(environment, spec)
-    return task_text.render_turns(spec, flags, lambda call, drawn: clause(call, wordings, drawn), rng)
+    return task_text.render_turns(spec, flags, clause, rng)

@@ -96,7 +96,7 @@ def command(
 
 def opened(serving: Serving) -> tuple[Environment, tuple[Task, ...]]:
     """Open the environment and read the tasks. Raises InputError where an attempt at one of them cannot begin."""
-    from environments.registry import find_benchmark, named_options, open_environment, open_named
+    from environments.registry import find_benchmark, named_options, open_named
     from graph.interop.attempt import check_tasks
     from graph.settings import RunSettings
     from memory.jsonl import read_jsonl
@@ -113,7 +113,7 @@ def opened(serving: Serving) -> tuple[Environment, tuple[Task, ...]]:
             raise InputError("--option goes with NAME: a run has the options of its settings")
         assert serving.run is not None
         directory = RunDirectory.open(serving.run)
-        environment = open_environment(directory.settings(RunSettings).environment)
+        environment = directory.settings(RunSettings).environment.open()
         found, source = load_tasks(directory), str(directory.tasks_path)
     else:
         found, source = (), serving.name
@@ -122,7 +122,7 @@ def opened(serving: Serving) -> tuple[Environment, tuple[Task, ...]]:
         found, source = tuple(read_jsonl(serving.tasks, Task)), str(serving.tasks)
     elif serving.name is not None:
         benchmark = find_benchmark(serving.name)
-        official = benchmark.official_tasks(named_options(benchmark, serving.options, None, False))
+        official = benchmark.official_tasks(named_options(benchmark, serving.options))
         if official is None:
             raise InputError(f"{serving.name} has no official tasks: name a file of tasks with --tasks")
         found = tuple(Task(id=one.id, origin="official", **dict(one.spec)) for one in official.tasks)

@@ -16,8 +16,8 @@ from agents.scripted.needs import listed_values, makers, sign_in_tools, sources_
 from agents.scripted.values import Sightings
 from agents.settings import ExplorationSettings
 from environments.base import Observation, ObservationStatus, Parameter, ToolCall
-from environments.bfcl.docs import all_tools
 from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.package import all_tools
 
 TOOLS = tuple(all_tools().values())
 ENVIRONMENT = BFCLEnvironment()

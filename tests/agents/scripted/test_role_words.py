@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agents.evidence import about, head_word, name_words, overlap, parameter_words, share
 from environments.base import ToolSpec
-from environments.words import words
+from environments.task_text import words
 
 
 @pytest.mark.parametrize(

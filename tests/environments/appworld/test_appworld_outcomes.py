@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from support import ROOT
 
 from environments.appworld.benchmark import BENCHMARK, VERSION
-from environments.appworld.outcomes import (
+from environments.appworld.episode import (
     CHECKS_FAILED,
     NOT_REACHED,
     RESPONSE_MISMATCH,
@@ -91,7 +91,6 @@ def test_turns_without_a_reference_are_not_checked_but_must_be_reached() -> None
 def test_official_checks_are_told_as_state_and_response(passes, failures, checks, failure) -> None:  # type: ignore[no-untyped-def]
     evaluation = Evaluation(
         success=failure is None,
-        difficulty=1,
         passes=tuple(Check(requirement=one, label="no_op_fail") for one in passes),
         failures=tuple(Check(requirement=one, label="no_op_fail") for one in failures),
     )
@@ -145,7 +144,7 @@ checks = st.lists(
 
 @given(checks, checks)
 def test_an_official_task_pays_for_checks_that_doing_nothing_fails(passes: list[Check], failures: list[Check]) -> None:
-    evaluation = Evaluation(success=not failures, difficulty=None, passes=tuple(passes), failures=tuple(failures))
+    evaluation = Evaluation(success=not failures, passes=tuple(passes), failures=tuple(failures))
     partial = against_checks(1, 0, 1, evaluation).partial
     assert partial is not None
     passed, failed = ([check for check in some if check.label == "no_op_fail"] for some in (passes, failures))

@@ -13,7 +13,7 @@ from support.programs import LINES, LINES_TEXT, NOTE, NOTE_TEXT, SIGN_IN, progra
 
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.environment import AppWorldEnvironment
-from environments.appworld.outcomes import RESPONSE_MISMATCH, STATE_MISMATCH
+from environments.appworld.episode import RESPONSE_MISMATCH, STATE_MISMATCH
 from environments.base import TaskSpec
 from environments.settings import VerificationSettings
 from environments.verification.grounding import ungrounded

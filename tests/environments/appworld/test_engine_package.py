@@ -12,7 +12,7 @@ from environments.appworld.installation import REPOSITORY
 # In a process of its own: pytest and its plugins have threads.
 PROGRAM = """
 import threading, time
-from environments.appworld.engine.package import await_threads
+from environments.appworld.engine.zygote import await_threads
 ends = threading.Thread(target=time.sleep, args=(0.3,), daemon=True)
 ends.start()
 await_threads(20.0)

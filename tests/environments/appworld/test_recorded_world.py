@@ -36,7 +36,7 @@ class CountingWorld:
     @property
     def opening(self) -> WorldOpening:
         who = Supervisor(first_name="A", last_name="B", email="a@example.com", phone_number="1")
-        return WorldOpening(instruction="", now="2023-05-18T12:00:00", supervisor=who, apps={})
+        return WorldOpening(now="2023-05-18T12:00:00", supervisor=who)
 
     def run(self, call: ToolCall) -> Observation:
         self.executed.append(call.name)

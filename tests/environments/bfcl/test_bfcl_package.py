@@ -8,7 +8,6 @@ import pytest
 
 from environments.base import InputError
 from environments.bfcl import package
-from environments.registry import open_environment
 from environments.settings import EnvironmentSettings
 
 
@@ -18,7 +17,7 @@ def test_without_the_package_there_is_one_sentence_with_the_command(monkeypatch)
 
     monkeypatch.setattr(importlib.metadata, "version", absent)
     with pytest.raises(InputError) as caught:
-        open_environment(EnvironmentSettings())
+        EnvironmentSettings().open()
     assert str(caught.value) == (
         "bfcl-eval is not installed: run `pip install --no-deps bfcl-eval==2026.3.23 mpmath==1.3.0` "
         "(`make install` does it)"
@@ -45,7 +44,7 @@ def test_importing_the_environment_imports_neither_the_package_nor_its_settings(
         "import sys; import environments.registry, environments.bfcl.environment, environments.bfcl.official;"
         "assert not [m for m in sys.modules if m.startswith(('bfcl_eval', 'mpmath'))];"
         "from environments.settings import EnvironmentSettings;"
-        "e = environments.registry.open_environment(EnvironmentSettings());"
+        "e = EnvironmentSettings().open();"
         "s = e.starts()[0]; e.tools(s.tools);"
         "assert 'bfcl_eval.constants.eval_config' not in sys.modules"
     )

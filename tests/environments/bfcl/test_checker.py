@@ -4,8 +4,8 @@ import pytest
 from support.vehicle_episodes import FUEL, LIGHTS, LOCK, PRESS, START, started, vehicle_task
 
 from environments.base import TaskSpec, ToolCall, TurnOutcome
-from environments.bfcl import checker
-from environments.bfcl.docs import tool_names
+from environments.bfcl.environment import REFERENCES, official_outcome
+from environments.bfcl.package import tool_names
 
 SPEED = ToolCall(name="get_current_speed")
 
@@ -102,13 +102,13 @@ def test_two_trees_that_contain_themselves_cannot_be_compared():
 
 def test_the_reference_is_replayed_once_a_task():
     task = vehicle_task((LIGHTS,))
-    assert checker.reference_turns(task) is checker.reference_turns(task.model_copy(update={"task_id": "other"}))
+    assert REFERENCES.of(task) is REFERENCES.of(task.model_copy(update={"task_id": "other"}))
 
 
 def test_tasks_that_differ_in_setup_alone_have_references_of_their_own():
     bare, prepared = vehicle_task((START,)), vehicle_task((START,), setup=(LOCK, PRESS))
-    assert checker.reference_turns(bare)[0].error
-    assert not checker.reference_turns(prepared)[0].error
+    assert REFERENCES.of(bare)[0].error
+    assert not REFERENCES.of(prepared)[0].error
 
 
 def test_no_check_of_turns_beyond_the_first_failure_is_lost():
@@ -116,6 +116,6 @@ def test_no_check_of_turns_beyond_the_first_failure_is_lost():
         TurnOutcome(calls=0, reference_calls=1, instances=False, state=True, response=True),
         TurnOutcome(calls=1, reference_calls=1, instances=True, state=False, response=False),
     )
-    outcome = checker.official_outcome(turns, reached=2, terminated=None)
+    outcome = official_outcome(turns, reached=2, terminated=None)
     assert (outcome.failure, outcome.failed_turn) == ("multi_turn:empty_turn_model_response", 0)
     assert outcome.turns == turns

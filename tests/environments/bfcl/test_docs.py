@@ -5,15 +5,16 @@ import inspect
 import pytest
 
 from environments.base import InputError
-from environments.bfcl.docs import (
+from environments.bfcl.package import (
+    CLASSES,
     all_tools,
     documented_choices,
     mutable_defaults,
     positional_names,
+    simulator_class,
     tool_names,
     tool_specs,
 )
-from environments.bfcl.package import CLASSES, simulator_class
 
 
 def test_there_are_128_functions_and_no_name_twice():

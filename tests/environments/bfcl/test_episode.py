@@ -7,9 +7,9 @@ from environments.base import (
     ObservationStatus,
     ToolCall,
 )
-from environments.bfcl.docs import tool_names
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import load_category
+from environments.bfcl.package import tool_names
 
 
 def test_a_whole_episode():

@@ -118,7 +118,7 @@ def test_the_clock_of_the_process_is_left_alone():
 PROGRAM = """
 import hashlib, random
 from environments.base import ToolCall
-from environments.bfcl.docs import all_tools, tool_names
+from environments.bfcl.package import all_tools, tool_names
 from environments.bfcl.official import load_category
 from environments.bfcl.simulators import Simulators
 digest = hashlib.sha256()

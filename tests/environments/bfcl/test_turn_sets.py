@@ -12,7 +12,7 @@ from environments.bfcl.benchmark import BENCHMARK
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import indices
 from environments.bfcl.package import CATEGORIES
-from environments.history import open_for_agent
+from environments.turns import open_for_agent
 from environments.verification.replay import attempt
 from evaluation.sets import open_set
 from evaluation.test_access import Access

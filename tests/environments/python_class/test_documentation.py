@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from environments.base import InputError, Parameter
-from environments.python_class.documentation import documented_tools
+from environments.python_class.world import documented_tools
 
 Text = Annotated[str, "a text"]
 

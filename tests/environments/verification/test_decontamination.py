@@ -11,8 +11,8 @@ from support.installed_appworld import installed_appworld
 
 from environments.base import InputError, TaskSpec, ToolCall
 from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.evaluation_sets import load_set
 from environments.bfcl.official import load_category
-from environments.bfcl.templated.evaluation_sets import load_set
 from environments.example import depot
 from environments.registry import benchmark_of
 from environments.verification import decontamination
@@ -204,7 +204,7 @@ def test_worlds_of_appworlds_dev_split_are_held_out_whatever_the_label() -> None
     from environments.appworld.tasks import Start, official_task
 
     installation = installed_appworld()
-    environment = AppWorldEnvironment(engine=AppWorldEngine(installation, trust_agent_code=True))  # nothing runs
+    environment = AppWorldEnvironment(engine=AppWorldEngine(installation))
     sets = HeldOut()
     dev, train = installation.task_ids("dev")[0], installation.task_ids("train")[0]
     task = official_task(installation, train, "train")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from environments.base import InputError
-from environments.bfcl.docs import tool_names
+from environments.bfcl.evaluation_sets import TEMPLATED_CLASSES, TEMPLATED_SETS, load_set
 from environments.bfcl.official import load_category
-from environments.bfcl.templated.evaluation_sets import TEMPLATED_CLASSES, load_set, set_names
+from environments.bfcl.package import tool_names
 from environments.example import depot
 from environments.registry import benchmark_of, packaged, packaged_names
 from environments.verification import fingerprints
@@ -59,10 +59,10 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_every_evaluation_set_task_is_held_out():
-    tasks = [task for name in set_names() for task in load_set(name)]
+    tasks = [task for name in TEMPLATED_SETS for task in load_set(name)]
     assert held_out_fingerprints("bfcl") == {fingerprint(task.spec) for task in tasks}
     assert sequences("bfcl") == {call_sequence(task.spec) for task in tasks}
-    assert {evaluation_set.panel for evaluation_set in published_sets("bfcl")} == set(set_names())
+    assert {evaluation_set.panel for evaluation_set in published_sets("bfcl")} == set(TEMPLATED_SETS)
 
 
 def test_no_slice_of_a_training_path_is_held_out_though_call_sequences_overlap():
@@ -122,12 +122,11 @@ def test_missing_publications_are_refused_rather_than_an_open_firewall(folder):
 
 def test_an_environment_of_ones_own_has_no_evaluation_set_and_nothing_held_out():
     assert list(benchmark_of(depot()).held_out()) == []
-    assert benchmark_of(depot()).published_sets() == ()
     with pytest.raises(InputError, match="depot"):
         published_sets("depot")
 
 
 def test_every_folder_of_evaluation_sets_belongs_to_a_benchmark_that_publishes_them():
     rooms = Path(fingerprints.__file__).parents[1]
-    publishing = {name for name in packaged_names() if packaged(name).published_sets()}
+    publishing = {name for name in packaged_names() if packaged(name).held_out().fingerprints}
     assert {folder.parent.name for folder in rooms.glob("*/panels")} == publishing

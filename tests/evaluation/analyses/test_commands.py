@@ -10,7 +10,7 @@ import pytest
 from support.commands import run_here
 from support.made_run import make_run
 
-from environments.bfcl.templated.evaluation_sets import load_set
+from environments.bfcl.evaluation_sets import load_set
 from evaluation.outcomes import TaskOutcome
 from memory.jsonl import record_id
 from memory.records import Task

@@ -15,7 +15,7 @@ from support.late import Late
 
 from environments.base import TaskSpec, ToolCall
 from environments.bfcl.environment import BFCLEnvironment
-from environments.history import behind
+from environments.turns import behind
 from graph.export.conversations import task_messages
 from memory.run import RunDirectory
 

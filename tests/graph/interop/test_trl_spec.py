@@ -16,7 +16,7 @@ from support.made_run import settings_for
 
 from environments.base import EnvironmentFault, InputError, TaskSpec, ToolCall
 from environments.bfcl.environment import BFCLEnvironment, BFCLEpisode
-from environments.history import behind
+from environments.turns import behind
 from graph.export.conversations import task_messages
 from graph.interop.attempt import FINISH_TURN
 from graph.interop.trl_spec import CoEvolveSpec, TaskEnvironment, _tool, outcome_reward

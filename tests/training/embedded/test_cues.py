@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from support.small_policy import CLASSES
 
 from environments.base import Cue, InputError, Observation, ObservationStatus, UserTurn
-from environments.bfcl.docs import tool_names, tool_specs
-from environments.learning_interface.recovery import HintKind
+from environments.bfcl.package import tool_names, tool_specs
+from environments.learning_interface import HintKind
 from training.embedded.compact import CompactRendering
 from training.embedded.compact_text import CompactSettings, CompactText, cue_words
 from training.embedded.tokenizer import train_tokenizer

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from environments.base import InputError
 from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.templated.evaluation_sets import load_set
+from environments.bfcl.evaluation_sets import load_set
 from memory.records import Measured, Task
 from memory.run import write_jsonl
 from training.embedded.compact import CompactRendering

@@ -15,7 +15,7 @@ from agents.chat.tool_calling import ChatReply, WrittenCall
 from agents.chat.transcript import trajectory_text
 from environments.base import EnvironmentFault
 from environments.bfcl.environment import BFCLEnvironment
-from environments.history import agent_calls
+from environments.turns import agent_calls
 from evaluation.attempts import task_outcome
 from evaluation.baselines import Lookup
 from evaluation.baselines import play as play_baseline

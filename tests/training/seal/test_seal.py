@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.diagnosed_episodes import BFCL, FUEL, LIGHTS, acted, call, task_of
 
-from environments.learning_interface.environment import LearningInterface
+from environments.learning_interface import LearningInterface
 from training.seal.advantage_weights import RhoState
 from training.seal.diagnosis import TurnLabel
 from training.seal.seal import Seal, SealState, figures, first_state

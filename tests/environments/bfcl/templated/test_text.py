@@ -9,9 +9,9 @@ from support.templated_calls import FORBIDDEN, documented_calls, words_outside_q
 
 from environments import task_text
 from environments.base import InputError, TaskSpec, ToolCall
-from environments.bfcl.docs import tool_names
 from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.templated.evaluation_sets import TEMPLATED_CLASSES
+from environments.bfcl.evaluation_sets import TEMPLATED_CLASSES, load_set
+from environments.bfcl.package import tool_names
 from environments.bfcl.templated.wordings import clause, forced_calls, render_task
 from environments.task_text import CONNECTIVES, caused_errors
 from memory.records import Draft
@@ -115,55 +115,46 @@ def test_caused_errors_are_told_in_order():
 def test_a_forced_call_is_not_said_and_the_rest_is():
     task = spec([LOCK, FUEL, PRESS, START])
     for seed in range(20):
-        (text,) = render_task(ENVIRONMENT, task, "train", random.Random(seed)).turns
+        (text,) = render_task(ENVIRONMENT, task, random.Random(seed)).turns
         assert "5.5" in text
         assert any(word in text for word in ("engine", "motor"))
         assert "doors" not in text
         assert "brake" not in text
 
 
-@pytest.mark.parametrize("wordings", ["train", "evaluation"])
-def test_equal_seeds_give_equal_text_and_other_seeds_other_text(wordings):
+def test_equal_seeds_give_equal_text_and_other_seeds_other_text():
     task = spec([CD, CAT], [FUEL, LOCK])
-    texts = [render_task(ENVIRONMENT, task, wordings, random.Random(seed)).turns for seed in (*range(30), 0)]
+    texts = [render_task(ENVIRONMENT, task, random.Random(seed)).turns for seed in (*range(30), 0)]
     assert texts[0] == texts[-1]
     assert len(set(texts)) > 10
     assert all(len(turns) == 2 for turns in texts)
 
 
 def test_evaluation_sets_and_training_never_say_the_same():
-    task = spec([CAT])
-    said = {
-        split: {render_task(ENVIRONMENT, task, split, random.Random(seed)).turns for seed in range(200)}
-        for split in ("train", "evaluation")
-    }
-    assert (len(said["train"]), len(said["evaluation"])) == (6, 3)
-    assert not said["train"] & said["evaluation"]
+    for member in load_set("templated-dev")[:30]:
+        said = {render_task(ENVIRONMENT, member.spec, random.Random(seed)).turns for seed in range(60)}
+        assert member.spec.turns not in said
 
 
 def test_every_connective_is_used():
     task = spec([FUEL, call("setHeadlights", mode="on")])
-    texts = [render_task(ENVIRONMENT, task, "evaluation", random.Random(seed)).turns[0] for seed in range(60)]
+    texts = [render_task(ENVIRONMENT, task, random.Random(seed)).turns[0] for seed in range(60)]
     assert all(any(connective in text for text in texts) for connective in CONNECTIVES)
 
 
 def test_the_rest_of_the_task_and_its_type_stay():
     draft = Draft(**dict(spec([CAT])), id="draft-1", context_id="context-1", parents=("context-1",))
-    rendered = render_task(ENVIRONMENT, draft, "train", random.Random(0))
+    rendered = render_task(ENVIRONMENT, draft, random.Random(0))
     assert type(rendered) is Draft
     assert rendered.turns != draft.turns
     assert rendered.model_copy(update={"turns": draft.turns}) == draft
 
 
-def train_clause(said, rng):
-    return clause(said, "train", rng)
-
-
 def test_an_empty_turn_and_a_turn_that_says_nothing_are_refused():
     with pytest.raises(InputError, match="turn 2"):
-        render_task(ENVIRONMENT, spec([CAT], []), "train", random.Random(0))
+        render_task(ENVIRONMENT, spec([CAT], []), random.Random(0))
     with pytest.raises(InputError, match="turn 1"):
-        task_text.render_turns(spec([CAT]), ((True,),), train_clause, random.Random(0))
+        task_text.render_turns(spec([CAT]), ((True,),), clause, random.Random(0))
 
 
 def test_a_call_with_an_undocumented_parameter_is_refused():
@@ -177,18 +168,16 @@ def test_a_call_with_an_undocumented_parameter_is_refused():
         reference=((call("post_tweet", content="hi", mood="good"),),),
     )
     with pytest.raises(InputError, match="mood"):
-        render_task(ENVIRONMENT, tweet, "train", random.Random(0))
+        render_task(ENVIRONMENT, tweet, random.Random(0))
 
 
 @settings(max_examples=300, deadline=None)
-@given(
-    st.lists(documented_calls(), min_size=1, max_size=3), st.sampled_from(["train", "evaluation"]), st.integers(0, 999)
-)
+@given(st.lists(documented_calls(), min_size=1, max_size=3), st.integers(0, 999))
 @pytest.mark.slow
-def test_no_rendered_text_names_a_function_or_parameter(calls, wordings, seed):
+def test_no_rendered_text_names_a_function_or_parameter(calls, seed):
     """Ten renderings an example: thousands of texts."""
     rng = random.Random(seed)
     for _ in range(10):
-        said = [clause(one, wordings, rng) for one in calls]
+        said = [clause(one, rng) for one in calls]
         text = rng.choice(task_text.CONNECTIVES).join(said)
         assert not words_outside_quotes(text) & FORBIDDEN

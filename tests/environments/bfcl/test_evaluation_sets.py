@@ -13,15 +13,15 @@ import pytest
 from support.templated_calls import FORBIDDEN, LONG_NAMES, words_outside_quotes
 
 from environments.base import InputError
+from environments.bfcl import evaluation_sets
 from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.official import load_category, split_of
-from environments.bfcl.templated import evaluation_sets
-from environments.bfcl.templated.evaluation_sets import (
+from environments.bfcl.evaluation_sets import (
     TEMPLATED_CLASSES,
+    TEMPLATED_SETS,
     TemplatedSetTask,
     load_set,
-    set_names,
 )
+from environments.bfcl.official import load_category, split_of
 from environments.bfcl.templated.wordings import forced_calls
 from environments.task_text import caused_errors
 from environments.verification.fingerprints import (
@@ -89,7 +89,7 @@ def load(name: str) -> Loaded:
     return Loaded(name, tasks, time.perf_counter() - began)
 
 
-@pytest.fixture(scope="module", params=set_names())
+@pytest.fixture(scope="module", params=tuple(TEMPLATED_SETS))
 def loaded(request) -> Loaded:
     return load(request.param)
 
@@ -205,7 +205,7 @@ def test_the_file_of_an_evaluation_set_shows_no_task(loaded):
 def test_the_evaluation_sets_share_no_task():
     """Those of one study: a slice of the first two classes may also be in a set of the world."""
     for of_the_world in (False, True):
-        names = [name for name in set_names() if name.startswith("world") == of_the_world]
+        names = [name for name in tuple(TEMPLATED_SETS) if name.startswith("world") == of_the_world]
         found = Counter(fingerprint(task.spec) for name in names for task in load(name).tasks)
         assert set(found.values()) == {1}
 
