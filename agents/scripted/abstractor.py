@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 from agents.live import Cut, around, call_of, context_task, partition, successful_runs
 from agents.roles import RoleRefused, own_roles
-from agents.scripted.guidance import PLAIN, Guidance, read_context
+from agents.scripted.knowledge import PLAIN, Guidance, read_context
 from agents.settings import ExplorationSettings
 from environments.base import Environment, InputError, TaskSpec, ToolCall
 from environments.registry import benchmark_of

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import ClassVar
@@ -24,9 +23,14 @@ from agents.evidence import about, error_message, name_words, overlap, parameter
 from agents.live import LiveRun, live_run
 from agents.roles import own_roles
 from agents.scripted.arguments import GuidedArguments, UniformArguments
-from agents.scripted.guidance import read_context
-from agents.scripted.knowledge import Knowledge
-from agents.scripted.needs import listed_values, makers, sign_in_tools, sources_of_values
+from agents.scripted.knowledge import (
+    Knowledge,
+    listed_values,
+    makers,
+    read_context,
+    sign_in_tools,
+    sources_of_values,
+)
 from agents.scripted.values import Scalar, Sightings
 from agents.settings import ExplorationSettings
 from environments.base import Environment, Observation, ObservationStatus, ToolCall, ToolSpec
@@ -244,10 +248,14 @@ def _moves(tool: ToolSpec) -> bool:
     return single and about(tool) >= _MOVES
 
 
-class _ScriptedExplorer(ABC):
-    """The shared base of both explorers: a benchmark's own rules explore where it has some."""
+class GuidedExplorer:
+    """Explorer guided by the context: its tool, the tools worth reaching, its facts.
 
-    _guided: ClassVar[bool]
+    With ``exploration.guidance: context`` also by its kind, cause and focus pattern (``agents.scripted.knowledge``).
+    A benchmark's own rules explore where it has some.
+    """
+
+    _guided: ClassVar[bool] = True
 
     def __init__(self, settings: ExplorationSettings) -> None:
         self._settings = settings
@@ -262,19 +270,6 @@ class _ScriptedExplorer(ABC):
         if own is not None:
             return own.explore(context, environment, self._settings, seed, guided=self._guided)
         return self._explore(context, environment, seed)
-
-    @abstractmethod
-    def _explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
-        """Explore by general rules."""
-
-
-class GuidedExplorer(_ScriptedExplorer):
-    """Explorer guided by the context: its tool, the tools worth reaching, its facts.
-
-    With ``exploration.guidance: context`` also by its kind, cause and focus pattern (``agents.scripted.guidance``).
-    """
-
-    _guided = True
 
     def _explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         # Both scripted explorers get these values: they differ in their aims, not in their knowledge (ours).
@@ -293,10 +288,10 @@ class GuidedExplorer(_ScriptedExplorer):
 
 
 _UNREAD = {"kind": None, "cause": None, "focus_pattern": (), "do_not_repeat": ()}
-"""The fields of ``agents.scripted.guidance`` in a context that guides nobody."""
+"""The fields that ``read_context`` reads, in a context that guides nobody."""
 
 
-class UnguidedExplorer(_ScriptedExplorer):
+class UnguidedExplorer(GuidedExplorer):
     """Explorer that uses nothing of a context but its start state.
 
     D_0 and the unguided baseline use it, within the limits of ``agents.assembly.unguided_exploration``; the baseline
@@ -311,7 +306,7 @@ class UnguidedExplorer(_ScriptedExplorer):
             return self._uniform_calls(context, environment, seed)
         # Aims are drawn from the tools alone: of the context only the start state is left.
         bare = context.model_copy(update={"tool": "", "explore": (), "facts": (), **_UNREAD})
-        return GuidedExplorer(self._settings)._explore(bare, environment, seed)
+        return super()._explore(bare, environment, seed)
 
     def _uniform_calls(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         rng = random.Random(seed)
@@ -324,7 +319,7 @@ class UnguidedExplorer(_ScriptedExplorer):
             with live_run(environment, context, number, self._settings.steps) as run:
                 for _ in range(self._settings.steps):
                     tool = rng.choice(tools)
-                    call = UniformArguments(_values(sightings), given.get(tool.name, {}), rng, tools).draw(tool)
+                    call = UniformArguments(sightings.whole(), given.get(tool.name, {}), rng, tools).draw(tool)
                     observation = run.act(call).observation
                     if len(observation.text) < _MAX_OBSERVATION:
                         sightings.see_observation(call, observation)
@@ -340,8 +335,3 @@ def _given(values: tuple[KnownValue, ...]) -> dict[str, dict[str, tuple[Scalar, 
         known = found.setdefault(one.tool, {})
         known[one.parameter] = (*known.get(one.parameter, ()), one.value)
     return found
-
-
-def _values(sightings: Sightings) -> tuple[Scalar, ...]:
-    """Return each whole value once."""
-    return tuple(dict.fromkeys(sighting.value for sighting in sightings if not sighting.piece))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.scripted.documented import DocumentedRange, constants, mentioned, number_range, numbers, values_in
+from agents.scripted.values import DocumentedRange, constants, mentioned, number_range, numbers, values_in
 from environments.base import Parameter
 
 
