@@ -31,7 +31,7 @@ from environments.base import (
 from environments.history import open_for_agent
 from environments.task_text import CONNECTIVES
 from environments.terminal import say
-from environments.verification.fingerprints import fingerprint
+from environments.verification.canonical import fingerprint
 from evaluation.attempts import outcome_of
 from evaluation.outcomes import TaskOutcome
 from evaluation.sets import Item

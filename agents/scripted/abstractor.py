@@ -20,7 +20,7 @@ from agents.scripted.knowledge import PLAIN, Guidance, read_context
 from agents.settings import ExplorationSettings
 from environments.base import Environment, InputError, TaskSpec, ToolCall
 from environments.registry import benchmark_of
-from environments.verification.verify import reduce
+from environments.verification.replay import reduce
 from memory.jsonl import record_id
 from memory.records import Draft, FailureContext, Interaction
 

@@ -21,6 +21,7 @@ from environments.benchmark import (
     OfficialTask,
     OfficialTasks,
     Options,
+    PublishedSet,
     TestAccess,
 )
 from environments.bfcl.environment import BFCLEnvironment
@@ -29,8 +30,7 @@ from environments.bfcl.package import CATEGORIES, VERSION
 from environments.bfcl.templated.evaluation_sets import FAMILIES, load_set, set_file
 from environments.bfcl.turn_sets import TURN_SETS, turn_ids, turn_tasks
 from environments.metrics import CALL_METRICS
-from environments.verification.decontamination import HeldOut, held_out
-from environments.verification.fingerprints import PublishedSet, published_sets
+from environments.verification.decontamination import HeldOut, held_out, published_sets
 
 _SPLITS: dict[str, tuple[Split, ...]] = {
     "dev": ("dev",),

@@ -36,13 +36,16 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
 from environments.base import Environment, InputError, Parameter, TaskSpec, ToolSpec
 from environments.verification.canonical import texts_in, words
 from environments.verification.programs import Literal, Reach, called, literals
-from environments.verification.replay import Replay
+
+if TYPE_CHECKING:
+    from environments.verification.replay import Replay
 
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?")
 DATE = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?(?!\d)")
@@ -100,13 +103,14 @@ def _states(value: JsonValue, tool: ToolSpec, parameter: Parameter) -> bool:
 
 
 def ungrounded(environment: Environment, task: TaskSpec, replay: Replay) -> tuple[str, ...]:
-    """Return a phrase for each ungrounded argument value of the reference, in order of the calls.
+    """Return a phrase for each ungrounded argument value of the calls in ``replay``, in their order.
 
-    ``replay`` is a replay of the task's reference. Raises InputError for a tool that the environment does not have.
+    ``replay`` is one of the task's reference or of a part of it. Raises InputError for a tool that the environment does
+    not have.
     """
-    names = sorted({call.name for turn in task.reference for call in turn})
+    names = sorted({call.name for turn in replay.turns for call in turn.calls})
     tools = {tool.name: tool for tool in environment.tools(names)}
-    seen, missing, programs = Seen(), [], _Programs(environment, task, tools)
+    seen, missing, programs = Seen(), [], _Programs(environment, replay, tools)
     for t, (text, turn) in enumerate(zip(task.turns, replay.turns, strict=True), start=1):
         seen.read(text)
         for c, (call, observation) in enumerate(zip(turn.calls, turn.observations, strict=True), start=1):
@@ -131,16 +135,16 @@ def ungrounded(environment: Environment, task: TaskSpec, replay: Replay) -> tupl
 
 
 class _Programs:
-    """The programs of a reference, read in their order, and the documentation of the tools that they call."""
+    """The programs of a replay, read in their order, and the documentation of the tools that they call."""
 
-    def __init__(self, environment: Environment, task: TaskSpec, tools: Mapping[str, ToolSpec]) -> None:
+    def __init__(self, environment: Environment, replay: Replay, tools: Mapping[str, ToolSpec]) -> None:
         self._environment = environment
         self._reach = Reach()
         self._tools: dict[str, ToolSpec | None] = {}
         codes = [
             str(value)
-            for turn in task.reference
-            for call in turn
+            for turn in replay.turns
+            for call in turn.calls
             for name, value in call.arguments.items()
             if _is_program(value, tools[call.name].parameter(name))
         ]

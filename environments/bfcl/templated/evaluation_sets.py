@@ -1,6 +1,6 @@
 """Read the fixed evaluation sets of templated tasks: held-out slices of human paths, checked by hash.
 
-Only ``evaluation`` opens a set; other code reads its published record (``verification.fingerprints``). Each family has
+Only ``evaluation`` opens a set; other code reads its published record (``PublishedSet``). Each family has
 one set of the split dev (for the choice of checkpoints and settings) and one of the split test:
 
 templated      slices of 1 to 3 calls, as long as D_0's and the scripted abstractor's tasks are
@@ -42,8 +42,10 @@ import lzma
 from pydantic import TypeAdapter
 
 from environments.base import InputError, Record, TaskSpec
+from environments.benchmark import PublishedSet, read_fixed
 from environments.bfcl.official import Split
-from environments.verification.fingerprints import SUFFIX, PublishedSet, fingerprint, read_fixed, sets_folder
+from environments.verification.canonical import fingerprint
+from environments.verification.decontamination import SUFFIX, sets_folder
 
 ENVIRONMENT = "bfcl"
 TEMPLATED_CLASSES = ("GorillaFileSystem", "VehicleControlAPI")
