@@ -117,7 +117,7 @@ def test_missing_publications_are_refused_rather_than_an_open_firewall(folder):
 
 
 def test_an_environment_of_ones_own_has_no_evaluation_set_and_nothing_held_out():
-    assert list(benchmark_of(depot()).held_out()) == []
+    assert benchmark_of(depot()).held_out().fingerprints == frozenset()
     assert benchmark_of(depot()).published_sets() == ()
     with pytest.raises(InputError, match="depot"):
         published_sets("depot")
