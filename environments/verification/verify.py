@@ -63,12 +63,10 @@ def solving_policy(environment: Environment, task: TaskSpec) -> str | None:
         (demanding if required else free).append(ToolCall(name=tool.name))
         if len(required) == 1:
             given += [ToolCall(name=tool.name, arguments={required[0].name: value}) for value in required[0].trivial]
-    for call in (*free, *demanding[:1]):
+    for call in (*free, *demanding[:1], *given):
         if solve(call):
-            return f"calling {call.name} without arguments"
-    for call in given:
-        if solve(call):
-            return f"calling {call.name} with {', '.join(f'{n}={v!r:.80}' for n, v in call.arguments.items())}"
+            values = ", ".join(f"{n}={v!r:.80}" for n, v in call.arguments.items())
+            return f"calling {call.name} {f'with {values}' if values else 'without arguments'}"
     reads = tuple(call for call in free if _reads(environment, task, call))
     if len(reads) > 1 and solve(*reads):
         return "calling all reads without arguments"
