@@ -66,7 +66,7 @@ def assemble(run: RunDirectory, settings: RunSettings) -> RunServices:
     """
     environment = open_environment(settings.environment)
     ledger = Ledger(run.spending_path, settings.roles.budget)
-    roles = build_roles(settings.roles, ledger, judges=settings.verification.completion == "judge")
+    roles = build_roles(settings.roles, ledger)
     return RunServices(
         run=run,
         settings=settings,
