@@ -144,7 +144,7 @@ class UniformArguments:
         known = self._seen(tool, parameter, chosen)
         if known and self._is_identified(parameter):
             return drawn(parameter.type, known, self._rng)
-        described = (*(number.value for number in numbers(parameter)), *mentioned(parameter))
+        described: tuple[Scalar, ...] = (*(number.value for number in numbers(parameter)), *mentioned(parameter))
         extent = number_range(parameter)
         within = values_in(extent) if extent else ()
         sources: tuple[Sequence[Scalar], ...] = (described, within, self._given(parameter), (*known, *_PLAIN_NUMBERS))

@@ -23,12 +23,12 @@ from agents.scripted.appworld.explorer import (
     COMPLETE,
     TOKEN,
     AnswerValue,
-    Scalar,
     can_be_aimed_at,
     is_about_accounts,
     records,
     sightings,
 )
+from agents.scripted.values import Scalar
 from agents.settings import ExplorationSettings
 from environments.base import Environment, ToolCall, ToolSpec
 from environments.task_text import CONNECTIVES, clause
