@@ -8,19 +8,18 @@ default.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from environments.base import Environment, InputError, Record, TaskSpec
 from environments.metrics import Metric, checks_passed
 
 if TYPE_CHECKING:
+    from environments.verification.canonical import PublishedSet
     from environments.verification.decontamination import HeldOut
 
 Section = TypeVar("Section", bound=BaseModel)
@@ -94,37 +93,6 @@ class OfficialTasks(Record):
     tasks: tuple[OfficialTask, ...]
     total: int
     why: str = ""
-
-
-class PublishedSet(Record):
-    """The published record of an evaluation set: sorted fingerprints, distinct call sequences, the SHA-256 of both."""
-
-    panel: str
-    environment: str
-    fingerprints: tuple[str, ...]
-    call_sequences: tuple[tuple[str, ...], ...]
-    sha256: str
-
-    @model_validator(mode="after")
-    def _unaltered(self) -> Self:
-        content = json.dumps([self.fingerprints, self.call_sequences])
-        if self.sha256 != hashlib.sha256(content.encode("ascii")).hexdigest():
-            raise ValueError("sha256 does not belong to these fingerprints and call sequences")
-        return self
-
-
-_Fixed = TypeVar("_Fixed", bound=Record)
-
-
-def read_fixed(path: Path, kind: type[_Fixed]) -> _Fixed:
-    """Read a record that ships with the project. Raises InputError when it is missing, unreadable or altered."""
-    try:
-        return kind.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}): check it out of the repository again") from error
-    except ValidationError as error:
-        reason = error.errors()[0]["msg"]
-        raise InputError(f"{path} was altered ({reason}): check it out of the repository again") from error
 
 
 class EvaluationSet(Record):

@@ -21,7 +21,6 @@ from environments.benchmark import (
     OfficialTask,
     OfficialTasks,
     Options,
-    PublishedSet,
     TestAccess,
 )
 from environments.bfcl.environment import BFCLEnvironment
@@ -30,6 +29,7 @@ from environments.bfcl.package import CATEGORIES, VERSION
 from environments.bfcl.templated.evaluation_sets import FAMILIES, load_set, set_file
 from environments.bfcl.turn_sets import TURN_SETS, turn_ids, turn_tasks
 from environments.metrics import CALL_METRICS
+from environments.verification.canonical import PublishedSet
 from environments.verification.decontamination import HeldOut, held_out, published_sets
 
 _SPLITS: dict[str, tuple[Split, ...]] = {

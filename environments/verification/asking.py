@@ -32,7 +32,7 @@ from pydantic import JsonValue
 from environments.base import Environment, InputError, TaskSpec, ToolCall, ToolSpec
 from environments.registry import benchmark_of
 from environments.verification.grounding import DATE, NUMBER, Seen, leaves, normal, number_of, numbers, stands_in
-from environments.verification.replay import Played
+from environments.verification.replay import PlayedReference
 from environments.words import with_own_descriptions, words
 
 NAMED = 0.7
@@ -61,7 +61,7 @@ _DETAIL = re.compile(r"\s*[,;:.(\[]")
 _TRIMMED = " .,;:!?"
 
 
-def unmet_request(played: Played) -> str | None:
+def unmet_request(played: PlayedReference) -> str | None:
     """Return a phrase for the first thing that a user turn asks for and no call does; None if nothing is found.
 
     Raises InputError for a tool that the environment does not have.
@@ -95,7 +95,7 @@ def unmet_request(played: Played) -> str | None:
     return None
 
 
-def unasked_call(played: Played) -> str | None:
+def unasked_call(played: PlayedReference) -> str | None:
     """Return a phrase for the first call that its turn does not ask for; None if nothing is found.
 
     A call is needed where a later call fails, answers otherwise or has a value that cannot be found without it. Every
@@ -150,7 +150,7 @@ def _own_words(environment: Environment, task: TaskSpec, call: ToolCall) -> Iter
         yield from words(_quotes(written.turns[0])[1])
 
 
-def _tools(played: Played) -> dict[str, ToolSpec]:
+def _tools(played: PlayedReference) -> dict[str, ToolSpec]:
     names = dict.fromkeys((*played.task.tools, *(call.name for turn in played.task.reference for call in turn)))
     return {tool.name: tool for tool in with_own_descriptions(played.environment.tools(tuple(names)))}
 
@@ -281,7 +281,7 @@ def _steps(prose: str) -> int:
     return steps
 
 
-def _is_needed(played: Played, turn: int, call: int) -> bool:
+def _is_needed(played: PlayedReference, turn: int, call: int) -> bool:
     rest = played.rest(turn, call)
     position = sum(map(len, played.task.reference[:turn])) + call
     before = [observation for one in played.full.turns for observation in one.observations][position + 1 :]

@@ -1,7 +1,8 @@
 """Compute the forms in which tasks are compared: fingerprints, and the canonical form.
 
 A fingerprint hashes the initial state, the setup and the reference with its values (our choice). The user's wording is
-left out: the same calls from the same state are the same task, however it is worded.
+left out: the same calls from the same state are the same task, however it is worded. A held-out set publishes
+the fingerprints and call sequences of its tasks (``PublishedSet``), so that they can be compared without opening it.
 
 Two records with different text can be one task: they may differ in a key that the environment does not read, a default
 that is written out, a file that no call touches, or a call that only reads. The canonical form leaves all of that out:
@@ -20,11 +21,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol, runtime_checkable
+from pathlib import Path
+from typing import Protocol, Self, TypeVar, runtime_checkable
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError, model_validator
 
-from environments.base import Environment, InputError, TaskSpec, ToolCall, ToolSpec
+from environments.base import Environment, InputError, Record, TaskSpec, ToolCall, ToolSpec
 from environments.verification.programs import parsed
 
 _WORD = re.compile(r"\w+")
@@ -64,6 +66,37 @@ def _hashed(value: JsonValue) -> str:
     plain = json.loads(json.dumps(value), parse_float=lambda number: _number(float(number)))
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+class PublishedSet(Record):
+    """The published record of an evaluation set: sorted fingerprints, distinct call sequences, the SHA-256 of both."""
+
+    panel: str
+    environment: str
+    fingerprints: tuple[str, ...]
+    call_sequences: tuple[tuple[str, ...], ...]
+    sha256: str
+
+    @model_validator(mode="after")
+    def _unaltered(self) -> Self:
+        content = json.dumps([self.fingerprints, self.call_sequences])
+        if self.sha256 != hashlib.sha256(content.encode("ascii")).hexdigest():
+            raise ValueError("sha256 does not belong to these fingerprints and call sequences")
+        return self
+
+
+_Fixed = TypeVar("_Fixed", bound=Record)
+
+
+def read_fixed(path: Path, kind: type[_Fixed]) -> _Fixed:
+    """Read a record that ships with the project. Raises InputError when it is missing, unreadable or altered."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}): check it out of the repository again") from error
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise InputError(f"{path} was altered ({reason}): check it out of the repository again") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,8 @@ of references, of texts and of calls. A task is refused when
 Tasks that a run itself holds out (``evaluation.tasks``) may have a start of training: of them only the reference
 counts, from the same start or from a copy of it.
 
-A held-out evaluation set publishes the fingerprints and call sequences of its tasks (``PublishedSet``), so that they
-can be compared without opening the set. Warm start, D_0 and drafts are refused when their fingerprint is published.
-Equal value-free call sequences are reported, never refused. A missing or altered file is an error: decontamination must
-not fail open.
+Warm start, D_0 and drafts are also refused when their fingerprint is published. Equal value-free call sequences are
+reported, never refused. A missing or altered file is an error: decontamination must not fail open.
 """
 
 from __future__ import annotations
@@ -34,12 +32,13 @@ from typing import NamedTuple, Self
 from pydantic import JsonValue, model_validator
 
 from environments.base import Environment, InputError, Record, TaskSpec
-from environments.benchmark import PublishedSet, read_fixed
 from environments.verification.canonical import (
     Canonical,
+    PublishedSet,
     canonical,
     fingerprint,
     part_digest,
+    read_fixed,
     said,
     shape_of,
     state_words,

@@ -1,4 +1,4 @@
-"""Check calls against the documentation of their tool, replay them in a fresh episode, and find superfluous ones.
+"""Check a reference by replays: arguments by their documentation, values that come from nowhere, superfluous calls.
 
 The official response check asks for as many results as the reference has, so inside one turn every omitted call fails
 it, useful or not. A call is therefore superfluous (our rule) when the reference without it
@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from pydantic import JsonValue
 
 from environments.base import (
     Environment,
+    InputError,
     Observation,
     ObservationStatus,
     Outcome,
@@ -38,7 +39,8 @@ from environments.base import (
     ToolSpec,
 )
 from environments.json_schema import schema_problem
-from environments.verification.grounding import ungrounded
+from environments.verification.grounding import Seen, documented, leaves
+from environments.verification.programs import Literal, Reach, called, literals
 
 Calls = tuple[tuple[ToolCall, ...], ...]
 
@@ -225,7 +227,90 @@ def _solves_after_setup_turns(environment: Environment, task: TaskSpec, calls: S
     return bool(task.setup) and attempt(environment, setup_as_turns(task), whole).success
 
 
-class Played:
+def ungrounded(environment: Environment, task: TaskSpec, played: Replay) -> tuple[str, ...]:
+    """Return a phrase for each ungrounded argument value of the calls in ``played``, in their order.
+
+    ``played`` is a replay of the task's reference, or of a part of it. The rule is that of ``verification.grounding``.
+    Raises InputError for a tool that the environment does not have.
+    """
+    names = sorted({call.name for turn in played.turns for call in turn.calls})
+    tools = {tool.name: tool for tool in environment.tools(names)}
+    seen, missing, programs = Seen(), [], _Programs(environment, played, tools)
+    for t, (text, turn) in enumerate(zip(task.turns, played.turns, strict=True), start=1):
+        seen.read(text)
+        for c, (call, observation) in enumerate(zip(turn.calls, turn.observations, strict=True), start=1):
+            tool = tools[call.name]
+            for name, argument in call.arguments.items():
+                parameter = tool.parameter(name)
+                if _is_program(argument, parameter):
+                    unknown = [
+                        f"{literal.value!r:.80} in the {name}"
+                        for literal in programs.read(str(argument))
+                        if not programs.documented(literal) and not seen.has(literal.value)
+                    ]
+                else:
+                    unknown = [
+                        f"{name}={value!r:.80}"
+                        for value in leaves(argument)
+                        if not (parameter and documented(value, tool, parameter)) and not seen.has(value)
+                    ]
+                missing += [f"turn {t}, call {c}: {value} of {call.name}" for value in unknown]
+            seen.read(observation.text)
+    return tuple(missing)
+
+
+class _Programs:
+    """The programs of a replay, read in their order, and the documentation of the tools that they call."""
+
+    def __init__(self, environment: Environment, played: Replay, tools: Mapping[str, ToolSpec]) -> None:
+        self._environment = environment
+        self._reach = Reach()
+        self._tools: dict[str, ToolSpec | None] = {}
+        codes = [
+            str(value)
+            for turn in played.turns
+            for call in turn.calls
+            for name, value in call.arguments.items()
+            if _is_program(value, tools[call.name].parameter(name))
+        ]
+        self._groups = {spec.group for name in _called("\n".join(codes)) if (spec := self._tool(name)) is not None}
+
+    def read(self, code: str) -> tuple[Literal, ...]:
+        """Return the literals of the next program, or its whole text where it is not Python."""
+        try:
+            return literals(code, self._reach)
+        except ValueError:
+            return (Literal(code),)
+
+    def documented(self, literal: Literal) -> bool:
+        """Return whether documentation states the value where the program gives it."""
+        if literal.value in self._groups:
+            return True
+        tool = self._tool(literal.tool) if literal.tool else None
+        parameter = tool.parameter(literal.parameter) if tool else None
+        return tool is not None and parameter is not None and documented(literal.value, tool, parameter)
+
+    def _tool(self, name: str) -> ToolSpec | None:
+        if name not in self._tools:
+            try:
+                self._tools[name] = self._environment.tools((name,))[0]
+            except InputError:
+                self._tools[name] = None
+        return self._tools[name]
+
+
+def _is_program(value: JsonValue, parameter: Parameter | None) -> bool:
+    return isinstance(value, str) and parameter is not None and parameter.type == "code"
+
+
+def _called(code: str) -> tuple[str, ...]:
+    try:
+        return called(code)
+    except ValueError:
+        return ()
+
+
+class PlayedReference:
     """A task's reference in replays: whole, and without one of its calls. Each is made once.
 
     Args:
@@ -282,7 +367,7 @@ def reduce(environment: Environment, task: TaskSpec) -> TaskSpec | None:
     current = _drop_empty_turns(task, task.reference)
     while current is not None:
         try:
-            played = Played(environment, current, replay(environment, current))
+            played = PlayedReference(environment, current, replay(environment, current))
         except RecursionError:
             return None
         places = [(t, c) for t, turn in enumerate(current.reference) for c in range(len(turn))]

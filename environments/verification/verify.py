@@ -27,9 +27,9 @@ from environments.settings import VerificationSettings
 from environments.verification.asking import unasked_call, unmet_request
 from environments.verification.canonical import canonical, fingerprint
 from environments.verification.decontamination import HeldOut
-from environments.verification.grounding import foreign_text, ungrounded
+from environments.verification.grounding import foreign_text
 from environments.verification.replay import (
-    Played,
+    PlayedReference,
     Replay,
     argument_problem,
     attempt,
@@ -37,6 +37,7 @@ from environments.verification.replay import (
     replay,
     setup_as_turns,
     succeeds,
+    ungrounded,
 )
 
 
@@ -318,7 +319,7 @@ def _effect(first: Replay) -> Iterator[_Refused]:
 
 
 def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> Iterator[_Refused]:
-    played = Played(environment, draft, first)
+    played = PlayedReference(environment, draft, first)
     if unmet := unmet_request(played):
         yield Refusal.UNMET_REQUEST, _sentence(unmet)
     if policy := solving_policy(environment, draft):

@@ -42,9 +42,8 @@ import lzma
 from pydantic import TypeAdapter
 
 from environments.base import InputError, Record, TaskSpec
-from environments.benchmark import PublishedSet, read_fixed
 from environments.bfcl.official import Split
-from environments.verification.canonical import fingerprint
+from environments.verification.canonical import PublishedSet, fingerprint, read_fixed
 from environments.verification.decontamination import SUFFIX, sets_folder
 
 ENVIRONMENT = "bfcl"

@@ -26,10 +26,10 @@ from typing import Literal, get_args
 from pydantic import JsonValue
 
 from environments.base import Environment, InputError, Record, ToolCall
-from environments.benchmark import read_fixed
 from environments.bfcl.docs import all_tools
 from environments.bfcl.templated import wordings
 from environments.task_text import Spec
+from environments.verification.canonical import read_fixed
 from environments.verification.grounding import Seen, documented, leaves
 from environments.verification.replay import replay
 

@@ -31,9 +31,9 @@ from pydantic import JsonValue
 
 from environments import task_text
 from environments.base import Environment, InputError, Record, TaskSpec, ToolCall
-from environments.benchmark import read_fixed
 from environments.bfcl.docs import all_tools
 from environments.task_text import Spec
+from environments.verification.canonical import read_fixed
 
 Wordings = Literal["train", "evaluation"]
 

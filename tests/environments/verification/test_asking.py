@@ -11,7 +11,7 @@ from environments.base import Environment, TaskSpec, ToolCall
 from environments.example import depot
 from environments.verification.asking import unasked_call, unmet_request
 from environments.verification.grounding import Seen, foreign_text
-from environments.verification.replay import Played, replay
+from environments.verification.replay import PlayedReference, replay
 from environments.verification.verify import Refusal, verify
 
 DEPOT = depot()
@@ -38,8 +38,8 @@ def parcels(text: str, *calls: tuple[str, dict]) -> TaskSpec:
     )
 
 
-def played(environment: Environment, task: TaskSpec) -> Played:
-    return Played(environment, task, replay(environment, task))
+def played(environment: Environment, task: TaskSpec) -> PlayedReference:
+    return PlayedReference(environment, task, replay(environment, task))
 
 
 def lights(mode: str) -> tuple[str, dict]:

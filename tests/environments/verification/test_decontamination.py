@@ -10,14 +10,13 @@ import pytest
 from support.installed_appworld import installed_appworld
 
 from environments.base import InputError, TaskSpec, ToolCall
-from environments.benchmark import read_fixed
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import load_category
 from environments.bfcl.templated.evaluation_sets import load_set
 from environments.example import depot
 from environments.registry import benchmark_of
 from environments.verification import decontamination
-from environments.verification.canonical import canonical, canonical_call, fingerprint, state_words
+from environments.verification.canonical import canonical, canonical_call, fingerprint, read_fixed, state_words
 from environments.verification.decontamination import HeldOut, HeldOutRecord, held_out, record_of, sets_folder
 from environments.verification.verify import Refusal, can_train, verify
 

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from environments.base import InputError
-from environments.benchmark import PublishedSet
 from environments.bfcl.docs import tool_names
 from environments.bfcl.official import load_category
 from environments.bfcl.templated.evaluation_sets import TEMPLATED_CLASSES, load_set, set_names
 from environments.example import depot
 from environments.registry import benchmark_of, packaged, packaged_names
 from environments.verification import decontamination
-from environments.verification.canonical import call_sequence, fingerprint
+from environments.verification.canonical import PublishedSet, call_sequence, fingerprint
 from environments.verification.decontamination import held_out_fingerprints, published_sets
 
 

@@ -10,7 +10,7 @@ from support.random_paths import random_tasks, with_placeholder_text
 from support.written_tasks import CAR, ENVIRONMENT, FILES, draft
 
 from environments.base import InputError, TaskSpec
-from environments.verification.replay import Played, reduce, replay
+from environments.verification.replay import PlayedReference, reduce, replay
 from environments.verification.verify import Refusal, verify
 
 SORT = ("sort", {"file_name": "notes.txt"})
@@ -30,7 +30,7 @@ def test_reduced_paths_have_no_superfluous_call_and_do_not_reduce_again():
     reduced = [task for task in (reduce(ENVIRONMENT, path) for path in textless_tasks()) if task is not None]
     assert len(reduced) > 20
     for task in reduced:
-        played = Played(ENVIRONMENT, task, replay(ENVIRONMENT, task))
+        played = PlayedReference(ENVIRONMENT, task, replay(ENVIRONMENT, task))
         assert not played.full.errors()
         places = [(t, c) for t, turn in enumerate(task.reference) for c in range(len(turn))]
         assert places

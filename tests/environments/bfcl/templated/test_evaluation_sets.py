@@ -13,7 +13,6 @@ import pytest
 from support.templated_calls import FORBIDDEN, LONG_NAMES, words_outside_quotes
 
 from environments.base import InputError
-from environments.benchmark import PublishedSet, read_fixed
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import load_category, split_of
 from environments.bfcl.templated import evaluation_sets
@@ -25,7 +24,7 @@ from environments.bfcl.templated.evaluation_sets import (
 )
 from environments.bfcl.templated.wordings import forced_calls
 from environments.task_text import caused_errors
-from environments.verification.canonical import call_sequence, fingerprint
+from environments.verification.canonical import PublishedSet, call_sequence, fingerprint, read_fixed
 from environments.verification.decontamination import SUFFIX, sets_folder
 from environments.verification.verify import verify
 
