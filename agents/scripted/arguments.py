@@ -25,12 +25,11 @@ from agents.scripted.values import (
     Sightings,
     constants,
     date_format,
+    in_range,
     invented_name,
     invented_text,
     mentioned,
-    number_range,
     numbers,
-    values_in,
 )
 from environments.base import Parameter, ToolCall, ToolSpec
 from environments.words import words
@@ -145,9 +144,8 @@ class UniformArguments:
         if known and self._is_identified(parameter):
             return drawn(parameter.type, known, self._rng)
         described: tuple[Scalar, ...] = (*(number.value for number in numbers(parameter)), *mentioned(parameter))
-        extent = number_range(parameter)
-        within = values_in(extent) if extent else ()
-        sources: tuple[Sequence[Scalar], ...] = (described, within, self._given(parameter), (*known, *_PLAIN_NUMBERS))
+        seen = (*known, *_PLAIN_NUMBERS)
+        sources: tuple[Sequence[Scalar], ...] = (described, in_range(parameter), self._given(parameter), seen)
         return drawn(parameter.type, self._rng.choice([source for source in sources if source]), self._rng)
 
     def _constant(self, tool: ToolSpec, parameter: Parameter, known: Sequence[JsonValue]) -> JsonValue:

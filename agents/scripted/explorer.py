@@ -61,7 +61,6 @@ class GuidedRound:
         guided = knowledge.guidance
         self._arguments = GuidedArguments(self._sightings, knowledge.experience, knowledge.rng, self._tools, guided)
         self._done: list[ToolCall] = []
-        self._last = ""  # the tool that succeeded last
         self._looked: set[str] = set()
         self._only_looked = True
         self._aimed: set[str] = set()
@@ -157,11 +156,12 @@ class GuidedRound:
 
     def _with_what_was_made(self, call: ToolCall) -> ToolCall:
         """Return ``call`` with the values that the last answer gives under its parameters' names."""
+        last = self._done[-1].name if self._done else ""
         given = {
             name: sighting.value
             for name in call.arguments
             for sighting in self._sightings
-            if self._sightings.is_fresh(sighting) and sighting.source == f"{self._last}:{name}"
+            if self._sightings.is_fresh(sighting) and sighting.source == f"{last}:{name}"
         }
         return call.model_copy(update={"arguments": {**call.arguments, **given}})
 
@@ -213,11 +213,11 @@ class GuidedRound:
         self._known.experience.learn(call, observation, self._sightings)
         if observation.failed:
             self._sightings.doubt(call, observation.text)
+            what = error_message(observation.text).partition("[")[0]
             for value in listed_values(call, observation.text):
-                self._sightings.see_fact(_words_before(observation.text), value)
+                self._sightings.see_fact(what, value)
             return observation
         self._done.append(call)
-        self._last = call.name
         looked = not call.arguments and not any(p.required for p in tool.parameters) and not interaction.changed
         if not looked:
             self._only_looked = False
@@ -235,11 +235,6 @@ class GuidedRound:
         self._sightings.see_observation(call, observation)
         if _moves(tool) and not changed:
             self._sightings.move(str(next(iter(call.arguments.values()))))
-
-
-def _words_before(text: str) -> str:
-    """Return the part of an error before its list of values: what the values are."""
-    return error_message(text).partition("[")[0]
 
 
 def _moves(tool: ToolSpec) -> bool:

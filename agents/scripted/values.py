@@ -46,14 +46,6 @@ class DocumentedNumber(NamedTuple):
     denied: bool
 
 
-class DocumentedRange(NamedTuple):
-    """The smallest and largest value a description allows, and the step between values (0: any)."""
-
-    low: float
-    high: float
-    step: float
-
-
 def constants(parameter: Parameter) -> tuple[JsonValue, ...]:
     """Documented values to be given literally: the choices, else the quoted words of a string's description.
 
@@ -103,22 +95,20 @@ def numbers(parameter: Parameter) -> tuple[DocumentedNumber, ...]:
     return tuple({number.value: number for number in reversed(found)}.values())[::-1]
 
 
-def number_range(parameter: Parameter) -> DocumentedRange | None:
-    """Return the range of a numeric parameter ("between 0 and 120 and a multiple of 5"); None without one."""
+def in_range(parameter: Parameter) -> tuple[float, ...]:
+    """Return values of a numeric parameter's range ("between 0 and 120 and a multiple of 5"); empty without one.
+
+    They are every step, or tenths of the range where any value is allowed; at most a thousand, the smallest first.
+    """
     found = _RANGE.search(parameter.description)
     if found is None or parameter.type not in ("integer", "float"):
-        return None
+        return ()
     low, high = sorted((float(found.group(1)), float(found.group(2))))
     multiple = _MULTIPLE.search(parameter.description)
-    step = abs(float(multiple.group(1))) if multiple else (1.0 if parameter.type == "integer" else 0.0)
-    return DocumentedRange(low, high, step)
-
-
-def values_in(extent: DocumentedRange) -> tuple[float, ...]:
-    """Values of a documented range: every step, or tenths of it where any value is allowed; at most a thousand."""
-    step = extent.step or (extent.high - extent.low) / 10 or 1.0
-    count = min(int((extent.high - extent.low) / step + 1e-9), _MOST_RANGE_VALUES)
-    return tuple(round(extent.low + step * k, 6) for k in range(count + 1))
+    step = abs(float(multiple.group(1))) if multiple else float(parameter.type == "integer")
+    step = step or (high - low) / 10 or 1.0
+    count = min(int((high - low) / step + 1e-9), _MOST_RANGE_VALUES)
+    return tuple(round(low + step * k, 6) for k in range(count + 1))
 
 
 MAX_TEXT = 80

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.scripted.arguments import GuidedArguments, UniformArguments, converted
-from agents.scripted.values import MAX_TEXT, Experience, Sightings, number_range
+from agents.scripted.values import MAX_TEXT, Experience, Sightings, in_range
 from environments.base import Observation, ObservationStatus, ToolCall, ToolSpec
 from environments.verification.replay import argument_problem
 
@@ -166,8 +166,8 @@ def shares(drawing: UniformArguments, spec: ToolSpec, draws: int = 2000) -> dict
             elif parameter.choices or parameter.type == "boolean":
                 counted[parameter.name, value] += 1
             elif parameter.type in ("integer", "float"):
-                extent = number_range(parameter)
-                counted[parameter.name, "in range"] += extent is not None and extent.low <= value <= extent.high
+                allowed = in_range(parameter)
+                counted[parameter.name, "in range"] += bool(allowed) and allowed[0] <= value <= allowed[-1]
     return {key: count / draws for key, count in counted.items()}
 
 
