@@ -53,17 +53,16 @@ class Roles:
     validator: Validator | None = None
 
 
-def build_roles(settings: RolesSettings, ledger: Ledger, *, judges: bool = True) -> Roles:
+def build_roles(settings: RolesSettings, ledger: Ledger) -> Roles:
     """Build the configured roles; ``ledger`` records what chat roles spend.
 
-    ``judges``: whether the validator's model says if a task was completed (``verification.completion``). Raises
-    InputError when a chat role lacks its key.
+    Raises InputError when a chat role lacks its key.
     """
     return Roles(
         _reflector(settings, ledger),
         _explorer(settings, ledger),
         _abstractor(settings, ledger),
-        _validator(settings, ledger, judges),
+        _validator(settings, ledger),
     )
 
 
@@ -162,10 +161,10 @@ def _abstractor(settings: RolesSettings, ledger: Ledger) -> Abstractor:
     return TemplateAbstractor(settings.exploration)
 
 
-def _validator(settings: RolesSettings, ledger: Ledger, judges: bool) -> Validator | None:
+def _validator(settings: RolesSettings, ledger: Ledger) -> Validator | None:
     model = _opened(settings, "validator", ledger)
     if model is None:
         return None
     from agents.chat.validator import ChatValidator
 
-    return ChatValidator(model, settings.validator_actions, judges)
+    return ChatValidator(model, settings.validator_actions)

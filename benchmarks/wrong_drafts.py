@@ -218,7 +218,7 @@ def _values(draft: Draft) -> tuple[Scalar, ...]:
     """Return each value of the initial state and of the calls once."""
     sightings = Sightings()
     sightings.see_state(draft.initial_state)
-    seen: list[Scalar] = [sighting.value for sighting in sightings if not sighting.piece]
+    seen: list[Scalar] = [*sightings.whole()]
     for call in (*draft.setup, *(call for turn in draft.reference for call in turn)):
         seen += [v for v in call.arguments.values() if isinstance(v, str | int | float) and not isinstance(v, bool)]
     return tuple(dict.fromkeys(seen))

@@ -287,12 +287,6 @@ class VerificationSettings(Section):
         "roles.validator, which reads request and reference, beside the checks that are never off (CoEvolve, section "
         "3.3); both: the replays have to accept, and then the agent (ours)",
     )
-    completion: Literal["judge", "outcome"] = Field(
-        "judge",
-        description="who says whether the agent completed the task; judge: the chat model (CoEvolve, figure 13); "
-        "outcome: the environment's official rule (ours)",
-        json_schema_extra=requires({"mode": ("agent", "both")}),
-    )
     max_calls: int = Field(6, ge=1, le=1000, description="most calls of a draft's reference, all turns together (ours)")
     enabled: bool = Field(
         True,

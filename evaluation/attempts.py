@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from environments.base import Action, InputError, Observation, Outcome, ToolCall
 from environments.benchmark import Limits
 from environments.terminal import say
-from environments.verification.fingerprints import hashed_call
+from environments.verification.canonical import hashed_call
 from evaluation.outcomes import TaskOutcome
 from memory.jsonl import derive_seed
 from memory.records import Measured, StopReason, count_stops

@@ -31,7 +31,7 @@ from environments.base import (
 from environments.task_text import CONNECTIVES
 from environments.terminal import say
 from environments.turns import open_for_agent
-from environments.verification.fingerprints import fingerprint
+from environments.verification.canonical import fingerprint
 from evaluation.attempts import outcome_of
 from evaluation.outcomes import TaskOutcome
 from evaluation.sets import Item

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from agents.assembly import Roles, build_roles, unguided_roles
 from agents.spending import Breaker, Ledger
 from environments.base import Environment
 from environments.registry import benchmark_of
-from environments.verification.decontamination import HeldOut
-from environments.verification.fingerprints import fingerprint, record_of
+from environments.verification.canonical import fingerprint
+from environments.verification.decontamination import HeldOut, record_of
 from graph.recipe import load_recipe
 from graph.settings import RunSettings
 from memory.records import FailureContext, Task, Unsignalled
@@ -44,7 +44,7 @@ class RunServices:
     environment: Environment
     roles: Roles
     unguided: Roles
-    held_out: Collection[str]
+    held_out: Container[str]
     ledger: Ledger
     breaker: Breaker
     copy: str = ""
@@ -66,7 +66,7 @@ def assemble(run: RunDirectory, settings: RunSettings) -> RunServices:
     """
     environment = settings.environment.open()
     ledger = Ledger(run.spending_path, settings.roles.budget)
-    roles = build_roles(settings.roles, ledger, judges=settings.verification.completion == "judge")
+    roles = build_roles(settings.roles, ledger)
     return RunServices(
         run=run,
         settings=settings,

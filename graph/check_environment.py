@@ -134,7 +134,8 @@ def _verified(environment: Environment, task: TaskSpec, rng: random.Random, refu
     """Return the task with its text if verification accepts it, else None, counting the reason."""
     from environments.base import InputError
     from environments.task_text import render_documented
-    from environments.verification.verify import reduce, verify
+    from environments.verification.replay import reduce
+    from environments.verification.verify import verify
 
     reduced = reduce(environment, task)
     if reduced is None:

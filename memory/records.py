@@ -326,7 +326,7 @@ class AgentValidation(Record):
     """The result of one run of the validator on a draft (CoEvolve, section 3.3).
 
     ``accepted``: the task was completed, or the environment gave a positive reward. ``completed``: whether the LLM
-    judge or the environment found it completed (``verification.completion``); None where the judge did not answer.
+    judge found it completed; None where the judge did not answer.
     ``success`` is the environment's official outcome, ``reward`` its reward in [0, 1]: 1 for a success, else
     ``Outcome.partial``, or 0 in an environment that does not report it (ours; the paper does not say what reward a
     synthetic task has). ``actions`` counts all actions of the run, ``detail`` is the judge's reason.

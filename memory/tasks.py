@@ -17,7 +17,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from environments.base import Environment, InputError, TaskSpec, ToolCall, ToolSpec
-from environments.verification.fingerprints import fingerprint
+from environments.verification.canonical import fingerprint
 from environments.verification.programs import functions_of, program_parameters
 from environments.verification.verify import Refusal
 from memory.jsonl import complaint, dump_line, parse_json, read_jsonl, read_lines, record_id, write_atomically

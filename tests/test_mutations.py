@@ -17,7 +17,7 @@ OF = {
     "training.grpo.advantages": ["tests/training/grpo/test_loss.py"],
     "training.grpo.loss": ["tests/training/grpo/test_loss.py"],
     "environments.verification.verify": [VERIFICATION],
-    "environments.verification.minimality": [VERIFICATION],
+    "environments.verification.replay": [VERIFICATION],
     "environments.verification.canonical": [
         "tests/environments/bfcl/test_bfcl_state.py",
         "tests/environments/python_class/test_python_episode.py",

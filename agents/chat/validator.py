@@ -58,18 +58,16 @@ class RunJudgement(WrittenReply):
 
 
 class ChatValidator:
-    """Validator on a chat model, which is the agent and, unless the environment's outcome decides, the judge.
+    """Validator on a chat model, which is the agent and the judge.
 
     Args:
         model: the chat model.
         actions: most actions of the run, all user turns together.
-        judges: whether the model is asked if the task was completed; otherwise the official outcome says it.
     """
 
-    def __init__(self, model: StructuredModel, actions: int, judges: bool) -> None:
+    def __init__(self, model: StructuredModel, actions: int) -> None:
         self._model = model
         self._actions = actions
-        self._judges = judges
 
     async def validate(self, draft: Draft, environment: Environment, iteration: int | None) -> AgentValidation:
         """Play one episode of the draft and judge it.
@@ -81,16 +79,14 @@ class ChatValidator:
         run = _Run(self._model, draft, environment, iteration, self._actions)
         outcome = await run.play()
         reward = 1.0 if outcome.success else outcome.partial or 0.0
-        completed: bool | None = outcome.success
-        detail = outcome.failure or ""
-        if self._judges:
-            try:
-                judgement = await self._judge(draft, tools, run, iteration)
-                completed, detail = judgement.success, judgement.reason
-            except RoleRefused as refusal:
-                if reward <= 0 or isinstance(refusal, BudgetReached):
-                    raise
-                completed, detail = None, f"The judge did not answer: {refusal}"
+        completed: bool | None
+        try:
+            judgement = await self._judge(draft, tools, run, iteration)
+            completed, detail = judgement.success, judgement.reason
+        except RoleRefused as refusal:
+            if reward <= 0 or isinstance(refusal, BudgetReached):
+                raise
+            completed, detail = None, f"The judge did not answer: {refusal}"
         return AgentValidation(
             accepted=completed or reward > 0,
             completed=completed,

@@ -16,11 +16,11 @@ from collections.abc import Iterator, Sequence
 
 from agents.live import Cut, around, call_of, context_task, partition, successful_runs
 from agents.roles import RoleRefused, own_roles
-from agents.scripted.guidance import PLAIN, Guidance, read_context
+from agents.scripted.knowledge import PLAIN, Guidance, read_context
 from agents.settings import ExplorationSettings
 from environments.base import Environment, InputError, TaskSpec, ToolCall
 from environments.registry import benchmark_of
-from environments.verification.verify import reduce
+from environments.verification.replay import reduce
 from memory.jsonl import record_id
 from memory.records import Draft, FailureContext, Interaction
 
@@ -116,19 +116,21 @@ class TemplateAbstractor:
     ) -> Iterator[tuple[Cut, str]]:
         """Cuts around calls of wanted tools, one at a time: what comes next depends on what was chosen."""
         rank = {name: float(k) for k, name in enumerate(wanted)}
-        open_places: dict[tuple[int, int], list[Cut] | None] = {
-            (r, p): None for r, run in enumerate(runs) for p in range(len(run)) if call_of(run[p]).name in rank
+        names = {
+            (r, p): name
+            for r, run in enumerate(runs)
+            for p, interaction in enumerate(run)
+            if (name := call_of(interaction).name) in rank
         }
+        open_places: dict[tuple[int, int], list[Cut] | None] = dict.fromkeys(names)
         order = {place: rng.random() for place in open_places}
         tried: Counter[str] = Counter()
         lengths = range(self._settings.min_reference_calls, self._settings.max_reference_calls + 1)
         if guidance.long or self._settings.order == "long_first":
             lengths = lengths[::-1]
         while open_places:
-            place = min(
-                open_places, key=lambda p: (rank[name_at(runs, p)] + _AGAIN * tried[name_at(runs, p)], order[p])
-            )
-            name = name_at(runs, place)
+            place = min(open_places, key=lambda p: (rank[names[p]] + _AGAIN * tried[names[p]], order[p]))
+            name = names[place]
             cuts = open_places[place]
             if cuts is None:
                 cuts = list(around(runs[place[0]], place[1], self._settings.max_reference_calls, context, environment))
@@ -152,11 +154,6 @@ class TemplateAbstractor:
             if sum(chosen.values()) > before:
                 tried[name] += 1
                 del open_places[place]
-
-
-def name_at(runs: Sequence[Sequence[Interaction]], place: tuple[int, int]) -> str:
-    """Return the tool that was called at (run, position)."""
-    return call_of(runs[place[0]][place[1]]).name
 
 
 def _reduced(cut: Cut, target: str, context: FailureContext, environment: Environment) -> TaskSpec | None:

@@ -16,11 +16,21 @@ from collections.abc import Mapping, Sequence
 from pydantic import JsonValue
 
 from agents.evidence import about, head_word, name_words, overlap, parameter_words
-from agents.scripted import documented, needs
-from agents.scripted.documented import constants, date_format, mentioned, number_range, numbers, values_in
-from agents.scripted.guidance import PLAIN, Guidance
-from agents.scripted.knowledge import Experience
-from agents.scripted.values import MAX_TEXT, Scalar, Sighting, Sightings, invented_name, invented_text
+from agents.scripted.knowledge import PLAIN, Guidance, makers
+from agents.scripted.values import (
+    MAX_TEXT,
+    Experience,
+    Scalar,
+    Sighting,
+    Sightings,
+    constants,
+    date_format,
+    in_range,
+    invented_name,
+    invented_text,
+    mentioned,
+    numbers,
+)
 from environments.base import Parameter, ToolCall, ToolSpec
 from environments.task_text import words
 
@@ -38,15 +48,24 @@ Chosen = Mapping[str, JsonValue]
 """Arguments of the same call that were drawn before."""
 
 
-class ArgumentDraws:
-    """Draws the arguments of calls; the base of both scripted explorers' draws.
+class UniformArguments:
+    """Draws every value with equal weight, of those ``seen`` in this episode and those ``given`` in the training split.
 
-    It defines how a list, a documented value, a number and an optional parameter are drawn, so that the explorers
-    differ only in their aims and in what they saw. A subclass decides which seen values are offered, which documented
-    value is preferred, and how a text is chosen. ``optional`` is the probability of an optional parameter.
+    One source of values that holds any is drawn (the description, the documented range, given, seen), then a value.
+    How a list, a documented value, a number and an optional parameter are drawn holds for the guided explorer, too, so
+    that both differ only in their aims and in what they saw. ``optional`` is the probability of an optional parameter.
     """
 
-    def __init__(self, rng: random.Random, tools: Sequence[ToolSpec] = (), optional: float = PLAIN.optional) -> None:
+    def __init__(
+        self,
+        seen: Sequence[Scalar],
+        given: Given,
+        rng: random.Random,
+        tools: Sequence[ToolSpec] = (),
+        optional: float = PLAIN.optional,
+    ) -> None:
+        self._values = seen
+        self._by_parameter = given
         self._rng = rng
         self._tools = tools
         self._optional = optional
@@ -95,9 +114,8 @@ class ArgumentDraws:
 
         Only lists and objects are left out; those that a tool without parameters would give are none.
         """
-        makers = needs.makers(ToolCall(name=tool.name), None, self._tools)
-        plain = [one for maker in makers[:1] for one in maker.parameters if one.type not in ("array", "dict")]
-        return tuple(plain)
+        making = makers(ToolCall(name=tool.name), None, self._tools)[:1]
+        return tuple(one for maker in making for one in maker.parameters if one.type not in ("array", "dict"))
 
     def _date(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen, form: str) -> str:
         """Draw a seen or given date of the documented format half of the time, else invent one."""
@@ -125,8 +143,9 @@ class ArgumentDraws:
         known = self._seen(tool, parameter, chosen)
         if known and self._is_identified(parameter):
             return drawn(parameter.type, known, self._rng)
+        described: tuple[Scalar, ...] = (*(number.value for number in numbers(parameter)), *mentioned(parameter))
         seen = (*known, *_PLAIN_NUMBERS)
-        sources = (_mentioned(parameter), _in_range(parameter), self._given(parameter), seen)
+        sources: tuple[Sequence[Scalar], ...] = (described, in_range(parameter), self._given(parameter), seen)
         return drawn(parameter.type, self._rng.choice([source for source in sources if source]), self._rng)
 
     def _constant(self, tool: ToolSpec, parameter: Parameter, known: Sequence[JsonValue]) -> JsonValue:
@@ -145,31 +164,11 @@ class ArgumentDraws:
         return False
 
     def _given(self, parameter: Parameter) -> Sequence[Scalar]:
-        """Return values that people gave to the parameter and that are not among those seen."""
-        return ()
-
-    def _seen(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> Sequence[Scalar]:
-        """Return values seen in this episode that the parameter may take."""
-        return ()
-
-
-class UniformArguments(ArgumentDraws):
-    """Draws every value with equal weight, of those ``seen`` in this episode and those ``given`` in the training split.
-
-    One source of values that holds any is drawn (the description, the documented range, given, seen), then a value.
-    """
-
-    def __init__(
-        self, seen: Sequence[Scalar], given: Given, rng: random.Random, tools: Sequence[ToolSpec] = ()
-    ) -> None:
-        super().__init__(rng, tools)
-        self._values = seen
-        self._by_parameter = given
-
-    def _given(self, parameter: Parameter) -> Sequence[Scalar]:
+        """Return values that people gave to the parameter."""
         return self._by_parameter.get(parameter.name, ())
 
     def _seen(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> Sequence[Scalar]:
+        """Return values seen in this episode that the parameter may take."""
         return self._values
 
 
@@ -189,15 +188,6 @@ def converted(value: Scalar, type_name: str) -> Scalar | None:
     if type_name == "float":
         return number
     return int(number) if number.is_integer() else None
-
-
-def _mentioned(parameter: Parameter) -> tuple[Scalar, ...]:
-    return (*(number.value for number in numbers(parameter)), *mentioned(parameter))
-
-
-def _in_range(parameter: Parameter) -> tuple[Scalar, ...]:
-    extent = number_range(parameter)
-    return values_in(extent) if extent else ()
 
 
 def _is(value: Scalar, form: str) -> bool:
@@ -224,7 +214,7 @@ _PROSE = frozenset(words("content message text list title body"))
 _IDENTIFIERS = frozenset({"id", "token"})
 
 
-class GuidedArguments(ArgumentDraws):
+class GuidedArguments(UniformArguments):
     """Draws values that fit what was seen: visible ones first, later ones near the earlier ones, also new texts."""
 
     def __init__(
@@ -235,7 +225,7 @@ class GuidedArguments(ArgumentDraws):
         tools: Sequence[ToolSpec] = (),
         guidance: Guidance = PLAIN,
     ) -> None:
-        super().__init__(rng, tools, guidance.optional)
+        super().__init__((), {}, rng, tools, guidance.optional)
         self.sightings = sightings
         self._each = guidance.wear
         self._experience = experience
@@ -271,11 +261,11 @@ class GuidedArguments(ArgumentDraws):
             return self._value(tool, parameter, chosen)
         if parameter.type == "boolean":
             return name_words(parameter.name) <= asked
-        known = documented.constants(parameter)
+        known = constants(parameter)
         if known:
             best = max(overlap(words(str(value)), asked) for value in known)
             return self._rng.choice([value for value in known if overlap(words(str(value)), asked) == best])
-        glossed = [number for number in documented.numbers(parameter) if number.gloss]
+        glossed = [number for number in numbers(parameter) if number.gloss]
         if glossed:
             number = max(glossed, key=lambda number: (overlap(number.gloss, asked) - number.denied, number.value))
             return converted(number.value, parameter.type)
@@ -295,9 +285,9 @@ class GuidedArguments(ArgumentDraws):
     def _text(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
         if self._is_identified(parameter) and (known := self._seen(tool, parameter, chosen)):
             return known[0]
-        mentioned = documented.mentioned(parameter)
-        if mentioned and self._rng.random() < 0.3:
-            return self._rng.choice(mentioned)
+        said = mentioned(parameter)
+        if said and self._rng.random() < 0.3:
+            return self._rng.choice(said)
         seen = self._seen(tool, parameter, chosen)
         if seen and self._rng.random() >= self._share_of_new(tool, parameter):
             return seen[0]
@@ -365,10 +355,7 @@ class GuidedArguments(ArgumentDraws):
         return score + 2.0 * self._experience.trust(tool.name, parameter.name, sighting.source)
 
     def _wear(self, tool: ToolSpec, parameter: Parameter, value: JsonValue) -> float:
-        """Return the penalty of a value that was given already, or refused."""
-        seen = self._experience
-        given = seen.used(tool.name, parameter.name, value) + seen.refused(tool.name, parameter.name, value)
-        return self._each * given + 2.0 * seen.wrong(tool.name, parameter.name, value)
+        return self._experience.wear(tool.name, parameter.name, value, self._each)
 
     def _nearness(self, sighting: Sighting, kinds: frozenset[str]) -> float:
         """Score nearness: names in the current place for a parameter of names; just observed values for any."""

@@ -80,7 +80,10 @@ class _Turns:
         self.exercised = Exercised(tasks, tools)
         self.asked = Counter(one.focus_pattern for one in explored if one.kind is Unsignalled.COVERAGE)
         self.tools = {tool.name: tool for tool in tools}
-        self.starts: Mapping[str, Sequence[StartState]] = _having(starts)
+        self._starts: defaultdict[str, list[StartState]] = defaultdict(list)
+        for start in starts:
+            for name in start.tools:
+                self._starts[name].append(start)
         # Programs call other tools, which are explored by themselves.
         callable_ = [tool for tool in tools if tool.program is None] or tools
         self._names = sorted((tool.name for tool in callable_), key=lambda name: derive_seed(seed, "coverage", name))
@@ -104,23 +107,21 @@ class _Turns:
 
     def next(self) -> Names:
         """Return the next tool or pair, and count a context for it."""
-        if self.given is not None:
-            asked = min(self.given, key=lambda names: self.asked[names])
-            self.asked[asked] += 1
-            return asked
-        if self.success is not None:
-            needed: Names = (max(self._names, key=self.need),)
-            self.asked[needed] += 1
-            return needed
-        chosen: Names = (min(self._names, key=lambda name: self.number((name,))),)
-        if self.number(chosen):
-            self._further += 1
-            if self._further % 2 == 0:
-                chosen = self._pair() or chosen
+        chosen = self._chosen()
         self.asked[chosen] += 1
-        if len(chosen) > 1:
-            self._paired[chosen[0]] += 1
+        self._paired[chosen[0]] += len(chosen) > 1
         return chosen
+
+    def _chosen(self) -> Names:
+        if self.given is not None:
+            return min(self.given, key=lambda names: self.asked[names])
+        if self.success is not None:
+            return (max(self._names, key=self.need),)
+        rarest = (min(self._names, key=lambda name: self.number((name,))),)
+        if self.number(rarest) == 0:
+            return rarest
+        self._further += 1
+        return (self._pair() if self._further % 2 == 0 else None) or rarest
 
     def _pair(self) -> Pair | None:
         """Return the pair with the smallest number, None where no group has two tools in a start state.
@@ -129,7 +130,9 @@ class _Turns:
         """
         best: tuple[int, Pair] | None = None
         for first in sorted(self._names, key=lambda name: (self._paired[name], self.number((name,)))):
-            others = [name for name in self._names if name != first and self._together(first, name)]
+            group = self.tools[first].group
+            near = (name for name in self._names if name != first and self.tools[name].group == group)
+            others = [name for name in near if self.starts_with((first, name))]
             if not others:
                 continue
             second = min(others, key=lambda name: (self.number((first, name)), self.number((name,))))
@@ -140,21 +143,9 @@ class _Turns:
                 break
         return None if best is None else best[1]
 
-    def _together(self, first: str, second: str) -> bool:
-        return self.tools[first].group == self.tools[second].group and bool(self.starts_with((first, second)))
-
     def starts_with(self, names: Names) -> list[StartState]:
         """Return the start states that have all of the tools."""
-        return [start for start in self.starts[names[0]] if names[-1] in start.tools]
-
-
-def _having(starts: Iterable[StartState]) -> dict[str, list[StartState]]:
-    """Return the start states that have each tool."""
-    found: defaultdict[str, list[StartState]] = defaultdict(list)
-    for start in starts:
-        for name in start.tools:
-            found[name].append(start)
-    return found
+        return [start for start in self._starts[names[0]] if names[-1] in start.tools]
 
 
 def _context(names: Names, turns: _Turns, environment: Environment, seed: int, iteration: int) -> FailureContext:

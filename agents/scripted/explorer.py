@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import ClassVar
@@ -24,9 +23,14 @@ from agents.evidence import about, error_message, name_words, overlap, parameter
 from agents.live import LiveRun, live_run
 from agents.roles import own_roles
 from agents.scripted.arguments import GuidedArguments, UniformArguments
-from agents.scripted.guidance import read_context
-from agents.scripted.knowledge import Knowledge
-from agents.scripted.needs import listed_values, makers, sign_in_tools, sources_of_values
+from agents.scripted.knowledge import (
+    Knowledge,
+    listed_values,
+    makers,
+    read_context,
+    sign_in_tools,
+    sources_of_values,
+)
 from agents.scripted.values import Scalar, Sightings
 from agents.settings import ExplorationSettings
 from environments.base import Environment, Observation, ObservationStatus, ToolCall, ToolSpec
@@ -57,7 +61,6 @@ class GuidedRound:
         guided = knowledge.guidance
         self._arguments = GuidedArguments(self._sightings, knowledge.experience, knowledge.rng, self._tools, guided)
         self._done: list[ToolCall] = []
-        self._last = ""  # the tool that succeeded last
         self._looked: set[str] = set()
         self._only_looked = True
         self._aimed: set[str] = set()
@@ -153,11 +156,12 @@ class GuidedRound:
 
     def _with_what_was_made(self, call: ToolCall) -> ToolCall:
         """Return ``call`` with the values that the last answer gives under its parameters' names."""
+        last = self._done[-1].name if self._done else ""
         given = {
             name: sighting.value
             for name in call.arguments
             for sighting in self._sightings
-            if self._sightings.is_fresh(sighting) and sighting.source == f"{self._last}:{name}"
+            if self._sightings.is_fresh(sighting) and sighting.source == f"{last}:{name}"
         }
         return call.model_copy(update={"arguments": {**call.arguments, **given}})
 
@@ -209,11 +213,11 @@ class GuidedRound:
         self._known.experience.learn(call, observation, self._sightings)
         if observation.failed:
             self._sightings.doubt(call, observation.text)
+            what = error_message(observation.text).partition("[")[0]
             for value in listed_values(call, observation.text):
-                self._sightings.see_fact(_words_before(observation.text), value)
+                self._sightings.see_fact(what, value)
             return observation
         self._done.append(call)
-        self._last = call.name
         looked = not call.arguments and not any(p.required for p in tool.parameters) and not interaction.changed
         if not looked:
             self._only_looked = False
@@ -233,21 +237,20 @@ class GuidedRound:
             self._sightings.move(str(next(iter(call.arguments.values()))))
 
 
-def _words_before(text: str) -> str:
-    """Return the part of an error before its list of values: what the values are."""
-    return error_message(text).partition("[")[0]
-
-
 def _moves(tool: ToolSpec) -> bool:
     """Return whether a tool changes the current place: one text argument, described as "change the current ..."."""
     single = len(tool.parameters) == 1 and tool.parameters[0].type == "string" and not tool.parameters[0].choices
     return single and about(tool) >= _MOVES
 
 
-class _ScriptedExplorer(ABC):
-    """The shared base of both explorers: a benchmark's own rules explore where it has some."""
+class GuidedExplorer:
+    """Explorer guided by the context: its tool, the tools worth reaching, its facts.
 
-    _guided: ClassVar[bool]
+    With ``exploration.guidance: context`` also by its kind, cause and focus pattern (``agents.scripted.knowledge``).
+    A benchmark's own rules explore where it has some.
+    """
+
+    _guided: ClassVar[bool] = True
 
     def __init__(self, settings: ExplorationSettings) -> None:
         self._settings = settings
@@ -262,19 +265,6 @@ class _ScriptedExplorer(ABC):
         if own is not None:
             return own.explore(context, environment, self._settings, seed, guided=self._guided)
         return self._explore(context, environment, seed)
-
-    @abstractmethod
-    def _explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
-        """Explore by general rules."""
-
-
-class GuidedExplorer(_ScriptedExplorer):
-    """Explorer guided by the context: its tool, the tools worth reaching, its facts.
-
-    With ``exploration.guidance: context`` also by its kind, cause and focus pattern (``agents.scripted.guidance``).
-    """
-
-    _guided = True
 
     def _explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         # Both scripted explorers get these values: they differ in their aims, not in their knowledge (ours).
@@ -293,10 +283,10 @@ class GuidedExplorer(_ScriptedExplorer):
 
 
 _UNREAD = {"kind": None, "cause": None, "focus_pattern": (), "do_not_repeat": ()}
-"""The fields of ``agents.scripted.guidance`` in a context that guides nobody."""
+"""The fields that ``read_context`` reads, in a context that guides nobody."""
 
 
-class UnguidedExplorer(_ScriptedExplorer):
+class UnguidedExplorer(GuidedExplorer):
     """Explorer that uses nothing of a context but its start state.
 
     D_0 and the unguided baseline use it, within the limits of ``agents.assembly.unguided_exploration``; the baseline
@@ -311,7 +301,7 @@ class UnguidedExplorer(_ScriptedExplorer):
             return self._uniform_calls(context, environment, seed)
         # Aims are drawn from the tools alone: of the context only the start state is left.
         bare = context.model_copy(update={"tool": "", "explore": (), "facts": (), **_UNREAD})
-        return GuidedExplorer(self._settings)._explore(bare, environment, seed)
+        return super()._explore(bare, environment, seed)
 
     def _uniform_calls(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         rng = random.Random(seed)
@@ -324,7 +314,7 @@ class UnguidedExplorer(_ScriptedExplorer):
             with live_run(environment, context, number, self._settings.steps) as run:
                 for _ in range(self._settings.steps):
                     tool = rng.choice(tools)
-                    call = UniformArguments(_values(sightings), given.get(tool.name, {}), rng, tools).draw(tool)
+                    call = UniformArguments(sightings.whole(), given.get(tool.name, {}), rng, tools).draw(tool)
                     observation = run.act(call).observation
                     if len(observation.text) < _MAX_OBSERVATION:
                         sightings.see_observation(call, observation)
@@ -340,8 +330,3 @@ def _given(values: tuple[KnownValue, ...]) -> dict[str, dict[str, tuple[Scalar, 
         known = found.setdefault(one.tool, {})
         known[one.parameter] = (*known.get(one.parameter, ()), one.value)
     return found
-
-
-def _values(sightings: Sightings) -> tuple[Scalar, ...]:
-    """Return each whole value once."""
-    return tuple(dict.fromkeys(sighting.value for sighting in sightings if not sighting.piece))

@@ -343,25 +343,25 @@ def _refused_in_vain(evidence: Evidence, found: FirstError) -> list[str]:
 
     The tool whose precondition was not met is left out: the same call is right after it.
     """
-    steps = [step for _, step in evidence.trajectory.own_steps()]
-    worked = {call.name for step in steps if not step.observation.failed for call in step.observation.calls}
+    worked = _succeeded(evidence)
     if found.cause is Cause.UNMET_PRECONDITION:
         worked.add(found.tool)
     return [
         executed(step.action)
-        for step in steps
+        for _, step in evidence.trajectory.own_steps()
         if step.observation.failed and isinstance(step.action, ToolCall) and step.action.name not in worked
     ]
 
 
+def _succeeded(evidence: Evidence) -> set[str]:
+    """Return the tools that the attempt called with success."""
+    steps = [step for _, step in evidence.trajectory.own_steps() if not step.observation.failed]
+    return {call.name for step in steps for call in step.observation.calls}
+
+
 def _worth_reaching(evidence: Evidence, found: FirstError, tools: Sequence[ToolSpec]) -> tuple[str, ...]:
     """Return tools to explore, most promising first. Some neighbours are drawn at random, by the signal's id."""
-    succeeded = {
-        call.name
-        for _, step in evidence.trajectory.own_steps()
-        for call in step.observation.calls
-        if not step.observation.failed
-    }
+    succeeded = _succeeded(evidence)
     wanted = [call.name for turn in evidence.task.reference[evidence.task.played :] for call in turn]
     missed = (name for name in wanted if name not in succeeded)
     named = [found.tool, *found.asked, *missed, *evidence.signal.pattern]

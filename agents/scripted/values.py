@@ -1,9 +1,11 @@
-"""Values that an explorer has seen, with their places: the pool that arguments are drawn from.
+"""Values that arguments are drawn from: documented ones, those that an explorer has seen, and which of them worked.
 
-A value has the words of its key, the values next to it, and whether a newer answer of the same kind has replaced it.
-Sources are initial states, answers to calls that did not fail, the explorer's own calls, and what the context's facts
-say of the user and of such answers. What the policy wrote is not a value, and neither are an error's text and a missing
-value ("None", as Python writes null).
+A documented value is a choice, a quoted constant, a number with its gloss, or in a range of a parameter's description.
+
+A seen value has the words of its key, the values next to it, and whether a newer answer of the same kind has replaced
+it. Sources are initial states, answers to calls that did not fail, the explorer's own calls, and what the context's
+facts say of the user and of such answers. What the policy wrote is not a value, and neither are an error's text and a
+missing value ("None", as Python writes null).
 """
 
 from __future__ import annotations
@@ -12,15 +14,102 @@ import json
 import random
 import re
 from ast import literal_eval
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
 from agents.evidence import OBSERVED, SAID, fact_values
-from environments.base import Observation, ToolCall
+from environments.base import Observation, ObservationStatus, Parameter, ToolCall
 from environments.task_text import words
+
+_NUMBER = r"-?\d+(?:\.\d+)?"
+_GLOSSED = re.compile(rf"({_NUMBER})(?:\s*\(([^)]*)\))?")
+_RANGE = re.compile(rf"(?:between|from)\s+({_NUMBER})(?:\s*\([^)]*\))?\s+(?:and|to)\s+({_NUMBER})", re.IGNORECASE)
+_MULTIPLE = re.compile(rf"multiple of ({_NUMBER})", re.IGNORECASE)
+_QUOTED = re.compile(r"(?<!\w)'([^'\s]{1,20})'(?!\w)|\"([^\"\s]{1,20})\"")
+_ALTERNATIVES = re.compile(r"\((\w+(?:/\w+)+)\)")
+_DATE_PARTS = {"YYYY": "%Y", "MM": "%m", "DD": "%d"}
+_DATE_FORMAT = re.compile(r"(?<!\w)(?:YYYY|MM|DD)(?:[-/.](?:YYYY|MM|DD)){1,2}(?!\w)")
+_NEGATIONS = frozenset({"not", "no", "without"})
+_MOST_RANGE_VALUES = 1000
+
+
+class DocumentedNumber(NamedTuple):
+    """A number that a description mentions, the words that explain it, and whether they deny something."""
+
+    value: float
+    gloss: frozenset[str]
+    denied: bool
+
+
+def constants(parameter: Parameter) -> tuple[JsonValue, ...]:
+    """Documented values to be given literally: the choices, else the quoted words of a string's description.
+
+    "Mode of operation ('l' for lines, 'w' for words)" documents 'l' and 'w'. Empty when any value may be given.
+    """
+    if parameter.choices:
+        return parameter.choices
+    if parameter.type == "boolean":
+        return (True, False)
+    if parameter.type != "string" or date_format(parameter) is not None:
+        return ()
+    alternatives = _ALTERNATIVES.search(parameter.description)
+    if alternatives is not None:
+        return tuple(alternatives.group(1).split("/"))
+    quoted = [single or double for single, double in _QUOTED.findall(parameter.description)]
+    return tuple(dict.fromkeys(quoted)) if len(quoted) > 1 else ()
+
+
+def date_format(parameter: Parameter) -> str | None:
+    """Return the format of ``datetime.strftime`` that a text parameter documents ("YYYY-MM-DD"), None without one."""
+    found = _DATE_FORMAT.search(parameter.description) if parameter.type == "string" else None
+    if found is None:
+        return None
+    return re.sub("YYYY|MM|DD", lambda part: _DATE_PARTS[part.group()], found.group())
+
+
+def mentioned(parameter: Parameter) -> tuple[str, ...]:
+    """Return the single quoted words of a string's description.
+
+    Each is one value among others, such as the current directory ".".
+    """
+    if parameter.type != "string" or constants(parameter) or date_format(parameter):
+        return ()
+    return tuple(dict.fromkeys(single or double for single, double in _QUOTED.findall(parameter.description)))
+
+
+def numbers(parameter: Parameter) -> tuple[DocumentedNumber, ...]:
+    """Numbers that the description of a numeric parameter mentions, its documented default among them."""
+    if parameter.type not in ("integer", "float"):
+        return ()
+    found = [
+        DocumentedNumber(float(value), frozenset(words(gloss)), bool(_NEGATIONS & set(gloss.lower().split())))
+        for value, gloss in _GLOSSED.findall(parameter.description)
+    ]
+    if isinstance(parameter.default, int | float) and not isinstance(parameter.default, bool):
+        found.append(DocumentedNumber(float(parameter.default), frozenset(), False))
+    return tuple({number.value: number for number in reversed(found)}.values())[::-1]
+
+
+def in_range(parameter: Parameter) -> tuple[float, ...]:
+    """Return values of a numeric parameter's range ("between 0 and 120 and a multiple of 5"); empty without one.
+
+    They are every step, or tenths of the range where any value is allowed; at most a thousand, the smallest first.
+    """
+    found = _RANGE.search(parameter.description)
+    if found is None or parameter.type not in ("integer", "float"):
+        return ()
+    low, high = sorted((float(found.group(1)), float(found.group(2))))
+    multiple = _MULTIPLE.search(parameter.description)
+    step = abs(float(multiple.group(1))) if multiple else float(parameter.type == "integer")
+    step = step or (high - low) / 10 or 1.0
+    count = min(int((high - low) / step + 1e-9), _MOST_RANGE_VALUES)
+    return tuple(round(low + step * k, 6) for k in range(count + 1))
+
 
 MAX_TEXT = 80
 """Most characters of a string offered as an argument (our choice: user turns stay readable)."""
@@ -80,6 +169,10 @@ class Sightings:
     def __iter__(self) -> Iterator[Sighting]:
         return iter(self.items)
 
+    def whole(self) -> tuple[Scalar, ...]:
+        """Return each whole value once."""
+        return tuple(dict.fromkeys(sighting.value for sighting in self.items if not sighting.piece))
+
     def is_fresh(self, sighting: Sighting) -> bool:
         """Return whether it was observed in this episode and no later answer of the same source has replaced it."""
         return self._latest.get(sighting.source) == sighting.order
@@ -120,7 +213,7 @@ class Sightings:
         if observation.failed or len(observation.text) > _MAX_OBSERVATION:
             return
         self._clock += 1
-        near = frozenset(argument for argument in _scalars(call.arguments))
+        near = frozenset(_scalars(call.arguments))
         for key, value in _leaves(_parsed(observation.text), "")[:_MAX_LEAVES]:
             source = f"{call.name}:{key}"
             self._latest[source] = self._clock
@@ -141,8 +234,8 @@ class Sightings:
             if kind and isinstance(argument, str):
                 self._kinds[argument] = {kind}
                 self._parents.setdefault(argument, self.place)
+            parent = self.place or None if kind else None
             for value in _scalars(argument):
-                parent = (self.place,) if kind and self.place else ()
                 self._add(value, _labels((name,)), values - {value}, source, kind, parent)
 
     def see_fact(self, name: str, value: JsonValue) -> None:
@@ -169,12 +262,12 @@ class Sightings:
             records = bool(node) and all(isinstance(child, dict) for child in node.values())
             for key, child in node.items():
                 if records and isinstance(child, dict) and any(not isinstance(leaf, dict) for leaf in child.values()):
-                    declared = child.get("type")
-                    child_kind = words(declared)[0] if isinstance(declared, str) and words(declared) else ""
+                    declared, parent = child.get("type"), near[-1] if near else None
+                    child_kind = next(iter(words(declared)), "") if isinstance(declared, str) else ""
                     if child_kind:
-                        self._parents.setdefault(key, near[-1] if near else None)
+                        self._parents.setdefault(key, parent)
                         self._kinds.setdefault(key, set()).add(child_kind)
-                    self._add(key, _labels(path[-1:]), near=frozenset(near), kind=child_kind, parent=near[-1:])
+                    self._add(key, _labels(path[-1:]), near=frozenset(near), kind=child_kind, parent=parent)
                     self._walk_state(child, path, (*near, key))
                 elif key != "type":
                     self._walk_state(child, (*path, key), near)
@@ -191,17 +284,13 @@ class Sightings:
         near: frozenset[Scalar] = frozenset(),
         source: str = _STATE,
         kind: str = "",
-        parent: tuple[str, ...] = (),
+        parent: str | None = None,
     ) -> None:
         if isinstance(value, str) and value.strip().casefold() in _MISSING:
             return
-        whole = Sighting(value, labels, kind, next(iter(parent), None), near, source, self._clock)
-        if not isinstance(value, str):
-            self.items.append(whole)
-            return
-        if value.strip() and len(value) <= MAX_TEXT and "\n" not in value:
-            self.items.append(whole)
-        for piece in _pieces(value):
+        if not isinstance(value, str) or (value.strip() and len(value) <= MAX_TEXT and "\n" not in value):
+            self.items.append(Sighting(value, labels, kind, parent, near, source, self._clock))
+        for piece in _pieces(value) if isinstance(value, str) else ():
             self.items.append(Sighting(piece, labels, "", None, near, source, self._clock, piece=True))
 
 
@@ -264,3 +353,38 @@ def _seen_words(sightings: Sightings) -> list[str]:
     texts = (sighting.value for sighting in sightings if isinstance(sighting.value, str))
     found = dict.fromkeys(word for text in texts for word in _LONG_WORD.findall(text))
     return [*found, *_PLAIN_LONG_WORDS]
+
+
+@dataclass
+class Experience:
+    """Counts of outcomes by value and by source of values, for each parameter of each tool."""
+
+    _sources: defaultdict[tuple[str, str, str], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
+    _used: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    _refused: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    _wrong: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+
+    def learn(self, call: ToolCall, observation: Observation, sightings: Sightings) -> None:
+        """Count the outcome of a call for its values and for the sources they came from."""
+        fine = observation.status is ObservationStatus.OK
+        for name, argument in call.arguments.items():
+            key = (call.name, name, str(argument))
+            self._used[key] += fine
+            self._refused[key] = 0 if fine else self._refused[key] + 1
+            self._wrong[key] += not fine and str(argument) in observation.text
+            for source in {s.source for s in sightings if s.value == argument and not s.piece}:
+                self._sources[call.name, name, source][0 if fine else 1] += 1
+
+    def trust(self, tool: str, parameter: str, source: str) -> float:
+        """Return the trust in a source, from -1 (its values were refused) over 0 (not tried) to 1."""
+        good, bad = self._sources.get((tool, parameter, source), (0, 0))
+        return (good - bad) / (good + bad + 1)
+
+    def wear(self, tool: str, parameter: str, value: JsonValue, each: float) -> float:
+        """Return the penalty of a value for its uses here.
+
+        It is ``each`` for every success and every failure since the last success, and 2 for every answer to a failed
+        call that named the value.
+        """
+        key = tool, parameter, str(value)
+        return each * (self._used[key] + self._refused[key]) + 2.0 * self._wrong[key]

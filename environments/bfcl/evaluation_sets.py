@@ -1,6 +1,6 @@
 """Read the evaluation sets: fixed files of templated tasks, and the official tasks with the single turns of them.
 
-Only ``evaluation`` opens a set; other code reads its published record (``verification.fingerprints``).
+Only ``evaluation`` opens a set; other code reads its published record (``PublishedSet``).
 
 **Templated sets** hold held-out slices of human paths, checked by hash. Each family has one set of the split dev (for
 the choice of checkpoints and settings) and one of the split test:
@@ -63,7 +63,8 @@ from environments.benchmark import EvaluationSet, EvaluationTask
 from environments.bfcl.official import CategoryTask, Split, in_seal_test, indices, load_category
 from environments.bfcl.package import CATEGORIES, VERSION
 from environments.turns import agent_calls, behind, turn_id
-from environments.verification.fingerprints import SUFFIX, PublishedSet, fingerprint, read_fixed, sets_folder
+from environments.verification.canonical import PublishedSet, fingerprint, read_fixed
+from environments.verification.decontamination import SUFFIX, sets_folder
 
 ENVIRONMENT = "bfcl"
 TEMPLATED_CLASSES = ("GorillaFileSystem", "VehicleControlAPI")

@@ -33,8 +33,7 @@ from environments.base import Environment, InputError, TaskSpec, ToolCall, ToolS
 from environments.registry import benchmark_of
 from environments.task_text import with_own_descriptions, words
 from environments.verification.grounding import DATE, NUMBER, Seen, leaves, normal, number_of, numbers, stands_in
-from environments.verification.minimality import missing_values, without
-from environments.verification.replay import Replay, replay
+from environments.verification.replay import PlayedReference
 
 NAMED = 0.7
 """Share of a tool's words, weighted by rarity among the tools on offer, that names it in a clause (our choice)."""
@@ -62,15 +61,15 @@ _DETAIL = re.compile(r"\s*[,;:.(\[]")
 _TRIMMED = " .,;:!?"
 
 
-def unmet_request(environment: Environment, task: TaskSpec, full: Replay) -> str | None:
+def unmet_request(played: PlayedReference) -> str | None:
     """Return a phrase for the first thing that a user turn asks for and no call does; None if nothing is found.
 
-    ``full`` is a replay of the reference. Raises InputError for a tool that the environment does not have.
+    Raises InputError for a tool that the environment does not have.
     """
-    tools, seen = _tools(environment, task), Seen()
+    task, tools, seen = played.task, _tools(played), Seen()
     taken = [value for turn in task.reference for call in turn for value in _taken(call, tools[call.name])]
-    for t, (text, played) in enumerate(zip(task.turns, full.turns, strict=True), start=1):
-        calls, observations = played.calls, [observation.text for observation in played.observations]
+    for t, (text, turn) in enumerate(zip(task.turns, played.full.turns, strict=True), start=1):
+        calls, observations = turn.calls, [observation.text for observation in turn.observations]
         for observed in observations[:-1]:
             seen.read(observed)
         values, prose = _quotes(_without_documentation(text, calls, tools))
@@ -96,13 +95,14 @@ def unmet_request(environment: Environment, task: TaskSpec, full: Replay) -> str
     return None
 
 
-def unasked_call(environment: Environment, task: TaskSpec, full: Replay) -> str | None:
+def unasked_call(played: PlayedReference) -> str | None:
     """Return a phrase for the first call that its turn does not ask for; None if nothing is found.
 
     A call is needed where a later call fails, answers otherwise or has a value that cannot be found without it. Every
-    other call is asked for. ``full`` is a replay of the reference. Raises InputError like ``Environment.open``.
+    other call is asked for. Raises InputError like ``Environment.open``.
     """
-    tools, everyday = _tools(environment, task), benchmark_of(environment).everyday_groups
+    environment, task, tools = played.environment, played.task, _tools(played)
+    everyday = benchmark_of(environment).everyday_groups
     for t, (text, calls) in enumerate(zip(task.turns, task.reference, strict=True)):
         if any(_runs_program(call, tools) for call in calls):
             continue
@@ -116,9 +116,7 @@ def unasked_call(environment: Environment, task: TaskSpec, full: Replay) -> str 
         if len(calls) <= clauses and not any(strange):
             continue
         unneeded = [
-            c
-            for c, call in enumerate(calls)
-            if tools[call.name].group not in everyday and not _is_needed(environment, task, full, t, c)
+            c for c, call in enumerate(calls) if tools[call.name].group not in everyday and not _is_needed(played, t, c)
         ]
         for c in unneeded:
             if strange[c]:
@@ -152,9 +150,9 @@ def _own_words(environment: Environment, task: TaskSpec, call: ToolCall) -> Iter
         yield from words(_quotes(written.turns[0])[1])
 
 
-def _tools(environment: Environment, task: TaskSpec) -> dict[str, ToolSpec]:
-    names = dict.fromkeys((*task.tools, *(call.name for turn in task.reference for call in turn)))
-    return {tool.name: tool for tool in with_own_descriptions(environment.tools(tuple(names)))}
+def _tools(played: PlayedReference) -> dict[str, ToolSpec]:
+    names = dict.fromkeys((*played.task.tools, *(call.name for turn in played.task.reference for call in turn)))
+    return {tool.name: tool for tool in with_own_descriptions(played.environment.tools(tuple(names)))}
 
 
 def _runs_program(call: ToolCall, tools: Mapping[str, ToolSpec]) -> bool:
@@ -283,9 +281,9 @@ def _steps(prose: str) -> int:
     return steps
 
 
-def _is_needed(environment: Environment, task: TaskSpec, full: Replay, turn: int, call: int) -> bool:
-    rest = replay(environment, task, without(task.reference, turn, call))
-    position = sum(map(len, task.reference[:turn])) + call
-    before = [observation for played in full.turns for observation in played.observations][position + 1 :]
-    after = [observation for played in rest.turns for observation in played.observations][position:]
-    return before != after or not missing_values(environment, task, rest) <= missing_values(environment, task, full)
+def _is_needed(played: PlayedReference, turn: int, call: int) -> bool:
+    rest = played.rest(turn, call)
+    position = sum(map(len, played.task.reference[:turn])) + call
+    before = [observation for one in played.full.turns for observation in one.observations][position + 1 :]
+    after = [observation for one in rest.turns for observation in one.observations][position:]
+    return before != after or not played.is_grounded(rest)

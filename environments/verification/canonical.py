@@ -1,9 +1,14 @@
-"""Compute the canonical form of a task: its start state as loaded, and the reads and changes of its reference.
+"""Compute the forms in which tasks are compared: fingerprints, and the canonical form.
+
+A fingerprint hashes the initial state, the setup and the reference with its values (our choice). The user's wording is
+left out: the same calls from the same state are the same task, however it is worded. A held-out set publishes
+the fingerprints and call sequences of its tasks (``PublishedSet``), so that they can be compared without opening it.
 
 Two records with different text can be one task: they may differ in a key that the environment does not read, a default
-that is written out, a file that no call touches, or a call that only reads. The canonical form leaves all of that out,
-so decontamination (``verification.decontamination``) compares tasks, not records. An environment that can compute its
-states without playing implements ``Canonicalises``; for every other one the reference is played once, in one episode.
+that is written out, a file that no call touches, or a call that only reads. The canonical form leaves all of that out:
+it has the start state as loaded, and the reads and changes of the reference, so that decontamination
+(``verification.decontamination``) compares tasks, not records. An environment that can compute its states without
+playing implements ``Canonicalises``; for every other one the reference is played once, in one episode.
 """
 
 from __future__ import annotations
@@ -15,14 +20,83 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol, Self, TypeVar, runtime_checkable
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError, model_validator
 
-from environments.base import Environment, InputError, TaskSpec, ToolCall, ToolSpec
+from environments.base import Environment, InputError, Record, TaskSpec, ToolCall, ToolSpec
 from environments.verification.programs import parsed
 
 _WORD = re.compile(r"\w+")
+
+
+def fingerprint(task: TaskSpec) -> str:
+    """Return the SHA-256 (64 hex digits) of the canonical JSON of initial state, setup and reference with values.
+
+    Key order does not matter, and neither does the way a whole number is written (30 and 30.0 are one value). A task
+    whose first turns are played is another one than the whole task: the number of these turns counts, too.
+    """
+    return _hashed(
+        [
+            task.initial_state,
+            [[call.name, call.arguments] for call in task.setup],
+            [[[call.name, call.arguments] for call in turn] for turn in task.reference],
+            *([task.played] if task.played else []),
+        ]
+    )
+
+
+def call_sequence(task: TaskSpec) -> tuple[str, ...]:
+    """Return the names of the reference's calls in order, without values: overlap is reported, never refused."""
+    return tuple(call.name for turn in task.reference for call in turn)
+
+
+def hashed_call(call: ToolCall) -> tuple[str, str]:
+    """Return the name, cut to 100 characters, and the hash (16 hex digits) of the arguments, in canonical form.
+
+    The length does not depend on the call, and no value of it can be read.
+    """
+    return call.name[:100], _hashed(call.arguments)[:16]
+
+
+def _hashed(value: JsonValue) -> str:
+    """Return the SHA-256 of a value as JSON with sorted keys, in which whole numbers are written without a point."""
+    plain = json.loads(json.dumps(value), parse_float=lambda number: _number(float(number)))
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+class PublishedSet(Record):
+    """The published record of an evaluation set: sorted fingerprints, distinct call sequences, the SHA-256 of both."""
+
+    panel: str
+    environment: str
+    fingerprints: tuple[str, ...]
+    call_sequences: tuple[tuple[str, ...], ...]
+    sha256: str
+
+    @model_validator(mode="after")
+    def _unaltered(self) -> Self:
+        content = json.dumps([self.fingerprints, self.call_sequences])
+        if self.sha256 != hashlib.sha256(content.encode("ascii")).hexdigest():
+            raise ValueError("sha256 does not belong to these fingerprints and call sequences")
+        return self
+
+
+_Fixed = TypeVar("_Fixed", bound=Record)
+
+
+def read_fixed(path: Path, kind: type[_Fixed]) -> _Fixed:
+    """Read a record that ships with the project. Raises InputError when it is missing, unreadable or altered."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}): check it out of the repository again") from error
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise InputError(f"{path} was altered ({reason}): check it out of the repository again") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,3 +362,20 @@ def _plain_text(text: str) -> str:
 
 def _number(value: float) -> float:
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def shape_of(form: Canonical) -> str:
+    return digest([shape(form.parts[part]) for part in form.touched])
+
+
+def said(task: TaskSpec, form: Canonical) -> str:
+    return digest([[list(words(text)) for text in task.turns], [step.text for step in form.steps]])
+
+
+def turn_digest(text: str) -> str:
+    return digest(list(words(text)))
+
+
+@lru_cache(maxsize=65536)
+def word_digest(word: str) -> str:
+    return hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()

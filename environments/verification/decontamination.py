@@ -12,34 +12,194 @@ of references, of texts and of calls. A task is refused when
 
 Tasks that a run itself holds out (``evaluation.tasks``) may have a start of training: of them only the reference
 counts, from the same start or from a copy of it.
+
+Warm start, D_0 and drafts are also refused when their fingerprint is published. Equal value-free call sequences are
+reported, never refused. A missing or altered file is an error: decontamination must not fail open.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple, Self
 
-from pydantic import JsonValue
+from pydantic import JsonValue, model_validator
 
-from environments.base import InputError, TaskSpec
-from environments.verification.canonical import Canonical, part_digest, state_words
-from environments.verification.fingerprints import (
-    HeldOutRecord,
-    HeldOutStart,
-    HeldOutTask,
+from environments.base import Environment, InputError, Record, TaskSpec
+from environments.verification.canonical import (
+    Canonical,
+    PublishedSet,
+    canonical,
     fingerprint,
-    held_out_fingerprints,
+    part_digest,
     read_fixed,
     said,
-    sets_folder,
     shape_of,
+    state_words,
     turn_digest,
     word_digest,
 )
+from environments.verification.replay import bare_task
+
+SUFFIX = ".fingerprints.json"
+
+
+def sets_folder(environment: str) -> Path:
+    """Return the folder of a packaged benchmark's evaluation sets."""
+    return Path(__file__).parents[1] / environment / "panels"
+
+
+def published_sets(environment: str) -> tuple[PublishedSet, ...]:
+    """Return the published records of the evaluation sets of ``environment``, by file name.
+
+    Raises InputError when there is no file or a file was altered.
+    """
+    paths = sorted(sets_folder(environment).glob(f"*{SUFFIX}"))
+    if not paths:
+        raise InputError(
+            f"no set of the environment {environment!r} publishes fingerprints in {sets_folder(environment)}: "
+            "check the folder out of the repository again"
+        )
+    return tuple(read_fixed(path, PublishedSet) for path in paths)
+
+
+def held_out_fingerprints(environment: str) -> frozenset[str]:
+    """Return the fingerprints of every held-out task. Raises InputError like ``published_sets``."""
+    return frozenset(own for one in published_sets(environment) for own in one.fingerprints)
+
+
+def _sha256(content: JsonValue) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode("ascii")).hexdigest()
+
+
+LONG_TURN = 8
+"""Words of a user turn that identify its source on their own (ours: shorter ones coincide by chance)."""
+
+SMALL = 14
+"""Most words of a start state in which renaming one word makes a different state (our choice)."""
+
+
+class HeldOutStart(Record):
+    """A part of a start state: its hash as loaded, its words by number, and a readable label of its origin."""
+
+    label: str
+    part: str
+    digest: str
+    words: tuple[int, ...]
+
+
+class HeldOutTask(Record):
+    """One held-out task, or the first turns of one.
+
+    ``starts`` are the hashes of the parts that its calls touch, ``changes`` and ``reads`` those of ``Canonical``.
+    ``distinctive``: its setup and reference give another result from every start of training. ``nameless`` are the
+    hashes of its calls without names, ``shape`` that of its start state; both are set only for a small start state,
+    in which renaming a word makes a different state. ``said`` hashes its text and calls. ``words`` and ``calls`` are
+    of the recorded file, and not read.
+    """
+
+    id: str
+    starts: dict[str, str]
+    changes: str
+    reads: tuple[str, ...]
+    nameless: tuple[str, ...] = ()
+    shape: str = ""
+    distinctive: bool = False
+    said: str = ""
+    words: tuple[int, ...] = ()
+    calls: tuple[int, ...] = ()
+
+
+class HeldOutRecord(Record):
+    """The held-out tasks of an environment, by content. ``sha256`` is the hash of all other fields.
+
+    ``by_start``: whole start states are held out, so every task that begins in one is refused. ``vocabulary`` has the
+    hashes of all words, which the other fields refer to by number. ``training`` are the parts of the start states of
+    training, ``held_out`` those of the held-out splits that training does not have. ``turns`` are hashes of user turns
+    of ``LONG_TURN`` words and more.
+    """
+
+    environment: str
+    by_start: bool
+    vocabulary: tuple[str, ...]
+    training: tuple[HeldOutStart, ...]
+    held_out: tuple[HeldOutStart, ...]
+    turns: tuple[str, ...]
+    tasks: tuple[HeldOutTask, ...]
+    sha256: str
+
+    @model_validator(mode="after")
+    def _unaltered(self) -> Self:
+        if self.sha256 != _sha256(self.model_dump(mode="json", exclude={"sha256"})):
+            raise ValueError("sha256 does not belong to what is recorded")
+        return self
+
+    def __hash__(self) -> int:
+        """Return the hash of ``sha256``, so that what is made of a record can be cached."""
+        return hash(self.sha256)
+
+
+def record_of(environment: Environment, tasks: Sequence[tuple[str, TaskSpec]]) -> HeldOutRecord:
+    """Return the record of tasks that a run holds out (``evaluation.tasks``), by their ids.
+
+    Their texts are not recorded, as they are like those of training. A task that the environment cannot open is left
+    out. Raises EnvironmentFault when the environment failed.
+    """
+    numbers: dict[str, int] = {}
+
+    def numbered(found: Iterable[str]) -> tuple[int, ...]:
+        hashes = sorted({word_digest(word) for word in found})
+        return tuple(numbers.setdefault(one, len(numbers)) for one in hashes)
+
+    def starts(label: str, form: Canonical) -> Iterator[HeldOutStart]:
+        for part, value in form.parts.items():
+            yield HeldOutStart(label=label, part=part, digest=part_digest(value), words=numbered(state_words(value)))
+
+    training: dict[tuple[str, str], HeldOutStart] = {}
+    for begun in map(bare_task, environment.starts()):
+        for start in starts("training", canonical(environment, begun)):
+            training.setdefault((start.part, start.digest), start)
+    held_out: dict[tuple[str, str], HeldOutStart] = {}
+    recorded: dict[str, HeldOutTask] = {}
+    for name, task in tasks:
+        try:
+            form = canonical(environment, task)
+        except (InputError, RecursionError):
+            continue
+        for start in starts(name, form):
+            if (start.part, start.digest) not in training:
+                held_out.setdefault((start.part, start.digest), start)
+        if not form.steps:
+            continue
+        touched = {part: part_digest(form.parts[part]) for part in form.touched}
+        words_of_start = {word for part in form.touched for word in state_words(form.parts[part])}
+        small = len(words_of_start) <= SMALL and not training.keys() >= touched.items()
+        one = HeldOutTask(
+            id=name,
+            starts=touched,
+            changes=form.changes,
+            reads=tuple(sorted(form.reads)),
+            nameless=form.nameless() if small else (),
+            shape=shape_of(form) if small else "",
+        )
+        recorded.setdefault(one.model_dump_json(exclude={"id"}), one)
+    content: dict[str, JsonValue] = {
+        "environment": environment.name,
+        "by_start": False,
+        "vocabulary": list(numbers),
+        "training": [start.model_dump(mode="json") for start in training.values()],
+        "held_out": [start.model_dump(mode="json") for start in held_out.values()],
+        "turns": [],
+        "tasks": [task.model_dump(mode="json") for task in recorded.values()],
+    }
+    return HeldOutRecord.model_validate(content | {"sha256": _sha256(content)})
+
 
 RECORD_FILE = "held-out.json"
 NEAR = 0.5
@@ -58,24 +218,14 @@ TRAINING = "train"
 
 
 @dataclass(frozen=True)
-class HeldOut(Collection[str]):
-    """The held-out sets of an environment: a collection of fingerprints that also compares by content."""
+class HeldOut(Container[str]):
+    """The held-out sets of an environment: a container of fingerprints that also compares by content."""
 
     fingerprints: frozenset[str] = frozenset()
     records: tuple[HeldOutRecord, ...] = ()
-    _compared: tuple[_Compared, ...] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_compared", tuple(map(_compared, self.records)))
 
     def __contains__(self, value: object) -> bool:
         return value in self.fingerprints
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.fingerprints)
-
-    def __len__(self) -> int:
-        return len(self.fingerprints)
 
     def joined(self, fingerprints: Iterable[str], record: HeldOutRecord | None) -> HeldOut:
         """Return these held-out sets together with another one."""
@@ -91,7 +241,7 @@ class HeldOut(Collection[str]):
                 return f"A held-out set has this task (fingerprint {fingerprint(one)[:16]})."
         if form.split not in (None, TRAINING):
             return f"Its start state is of the {form.split} split."
-        return next((why for one in self._compared if (why := one.match(task, form)) is not None), None)
+        return next((why for one in map(_compared, self.records) if (why := one.match(task, form)) is not None), None)
 
 
 def held_out(environment: str) -> HeldOut:
@@ -100,26 +250,26 @@ def held_out(environment: str) -> HeldOut:
     Raises InputError when a file of them is missing or was altered.
     """
     path = sets_folder(environment) / RECORD_FILE
-    try:
-        stamp = path.stat()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}): check it out of the repository again") from error
-    return _read(environment, path, stamp.st_mtime_ns, stamp.st_size)
+    return _read(environment, path, path.stat().st_mtime_ns if path.exists() else 0)
 
 
 @lru_cache(maxsize=4)
-def _read(environment: str, path: Path, _written: int, _size: int) -> HeldOut:
-    return HeldOut(held_out_fingerprints(environment), (read_fixed(path, HeldOutRecord),))
+def _read(environment: str, path: Path, _written: int) -> HeldOut:
+    record = read_fixed(path, HeldOutRecord)
+    return HeldOut(held_out_fingerprints(environment), (record,))
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Start(NamedTuple):
     """One recorded start state of a part."""
 
     label: str
     words: frozenset[str]
     weight: float
     training: bool
+
+
+_Part = tuple[list[_Start], Mapping[str, float], float]
+"""The starts of a part, the weights of their words by rarity, and that of an unknown word."""
 
 
 class _Compared:
@@ -130,9 +280,7 @@ class _Compared:
         vocabulary = record.vocabulary
         self._training = {(start.part, start.digest) for start in record.training}
         self._held_out = {(start.part, start.digest): start.label for start in record.held_out}
-        self._weights: dict[str, Mapping[str, float]] = {}
-        self._unknown: dict[str, float] = {}
-        self._parts: dict[str, list[_Part]] = {}
+        self._parts: dict[str, _Part] = {}
         by_part: dict[str, list[tuple[HeldOutStart, bool]]] = defaultdict(list)
         for training, recorded in ((True, record.training), (False, record.held_out)):
             for start in recorded:
@@ -141,13 +289,12 @@ class _Compared:
             bags = [frozenset(vocabulary[n] for n in start.words) for start, _ in starts]
             seen = Counter(word for bag in bags for word in bag)
             weights = {word: math.log((len(bags) + 1) / n) for word, n in seen.items()}
-            self._weights[part] = weights
-            # A word that is in no start has the weight of a word that is in half a start.
-            self._unknown[part] = math.log(2 * (len(bags) + 1))
-            self._parts[part] = [
-                _Part(start.label, bag, sum(weights[word] for word in bag), training)
+            known = [
+                _Start(start.label, bag, sum(weights[word] for word in bag), training)
                 for (start, training), bag in zip(starts, bags, strict=True)
             ]
+            # A word that is in no start has the weight of a word that is in half a start.
+            self._parts[part] = known, weights, math.log(2 * (len(bags) + 1))
         self._turns = frozenset(record.turns)
         self._said = {task.said: task.id for task in record.tasks if task.said}
         self._tasks: dict[str, list[tuple[frozenset[str], HeldOutTask]]] = defaultdict(list)
@@ -176,11 +323,11 @@ class _Compared:
         """Return a sentence when the state is nearer to a held-out one than to any of training, and close to it."""
         if part not in self._parts:
             return None
-        weights = self._weights[part]
+        starts, weights, unknown = self._parts[part]
         own = frozenset(map(word_digest, state_words(state)))
-        weight = sum(weights.get(word, self._unknown[part]) for word in own)
+        weight = sum(weights.get(word, unknown) for word in own)
         best: dict[bool, tuple[float, float, str]] = {True: (0.0, 0.0, ""), False: (0.0, 0.0, "")}
-        for one in self._parts[part]:
+        for one in starts:
             shared = sum(weights[word] for word in own & one.words)
             if shared:
                 near = shared / (weight + one.weight - shared)
@@ -196,10 +343,10 @@ class _Compared:
         prepared = form.prepared.get(part)
         if prepared is None or prepared == form.parts[part] or part not in self._parts:
             return None
-        weights = self._weights[part]
+        starts, weights, _ = self._parts[part]
         before = frozenset(map(word_digest, state_words(form.parts[part])))
         added = frozenset(map(word_digest, state_words(prepared))) - before
-        for one in self._parts[part]:
+        for one in starts:
             made, wanted = added & one.words, one.words - before
             if one.training or len(made) < REBUILT:
                 continue
@@ -248,6 +395,4 @@ class _Compared:
         return None if same is None else f"It has the text and the calls of held-out {same}."
 
 
-@lru_cache(maxsize=8)
-def _compared(record: HeldOutRecord) -> _Compared:
-    return _Compared(record)
+_compared = lru_cache(maxsize=8)(_Compared)

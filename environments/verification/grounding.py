@@ -34,15 +34,13 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from decimal import Decimal, InvalidOperation
 
 from pydantic import JsonValue
 
-from environments.base import Environment, InputError, Parameter, TaskSpec, ToolSpec
+from environments.base import Environment, Parameter, TaskSpec, ToolSpec
 from environments.verification.canonical import texts_in, words
-from environments.verification.programs import Literal, Reach, called, literals
-from environments.verification.replay import Replay
 
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?")
 DATE = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?(?!\d)")
@@ -97,88 +95,6 @@ def _states(value: JsonValue, tool: ToolSpec, parameter: Parameter) -> bool:
         quoted = (*_quotes(tool.description), *_quotes(parameter.description))
         return any(normal(value) == normal(text) for text in quoted)
     return isinstance(value, int | float) and Decimal(str(value)) in numbers(parameter.description)
-
-
-def ungrounded(environment: Environment, task: TaskSpec, replay: Replay) -> tuple[str, ...]:
-    """Return a phrase for each ungrounded argument value of the reference, in order of the calls.
-
-    ``replay`` is a replay of the task's reference. Raises InputError for a tool that the environment does not have.
-    """
-    names = sorted({call.name for turn in task.reference for call in turn})
-    tools = {tool.name: tool for tool in environment.tools(names)}
-    seen, missing, programs = Seen(), [], _Programs(environment, task, tools)
-    for t, (text, turn) in enumerate(zip(task.turns, replay.turns, strict=True), start=1):
-        seen.read(text)
-        for c, (call, observation) in enumerate(zip(turn.calls, turn.observations, strict=True), start=1):
-            tool = tools[call.name]
-            for name, argument in call.arguments.items():
-                parameter = tool.parameter(name)
-                if _is_program(argument, parameter):
-                    unknown = [
-                        f"{literal.value!r:.80} in the {name}"
-                        for literal in programs.read(str(argument))
-                        if not programs.documented(literal) and not seen.has(literal.value)
-                    ]
-                else:
-                    unknown = [
-                        f"{name}={value!r:.80}"
-                        for value in leaves(argument)
-                        if not (parameter and documented(value, tool, parameter)) and not seen.has(value)
-                    ]
-                missing += [f"turn {t}, call {c}: {value} of {call.name}" for value in unknown]
-            seen.read(observation.text)
-    return tuple(missing)
-
-
-class _Programs:
-    """The programs of a reference, read in their order, and the documentation of the tools that they call."""
-
-    def __init__(self, environment: Environment, task: TaskSpec, tools: Mapping[str, ToolSpec]) -> None:
-        self._environment = environment
-        self._reach = Reach()
-        self._tools: dict[str, ToolSpec | None] = {}
-        codes = [
-            str(value)
-            for turn in task.reference
-            for call in turn
-            for name, value in call.arguments.items()
-            if _is_program(value, tools[call.name].parameter(name))
-        ]
-        self._groups = {spec.group for name in _called("\n".join(codes)) if (spec := self._tool(name)) is not None}
-
-    def read(self, code: str) -> tuple[Literal, ...]:
-        """Return the literals of the next program, or its whole text where it is not Python."""
-        try:
-            return literals(code, self._reach)
-        except ValueError:
-            return (Literal(code),)
-
-    def documented(self, literal: Literal) -> bool:
-        """Return whether documentation states the value where the program gives it."""
-        if literal.value in self._groups:
-            return True
-        tool = self._tool(literal.tool) if literal.tool else None
-        parameter = tool.parameter(literal.parameter) if tool else None
-        return tool is not None and parameter is not None and documented(literal.value, tool, parameter)
-
-    def _tool(self, name: str) -> ToolSpec | None:
-        if name not in self._tools:
-            try:
-                self._tools[name] = self._environment.tools((name,))[0]
-            except InputError:
-                self._tools[name] = None
-        return self._tools[name]
-
-
-def _is_program(value: JsonValue, parameter: Parameter | None) -> bool:
-    return isinstance(value, str) and parameter is not None and parameter.type == "code"
-
-
-def _called(code: str) -> tuple[str, ...]:
-    try:
-        return called(code)
-    except ValueError:
-        return ()
 
 
 def leaves(value: JsonValue) -> Iterator[JsonValue]:

@@ -1,7 +1,7 @@
 """Parse programs: Python that calls an environment's tools as ``apis.NAME(parameter=value)``. Pure functions of text.
 
 A reference that is a program is kept as blocks that run one after the other, like an agent's, so that superfluous
-parts (``environments.verification.minimality``) are found block by block.
+parts (``environments.verification.replay``) are found block by block.
 
 ``literals`` finds the values that a program holds as literals, for grounding. The rule (ours): every string with a
 letter or digit in it and every number counts, in any position, except

@@ -1,16 +1,34 @@
-"""Check calls against the documentation of their tool, and replay them in a fresh episode."""
+"""Check a reference by replays: arguments by their documentation, values that come from nowhere, superfluous calls.
+
+The official response check asks for as many results as the reference has, so inside one turn every omitted call fails
+it, useful or not. A call is therefore superfluous (our rule) when the reference without it
+
+- succeeds by the official rule, also where that counts results of the setup, or
+- ends every turn in the same state, returns everything that the full reference had returned by the end of that
+  turn, and makes no remaining call fail,
+
+and every value in a remaining call is still grounded (``grounding``): where the user turn does not ask for the results
+of reads, later calls may need their values.
+
+A call's information is the text of its result, unless the environment marks it empty or it is null or blank. A read
+adds its result once; a second read of the same text adds nothing, and neither does a change that is overwritten before
+the turn ends and has an empty result. Conversely, whenever a call is not superfluous, the trajectory without it fails
+the official check.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from pydantic import JsonValue
 
 from environments.base import (
     Environment,
+    InputError,
     Observation,
     ObservationStatus,
     Outcome,
@@ -22,6 +40,10 @@ from environments.base import (
     ToolSpec,
 )
 from environments.json_schema import measure, schema_problem
+from environments.verification.grounding import Seen, documented, leaves
+from environments.verification.programs import Literal, Reach, called, literals
+
+Calls = tuple[tuple[ToolCall, ...], ...]
 
 
 def argument_problem(call: ToolCall, tool: ToolSpec) -> str | None:
@@ -129,6 +151,17 @@ class Replay(Record):
             if observation.failed
         )
 
+    def results(self, turn: int) -> set[str]:
+        """Return the results of calls that did not fail, up to the end of the turn."""
+        return {one.text for one in self._until(turn) if not one.failed}
+
+    def informative(self, turn: int) -> set[str]:
+        """Return the informative results up to the end of the turn."""
+        return {one.text for one in self._until(turn) if is_informative(one)}
+
+    def _until(self, turn: int) -> list[Observation]:
+        return [observation for played in self.turns[: turn + 1] for observation in played.observations]
+
 
 def is_informative(observation: Observation) -> bool:
     """Return whether the result is informative: not failed, not of status empty, not null or blank."""
@@ -205,8 +238,174 @@ def succeeds(environment: Environment, task: TaskSpec, calls: Sequence[Sequence[
 
     Raises the errors of ``replay``.
     """
-    if attempt(environment, task, calls).success:
-        return True
-    if not task.setup:
-        return False
-    return attempt(environment, setup_as_turns(task), (*((call,) for call in task.setup), *calls)).success
+    return attempt(environment, task, calls).success or _solves_after_setup_turns(environment, task, calls)
+
+
+def _solves_after_setup_turns(environment: Environment, task: TaskSpec, calls: Sequence[Sequence[ToolCall]]) -> bool:
+    whole = (*((call,) for call in task.setup), *calls)
+    return bool(task.setup) and attempt(environment, setup_as_turns(task), whole).success
+
+
+def ungrounded(environment: Environment, task: TaskSpec, played: Replay) -> tuple[str, ...]:
+    """Return a phrase for each ungrounded argument value of the calls in ``played``, in their order.
+
+    ``played`` is a replay of the task's reference, or of a part of it. The rule is that of ``verification.grounding``.
+    Raises InputError for a tool that the environment does not have.
+    """
+    names = sorted({call.name for turn in played.turns for call in turn.calls})
+    tools = {tool.name: tool for tool in environment.tools(names)}
+    seen, missing, programs = Seen(), [], _Programs(environment, played, tools)
+    for t, (text, turn) in enumerate(zip(task.turns, played.turns, strict=True), start=1):
+        seen.read(text)
+        for c, (call, observation) in enumerate(zip(turn.calls, turn.observations, strict=True), start=1):
+            tool = tools[call.name]
+            for name, argument in call.arguments.items():
+                parameter = tool.parameter(name)
+                if _is_program(argument, parameter):
+                    unknown = [
+                        f"{literal.value!r:.80} in the {name}"
+                        for literal in programs.read(str(argument))
+                        if not programs.documented(literal) and not seen.has(literal.value)
+                    ]
+                else:
+                    unknown = [
+                        f"{name}={value!r:.80}"
+                        for value in leaves(argument)
+                        if not (parameter and documented(value, tool, parameter)) and not seen.has(value)
+                    ]
+                missing += [f"turn {t}, call {c}: {value} of {call.name}" for value in unknown]
+            seen.read(observation.text)
+    return tuple(missing)
+
+
+class _Programs:
+    """The programs of a replay, read in their order, and the documentation of the tools that they call."""
+
+    def __init__(self, environment: Environment, played: Replay, tools: Mapping[str, ToolSpec]) -> None:
+        self._environment = environment
+        self._reach = Reach()
+        self._tools: dict[str, ToolSpec | None] = {}
+        codes = [
+            str(value)
+            for turn in played.turns
+            for call in turn.calls
+            for name, value in call.arguments.items()
+            if _is_program(value, tools[call.name].parameter(name))
+        ]
+        self._groups = {spec.group for name in _called("\n".join(codes)) if (spec := self._tool(name)) is not None}
+
+    def read(self, code: str) -> tuple[Literal, ...]:
+        """Return the literals of the next program, or its whole text where it is not Python."""
+        try:
+            return literals(code, self._reach)
+        except ValueError:
+            return (Literal(code),)
+
+    def documented(self, literal: Literal) -> bool:
+        """Return whether documentation states the value where the program gives it."""
+        if literal.value in self._groups:
+            return True
+        tool = self._tool(literal.tool) if literal.tool else None
+        parameter = tool.parameter(literal.parameter) if tool else None
+        return tool is not None and parameter is not None and documented(literal.value, tool, parameter)
+
+    def _tool(self, name: str) -> ToolSpec | None:
+        if name not in self._tools:
+            try:
+                self._tools[name] = self._environment.tools((name,))[0]
+            except InputError:
+                self._tools[name] = None
+        return self._tools[name]
+
+
+def _is_program(value: JsonValue, parameter: Parameter | None) -> bool:
+    return isinstance(value, str) and parameter is not None and parameter.type == "code"
+
+
+def _called(code: str) -> tuple[str, ...]:
+    try:
+        return called(code)
+    except ValueError:
+        return ()
+
+
+class PlayedReference:
+    """A task's reference in replays: whole, and without one of its calls. Each is made once.
+
+    Args:
+        environment: where it is played.
+        task: the task.
+        full: a replay of the whole reference.
+    """
+
+    def __init__(self, environment: Environment, task: TaskSpec, full: Replay) -> None:
+        self.environment = environment
+        self.task = task
+        self.full = full
+        self._rests: dict[tuple[int, int], Replay] = {}
+
+    def rest(self, turn: int, call: int) -> Replay:
+        """Return a replay without call ``call`` of turn ``turn``, both counted from 0. Raises like ``replay``."""
+        if (turn, call) not in self._rests:
+            self._rests[turn, call] = replay(self.environment, self.task, _without(self.task.reference, turn, call))
+        return self._rests[turn, call]
+
+    def superfluous(self, turn: int, call: int) -> bool:
+        """Return whether the reference has the same effects and results without a call; both are counted from 0."""
+        full = self.full
+        try:
+            rest = self.rest(turn, call)
+            solved = rest.outcome.success or _solves_after_setup_turns(
+                self.environment, self.task, [played.calls for played in rest.turns]
+            )
+        except RecursionError:
+            return False
+        if not solved and (rest.errors() or rest.end_states() != full.end_states()):
+            return False
+        if not solved and not all(full.informative(t) <= rest.results(t) for t in range(len(full.turns))):
+            return False
+        return self.is_grounded(rest)
+
+    def is_grounded(self, rest: Replay) -> bool:
+        """Return whether every value that is grounded in the whole reference is so in ``rest``, a part of it."""
+        return self._missing(rest) <= self._missing(self.full)
+
+    def _missing(self, played: Replay) -> Counter[str]:
+        """Count the ungrounded values of the calls of ``played``."""
+        return Counter(phrase.partition(": ")[2] for phrase in ungrounded(self.environment, self.task, played))
+
+
+def reduce(environment: Environment, task: TaskSpec) -> TaskSpec | None:
+    """Return the task with its reference reduced by replays until no call is superfluous; None if no call remains.
+
+    Use it for paths before their text is written: turns that lose their last call are dropped with their text. Calls
+    that fail are dropped first. Of two calls with the same information, the later one is dropped, so that the earlier
+    result can ground the calls between. The result is a fixed point: reducing it again changes nothing. Raises
+    InputError for a task that the environment cannot open, EnvironmentFault when the environment itself failed.
+    """
+    current = _drop_empty_turns(task, task.reference)
+    while current is not None:
+        try:
+            played = PlayedReference(environment, current, replay(environment, current))
+        except RecursionError:
+            return None
+        places = [(t, c) for t, turn in enumerate(current.reference) for c in range(len(turn))]
+        failed = next(iter(played.full.errors()), None)
+        place = failed or next((place for place in reversed(places) if played.superfluous(*place)), None)
+        if place is None:
+            return current
+        current = _drop_empty_turns(current, _without(current.reference, *place))
+    return None
+
+
+def _without(reference: Calls, turn: int, call: int) -> Calls:
+    left = reference[turn][:call] + reference[turn][call + 1 :]
+    return (*reference[:turn], left, *reference[turn + 1 :])
+
+
+def _drop_empty_turns(task: TaskSpec, reference: Calls) -> TaskSpec | None:
+    kept = [(text, calls) for text, calls in zip(task.turns, reference, strict=True) if calls]
+    if not kept:
+        return None
+    turns, calls = zip(*kept, strict=True)
+    return task.model_copy(update={"turns": turns, "reference": calls})

@@ -9,7 +9,7 @@ Trivial policies act without reading the task; a draft that one of them solves i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterator
 from contextlib import closing
 from enum import StrEnum
 from itertools import chain
@@ -25,12 +25,11 @@ from environments.base import (
 )
 from environments.settings import VerificationSettings
 from environments.verification.asking import unasked_call, unmet_request
-from environments.verification.canonical import canonical
+from environments.verification.canonical import canonical, fingerprint
 from environments.verification.decontamination import HeldOut
-from environments.verification.fingerprints import fingerprint
-from environments.verification.grounding import foreign_text, ungrounded
-from environments.verification.minimality import reduce, superfluous
+from environments.verification.grounding import foreign_text
 from environments.verification.replay import (
+    PlayedReference,
     Replay,
     argument_problem,
     attempt,
@@ -38,9 +37,8 @@ from environments.verification.replay import (
     replay,
     setup_as_turns,
     succeeds,
+    ungrounded,
 )
-
-__all__ = ["Refusal", "VerificationResult", "can_train", "reduce", "verify"]
 
 
 def solving_policy(environment: Environment, task: TaskSpec) -> str | None:
@@ -66,12 +64,10 @@ def solving_policy(environment: Environment, task: TaskSpec) -> str | None:
         (demanding if required else free).append(ToolCall(name=tool.name))
         if len(required) == 1:
             given += [ToolCall(name=tool.name, arguments={required[0].name: value}) for value in required[0].trivial]
-    for call in (*free, *demanding[:1]):
+    for call in (*free, *demanding[:1], *given):
         if solve(call):
-            return f"calling {call.name} without arguments"
-    for call in given:
-        if solve(call):
-            return f"calling {call.name} with {', '.join(f'{n}={v!r:.80}' for n, v in call.arguments.items())}"
+            values = ", ".join(f"{n}={v!r:.80}" for n, v in call.arguments.items())
+            return f"calling {call.name} {f'with {values}' if values else 'without arguments'}"
     reads = tuple(call for call in free if _reads(environment, task, call))
     if len(reads) > 1 and solve(*reads):
         return "calling all reads without arguments"
@@ -152,7 +148,7 @@ def verify(
     draft: TaskSpec,
     environment: Environment,
     known: Collection[str],
-    held_out: Collection[str],
+    held_out: Container[str],
     settings: VerificationSettings | None = None,
     observed: Collection[str] = (),
 ) -> VerificationResult:
@@ -172,7 +168,7 @@ def can_train(
     draft: TaskSpec,
     environment: Environment,
     known: Collection[str],
-    held_out: Collection[str],
+    held_out: Container[str],
     observed: Collection[str] = (),
 ) -> VerificationResult:
     """Accept every draft that an agent can be trained on: the remainder of ``verify`` where verification is off.
@@ -252,7 +248,7 @@ def _calls(draft: TaskSpec, environment: Environment) -> Iterator[_Refused]:
 
 
 def _fingerprint(
-    draft: TaskSpec, environment: Environment, known: Collection[str], held_out: Collection[str]
+    draft: TaskSpec, environment: Environment, known: Collection[str], held_out: Container[str]
 ) -> Iterator[_Refused]:
     own = fingerprint(draft)
     if own in held_out:
@@ -323,18 +319,19 @@ def _effect(first: Replay) -> Iterator[_Refused]:
 
 
 def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> Iterator[_Refused]:
-    if unmet := unmet_request(environment, draft, first):
+    played = PlayedReference(environment, draft, first)
+    if unmet := unmet_request(played):
         yield Refusal.UNMET_REQUEST, _sentence(unmet)
     if policy := solving_policy(environment, draft):
         yield Refusal.TRIVIAL_POLICY, f"It is solved by {policy} in every turn."
     for t, calls in enumerate(draft.reference):
         for c, call in enumerate(calls):
-            if superfluous(environment, draft, first, t, c):
+            if played.superfluous(t, c):
                 yield Refusal.SUPERFLUOUS_CALL, f"Turn {t + 1}, call {c + 1}, {call.name}, can be left out."
     for missing in ungrounded(environment, draft, first):
         said = f"Neither the turns, nor earlier observations, nor the documentation state {missing}."
         yield Refusal.UNGROUNDED_ARGUMENT, said
-    if unasked := unasked_call(environment, draft, first):
+    if unasked := unasked_call(played):
         yield Refusal.UNASKED_CALL, _sentence(unasked)
 
 

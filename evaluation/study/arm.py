@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from environments.base import TaskSpec
 from environments.registry import unpublishable
 from environments.settings import EnvironmentSettings
-from environments.verification.fingerprints import call_sequence
+from environments.verification.canonical import call_sequence
 from evaluation.outcomes import ScoreChange
 from evaluation.study.records import IterationFigures
 from memory.jsonl import dump_line, write_atomically

@@ -14,7 +14,7 @@ from langgraph.runtime import Runtime
 from agents.roles import RoleRefused
 from environments.base import InputError
 from environments.command import writing
-from environments.verification.fingerprints import fingerprint
+from environments.verification.canonical import fingerprint
 from environments.verification.programs import Exercised
 from graph.assembly import RunServices
 from graph.branches import describe, weaknesses

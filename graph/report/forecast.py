@@ -67,7 +67,6 @@ def _requests(settings: RunSettings, rollouts: int) -> int:
     roles, signals, limits = settings.roles, settings.signals, settings.roles.exploration
     validation = settings.verification
     validates = validation.enabled and validation.mode != "deterministic"
-    actions = roles.validator_actions + (validation.completion == "judge")
 
     def each(reflects: bool) -> int:
         return requests_per_context(
@@ -76,7 +75,7 @@ def _requests(settings: RunSettings, rollouts: int) -> int:
             rounds=limits.rounds,
             steps=limits.steps,
             drafts=limits.drafts_per_context,
-            validator_steps=actions if validates else 0,
+            validator_steps=roles.validator_actions + 1 if validates else 0,  # one more by the judge
         )
 
     read = rollouts * (signals.last_steps or settings.training.steps) // settings.training.steps

@@ -53,9 +53,9 @@ def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
     if not verification.enabled:
         labels.append("verification off")
     elif verification.mode == "agent":
-        labels.append(f"drafts validated by an agent ({verification.completion})")
+        labels.append("drafts validated by an agent")
     elif verification.mode == "both":
-        labels.append(f"drafts verified by replays and by an agent ({verification.completion})")
+        labels.append("drafts verified by replays and by an agent")
     if settings.tasks.admissions is not None:
         labels.append("tasks admitted by a quota")
     if evolution.shortfall:

@@ -20,7 +20,7 @@ from environments.base import InputError, StartState
 from environments.benchmark import OfficialTask
 from environments.registry import benchmark_of, parse_options
 from environments.turns import behind, turn_id
-from environments.verification.fingerprints import fingerprint
+from environments.verification.canonical import fingerprint
 from environments.verification.verify import Refusal, can_train, verify
 from graph.assembly import RunServices
 from graph.branches import refuse_mistake

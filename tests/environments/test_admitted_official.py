@@ -15,7 +15,8 @@ from support.written_tasks import CAR, ENVIRONMENT, FILES, draft
 
 from environments.base import TaskSpec
 from environments.bfcl.environment import BFCLEnvironment
-from environments.verification.verify import reduce, verify
+from environments.verification.replay import reduce
+from environments.verification.verify import verify
 from memory.jsonl import derive_seed
 
 SORT = ("sort", {"file_name": "notes.txt"})

@@ -23,7 +23,7 @@ from environments.metrics import (
     name_f1,
     pass_at,
 )
-from environments.verification.fingerprints import hashed_call
+from environments.verification.canonical import hashed_call
 
 LS, CD, CD2 = ("ls", "0"), ("cd", "a"), ("cd", "b")
 CALLS = st.lists(st.tuples(st.sampled_from(["ls", "cd", "mv"]), st.sampled_from("ab")), max_size=6).map(tuple)

@@ -17,7 +17,8 @@ from support.made_run import ENVIRONMENT, make_round, make_run, run_graph
 from support.official_audit import audit
 
 from agents.spending import Request, read_requests
-from environments.verification.fingerprints import fingerprint, held_out_fingerprints
+from environments.verification.canonical import fingerprint
+from environments.verification.decontamination import held_out_fingerprints
 from environments.verification.verify import Refusal, verify
 from graph.recipe import load_recipe
 from graph.records import Evolution, ExtractionRecord, Failure

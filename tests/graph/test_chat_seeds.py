@@ -192,7 +192,7 @@ async def test_a_stopped_d_0_goes_on_without_paying_twice(
     table: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    validated = ("verification.mode=both", "verification.completion=outcome")
+    validated = ("verification.mode=both",)
     roles = (*CHAT, "validator")
     whole = await seeds_of(chat_run(table, tmp_path / "whole", *validated, roles=roles))
     paid = read_requests(RunDirectory(tmp_path / "whole" / "run").spending_path)
@@ -247,7 +247,7 @@ def test_the_unguided_baseline_is_explored_by_the_chat_explorer_and_drafts_by_bo
     run = make_run(tmp_path / "run", *settings_of(table, (*CHAT, "validator")), *SMALL[:2], *options)
     run_graph(run)
     summary = summarise(run, load_recipe(run.settings_path), 0)
-    assert "drafts verified by replays and by an agent (judge)" in summary.labels
+    assert "drafts verified by replays and by an agent" in summary.labels
     contexts = read_jsonl(run.iteration(0).contexts, FailureContext)
     assert len(contexts) == 6
     assert {one.kind for one in contexts} == {Unsignalled.UNGUIDED}

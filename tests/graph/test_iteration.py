@@ -12,7 +12,8 @@ from support.made_run import ENVIRONMENT, first_tasks, make_run, records, run_gr
 from support.official_audit import audit
 
 import graph.iteration
-from environments.verification.fingerprints import fingerprint, held_out_fingerprints
+from environments.verification.canonical import fingerprint
+from environments.verification.decontamination import held_out_fingerprints
 from environments.verification.verify import verify
 from graph.nodes.new_tasks import join
 from graph.records import Evolution, ExtractionRecord

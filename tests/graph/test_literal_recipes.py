@@ -59,7 +59,6 @@ COEVOLVE: dict[str, tuple[Any, str]] = {
     "roles.exploration.compositions": (0, "none"),
     "verification.enabled": (True, "S3.3"),
     "verification.mode": ("agent", "S3.3"),
-    "verification.completion": ("judge", "F13"),
 }
 SEAL: dict[str, tuple[Any, str]] = {
     "policy.path": ("Qwen/Qwen2.5-7B-Instruct", "T4"),

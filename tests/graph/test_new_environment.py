@@ -15,7 +15,7 @@ from support.preloaded import HERE
 
 from environments import example
 from environments.contract.checks import PROPERTIES
-from environments.verification.fingerprints import fingerprint
+from environments.verification.canonical import fingerprint
 from environments.verification.verify import verify
 from memory.jsonl import read_jsonl
 from memory.records import Task, Trajectory

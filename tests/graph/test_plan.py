@@ -141,7 +141,6 @@ def test_requests_of_roles_are_of_the_contexts_that_there_are() -> None:
     initial = 100 * (each - 1)
     assert requests() == 12 * 238 * each + initial, "the mean of figure 3b"
     assert requests("signals.contexts_per_iteration=1") == 12 * each + initial
-    assert requests("verification.completion=outcome") == 12 * 238 * (each - 1) + 100 * (each - 2)
     made = forecast(load_recipe(Path("recipes/papers/literal-bfcl.yaml")))
     assert made.roles_money == pytest.approx((made.prompt_tokens * 1.2 + made.completion_tokens * 6) / 1e6)
 

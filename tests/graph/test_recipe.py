@@ -72,7 +72,6 @@ MISTAKES = [
         [],
         "roles: 'validator_actions' is for validator, validator: null would ignore it: remove it, or set validator",
     ),
-    ("verification: {completion: outcome}", [], "verification: 'completion' is for mode: agent or both"),
     (
         "roles: {exploration: {min_reference_calls: 4}}",
         [],

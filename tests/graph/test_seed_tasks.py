@@ -21,7 +21,8 @@ from environments.base import Environment, EnvironmentFault, InputError
 from environments.benchmark import ExplorationHints
 from environments.bfcl.benchmark import BENCHMARK
 from environments.bfcl.evaluation_sets import load_set
-from environments.verification.fingerprints import fingerprint, held_out_fingerprints
+from environments.verification.canonical import fingerprint
+from environments.verification.decontamination import held_out_fingerprints
 from environments.verification.verify import verify
 from graph.run.initial_tasks import verify_given
 from graph.run.progress import Interruption, Progress

@@ -11,7 +11,7 @@ from support.tiny_benchmark.benchmark import BENCHMARK
 
 from environments.base import InputError
 from environments.registry import benchmark_of, open_named
-from environments.verification.fingerprints import fingerprint
+from environments.verification.canonical import fingerprint
 from evaluation.test_access import Access
 from memory.records import Task
 from memory.run import read_jsonl

@@ -46,8 +46,8 @@ def install(folder: IterationDirectory, faults: dict[int, str]) -> None:
     """From now on runs that are opened in this process explore with faults."""
     import graph.assembly
 
-    def faulty_roles(settings: RolesSettings, ledger: Ledger, *, judges: bool) -> Roles:
-        roles = build_roles(settings, ledger, judges=judges)
+    def faulty_roles(settings: RolesSettings, ledger: Ledger) -> Roles:
+        roles = build_roles(settings, ledger)
         return dataclasses.replace(roles, explorer=FaultyExplorer(roles.explorer, folder, faults))
 
     graph.assembly.build_roles = faulty_roles

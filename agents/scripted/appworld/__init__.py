@@ -6,7 +6,7 @@ APIs; everything else is read from the world's own documentation at run time. ``
 ``agents.roles.OwnRoles``.
 """
 
-from agents.scripted.appworld.drafts import draft_appworld as draft
-from agents.scripted.appworld.explorer import explore_appworld as explore
+from agents.scripted.appworld.drafts import draft
+from agents.scripted.appworld.explorer import explore
 
 __all__ = ["draft", "explore"]

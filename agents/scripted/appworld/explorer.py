@@ -1,35 +1,135 @@
 """Explores AppWorld, guided by a context or uniformly: an episode aims at one API after another.
 
-It logs in, looks up ids and reads API documentation as needed.
+It logs in, looks up ids and reads API documentation as needed. Values come from the answers, each with its key and its
+object; what a login takes is read from the documentation of tokens.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import ceil, floor
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
 from agents.evidence import name_words, overlap
 from agents.live import LiveRun, live_run
-from agents.scripted.appworld import session
-from agents.scripted.appworld.session import (
-    ACTIVE_TASK,
-    COMPLETE,
-    PROFILE,
-    AnswerValue,
-    Scalar,
-    is_about_accounts,
-    sightings,
-)
 from agents.scripted.knowledge import Aims
+from agents.scripted.values import Scalar
 from agents.settings import ExplorationSettings
 from environments.appworld.worlds import PYTHON
-from environments.base import Environment, Observation, Parameter, ToolCall, ToolSpec
+from environments.base import Environment, Observation, ObservationStatus, Parameter, ToolCall, ToolSpec
 from memory.jsonl import derive_seed
 from memory.records import FailureContext, Interaction
+
+PROFILE = "supervisor.show_profile"
+PASSWORDS = "supervisor.show_account_passwords"
+COMPLETE = "supervisor.complete_task"
+ACTIVE_TASK = "supervisor.show_active_task"
+TOKEN = "access_token"
+_TOKEN_OF = re.compile(r"obtained from (\w+) app login")
+_NAMED_BY = re.compile(r"account (\w+)")
+_ACCOUNT = frozenset(("account", "login", "logout", "signup", "password", "verification", "verify"))
+
+
+class AnswerValue(NamedTuple):
+    """One value of an answer.
+
+    ``key``: its key, ``artist_id`` for an ``id`` in a list of ``artists``. ``app``: the app that answered. ``record``:
+    the plain values of its object. ``place``: the index of the answer, from 0.
+    """
+
+    key: str
+    value: Scalar
+    app: str
+    record: dict[str, Scalar]
+    place: int
+
+
+def sightings(app: str, observation: Observation, place: int) -> tuple[AnswerValue, ...]:
+    """Return every string and number of an answer in reading order; nothing for a failure or text that is not JSON."""
+    if observation.status is not ObservationStatus.OK:
+        return ()
+    try:
+        content: JsonValue = json.loads(observation.text)
+    except ValueError:
+        return ()
+    return tuple(
+        AnswerValue(key if key != "id" or not within else f"{_singular(within)}_id", value, app, record, place)
+        for within, record in _records(content, "")
+        for key, value in record.items()
+    )
+
+
+def records(observation: Observation) -> tuple[dict[str, Scalar], ...]:
+    """Return the plain values of an answer that is one object, or of each object of a list."""
+    try:
+        content: JsonValue = json.loads(observation.text)
+    except ValueError:
+        return ()
+    listed = content if isinstance(content, list) else [content]
+    return tuple(_plain(one) for one in listed if isinstance(one, dict))
+
+
+def _records(content: JsonValue, within: str) -> Iterator[tuple[str, dict[str, Scalar]]]:
+    if isinstance(content, dict):
+        yield within, _plain(content)
+        for key, child in content.items():
+            yield from _records(child, key)
+    elif isinstance(content, list):
+        for child in content:
+            yield from _records(child, within)
+
+
+def _plain(record: dict[str, JsonValue]) -> dict[str, Scalar]:
+    return {
+        key: value
+        for key, value in record.items()
+        if isinstance(value, str | int | float) and not isinstance(value, bool)
+    }
+
+
+def _singular(name: str) -> str:
+    return name.removesuffix("s")
+
+
+def login_of(parameter: Parameter) -> str | None:
+    """Return the API whose answer has the token that ``parameter`` takes; None if it does not take a token."""
+    found = _TOKEN_OF.search(parameter.description)
+    return f"{found.group(1)}.login" if found and parameter.name.endswith(TOKEN) else None
+
+
+def is_about_accounts(name: str) -> bool:
+    """Return whether an API logs in or out, or manages an account: tasks are not made about these."""
+    return not _ACCOUNT.isdisjoint(name.partition(".")[2].split("_"))
+
+
+def sign_in_calls(login: str, tools: Mapping[str, ToolSpec]) -> tuple[ToolCall, ...]:
+    """Return the calls whose answers have what ``login`` takes; empty where the tools offer no login."""
+    needed = (PROFILE, PASSWORDS, login)
+    return tuple(ToolCall(name=name) for name in needed[:2]) if all(name in tools for name in needed) else ()
+
+
+def login_call(login: ToolSpec, seen: Sequence[AnswerValue]) -> ToolCall | None:
+    """Return the call of ``login`` with the supervisor's name and password for its app; None while they are unknown."""
+    username = login.parameter("username")
+    named = _NAMED_BY.search(username.description) if username else None
+    app = login.group
+    user = next((s.value for s in seen if s.app == "supervisor" and named and s.key == named.group(1)), None)
+    password = next((s.value for s in seen if s.key == "password" and s.record.get("account_name") == app), None)
+    if user is None or password is None:
+        return None
+    return ToolCall(name=login.name, arguments={"username": user, "password": password})
+
+
+def last_token(login: str, seen: Sequence[AnswerValue]) -> str | None:
+    """Return the newest token that ``login`` returned."""
+    app = login.partition(".")[0]
+    return next((str(s.value) for s in reversed(seen) if s.key == TOKEN and s.app == app), None)
+
 
 _TRIES = 2
 _DEEPEST = 3
@@ -124,7 +224,7 @@ _DRAWN: dict[str, Callable[[Parameter, random.Random], JsonValue]] = {
 class ExploringEpisode:
     """Acts in one live episode until its steps are used up.
 
-    ``next_aim`` returns the API to reach next; ``reached`` is called with every one that answered.
+    ``aims`` says which API to reach next, or ``alike`` has those that are equally likely to be.
     """
 
     def __init__(
@@ -133,15 +233,15 @@ class ExploringEpisode:
         tools: Mapping[str, ToolSpec],
         steps: int,
         rng: random.Random,
-        next_aim: Callable[[], str],
-        reached: Callable[[str], None],
+        aims: Aims,
+        alike: Sequence[str] | None,
     ) -> None:
         self._run = run
         self._tools = tools
         self._steps = steps
         self._rng = rng
-        self._next_aim = next_aim
-        self._reached = reached
+        self._aims = aims
+        self._alike = alike
         self._seen: list[AnswerValue] = []
         self._looked: set[str] = set()
 
@@ -150,7 +250,9 @@ class ExploringEpisode:
         while self._may_act():
             self._looked.clear()
             before = len(self._run.interactions)
-            self._reach(self._tools[self._next_aim()])
+            aim = self._aims.next() if self._alike is None else self._rng.choices(self._alike)[0]
+            self._aims.aimed[aim] += 1
+            self._reach(self._tools[aim])
             if len(self._run.interactions) == before:
                 return
 
@@ -174,8 +276,8 @@ class ExploringEpisode:
         """Build a call of ``tool`` with its arguments, after the calls that they need; None if that fails."""
         arguments: dict[str, JsonValue] = {}
         for parameter in tool.parameters:
-            login = session.login_of(parameter)
-            if login is not None and (parameter.name == session.TOKEN or parameter.required):
+            login = login_of(parameter)
+            if login is not None and (parameter.name == TOKEN or parameter.required):
                 token = self._token(login)
                 if token is None:
                     return None
@@ -195,18 +297,18 @@ class ExploringEpisode:
 
     def _token(self, login: str) -> str | None:
         """Return a token of ``login``'s app, logging in if this episode has not yet; None where that is impossible."""
-        known = session.token(login, self._seen)
+        known = last_token(login, self._seen)
         if known is not None:
             return known
         done = {i.action.name for i in self._run.interactions if isinstance(i.action, ToolCall)}
-        for call in session.sign_in_calls(login, self._tools):
+        for call in sign_in_calls(login, self._tools):
             if call.name not in done and self._may_act():
                 self._act(call)
-        last = session.login_call(self._tools[login], self._seen) if login in self._tools else None
+        last = login_call(self._tools[login], self._seen) if login in self._tools else None
         if last is None or not self._may_act():
             return None
         self._act(last)
-        return session.token(login, self._seen)
+        return last_token(login, self._seen)
 
     def _look(self, tool: ToolSpec, wanted: str, depth: int) -> bool:
         """Call an API of the same app that lists what ``wanted`` identifies, the likeliest first."""
@@ -236,7 +338,7 @@ class ExploringEpisode:
     def _act(self, call: ToolCall) -> Observation:
         interaction = self._run.act(call)
         if not interaction.observation.failed:
-            self._reached(call.name)
+            self._aims.succeeded[call.name] += 1
         if call.name != _DOCUMENTATION:
             app = self._tools[call.name].group
             self._seen += sightings(app, interaction.observation, interaction.position)
@@ -246,7 +348,7 @@ class ExploringEpisode:
 _PATIENCE = 2
 
 
-def explore_appworld(
+def explore(
     context: FailureContext, environment: Environment, settings: ExplorationSettings, seed: int, *, guided: bool
 ) -> tuple[Interaction, ...]:
     """Explore for R rounds of S steps; equal arguments give equal interactions.
@@ -258,33 +360,15 @@ def explore_appworld(
     tools = {tool.name: tool for tool in environment.tools(context.tools)}
     names = [name for name in sorted(tools) if can_be_aimed_at(name)]
     wanted = [name for name in (context.tool, *context.explore) if name in names]
-    aiming = _Aiming(names, wanted, random.Random(seed), guided)
     interactions: list[Interaction] = []
     for number in range(settings.rounds):
-        if settings.independent and number > 0:
-            aiming = _Aiming(names, wanted, random.Random(derive_seed(seed, "round", number)), guided)
+        if settings.independent or number == 0:
+            rng = random.Random(derive_seed(seed, "round", number) if number else seed)
+            aims = Aims(names, wanted, _PATIENCE, rng)
         with live_run(environment, context, number, settings.steps) as run:
-            ExploringEpisode(run, tools, settings.steps, aiming.rng, aiming.next, aiming.reached).play()
+            ExploringEpisode(run, tools, settings.steps, rng, aims, None if guided else names).play()
             interactions += run.interactions
     return tuple(interactions)
-
-
-class _Aiming:
-    """Which API comes next, guided by a context or uniformly."""
-
-    def __init__(self, names: Sequence[str], wanted: Sequence[str], rng: random.Random, guided: bool) -> None:
-        self.rng = rng
-        self._names = names
-        self._aims = Aims(names, wanted, _PATIENCE, rng)
-        self._guided = guided
-
-    def next(self) -> str:
-        aim = self._aims.next() if self._guided else self.rng.choices(self._names)[0]
-        self._aims.aimed[aim] += 1
-        return aim
-
-    def reached(self, name: str) -> None:
-        self._aims.succeeded[name] += 1
 
 
 def can_be_aimed_at(name: str) -> bool:

@@ -29,7 +29,7 @@ from environments.base import Environment, InputError, Record, ToolCall
 from environments.bfcl.package import all_tools
 from environments.bfcl.templated import wordings
 from environments.task_text import Spec
-from environments.verification.fingerprints import read_fixed
+from environments.verification.canonical import read_fixed
 from environments.verification.grounding import Seen, documented, leaves
 from environments.verification.replay import replay
 

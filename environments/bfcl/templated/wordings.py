@@ -34,7 +34,7 @@ from environments import task_text
 from environments.base import Environment, InputError, Record, TaskSpec, ToolCall
 from environments.bfcl.package import all_tools
 from environments.task_text import Spec
-from environments.verification.fingerprints import read_fixed
+from environments.verification.canonical import read_fixed
 
 
 class Phrase(Record):

@@ -70,7 +70,7 @@ async def test_the_validator_is_answered_in_its_schemas(
     model = open_model(settings, "validator", ledger, 16)
     draft = two_turns(car_start)
     draft = draft.model_copy(update={"tools": ("fillFuelTank", "lockDoors")})
-    run = await ChatValidator(model, actions=5, judges=True).validate(draft, environment, 0)
+    run = await ChatValidator(model, actions=5).validate(draft, environment, 0)
     assert (run.accepted, run.completed, run.success, run.actions) == (False, False, False, 0)
     requests = read_requests(tmp_path / "spending.jsonl")
     assert [(one.outcome, one.faults, one.measured.calls) for one in requests] == [("answered", (), 1)] * 3

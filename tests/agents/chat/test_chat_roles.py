@@ -20,7 +20,7 @@ from agents.scripted.reflector import RuleReflector
 from agents.settings import BudgetSettings, ExplorationSettings
 from agents.spending import BudgetReached, Ledger
 from environments.base import MalformedCall, ObservationStatus, ToolCall
-from environments.verification.fingerprints import held_out_fingerprints
+from environments.verification.decontamination import held_out_fingerprints
 from environments.verification.verify import verify
 from memory.jsonl import record_id
 from memory.records import Cause, FailureContext

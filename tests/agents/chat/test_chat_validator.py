@@ -67,7 +67,7 @@ async def test_the_agent_reads_request_and_solution_and_the_judge_reads_what_it_
     table, say, draft, environment
 ) -> None:
     fake, model = table(*carried_out(say), judged(say, True))
-    run = await ChatValidator(model, actions=5, judges=True).validate(draft, environment, 0)
+    run = await ChatValidator(model, actions=5).validate(draft, environment, 0)
     assert (run.accepted, run.completed, run.success, run.reward, run.actions) == (True, True, True, 1.0, 2)
     assert run.detail == "As the answers show."
     first, *_, third, _, judging = [messages[1].content for messages in fake.sent]
@@ -94,14 +94,14 @@ async def test_a_draft_is_accepted_when_it_is_completed_or_earns_a_reward(
     table, say, draft, environment, runs, partial, said, accepted, completed, reward
 ) -> None:
     _, model = table(*runs(say), judged(say, said))
-    run = await ChatValidator(model, actions=5, judges=True).validate(draft, Graded(environment, partial), 0)
+    run = await ChatValidator(model, actions=5).validate(draft, Graded(environment, partial), 0)
     assert (run.accepted, run.completed, run.reward) == (accepted, completed, reward)
 
 
 async def test_the_agent_begins_behind_the_turns_that_the_reference_plays(table, say, draft, environment) -> None:
-    fake, model = table(act(say, "lockDoors", **LOCK), act(say))
+    fake, model = table(act(say, "lockDoors", **LOCK), act(say), judged(say, True))
     behind = draft.model_copy(update={"played": 1})
-    run = await ChatValidator(model, actions=2, judges=False).validate(behind, environment, 0)
+    run = await ChatValidator(model, actions=2).validate(behind, environment, 0)
     assert (run.success, run.actions) == (True, 1)
     first = fake.sent[0][1].content
     assert "<user>Add 5 gallons.</user>\n<action>fillFuelTank(fuelAmount=5.0)</action> -> <observation>" in first
@@ -109,20 +109,10 @@ async def test_the_agent_begins_behind_the_turns_that_the_reference_plays(table,
     assert "2 actions are left" in first
 
 
-@pytest.mark.parametrize(("runs", "completed"), [(carried_out, True), (given_up, False)])
-async def test_the_environments_outcome_decides_where_it_is_asked_to(
-    table, say, draft, environment, runs, completed
-) -> None:
-    fake, model = table(*runs(say))
-    run = await ChatValidator(model, actions=5, judges=False).validate(draft, environment, 0)
-    assert (run.accepted, run.completed) == (completed, completed)
-    assert fake.replies == []
-
-
 @pytest.mark.parametrize("wrong", ["true", 1, "yes", None])
 async def test_a_judge_says_true_or_false_and_nothing_else(table, say, draft, environment, wrong: object) -> None:
     fake, model = table(*given_up(say), judged(say, wrong), judged(say, False))
-    run = await ChatValidator(model, actions=5, judges=True).validate(draft, environment, 0)
+    run = await ChatValidator(model, actions=5).validate(draft, environment, 0)
     assert not run.accepted
     assert fake.replies == []
     assert "success" in fake.sent[-1][-1].content
@@ -138,7 +128,7 @@ async def test_a_judge_says_true_or_false_and_nothing_else(table, say, draft, en
 )
 async def test_a_judge_may_answer_in_the_papers_two_lines(table, say, draft, environment, said, accepted) -> None:
     fake, model = table(*given_up(say), AIMessage(content=said))
-    run = await ChatValidator(model, actions=5, judges=True).validate(draft, environment, 0)
+    run = await ChatValidator(model, actions=5).validate(draft, environment, 0)
     assert (run.accepted, run.completed) == (accepted, accepted)
     assert run.detail.endswith(("show.", "none at all.", "was locked."))
     assert fake.replies == []
@@ -158,7 +148,7 @@ async def test_a_judge_may_answer_in_the_papers_two_lines(table, say, draft, env
 )
 async def test_a_judge_that_is_unclear_is_asked_again(table, say, draft, environment, said, told) -> None:
     fake, model = table(*given_up(say), AIMessage(content=said), judged(say, False))
-    run = await ChatValidator(model, actions=5, judges=True).validate(draft, environment, 0)
+    run = await ChatValidator(model, actions=5).validate(draft, environment, 0)
     assert not run.accepted
     assert told in fake.sent[-1][-1].content
 
@@ -167,9 +157,9 @@ async def test_without_a_judgement_a_reward_decides_or_nothing_does(table, say, 
     wrong = judged(say, "perhaps")
     _, model = table(*given_up(say), wrong, wrong)
     with pytest.raises(RoleRefused, match="success"):
-        await ChatValidator(model, actions=5, judges=True).validate(draft, environment, 0)
+        await ChatValidator(model, actions=5).validate(draft, environment, 0)
     _, model = table(*carried_out(say), wrong, wrong)
-    run = await ChatValidator(model, actions=5, judges=True).validate(draft, environment, 0)
+    run = await ChatValidator(model, actions=5).validate(draft, environment, 0)
     assert (run.accepted, run.completed, run.reward) == (True, None, 1.0)
     assert run.detail.startswith("The judge did not answer: ")
 
@@ -177,13 +167,13 @@ async def test_without_a_judgement_a_reward_decides_or_nothing_does(table, say, 
 async def test_what_says_nothing_about_the_draft_is_no_failure_of_it(table, say, draft, environment) -> None:
     _, model = table(*[ConnectionResetError("gone")] * 3)
     with pytest.raises(EndpointFailed, match="gone"):
-        await ChatValidator(model, actions=5, judges=True).validate(draft, environment, 0)
+        await ChatValidator(model, actions=5).validate(draft, environment, 0)
     _, model = table(*carried_out(say), ledger=Ledger(None, BudgetSettings(calls=2)))
     with pytest.raises(BudgetReached):
-        await ChatValidator(model, actions=5, judges=True).validate(draft, environment, 0)
+        await ChatValidator(model, actions=5).validate(draft, environment, 0)
     _, model = table(*carried_out(say), ledger=Ledger(None, BudgetSettings(calls=4)))
     with pytest.raises(BudgetReached):  # before the judge is asked, although there is a reward
-        await ChatValidator(model, actions=5, judges=True).validate(draft, environment, 0)
+        await ChatValidator(model, actions=5).validate(draft, environment, 0)
     _, model = table(act(say, "fillFuelTank", **FUEL))
     with pytest.raises(EnvironmentFault, match="the engine is gone"):
-        await ChatValidator(model, actions=5, judges=True).validate(draft, Graded(environment, 0.0, fault=True), 0)
+        await ChatValidator(model, actions=5).validate(draft, Graded(environment, 0.0, fault=True), 0)

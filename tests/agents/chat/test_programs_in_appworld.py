@@ -109,8 +109,10 @@ async def test_a_validator_acts_by_programs_and_reads_the_preface(table, say, ap
 
     _, writer = table(say("ProposedPrograms", tasks=[NOTE]))
     (draft,) = await ProgramAbstractor(writer, SETTINGS, PYTHON, EVERYDAY).abstract(context, (), "")
-    fake, model = table(acts(f"{SIGN_IN}print(token)"), acts(f"{CREATE}\n{COMPLETE}"), say("NextAction", tool=""))
-    assert (await ChatValidator(model, actions=3, judges=False).validate(draft, appworld, 0)).success
+    judged = say("RunJudgement", success=True, reason="It made the note.")
+    ends = acts(f"{CREATE}\n{COMPLETE}"), say("NextAction", tool=""), judged
+    fake, model = table(acts(f"{SIGN_IN}print(token)"), *ends)
+    assert (await ChatValidator(model, actions=3).validate(draft, appworld, 0)).success
     assert "You work for Alma Arnold" in fake.sent[0][1].content
     assert f"<user>{NOTE['request']}</user>" in fake.sent[0][1].content
     assert f"<action>python:\n{CREATE}\n{COMPLETE}\n</action>" in fake.sent[2][1].content

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.scripted.documented import DocumentedRange, constants, mentioned, number_range, numbers, values_in
+from agents.scripted.values import constants, in_range, mentioned, numbers
 from environments.base import Parameter
 
 
@@ -47,26 +47,22 @@ def test_a_default_is_a_documented_number() -> None:
 @pytest.mark.parametrize(
     ("type_name", "description", "expected"),
     [
-        ("float", "Should be between 0 and 120 and a multiple of 5.", (0.0, 120.0, 5.0)),
-        ("integer", "From 0 to 100.", (0.0, 100.0, 1.0)),
-        ("float", "Between 0 (off) and 1 (on).", (0.0, 1.0, 0.0)),
+        ("float", "Should be between 0 and 20 and a multiple of 5.", (0.0, 5.0, 10.0, 15.0, 20.0)),
+        ("integer", "From 3 to 5.", (3.0, 4.0, 5.0)),
+        ("float", "Between 0 (off) and 1 (on).", (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)),
+        ("float", "The speed.", ()),
+        ("string", "Between 1 and 2.", ()),
     ],
 )
-def test_ranges(type_name: str, description: str, expected: tuple[float, float, float]) -> None:
-    assert number_range(parameter(type_name, description)) == expected
-
-
-def test_no_range_is_none() -> None:
-    assert number_range(parameter("float", "The speed.")) is None
-    assert number_range(parameter("string", "Between 1 and 2.")) is None
+def test_ranges(type_name: str, description: str, expected: tuple[float, ...]) -> None:
+    assert in_range(parameter(type_name, description)) == expected
 
 
 @settings(deadline=None)
-@given(low=st.integers(-50, 50), width=st.integers(0, 3000), step=st.sampled_from([0.0, 1.0, 5.0]))
-def test_values_lie_in_the_range_and_on_its_steps(low: int, width: int, step: float) -> None:
-    values = values_in(DocumentedRange(float(low), float(low + width), step))
+@given(low=st.integers(-50, 50), width=st.integers(0, 3000), step=st.sampled_from([1, 5]))
+def test_values_lie_in_the_range_and_on_its_steps(low: int, width: int, step: int) -> None:
+    values = in_range(parameter("integer", f"Between {low} and {low + width} and a multiple of {step}."))
     assert values[0] == low
     assert len(values) <= 1001
     assert all(low <= value <= low + width for value in values)
-    if step:
-        assert all((value - low) % step == 0 for value in values)
+    assert all((value - low) % step == 0 for value in values)

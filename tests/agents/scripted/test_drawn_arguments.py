@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.scripted.arguments import ArgumentDraws, GuidedArguments, UniformArguments, converted
-from agents.scripted.documented import number_range
-from agents.scripted.knowledge import Experience
-from agents.scripted.values import MAX_TEXT, Sightings
+from agents.scripted.arguments import GuidedArguments, UniformArguments, converted
+from agents.scripted.values import MAX_TEXT, Experience, Sightings, in_range
 from environments.base import Observation, ObservationStatus, ToolCall, ToolSpec
 from environments.verification.replay import argument_problem
 
@@ -153,7 +151,7 @@ def test_uniform_lists_keep_the_documented_order(environment) -> None:
         assert doors == [door for door in documented if door in doors]
 
 
-def shares(drawing: ArgumentDraws, spec: ToolSpec, draws: int = 2000) -> dict[tuple[str, object], float]:
+def shares(drawing: UniformArguments, spec: ToolSpec, draws: int = 2000) -> dict[tuple[str, object], float]:
     """How often an optional parameter is given, a list has each length, and each documented value is drawn."""
     counted: Counter[tuple[str, object]] = Counter()
     for _ in range(draws):
@@ -168,8 +166,8 @@ def shares(drawing: ArgumentDraws, spec: ToolSpec, draws: int = 2000) -> dict[tu
             elif parameter.choices or parameter.type == "boolean":
                 counted[parameter.name, value] += 1
             elif parameter.type in ("integer", "float"):
-                extent = number_range(parameter)
-                counted[parameter.name, "in range"] += extent is not None and extent.low <= value <= extent.high
+                allowed = in_range(parameter)
+                counted[parameter.name, "in range"] += bool(allowed) and allowed[0] <= value <= allowed[-1]
     return {key: count / draws for key, count in counted.items()}
 
 

@@ -11,7 +11,7 @@ import pytest
 from agents.evidence import executed
 from agents.scripted.abstractor import TemplateAbstractor
 from agents.scripted.explorer import GuidedExplorer, UnguidedExplorer
-from agents.scripted.guidance import PLAIN, patterns, read_context
+from agents.scripted.knowledge import PLAIN, patterns, read_context
 from agents.scripted.reflector import RuleReflector
 from agents.settings import ExplorationSettings
 from environments.base import ToolCall

@@ -9,11 +9,9 @@ import pytest
 
 from agents.assembly import unguided_context
 from agents.scripted.arguments import GuidedArguments
-from agents.scripted.documented import constants, date_format
 from agents.scripted.explorer import GuidedExplorer
-from agents.scripted.knowledge import Experience
-from agents.scripted.needs import listed_values, makers, sign_in_tools, sources_of_values
-from agents.scripted.values import Sightings
+from agents.scripted.knowledge import listed_values, makers, sign_in_tools, sources_of_values
+from agents.scripted.values import Experience, Sightings, constants, date_format
 from agents.settings import ExplorationSettings
 from environments.base import Observation, ObservationStatus, Parameter, ToolCall
 from environments.bfcl.environment import BFCLEnvironment

@@ -14,8 +14,9 @@ from agents.settings import ExplorationSettings
 from environments.base import ObservationStatus, ToolCall
 from environments.bfcl.templated import wordings
 from environments.example import depot
-from environments.verification.fingerprints import held_out_fingerprints
-from environments.verification.verify import reduce, verify
+from environments.verification.decontamination import held_out_fingerprints
+from environments.verification.replay import reduce
+from environments.verification.verify import verify
 from memory.jsonl import derive_seed, record_id
 
 SETTINGS = ExplorationSettings(independent=False)

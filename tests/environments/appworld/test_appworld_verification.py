@@ -16,8 +16,7 @@ from environments.appworld.environment import AppWorldEnvironment
 from environments.appworld.episode import RESPONSE_MISMATCH, STATE_MISMATCH
 from environments.base import TaskSpec
 from environments.settings import VerificationSettings
-from environments.verification.grounding import ungrounded
-from environments.verification.replay import replay
+from environments.verification.replay import replay, ungrounded
 from environments.verification.verify import Refusal, verify
 
 SETTINGS = VerificationSettings(max_calls=8)

@@ -24,14 +24,8 @@ from environments.bfcl.evaluation_sets import (
 from environments.bfcl.official import load_category, split_of
 from environments.bfcl.templated.wordings import forced_calls
 from environments.task_text import caused_errors
-from environments.verification.fingerprints import (
-    SUFFIX,
-    PublishedSet,
-    call_sequence,
-    fingerprint,
-    read_fixed,
-    sets_folder,
-)
+from environments.verification.canonical import PublishedSet, call_sequence, fingerprint, read_fixed
+from environments.verification.decontamination import SUFFIX, sets_folder
 from environments.verification.verify import verify
 
 ENVIRONMENT = BFCLEnvironment(TEMPLATED_CLASSES)

@@ -7,11 +7,11 @@ import time
 import pytest
 from support.written_tasks import CAR, ENVIRONMENT, FILES, draft
 
-from environments.base import TaskSpec, ToolCall
+from environments.base import Environment, TaskSpec, ToolCall
 from environments.example import depot
 from environments.verification.asking import unasked_call, unmet_request
 from environments.verification.grounding import Seen, foreign_text
-from environments.verification.replay import replay
+from environments.verification.replay import PlayedReference, replay
 from environments.verification.verify import Refusal, verify
 
 DEPOT = depot()
@@ -36,6 +36,10 @@ def parcels(text: str, *calls: tuple[str, dict]) -> TaskSpec:
         tools=START.tools,
         reference=(tuple(ToolCall(name=name, arguments=arguments) for name, arguments in calls),),
     )
+
+
+def played(environment: Environment, task: TaskSpec) -> PlayedReference:
+    return PlayedReference(environment, task, replay(environment, task))
 
 
 def lights(mode: str) -> tuple[str, dict]:
@@ -85,7 +89,7 @@ def lock(unlock: bool, *doors: str) -> tuple[str, dict]:
 )
 def test_what_no_call_does_is_found_in_the_words(task: TaskSpec, phrase: str | None) -> None:
     environment = DEPOT if task.environment == DEPOT.name else ENVIRONMENT
-    unmet = unmet_request(environment, task, replay(environment, task))
+    unmet = unmet_request(played(environment, task))
     assert (phrase in unmet) if phrase and unmet else unmet == phrase
 
 
@@ -132,7 +136,7 @@ def test_what_no_call_does_is_found_in_the_words(task: TaskSpec, phrase: str | N
 )
 def test_a_call_that_is_neither_asked_for_nor_needed_is_found(task: TaskSpec, phrase: str | None) -> None:
     environment = DEPOT if task.environment == DEPOT.name else ENVIRONMENT
-    unasked = unasked_call(environment, task, replay(environment, task))
+    unasked = unasked_call(played(environment, task))
     assert (phrase in unasked) if phrase and unasked else unasked == phrase
 
 
@@ -148,7 +152,7 @@ def test_a_value_that_an_observation_has_may_choose_the_next_call() -> None:
     there = ("set_navigation", {"destination": "456 Oakwood Avenue"})
     for calls, found in (([SHOP, there], True), ([there], False)):
         task = draft(CAR, (text.replace('"456 Oakwood Avenue, Rivermist, 83214"', ""), calls))
-        unmet = unmet_request(ENVIRONMENT, task, replay(ENVIRONMENT, task))
+        unmet = unmet_request(played(ENVIRONMENT, task))
         assert (unmet is None) is found
 
 
@@ -157,11 +161,11 @@ def test_a_hostile_text_is_read_to_its_end_in_time(text: str) -> None:
     began = time.thread_time()
     task = parcels(f"Open the depot's gate. {text}", OPEN)
     foreign_text(DEPOT, task)
-    unmet_request(DEPOT, task, replay(DEPOT, task))
+    unmet_request(played(DEPOT, task))
     Seen([text, f"{text} \\"])
     assert time.thread_time() - began < 3
 
 
 def test_an_open_quote_hides_no_value_before_it() -> None:
     stated = parcels("Open the gate for 'the lamp', 12\" wide", OPEN)
-    assert "'the lamp'" in str(unmet_request(DEPOT, stated, replay(DEPOT, stated)))
+    assert "'the lamp'" in str(unmet_request(played(DEPOT, stated)))

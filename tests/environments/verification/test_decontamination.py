@@ -16,15 +16,8 @@ from environments.bfcl.official import load_category
 from environments.example import depot
 from environments.registry import benchmark_of
 from environments.verification import decontamination
-from environments.verification.canonical import canonical, canonical_call, state_words
-from environments.verification.decontamination import HeldOut, held_out
-from environments.verification.fingerprints import (
-    HeldOutRecord,
-    fingerprint,
-    read_fixed,
-    record_of,
-    sets_folder,
-)
+from environments.verification.canonical import canonical, canonical_call, fingerprint, read_fixed, state_words
+from environments.verification.decontamination import HeldOut, HeldOutRecord, held_out, record_of, sets_folder
 from environments.verification.verify import Refusal, can_train, verify
 
 BFCL = BFCLEnvironment()
@@ -260,5 +253,5 @@ def test_an_environment_without_evaluation_sets_holds_nothing_out() -> None:
     sets = benchmark_of(depot()).held_out()
     with pytest.raises(InputError, match="depot"):  # asked by name, it is not silently open
         held_out("depot")
-    assert len(sets) == 0
+    assert sets.fingerprints == frozenset()
     assert can_train(parcels(call("list_parcels")), DEPOT, (), sets).accepted

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from environments.base import TaskSpec, ToolCall
-from environments.verification.fingerprints import call_sequence, fingerprint
+from environments.verification.canonical import call_sequence, fingerprint
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
 VALUES = st.recursive(

@@ -18,8 +18,8 @@ from environments.base import (
     ToolCall,
     ToolSpec,
 )
-from environments.verification.grounding import Seen, documented, ungrounded
-from environments.verification.replay import Replay, ReplayedTurn
+from environments.verification.grounding import Seen, documented
+from environments.verification.replay import Replay, ReplayedTurn, ungrounded
 
 WORDS = st.text(alphabet=st.characters(categories=("L", "N", "P", "S", "Zs")), min_size=1, max_size=12).filter(
     lambda text: text.strip()

@@ -13,14 +13,9 @@ from environments.bfcl.official import load_category
 from environments.bfcl.package import tool_names
 from environments.example import depot
 from environments.registry import benchmark_of, packaged, packaged_names
-from environments.verification import fingerprints
-from environments.verification.fingerprints import (
-    PublishedSet,
-    call_sequence,
-    fingerprint,
-    held_out_fingerprints,
-    published_sets,
-)
+from environments.verification import decontamination
+from environments.verification.canonical import PublishedSet, call_sequence, fingerprint
+from environments.verification.decontamination import held_out_fingerprints, published_sets
 
 
 def publication(name, own, sequences):
@@ -52,7 +47,7 @@ def sliced(whole, start, length):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(fingerprints, "sets_folder", lambda environment: tmp_path / environment)
+    monkeypatch.setattr(decontamination, "sets_folder", lambda environment: tmp_path / environment)
     (tmp_path / "bfcl").mkdir()
     return tmp_path / "bfcl"
 
@@ -78,7 +73,7 @@ def test_no_slice_of_a_training_path_is_held_out_though_call_sequences_overlap()
 
 
 def test_reading_what_is_published_opens_no_evaluation_set():
-    source = Path(fingerprints.__file__).read_text()
+    source = Path(decontamination.__file__).read_text()
     assert "from environments.base import" in source
     assert "environments.bfcl" not in source
 
@@ -121,12 +116,12 @@ def test_missing_publications_are_refused_rather_than_an_open_firewall(folder):
 
 
 def test_an_environment_of_ones_own_has_no_evaluation_set_and_nothing_held_out():
-    assert list(benchmark_of(depot()).held_out()) == []
+    assert benchmark_of(depot()).held_out().fingerprints == frozenset()
     with pytest.raises(InputError, match="depot"):
         published_sets("depot")
 
 
 def test_every_folder_of_evaluation_sets_belongs_to_a_benchmark_that_publishes_them():
-    rooms = Path(fingerprints.__file__).parents[1]
+    rooms = Path(decontamination.__file__).parents[1]
     publishing = {name for name in packaged_names() if packaged(name).held_out().fingerprints}
     assert {folder.parent.name for folder in rooms.glob("*/panels")} == publishing

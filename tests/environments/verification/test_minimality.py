@@ -10,8 +10,7 @@ from support.random_paths import random_tasks, with_placeholder_text
 from support.written_tasks import CAR, ENVIRONMENT, FILES, draft
 
 from environments.base import InputError, TaskSpec
-from environments.verification.minimality import reduce, superfluous
-from environments.verification.replay import replay
+from environments.verification.replay import PlayedReference, reduce, replay
 from environments.verification.verify import Refusal, verify
 
 SORT = ("sort", {"file_name": "notes.txt"})
@@ -31,11 +30,11 @@ def test_reduced_paths_have_no_superfluous_call_and_do_not_reduce_again():
     reduced = [task for task in (reduce(ENVIRONMENT, path) for path in textless_tasks()) if task is not None]
     assert len(reduced) > 20
     for task in reduced:
-        full = replay(ENVIRONMENT, task)
-        assert not full.errors()
+        played = PlayedReference(ENVIRONMENT, task, replay(ENVIRONMENT, task))
+        assert not played.full.errors()
         places = [(t, c) for t, turn in enumerate(task.reference) for c in range(len(turn))]
         assert places
-        assert not any(superfluous(ENVIRONMENT, task, full, *place) for place in places)
+        assert not any(played.superfluous(*place) for place in places)
         assert reduce(ENVIRONMENT, task) == task
         assert verify(with_placeholder_text(task), ENVIRONMENT, (), ()).reason in (None, Refusal.TRIVIAL_POLICY)
 

@@ -9,7 +9,7 @@ from support.written_tasks import CAR, ENVIRONMENT, FILES, draft
 from environments.base import EnvironmentFault, Observation, ObservationStatus, TaskSpec
 from environments.bfcl.official import load_category
 from environments.settings import VerificationSettings
-from environments.verification.fingerprints import fingerprint
+from environments.verification.canonical import fingerprint
 from environments.verification.replay import attempt
 from environments.verification.verify import Refusal, can_train, verify
 

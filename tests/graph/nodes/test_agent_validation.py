@@ -15,7 +15,7 @@ from agents.settings import RoleSettings, RolesSettings
 from agents.spending import Breaker, BudgetReached, Ledger
 from environments.base import Environment, ToolCall
 from environments.settings import VerificationSettings
-from environments.verification.fingerprints import fingerprint
+from environments.verification.canonical import fingerprint
 from graph.assembly import RunServices
 from graph.nodes.new_tasks import verify
 from graph.records import KnownTasks

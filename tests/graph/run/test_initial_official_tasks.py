@@ -14,7 +14,7 @@ from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import indices, load_category
 from environments.bfcl.package import CATEGORIES, CLASSES
 from environments.turns import behind, open_for_agent
-from environments.verification.fingerprints import fingerprint
+from environments.verification.canonical import fingerprint
 from environments.verification.replay import bare_task
 from environments.verification.verify import Refusal, verify
 from graph.assembly import RunServices, assemble

@@ -14,8 +14,8 @@ from environments.base import Environment, TaskSpec, ToolCall
 from environments.benchmark import Benchmark, EvaluationSet, EvaluationTask, ExplorationHints, Limits, Options
 from environments.metrics import Attempted
 from environments.python_class.environment import PythonEnvironment, ToolRefused
+from environments.verification.canonical import fingerprint
 from environments.verification.decontamination import HeldOut
-from environments.verification.fingerprints import fingerprint
 
 ROOMS = ("attic", "cellar", "kitchen", "hall", "study", "porch")
 FIRST = {"dev": 1000, "test": 2000}

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.shop import TOOLS, parameter, tool
 
-from agents.scripted.appworld.explorer import chosen_parameters, draw_value, known_values
-from agents.scripted.appworld.session import AnswerValue
+from agents.scripted.appworld.explorer import AnswerValue, chosen_parameters, draw_value, known_values
 
 SEEN = [
     AnswerValue("basket_id", 7, "shop", {}, 0),

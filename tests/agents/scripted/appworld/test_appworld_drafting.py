@@ -7,8 +7,7 @@ import random
 from support.shop import BASKETS, SIGNED_IN, TOOLS, made
 
 from agents.live import call_of
-from agents.scripted.appworld.wording import answer_call, name_beside, path_to, question, said_text
-from environments.base import ToolCall
+from agents.scripted.appworld.drafts import _task, name_beside, path_to, question, said_text
 
 TOKEN = {"access_token": "t-1"}
 UNRELATED = made(4, "supervisor.show_profile", {"email": "ada@example.com"})
@@ -74,5 +73,8 @@ def test_what_was_said_or_numbers_or_tokens_are_not_asked_for() -> None:
 
 
 def test_the_end_of_a_task_carries_the_answer_if_there_is_one() -> None:
-    assert answer_call("red", "done") == ToolCall(name="done", arguments={"answer": "red"})
-    assert answer_call(None, "done") == ToolCall(name="done")
+    for place, answers in ((3, ({"answer": "red"}, {"answer": "green"})), (5, ({},))):
+        task = _task(RUN, (place,), TOOLS, random.Random(0))
+        assert task is not None
+        assert task[1][-1].name == "supervisor.complete_task"
+        assert task[1][-1].arguments in answers

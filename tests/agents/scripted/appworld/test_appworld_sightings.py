@@ -7,7 +7,7 @@ import json
 import pytest
 from pydantic import JsonValue
 
-from agents.scripted.appworld.session import records, sightings
+from agents.scripted.appworld.explorer import records, sightings
 from environments.base import Observation, ObservationStatus
 
 
