@@ -1,7 +1,7 @@
 """The rollouts of one GRPO step: the episodes, their trajectories, and the batch that the trainer learns from.
 
-``GroupRollouts.step`` plays the episodes of a step and returns a ``StepBatch``, which is all that the trainer gets of
-them. Import this module late: it needs torch.
+``GroupRollouts.step`` plays the episodes of a step and returns what TRL asks of a rollout function. Import this module
+late: it needs torch.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from trl.trainer.grpo_trainer import GRPOTrainer
@@ -21,50 +20,19 @@ from memory.records import Measured, Task, Trajectory
 from training.grpo.ranks import ALONE, Ranks, places_of
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
 from training.grpo.reward import reward_of
-from training.rollout.episodes import EpisodeRequest, EpisodeResult, TokenRow, limits_of, run_episodes, token_row
+from training.rollout.episodes import EpisodeRequest, EpisodeResult, limits_of, run_episodes, token_row
 from training.rollout.policy import Policy
 from training.rollout.sampling import Sampler
 from training.seal.seal import Seal
 from training.settings import TrainingSettings
 
 
-class _Played(NamedTuple):
-    """One rollout: as tokens and as it is recorded."""
-
-    result: EpisodeResult
-    trajectory: Trajectory
-
-
-@dataclass(frozen=True)
-class StepBatch:
-    """The hand-over of one step's rollouts to the trainer.
-
-    ``rows`` are episodes as tokens, in the order of the prompts: groups of K, one after the other. ``rewards`` go with
-    them; None leaves a row out of its group's baseline.
-    """
-
-    rows: tuple[TokenRow, ...]
-    rewards: tuple[float | None, ...]
-
-    def columns(self) -> dict[str, list[Any]]:
-        """Return what TRL asks of a rollout function, one list item per row.
-
-        TRL hands ``reward`` on to ``outcome_reward``; the mask marks the tokens that the policy wrote.
-        """
-        return {
-            "prompt_ids": [row.prompt_ids for row in self.rows],
-            "completion_ids": [row.completion_ids for row in self.rows],
-            "logprobs": [row.logprobs for row in self.rows],
-            "env_mask": [row.mask for row in self.rows],
-            "reward": list(self.rewards),
-        }
-
-
 class GroupRollouts:
     """Plays the episodes of each step and turns each into a trajectory with its reward.
 
     Tokens are sampled by ``sampler``, in the precision that the trainer uses. ``keep`` gets the trajectories of each
-    step.
+    step, in the first process. ``weights`` are SEAL's factors of the advantages of the step that was played last, one
+    per row of this process; None where the settings turn them off.
     """
 
     def __init__(
@@ -88,6 +56,7 @@ class GroupRollouts:
         self.stopwatch = stopwatch
         self.seal = seal
         self.ranks = ranks
+        self.weights: list[float] | None = None
         self.tasks: dict[str, Task] = {task.id: task for step in plan.steps for task in step}
         self.limits = limits_of(settings)
 
@@ -96,30 +65,32 @@ class GroupRollouts:
         """The environment that episodes are played in: with SEAL, behind its learning interface."""
         return self.environment if self.seal is None else self.seal.environment
 
-    def step(self, prompts: Sequence[str], trainer: GRPOTrainer) -> StepBatch:
-        """Play the trainer's next step.
+    def step(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
+        """Play the trainer's next step; return what TRL asks of a rollout function, one list item per row.
 
-        ``prompts`` are task ids, each K times in a row. Raises RoundFailure when the environment failed every rollout.
+        ``prompts`` are task ids, each K times in a row. TRL hands ``reward`` on to ``outcome_reward``; ``env_mask``
+        marks the tokens that the policy wrote. Raises RoundFailure when the environment failed every rollout.
         """
         done = trainer.state.global_step // self.settings.updates_per_step
         step = done + 1
         began = time.perf_counter()
         self.sampler.load_weights(done)
-        with self.ranks.agreeing():
-            played = self._play(step, prompts, trainer, self._samples(step, prompts))
-        trajectories = self._of_all_ranks(step, played)
-        with self.ranks.agreeing():
-            if self.ranks.first:
-                _check_any_scored(step, trajectories)
-                self.keep(trajectories)
+        results, own = self._play(step, prompts, trainer)
+        trajectories = self._of_all_ranks(step, own)
+        _check_any_scored(step, trajectories)
+        if self.ranks.first:
+            self.keep(trajectories)
         diagnosing = self._diagnose(step, trajectories)
         filler = int(self.policy.tokenizer.eos_token_id)
-        batch = StepBatch(
-            rows=tuple(token_row(one.result, filler).cut_to(self.settings.max_trained_tokens) for one in played),
-            rewards=tuple(one.trajectory.reward for one in played),
-        )
+        rows = [token_row(one, filler).cut_to(self.settings.max_trained_tokens) for one in results]
         self.stopwatch.rollouts += time.perf_counter() - began - diagnosing
-        return batch
+        return {
+            "prompt_ids": [row.prompt_ids for row in rows],
+            "completion_ids": [row.completion_ids for row in rows],
+            "logprobs": [row.logprobs for row in rows],
+            "env_mask": [row.mask for row in rows],
+            "reward": [one.reward for one in own],
+        }
 
     def prompts(self) -> list[str]:
         """Return the tasks of all steps, by id, in the order in which the processes are to be given them."""
@@ -127,10 +98,13 @@ class GroupRollouts:
         return [self._at(step)[place].id for step in steps for places in self._places(step) for place in places]
 
     def _places(self, step: int) -> tuple[tuple[int, ...], ...]:
-        """Return for each rank the places in the plan of the groups that it plays in ``step``."""
+        """Return for each rank the places in the plan of the groups that it plays in ``step``.
+
+        Tasks of one kind are adjacent in a plan: where a step has several updates, they take its groups in drawn order.
+        """
         order: Sequence[int] = range(len(self._at(step)))
         updates = self.settings.updates_per_step
-        if self.ranks.count > 1 and updates > 1:
+        if updates > 1:
             order = drawn_order(len(order), self.plan.run_seed, (step - 1) * updates)
         return tuple(places_of(rank, self.ranks.count, order, updates) for rank in range(self.ranks.count))
 
@@ -156,28 +130,22 @@ class GroupRollouts:
             seen[task.id] += size
         return [sample for place in own for sample in samples[place]]
 
-    def _of_all_ranks(self, step: int, played: Sequence[_Played]) -> tuple[Trajectory, ...]:
-        """Return the trajectories of a step from all processes, in the plan's order; those of this one if not first."""
-        own = tuple(one.trajectory for one in played)
-        if (gathered := self.ranks.gather(own)) is None:
-            return own
+    def _of_all_ranks(self, step: int, own: Sequence[Trajectory]) -> tuple[Trajectory, ...]:
+        """Return the trajectories of a step from all processes, in the plan's order."""
         size = self.settings.rollouts_per_task
         by_place = {
             place: there[number * size : (number + 1) * size]
-            for places, there in zip(self._places(step), gathered, strict=True)
+            for places, there in zip(self._places(step), self.ranks.gather(own), strict=True)
             for number, place in enumerate(places)
         }
         return tuple(one for place in sorted(by_place) for one in by_place[place])
 
     def _play(
-        self,
-        step: int,
-        prompts: Sequence[str],
-        trainer: GRPOTrainer,
-        samples: Sequence[int],
-    ) -> list[_Played]:
-        """Play ``prompts``, task ids, each K times in a row; ``samples`` are their indexes."""
+        self, step: int, prompts: Sequence[str], trainer: GRPOTrainer
+    ) -> tuple[list[EpisodeResult], list[Trajectory]]:
+        """Play ``prompts``, task ids, each K times in a row; return each rollout as tokens and as it is recorded."""
         began = time.perf_counter()
+        samples = self._samples(step, prompts)
         # Sample i of a task in a step is seeded by hash, so that neither order nor batch composition matters.
         requests = [
             EpisodeRequest(
@@ -190,19 +158,18 @@ class GroupRollouts:
                 self.policy, self.sampler, self.played_in, requests, self.limits, self.settings.temperature
             )
         seconds = (time.perf_counter() - began) / len(requests)
-        return [
-            _Played(result, self._trajectory(result, step, sample, seconds))
-            for result, sample in zip(results, samples, strict=True)
-        ]
+        played = zip(results, samples, strict=True)
+        return results, [self._trajectory(result, step, sample, seconds) for result, sample in played]
 
     def _diagnose(self, step: int, trajectories: Sequence[Trajectory]) -> float:
-        """Give SEAL the step's rollouts; return the seconds that took."""
+        """Give SEAL the step's rollouts of all processes; return the seconds that took."""
         if self.seal is None:
             return 0.0
         began = time.perf_counter()
-        seal, size, places = self.seal, self.settings.rollouts_per_task, self._places(step)[self.ranks.index]
-        given = self.ranks.by_first(lambda: seal.take_in(step, trajectories))
-        seal.go_on(given, [place * size + k for place in places for k in range(size)])
+        weights = self.seal.take_in(step, trajectories)
+        if weights is not None:
+            size, own = self.settings.rollouts_per_task, self._places(step)[self.ranks.index]
+            self.weights = [weights[place * size + k] for place in own for k in range(size)]
         seconds = time.perf_counter() - began
         self.stopwatch.seal += seconds
         return seconds

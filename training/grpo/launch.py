@@ -1,14 +1,12 @@
-"""Starts the processes of a round under torch's or accelerate's launcher, and ends with one sentence when one fails.
+"""Starts the processes of a round under torch's launcher, and ends with one sentence when one fails.
 
 ``training.run_round`` becomes the launcher itself, so that a round in several processes is to everything above it one
-child process. With ``fsdp`` it is ``accelerate launch``, else ``torchrun``; both are called as
-functions, because the commands lose what a process said and how it ended. Import torch late: the checks of this module
-are made before anything is started.
+child process. ``torchrun`` is called as a function, because the command loses what a process said and how it ended.
+Import torch late: the checks of this module are made before anything is started.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Mapping, Sequence
@@ -19,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from environments.base import InputError
 from environments.checkout import child_variables
 from environments.command import MISTAKE, StorageError, storage_refusal
-from training.grpo.ranks import started_by_launcher
 from training.grpo.record import RoundFailure
 from training.rollout.settings import IN_PROCESS, SamplingSettings
 from training.settings import LaunchSettings, PolicySettings
@@ -29,26 +26,6 @@ if TYPE_CHECKING:
 
 RANK = "training.grpo.rank"
 """The module that each process runs."""
-
-
-FSDP2 = {
-    "compute_environment": "LOCAL_MACHINE",
-    "distributed_type": "FSDP",
-    "num_machines": 1,
-    "fsdp_config": {
-        "fsdp_version": 2,
-        "fsdp_reshard_after_forward": True,
-        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",  # the layers that the model's class names
-        "fsdp_cpu_ram_efficient_loading": False,  # each process reads all: 4 bytes a parameter of host memory in each
-        "fsdp_state_dict_type": "FULL_STATE_DICT",  # checkpoints are whole, for evaluation and other numbers of GPUs
-        "fsdp_offload_params": False,
-        "fsdp_activation_checkpointing": False,  # training.gradient_checkpointing does it
-    },
-}
-"""accelerate's configuration of weights that are divided among the GPUs of one machine. Not run on GPUs.
-
-What is tested on the CPU over gloo: torch's fully_shard of the tiny policy, gathering its weights, equal numbers of
-forwards in every process, gradients equal to the unsharded ones."""
 
 
 def check_launch(
@@ -82,7 +59,7 @@ def launch_round(root: Path, iteration: int, resume: bool, settings: RoundSettin
     are ended. Raises InputError and StorageError where that was its cause, RoundFailure otherwise, SystemExit after a
     signal to this process.
     """
-    if started_by_launcher():
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ:
         raise InputError(
             "training.launch starts the processes of a round, and a launcher (WORLD_SIZE) has started this one "
             f"already: start it without one, or run python -m {RANK} RUN ITERATION under yours"
@@ -92,16 +69,15 @@ def launch_round(root: Path, iteration: int, resume: bool, settings: RoundSettin
     check_launch(launch, policy, settings.sampling, training.expert is not None)
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import get_args_parser, run
 
     os.environ.update(child_variables())
     os.environ.setdefault("OMP_NUM_THREADS", str(training.threads))
     words = [RANK, str(root.resolve()), str(iteration), *(["resume"] if resume else [])]
     with TemporaryDirectory(prefix="coevolve-ranks-") as logs:
+        options = ["--log-dir", logs, "--nproc-per-node", str(launch.processes), "--standalone", "--module", *words]
         try:
-            if launch.fsdp:
-                _accelerate(launch, policy.dtype == "bfloat16", logs, words)
-            else:
-                _torchrun(launch, logs, words)
+            run(get_args_parser().parse_args(options))  # type: ignore[no-untyped-call]
         except ChildFailedError as failed:
             ended = [Ended(rank, one.exitcode, one.message) for rank, one in sorted(failed.failures.items())]
             raise failure_of(ended) from None
@@ -109,35 +85,12 @@ def launch_round(root: Path, iteration: int, resume: bool, settings: RoundSettin
             raise SystemExit(128 + stopped.sigval) from None
 
 
-def _torchrun(launch: LaunchSettings, logs: str, words: Sequence[str]) -> None:
-    from torch.distributed.run import get_args_parser, run
-
-    options = ["--log-dir", logs, "--nproc-per-node", str(launch.processes), "--standalone"]
-    run(get_args_parser().parse_args([*options, "--module", *words]))  # type: ignore[no-untyped-call]
-
-
-def _accelerate(launch: LaunchSettings, bfloat16: bool, logs: str, words: Sequence[str]) -> None:
-    from accelerate.commands.launch import launch_command, launch_command_parser
-
-    options = accelerate_options(launch, bfloat16, Path(logs))
-    launch_command(launch_command_parser().parse_args([*options, "--module", *words]))
-
-
-def accelerate_options(launch: LaunchSettings, bfloat16: bool, folder: Path) -> list[str]:
-    """Write accelerate's configuration into ``folder``; return the options of its command."""
-    # A file, because accelerate takes what is missing from a configuration in the user's home.
-    file = folder / "fsdp2.json"
-    file.write_text(json.dumps({**FSDP2, "mixed_precision": "bf16" if bfloat16 else "no"}))
-    options = ["--config_file", str(file), "--log_dir", str(folder), "--num_processes", str(launch.processes)]
-    return [*options, "--num_machines", "1", "--main_process_port", "0"]  # any free one
-
-
 class Ended(NamedTuple):
-    """How one process ended: its exit status (negative: the signal), and what it wrote to its failure file."""
+    """How one process ended: its exit status (negative: the signal), and what it wrote to its failure file, or text."""
 
     rank: int
     status: int
-    failure: object
+    failure: Mapping[str, object] | str
 
 
 def failure_of(ended: Sequence[Ended]) -> Exception:
@@ -145,22 +98,20 @@ def failure_of(ended: Sequence[Ended]) -> Exception:
 
     A process that only lost the others is not the cause while another one is known.
     """
-    failed = [one for one in ended if isinstance(one.failure, Mapping)]
-    for one in failed:
-        assert isinstance(one.failure, Mapping)
-        sentence = str(one.failure.get("message"))
-        if one.failure.get("lost"):
-            continue
-        if storage_refusal(sentence):
-            return StorageError(sentence)
-        return InputError(sentence) if one.status == MISTAKE else RoundFailure(sentence)
+    said = [(one.status, one.failure) for one in ended if isinstance(one.failure, Mapping)]
+    said.sort(key=lambda one: bool(one[1].get("lost")))
     # The launcher ends the others with SIGTERM, and lists them, too.
     killed = sorted((one for one in ended if one.status < 0), key=lambda one: one.status == -signal.SIGTERM)
-    if killed and not (failed and killed[0].status == -signal.SIGTERM):
+    lost = not said or said[0][1].get("lost")
+    if lost and killed and not (said and killed[0].status == -signal.SIGTERM):
         rank, status, _ = killed[0]
         name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
         return RoundFailure(f"rank {rank} was ended by {name}, and the others with it: go on with --resume")
-    if failed:
-        assert isinstance(failed[0].failure, Mapping)
-        return RoundFailure(str(failed[0].failure.get("message")))
-    return RoundFailure(f"rank {ended[0].rank} ended with status {ended[0].status}: its reason is above, in the log")
+    if not said:
+        rank, status, _ = ended[0]
+        return RoundFailure(f"rank {rank} ended with status {status}: its reason is above, in the log")
+    status, failure = said[0]
+    sentence = str(failure.get("message"))
+    if storage_refusal(sentence):
+        return StorageError(sentence)
+    return InputError(sentence) if status == MISTAKE else RoundFailure(sentence)

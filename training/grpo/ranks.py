@@ -1,25 +1,21 @@
 """The processes that train one round together: who is first, what they exchange, and how one's failure ends all.
 
 Each process ("rank", as in torch.distributed) plays whole groups of a step, and gradients are averaged by the trainer.
-The first one alone holds the run's lock, writes records and checkpoints, reports, and runs SEAL. What they exchange
-here goes through a gloo group of its own, over the CPU and beside the trainer's collectives.
+The first one alone holds the run's lock, and writes records and checkpoints. What they exchange here goes through a
+gloo group of its own, over the CPU and beside the trainer's collectives.
 
-A failure ends all processes in one of two ways. Inside ``agreeing`` all ranks raise the failure of the one that failed.
-Anywhere else the failing process ends, and its launcher (``training.grpo.launch``) ends the others. Where neither
-happens (a process that hangs), the collective's deadline does. Without a launcher there is one process, ``ALONE``,
-which exchanges nothing and needs no torch. All of this is ours.
+A process that fails ends, and its launcher (``training.grpo.launch``) ends the others and says the cause; a process
+that hangs is ended by the collective's deadline. Without a launcher there is one process, ``ALONE``, which exchanges
+nothing and needs no torch. All of this is ours.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from environments.base import EnvironmentFault, InputError
-from environments.command import StorageError, storage_refusal
 from training.grpo.record import RoundFailure
 from training.settings import LaunchSettings
 
@@ -31,31 +27,11 @@ Item = TypeVar("Item")
 Sharding = Literal["fsdp"]
 """How weights are divided among processes."""
 
-_KINDS: Mapping[str, type[Exception]] = {
-    "mistake": InputError,
-    "storage": StorageError,
-    "environment": EnvironmentFault,
-    "round": RoundFailure,
-}
 _BROKEN = ("gloo", "connection closed", "connection reset", "timed out", "broken pipe", "nccl")
 
 
 class LostRanks(RoundFailure):
     """The other processes of a round ended, or did not answer within the deadline; one of them knows why."""
-
-
-@dataclass(frozen=True)
-class _Failure:
-    """The exception of one rank, as it is exchanged."""
-
-    rank: int
-    kind: str
-    sentence: str
-
-    def error(self) -> Exception:
-        """Return the exception that every rank raises for it; only ranks beyond the first are named."""
-        who = f"rank {self.rank}: " if self.rank else ""
-        return _KINDS[self.kind](who + self.sentence)
 
 
 class Ranks:
@@ -83,74 +59,28 @@ class Ranks:
         """Return whether this process locks, records, reports and saves."""
         return self.index == 0
 
-    def gather(self, item: Item) -> list[Item] | None:
-        """Return every rank's ``item``, in their order, on the first; None on the others. Raises LostRanks."""
-        if self.count == 1:
-            return [item]
-        from torch import distributed
-
-        items: list[Any] | None = [None] * self.count if self.first else None
-        with self._deadline_of_all():
-            distributed.gather_object(item, items, dst=0, group=self._group)
-        return items
-
-    def share(self, item: Item | None) -> Item:
-        """Return the first rank's ``item`` on all ranks. Raises LostRanks."""
+    def gather(self, item: Item) -> list[Item]:
+        """Return every rank's ``item``, in their order, on all ranks. Raises LostRanks."""
+        items: list[Any] = [item] * self.count
         if self.count > 1:
             from torch import distributed
 
-            shared = [item]
             with self._deadline_of_all():
-                distributed.broadcast_object_list(shared, src=0, group=self._group)
-            item = shared[0]
-        return item  # type: ignore[return-value]
-
-    def most(self, number: int) -> int:
-        """Return the largest ``number`` of all ranks, on all of them. Raises LostRanks."""
-        if self.count == 1:
-            return number
-        import torch
-
-        largest = torch.tensor(number)
-        with self._deadline_of_all():
-            torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX, group=self._group)
-        return int(largest)
-
-    @contextmanager
-    def agreeing(self) -> Iterator[None]:
-        """Run the block on every rank, then raise on all what any raised: that of the lowest rank.
-
-        Collectives must not be called inside, as a rank that failed would not take part. The failing rank raises its
-        own exception.
-        """
-        if self.count == 1:
-            yield
-            return
-        failure, error = None, None
-        try:
-            yield
-        except LostRanks:
-            raise
-        except Exception as caught:  # noqa: BLE001 - it is raised below, once the others know
-            failure, error = _described(self.index, caught), caught
-        from torch import distributed
-
-        failures: list[_Failure | None] = [None] * self.count
-        with self._deadline_of_all():
-            distributed.all_gather_object(failures, failure, group=self._group)
-        if error is not None:
-            raise error
-        for other in failures:
-            if other is not None:
-                raise other.error()
+                distributed.all_gather_object(items, item, group=self._group)
+        return items
 
     def by_first(self, act: Callable[[], Item]) -> Item:
-        """Call ``act`` on the first rank alone, and return its result on all; its failure is raised on all."""
-        result = None
-        with self.agreeing():
-            if self.first:
-                result = act()
-        return self.share(result)
+        """Call ``act`` on the first rank alone, and return its result on all; where it fails, the others end.
+
+        Raises LostRanks.
+        """
+        result = [act() if self.first else None]
+        if self.count > 1:
+            from torch import distributed
+
+            with self._deadline_of_all():
+                distributed.broadcast_object_list(result, src=0, group=self._group)
+        return cast("Item", result[0])
 
     @contextmanager
     def _deadline_of_all(self) -> Iterator[None]:
@@ -167,15 +97,6 @@ ALONE = Ranks()
 """A round in one process."""
 
 
-def _described(rank: int, error: Exception) -> _Failure:
-    for kind, cause in _KINDS.items():
-        if isinstance(error, cause):
-            return _Failure(rank, kind, str(error))
-    if refusal := storage_refusal(error):
-        return _Failure(rank, "storage", refusal)
-    return _Failure(rank, "round", f"{type(error).__name__}: {error}")
-
-
 def lost_in_a_collective(error: BaseException) -> bool:
     """Return whether the error is of a collective of the trainer whose other processes are gone or did not answer."""
     from torch import distributed
@@ -184,11 +105,6 @@ def lost_in_a_collective(error: BaseException) -> bool:
         return True
     text = str(error).lower()
     return isinstance(error, RuntimeError) and any(word in text for word in _BROKEN)
-
-
-def started_by_launcher() -> bool:
-    """Return whether a launcher started this process as one of several (torchrun, accelerate launch)."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
 
 
 def join(launch: LaunchSettings, on_cpu: bool) -> Ranks:

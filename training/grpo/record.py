@@ -9,7 +9,7 @@ import math
 import operator
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,8 +23,6 @@ from training.rollout.sampling import EngineFigures
 from training.rollout.settings import SamplingSettings
 from training.seal.diagnosis import SealFigures
 from training.settings import PolicySettings, TrainingSettings
-
-# What a round is about to do, what its time goes to, and how it may fail: the torch-free part of training.
 
 
 class RoundFailure(RuntimeError):
@@ -116,12 +114,6 @@ class RoundSeconds(Record):
     seal: float = Field(default=0.0, exclude_if=operator.not_)
     engine: EngineFigures | None = Field(default=None, exclude_if=_is_none)
 
-    @property
-    def seal_share(self) -> float:
-        """Return SEAL's share of the round's wall-clock time; 0 for a round of no time."""
-        whole = self.load + self.rollouts + self.optimisation + self.save + self.seal
-        return self.seal / whole if whole else 0.0
-
 
 @dataclass
 class Stopwatch:
@@ -132,7 +124,7 @@ class Stopwatch:
     rollouts: float = 0.0
     save: float = 0.0
     seal: float = 0.0
-    engine: Callable[[], EngineFigures | None] = lambda: None
+    engine: EngineFigures | None = None
     started: float = field(default_factory=time.perf_counter)
 
     def loaded(self) -> None:
@@ -142,7 +134,7 @@ class Stopwatch:
     def seconds(self) -> RoundSeconds:
         """Return everything so far; what is not loading, rollouts, saving or SEAL's is optimisation."""
         elapsed = time.perf_counter() - self.started
-        before, engine = self.before.engine, self.engine()
+        before, engine = self.before.engine, self.engine
         return RoundSeconds(
             load=self.before.load + self.load,
             rollouts=self.before.rollouts + self.rollouts,

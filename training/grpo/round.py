@@ -82,9 +82,8 @@ def run_round(
     """
     run = RunDirectory.open(root)
     with ExitStack() as held:
-        with ranks.agreeing():
-            if ranks.first:
-                held.enter_context(exclusive(run.round_lock_path, f"the training of {run.root}", end_orphan=resume))
+        if ranks.first:
+            held.enter_context(exclusive(run.round_lock_path, f"the training of {run.root}", end_orphan=resume))
         record_path = run.iteration(iteration).round
 
         def begin() -> RoundRecord | None:
@@ -224,7 +223,7 @@ class _Round:
         )
 
         def on_checkpoint(step: int) -> None:
-            stopwatch.engine = partial(_of_processes, self.ranks.gather(sampler.figures()) or ())
+            stopwatch.engine = _of_processes(self.ranks.gather(sampler.figures()))
             self.ranks.by_first(lambda: self._complete(step, plan.last_step, stopwatch, policy.card))
 
         callback = RoundCallback(
@@ -296,7 +295,8 @@ class _Round:
             return None
         if settings.interface is not None and isinstance(rendering, CompactRendering):
             rendering.check_interface(settings.interface)
-        return Seal(settings, environment, self._seal_state(settings), lambda step: append_jsonl(self.seal_log, [step]))
+        keep = partial(append_jsonl, self.seal_log) if self.ranks.first else lambda steps: None
+        return Seal(settings, environment, self._seal_state(settings), lambda step: keep([step]))
 
     def _seal_state(self, settings: SealSettings) -> SealState:
         """Return SEAL's state after the last step that is kept, of this round or of the one before."""

@@ -93,7 +93,7 @@ from environments.command import writing
 from training.device_memory import give_back_freed
 from training.grpo.advantages import per_group
 from training.grpo.checkpoints import checkpoint_folder
-from training.grpo.group_rollouts import GroupRollouts, StepBatch
+from training.grpo.group_rollouts import GroupRollouts
 from training.grpo.record import GAP, LARGEST_GAP
 from training.grpo.scoring import can_score, score_written
 
@@ -105,14 +105,12 @@ policy took 2.5 s of CPU time in one piece, 1.2 s by sixteens, 0.8 s by eights).
 
 
 class RoundTrainer(GRPOTrainer):
-    """GRPOTrainer on the rollouts of a round: the hooks that the module's docstring lists.
-
-    ``batch`` is what the rollouts of the current step handed over, from the call of TRL's rollout function to the next.
-    """
+    """GRPOTrainer on the rollouts of a round: the hooks that the module's docstring lists."""
 
     def __init__(self, rollouts: GroupRollouts, **given: Any) -> None:  # noqa: ANN401 - TRL's own arguments
         self.rollouts = rollouts
-        self.batch = StepBatch((), ())
+        self._masks: list[list[int]] = []
+        """Which tokens behind the prompt the policy wrote, of each row of the step."""
         self._parts: Sequence[dict[str, torch.Tensor | None]] = ()
         self._idle: torch.Tensor | None = None
         """Which of the rows that are scored next have no gradient, (rows,); None: none of them is known to."""
@@ -134,9 +132,10 @@ class RoundTrainer(GRPOTrainer):
 
     def _roll_out(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
         """Play a step, as TRL's rollout function."""
-        self.batch = self.rollouts.step(prompts, trainer)
+        rows = self.rollouts.step(prompts, trainer)
+        self._masks = rows["env_mask"]
         give_back_freed(self.accelerator.device.type)
-        return self.batch.columns()
+        return rows
 
     def create_model_card(self, *args: object, **kwargs: object) -> None:
         """Write nothing: the card would be a draft that names no data and a model id that does not exist."""
@@ -152,18 +151,18 @@ class RoundTrainer(GRPOTrainer):
         folder = checkpoint_folder(policies, steps_done(self.args, done))
         ranks = self.rollouts.ranks
         try:
-            with ranks.agreeing(), writing(folder):
+            with writing(folder):
                 super()._save_checkpoint(model, trial)  # type: ignore[no-untyped-call]
-            with ranks.agreeing():
-                if written != folder and ranks.first:
-                    written.rename(folder)
+            ranks.gather(None)  # every process has written its random state
+            if written != folder and ranks.first:
+                written.rename(folder)
         except Exception:
             if ranks.first:
                 shutil.rmtree(written, ignore_errors=True)
             raise
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:  # noqa: ANN401 - TRL's own types
-        """Return the next micro-batch. Where a step has several updates, each gets whole groups, drawn from the step's.
+        """Return the next micro-batch. Where a step has several updates, each gets whole groups, in the order of play.
 
         TRL shuffles the rows of a step before it splits them, so that every group would be part of every update. One
         update is that of the step however it is split: its micro-batches hold whole groups where prompts are shared.
@@ -175,18 +174,9 @@ class RoundTrainer(GRPOTrainer):
         if updates == 1 and (parts == 1 or not self._shares_prompts(model)):
             return super()._prepare_inputs(generation_batch)
         assert parts is not None
-        place = self._step % parts
-        if place == 0:
-            scored = self._generate_and_score_completions(generation_batch)
-            size = self.rollouts.settings.rollouts_per_task
-            # Tasks of one kind are adjacent in a plan: the order of groups is drawn, by the step's random state.
-            order = torch.randperm(len(scored["advantages"]) // size)
-            if self.rollouts.ranks.count > 1:
-                order = torch.arange(len(order))  # they were played in the order of drawn_order
-            rows = (order[:, None] * size + torch.arange(size)).flatten().to(scored["advantages"].device)
-            drawn = {name: value[rows] if value.ndim > 0 else value for name, value in scored.items()}
-            self._parts = split_tensor_dict(drawn, parts)
-        return self._parts[place]
+        if self._step % parts == 0:
+            self._parts = split_tensor_dict(self._generate_and_score_completions(generation_batch), parts)
+        return self._parts[self._step % parts]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """Return what TRL's method returns, with other advantages: times SEAL's weights of rows, and with
@@ -194,8 +184,8 @@ class RoundTrainer(GRPOTrainer):
         """
         inputs_of_step: dict[str, Any] = super()._generate_and_score_completions(inputs)
         rollouts, advantages = self.rollouts, inputs_of_step["advantages"]
-        if rollouts.seal is not None and rollouts.seal.weights is not None:
-            advantages = advantages * advantages.new_tensor(rollouts.seal.weights)
+        if rollouts.weights is not None:
+            advantages = advantages * advantages.new_tensor(rollouts.weights)
         if rollouts.settings.loss == "group_tokens":
             sampled = inputs_of_step["completion_mask"] * inputs_of_step["tool_mask"]
             # The number of tokens is that of all processes, which average their gradients.
@@ -247,7 +237,7 @@ class RoundTrainer(GRPOTrainer):
         """Return which tokens the policy wrote in the rows that are scored next; None where they are not a step's."""
         if self._mask is not None:
             return self._mask
-        masks = [torch.tensor(row.mask) for row in self.batch.rows]
+        masks = list(map(torch.tensor, self._masks))
         if len(masks) != rows or max(map(len, masks)) != width:
             return None
         return torch.nn.utils.rnn.pad_sequence(masks, batch_first=True)
@@ -302,8 +292,11 @@ class RoundTrainer(GRPOTrainer):
                     model, input_ids, attention_mask, written, self.temperature, learnt=learnt, entropy=compute_entropy
                 )
             return found.logps, found.entropies, None
-        if others or len(input_ids) <= together:
+        if others:
             return score(model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, **others)
+        # Every forward, and its backward, gathers weights that are divided: all processes have to make as many.
+        if len(input_ids) <= together or self.rollouts.ranks.sharding:
+            return score(model, input_ids, attention_mask, logits_to_keep, together, compute_entropy)
         assert isinstance(self.args, GRPOConfig)
         # Dropout makes equal rows differ: with it each is computed.
         kept, back = _distinct(input_ids, attention_mask, every=not self.args.disable_dropout)
@@ -323,24 +316,16 @@ class RoundTrainer(GRPOTrainer):
         order = torch.cat(parts)
         logps: list[torch.Tensor] = []
         entropies: list[torch.Tensor] = []
-        # Every forward, and its backward, gathers weights that are divided: all processes have to make as many.
-        ranks = self.rollouts.ranks
-        missing = ranks.most(len(parts)) - len(parts) if ranks.sharding else 0
-
-        def scores(rows: torch.Tensor, begin: int, cut: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-            part = (rows, slice(begin, width - cut))
-            return score(model, input_ids[part], attention_mask[part], logits_to_keep - cut, None, compute_entropy)[:2]
-
         for rows in parts:
-            begin, cut = int(begins[rows].min()), width - int(ends[rows].max())
+            cut = width - int(ends[rows].max())
+            part = (rows, slice(int(begins[rows].min()), width - cut))
             with torch.set_grad_enabled(torch.is_grad_enabled() and bool(learnt[rows[0]])):
-                scored, entropy = scores(rows, begin, cut)
+                scored, entropy, _ = score(
+                    model, input_ids[part], attention_mask[part], logits_to_keep - cut, None, compute_entropy
+                )
             logps.append(torch.nn.functional.pad(scored, (0, cut)))
             if entropy is not None:
                 entropies.append(torch.nn.functional.pad(entropy, (0, cut)))
-        for _ in range(missing):
-            scored, _ = scores(order[:1], 0, 0)
-            logps[0] = logps[0] + 0.0 * scored.sum()
         back = torch.argsort(order)[back]
         return torch.cat(logps)[back], torch.cat(entropies)[back] if entropies else None, None
 

@@ -22,7 +22,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from environments.base import EnvironmentFault, InputError
 from memory.jsonl import derive_seed
 from training.grpo.group_rollouts import GroupRollouts, outcome_reward, step_seed
-from training.grpo.ranks import LostRanks, Ranks, lost_in_a_collective
+from training.grpo.ranks import LostRanks, lost_in_a_collective
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
 from training.grpo.trainer import RoundTrainer, steps_done, updates_in
 from training.rollout.lora import lora_config
@@ -129,6 +129,9 @@ def trainer_config(
         # buffers in each: they hold no statistics in a language model.
         ddp_broadcast_buffers=False,
         ddp_find_unused_parameters=False,
+        # FSDP2 of the layers that the model's class names; a checkpoint has whole weights. It was not run on GPUs;
+        # tested on CPUs over gloo is torch's fully_shard of the tiny policy: its weights gathered, equal gradients.
+        fsdp=settings.launch is not None and settings.launch.fsdp,
         ddp_timeout=1800 if settings.launch is None else math.ceil(settings.launch.deadline),
         per_device_train_batch_size=together,
         gradient_accumulation_steps=rows // together,
@@ -203,7 +206,6 @@ def train(
     )
     for printer in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(printer)
-    check_processes(trainer, rollouts.ranks)
     if beginning is not None:
         trainer.add_callback(beginning(trainer))
     rollouts.stopwatch.loaded()
@@ -218,21 +220,6 @@ def train(
             raise
         raise RoundFailure(_out_of_memory(steps_done(config, trainer.state.global_step + 1), error)) from error
     return trainer
-
-
-def check_processes(trainer: GRPOTrainer, ranks: Ranks) -> None:
-    """Raise RoundFailure when the trainer's processes are not those that were started, or divide weights otherwise.
-
-    accelerate trains in one process, without a word, where it finds no accelerator for what it was configured to do.
-    """
-    accelerator = trainer.accelerator
-    sharded = bool(trainer.is_fsdp_enabled)
-    if accelerator.num_processes != ranks.count or sharded != bool(ranks.sharding):
-        raise RoundFailure(
-            f"training.launch asks for {ranks.count} processes with {ranks.sharding or 'whole weights'}, "
-            f"and accelerate made {accelerator.num_processes} of type {accelerator.distributed_type.value}: check "
-            "that every process has a GPU"
-        )
 
 
 def check_state(checkpoint: Path) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from environments.base import Environment, Record
 from memory.records import Trajectory
@@ -32,13 +31,6 @@ class SealStep(Record):
     step: int
     profile: FailureProfile
     state: SealState
-
-
-class SealHandover(NamedTuple):
-    """What the process that took in a step gives the others: the state after it, and a weight per trajectory."""
-
-    state: SealState
-    weights: tuple[float, ...] | None
 
 
 def first_state(settings: SealSettings) -> SealState:
@@ -80,18 +72,13 @@ def figures(before: SealState, steps: Sequence[SealStep]) -> SealFigures:
 
 
 class Seal:
-    """SEAL in one round, step by step. ``keep`` is called with each finished step.
-
-    ``weights`` are the factors of the advantages of the step that was taken in last, one per trajectory of this
-    process; None where the settings turn them off.
-    """
+    """SEAL in one round, step by step. ``keep`` is called with each finished step."""
 
     def __init__(
         self, settings: SealSettings, environment: Environment, state: SealState, keep: Callable[[SealStep], object]
     ) -> None:
         self.settings = settings
         self.state = state
-        self.weights: tuple[float, ...] | None = None
         self._bare = environment
         self._keep = keep
 
@@ -102,17 +89,14 @@ class Seal:
             return self._bare
         return learning_interface(self._bare, self.settings.interface, self.state.interface)
 
-    def take_in(self, step: int, trajectories: Sequence[Trajectory]) -> SealHandover:
-        """Diagnose the rollouts of global ``step``, update the state, and return what all processes go on with."""
+    def take_in(self, step: int, trajectories: Sequence[Trajectory]) -> list[float] | None:
+        """Diagnose the rollouts of global ``step``, all of them, and update the state.
+
+        Returns the factors of their advantages, one per trajectory; None where the settings turn them off.
+        """
         diagnoses = [diagnose(one) for one in trajectories]
         profile = failure_profile(diagnoses)
         self.state = next_state(self.state, profile, self.settings)
         self._keep(SealStep(step=step, profile=profile, state=self.state))
         rho = self.state.rho
-        weights = None if rho is None else tuple(trajectory_weight(one, rho) for one in diagnoses)
-        return SealHandover(self.state, weights)
-
-    def go_on(self, given: SealHandover, rows: Sequence[int]) -> None:
-        """Go on from a step that this or another process took in; ``rows`` are the trajectories of this one."""
-        self.state = given.state
-        self.weights = tuple(given.weights[row] for row in rows) if given.weights is not None else None
+        return None if rho is None else [trajectory_weight(one, rho) for one in diagnoses]

@@ -14,7 +14,7 @@ from environments.base import InputError
 from environments.command import StorageError
 from memory.run import RunDirectory
 from training.grpo.checkpoints import RoundCheckpoint, check_written_by, complete_checkpoint
-from training.grpo.launch import Ended, accelerate_options, check_launch, failure_of, launch_round
+from training.grpo.launch import Ended, check_launch, failure_of, launch_round
 from training.grpo.ranks import ALONE, Ranks, places_of
 from training.grpo.record import RoundFailure, RoundSeconds
 from training.preflight import check_policy
@@ -71,17 +71,20 @@ def test_the_drawn_order_is_the_one_that_one_process_draws() -> None:
     assert drawn_order(12, 3, 8) != drawn_order(12, 3, 10)
 
 
-def test_the_configuration_is_accelerates(tmp_path: Path) -> None:
-    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+@pytest.mark.parametrize("fsdp", [True, False])
+def test_divided_weights_are_fsdp2_whose_checkpoints_are_whole(tmp_path: Path, fsdp: bool) -> None:
+    from training.grpo.record import RoundPlan
+    from training.grpo.trl_run import trainer_config
 
-    # As accelerate's own command reads it: keys that it does not know would be ignored without a word.
-    parser = launch_command_parser()
-    asked = [*accelerate_options(LaunchSettings(processes=8, fsdp=True), True, tmp_path), "x.py"]
-    given, defaults, _ = _validate_launch_command(parser.parse_args(asked))
-    assert (given.use_fsdp, given.multi_gpu, given.num_processes, given.mixed_precision) == (True, False, 8, "bf16")
-    assert {*defaults.fsdp_config} <= {action.dest for action in parser._actions}
-    assert given.fsdp_version == 2
-    assert given.fsdp_state_dict_type == "FULL_STATE_DICT"
+    settings = TrainingSettings(launch=LaunchSettings(processes=8, fsdp=fsdp))
+    plan = RoundPlan(run_seed=0, iteration=0, first_step=1, steps=(("a task",) * 8,))
+    asked = trainer_config(settings, plan, tmp_path, 1, on_cpu=True).fsdp_plugin_args
+    if not fsdp:
+        assert asked is None
+        return
+    assert (asked["fsdp_version"], asked["auto_wrap_policy"]) == (2, "TRANSFORMER_BASED_WRAP")
+    assert (asked["reshard_after_forward"], asked["cpu_ram_efficient_loading"]) == (True, False)
+    assert asked["state_dict_type"] == "FULL_STATE_DICT", "for evaluation, and other numbers of GPUs"
 
 
 @pytest.mark.parametrize(
