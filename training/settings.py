@@ -27,7 +27,6 @@ class LoraSettings(Section):
 
     rank: int = Field(16, ge=1, le=4096, description="rank of each update")
     alpha: int = Field(32, ge=1, le=65_536, description="updates are scaled by alpha / rank")
-    dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout of the updates' input")
     target_modules: tuple[str, ...] | None = Field(
         None, min_length=1, description="layers that get an update; null: every linear one but the output layer"
     )

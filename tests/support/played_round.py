@@ -76,7 +76,6 @@ def play(
             checkpoint_steps,
             on_cpu=True,
             bfloat16=chosen.dtype == "bfloat16",
-            lora=chosen.lora,
         )
         kept.trainer = trl_run.train(config, rollouts, callback, checkpoint, chosen.lora)
     kept.policy = rollouts.policy

@@ -31,7 +31,7 @@ from itertools import count
 
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
-from trl.trainer.grpo_trainer import GRPOTrainer
+from trl.trainer.grpo_config import GRPOConfig
 
 from environments.base import InputError
 from environments.registry import benchmark_of
@@ -55,8 +55,8 @@ def expert_step(
     tasks: Sequence[Task],
     evolved: bool,
     keep: Callable[[ExpertRecord], None],
-) -> Callable[[GRPOTrainer], TrainerCallback]:
-    """Play the references of a round's ``tasks`` and return what makes its expert step, as a callback of the trainer.
+) -> ExpertStep:
+    """Play the references of a round's ``tasks`` and return its expert step, a callback of the trainer.
 
     ``evolved``: GRPO draws evolved tasks, too. ``keep`` is called with the record, in the first process.
     """
@@ -70,9 +70,7 @@ def expert_step(
         new, old = old, []
     # One process plays: a reference that failed in another one alone would leave them with different updates.
     data = ranks.by_first(lambda: played(rollouts, new, old, settings, seed))
-    return lambda trainer: ExpertStep(
-        trainer, data, settings, seed, lambda record: ranks.by_first(lambda: keep(record)), ranks
-    )
+    return ExpertStep(data, settings, seed, keep, ranks)
 
 
 @dataclass(frozen=True)
@@ -229,14 +227,12 @@ class ExpertStep(TrainerCallback):
 
     def __init__(
         self,
-        trainer: GRPOTrainer,
         data: ExpertData,
         settings: ExpertSettings,
         seed: int,
         keep: Callable[[ExpertRecord], None],
         ranks: Ranks,
     ) -> None:
-        self.trainer = trainer
         self.data = data
         self.settings = settings
         self.seed = seed
@@ -244,41 +240,39 @@ class ExpertStep(TrainerCallback):
         self.ranks = ranks
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: object
     ) -> None:
         """Learn from the references and keep the record. Raises RoundFailure for a loss that is not finite."""
         began = time.perf_counter()
         losses: list[float] = []
         if self.data.updates:
             set_seed(derive_seed(self.seed, "dropout") % 2**32)
-            losses += self._updates()
+            losses += self._updates(given["model"], args)
         tenth = max(1, len(losses) // 10)
-        self.keep(
-            ExpertRecord(
-                references=self.data.references,
-                left_out=self.data.left_out,
-                replayed=self.data.replayed,
-                updates=len(losses),
-                tokens=sum(sum(row.mask) for rows in self.data.updates for row in rows),
-                processed=sum(row.length for rows in self.data.updates for row in rows),
-                first_loss=_mean(losses[:tenth]),
-                last_loss=_mean(losses[-tenth:]),
-                measured=Measured(seconds=time.perf_counter() - began),
-            )
+        record = ExpertRecord(
+            references=self.data.references,
+            left_out=self.data.left_out,
+            replayed=self.data.replayed,
+            updates=len(losses),
+            tokens=sum(sum(row.mask) for rows in self.data.updates for row in rows),
+            processed=sum(row.length for rows in self.data.updates for row in rows),
+            first_loss=_mean(losses[:tenth]),
+            last_loss=_mean(losses[-tenth:]),
+            measured=Measured(seconds=time.perf_counter() - began),
         )
+        self.ranks.by_first(lambda: self.keep(record))
 
-    def _updates(self) -> Iterator[float]:
-        trainer = self.trainer
-        model, args = trainer.model, trainer.args
+    def _updates(self, model: object, args: TrainingArguments) -> Iterator[float]:
         assert isinstance(model, torch.nn.Module)
+        assert isinstance(args, GRPOConfig)
         learning = Learning(
             learning_rate=self.settings.learning_rate,
             weight_decay=args.weight_decay,
             max_grad_norm=args.max_grad_norm,
-            temperature=trainer.temperature,
+            temperature=args.temperature,
             bfloat16=bool(args.bf16),
             rows_together=args.per_device_train_batch_size,
-            fused=trainer.accelerator.device.type != "cpu",
+            fused=args.device.type != "cpu",
         )
         try:
             yield from learn(model, self.data.updates, learning, self.ranks)

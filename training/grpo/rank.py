@@ -81,9 +81,11 @@ def _tell(error: Exception) -> None:
     from training.grpo.ranks import LostRanks, lost_in_a_collective
     from training.grpo.record import RoundFailure
 
-    refusal = storage_refusal(error)
+    refusal, lost = storage_refusal(error), isinstance(error, LostRanks)
     sentence = refusal or str(error)
-    if not refusal and not isinstance(error, InputError | EnvironmentFault | RoundFailure):
+    if not lost and lost_in_a_collective(error):
+        lost, sentence = True, f"lost the other processes ({sentence.strip().partition(chr(10))[0]})"
+    elif not refusal and not isinstance(error, InputError | EnvironmentFault | RoundFailure):
         traceback.print_exception(error)
         sentence = f"{type(error).__name__}: {error}"
     rank = os.environ.get("RANK", "0")
@@ -92,7 +94,6 @@ def _tell(error: Exception) -> None:
     say(sentence)
     file = os.environ.get(ERROR_FILE)
     if file and file != os.devnull:
-        lost = isinstance(error, LostRanks) or lost_in_a_collective(error)
         failure = {"message": sentence, "lost": lost, "extraInfo": {"timestamp": int(time.time())}}
         with suppress(OSError):
             Path(file).write_text(json.dumps({"message": failure}))

@@ -64,8 +64,7 @@ def _is_none(value: object) -> bool:
 class SamplingGap(Record):
     """Differences in nats of the sampler's log-probabilities to the trainer's, over the written tokens of one step.
 
-    Both are of the policy before the step's updates; they differ by rounding, that of bfloat16 above all. Means over
-    the step's updates, ``largest`` of the largest in each.
+    Both are of the policy before the step's updates; they differ by rounding, that of bfloat16 above all.
     """
 
     mean: float
@@ -77,9 +76,9 @@ class StepRecord(Record):
 
     ``mixed_groups`` is the share of groups that hold both a success and a failure: only these carry a success signal.
     ``kl`` is TRL's per-token estimate to the initial policy before the step's update, None when the KL weight is 0.
-    With several updates per step, ``kl``, ``loss`` and ``grad_norm`` are means over them, and ``clipped`` is the mean
-    share of tokens whose ratio the clip cut off, so that they had no gradient but that of the KL term; with one update
-    nothing is clipped and the key is not written.
+    With several updates per step, ``kl`` and ``loss`` are means over them, ``grad_norm`` is that of the last, and
+    ``clipped`` is the mean share of tokens whose ratio the clip cut off, so that they had no gradient but that of the
+    KL term; with one update nothing is clipped and the key is not written.
     ``stop_reasons`` counts the user turns of all rollouts by why they stopped.
 
     ``measured``: how far the sampler was from the trainer; None in records of rounds that did not log it.
@@ -206,7 +205,7 @@ class RoundRecord(Record):
 class StepMetrics(Record):
     """One global step in plain numbers, for experiment trackers: a line of ``metrics.jsonl``.
 
-    ``trainer`` is TRL's own log, means over the updates of the step, by TRL's names. ``rollouts`` are the numbers of
+    ``trainer`` is TRL's own log of the step, by TRL's names. ``rollouts`` are the numbers of
     the step's ``StepRecord`` that do not come from the trainer, by ``plain_numbers``. ``measured`` are those of TRL's
     numbers that may differ between equal runs: times, and how far the sampler was from the trainer.
     """

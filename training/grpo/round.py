@@ -39,7 +39,7 @@ from training.grpo.record import (
     step_metrics,
     step_record,
 )
-from training.grpo.task_sampler import round_draw
+from training.grpo.task_sampler import round_tasks
 from training.rendering.base import Rendering
 from training.rollout.policy_path import check_policy_path
 from training.rollout.sampling import EngineFigures
@@ -48,9 +48,7 @@ from training.seal.seal import Seal, SealState, SealStep, figures, first_state
 from training.seal.settings import SealSettings
 
 if TYPE_CHECKING:
-    from transformers import TrainerCallback
-    from trl.trainer.grpo_trainer import GRPOTrainer
-
+    from training.grpo.expert import ExpertStep
     from training.grpo.group_rollouts import GroupRollouts
     from training.rollout.policy import Policy, PolicyCard
     from training.rollout.sampling import Sampler
@@ -134,9 +132,7 @@ class _Round:
     def finish(self) -> RoundRecord:
         """Train the steps that are left, and compute the round's record from the files on disk."""
         start = self.ranks.by_first(self._start)
-        settings = self.settings.training
-        draw = round_draw(self.tasks, self.settings.tasks, iteration=self.iteration, seed=self.settings.seed)
-        if left := draw.steps(settings.steps, settings.tasks_per_step)[start.done - start.before :]:
+        if left := round_tasks(self.tasks, self.settings, self.iteration)[start.done - start.before :]:
             self._train(RoundPlan(self.settings.seed, self.iteration, start.done + 1, left), start)
         return self.ranks.by_first(self._record)
 
@@ -218,7 +214,6 @@ class _Round:
             CHECKPOINT_STEPS,
             on_cpu=policy.model.device.type == "cpu" and not self.ranks.sharding,
             bfloat16=self.bfloat16,
-            lora=settings.policy.lora,
             correction=settings.sampling.corrected(self.bfloat16),
         )
 
@@ -279,7 +274,7 @@ class _Round:
         complete_checkpoint(checkpoint_folder(self.run.policy_path, step), mark, card)
         discard_superseded(self.run.policy_path, step)
 
-    def _expert(self, rollouts: GroupRollouts, start: RoundStart) -> Callable[[GRPOTrainer], TrainerCallback] | None:
+    def _expert(self, rollouts: GroupRollouts, start: RoundStart) -> ExpertStep | None:
         if self.settings.training.expert is None or start.done > start.before:
             return None
         from training.grpo.expert import expert_step

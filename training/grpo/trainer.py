@@ -14,8 +14,7 @@ Advantage   A_i  = (R_i - mean(R)) / (std(R) + 1e-4), over the rewards of i's gr
 Weight      A_it = w_i A_i with SEAL (``training.seal``), else A_i. The mean of w is not scaled back to 1.
 Ratio       r_it = pi(it) / pi_old(it), from logits divided by ``temperature``. With one update per step TRL takes
                    pi_old = stop_gradient(pi): r is 1 and its gradient that of log pi. With several, the trainer's model
-                   scores all rows of the step before the first update, in which r is 1 but for float rounding (and the
-                   noise of LoRA's dropout, where there is any).
+                   scores all rows of the step before the first update, in which r is 1 but for float rounding.
 Sampler     An engine that rounds otherwise than the trainer samples from another policy, mu. With
                    ``sampling.correction`` each token's surrogate is multiplied by pi_old / mu, of the token
                    (``token_*``) or of the rollout (``sequence_*``), with mu as the engine reports it. Ratios above 3
@@ -50,7 +49,7 @@ tokens of the step is that of all; the token means of ``group_tokens`` are over 
 
 **Where this departs from TRL 1.16.0**
 - Defaults: ``loss_type`` (TRL: dapo), ``beta`` 1e-3 (0), ``epsilon_high`` 0.28 (0.2), a constant schedule (linear),
-  dropout off unless LoRA has some (on), tasks in the plan's order (shuffled), a random state set from the run's seed
+  dropout off (on), tasks in the plan's order (shuffled), a random state set from the run's seed
   before each update.
 - ``RoundTrainer`` overrides: advantages times SEAL's weights, and scaled ones for ``group_tokens``; whole
   groups in each of several updates, in an order drawn per step (TRL: single rows);
@@ -229,8 +228,8 @@ class RoundTrainer(GRPOTrainer):
         """Return whether rows are scored by ``score_written``."""
         args = self.args
         assert isinstance(args, GRPOConfig)
-        # Dropout differs between the rows of a prompt, and gradient checkpointing keeps no keys and values.
-        plain = self.rollouts.ranks.count > 1 or not args.disable_dropout or args.gradient_checkpointing
+        # Gradient checkpointing keeps no keys and values.
+        plain = self.rollouts.ranks.count > 1 or args.gradient_checkpointing
         return not plain and can_score(model)
 
     def _written(self, rows: int, width: int) -> torch.Tensor | None:
@@ -297,9 +296,7 @@ class RoundTrainer(GRPOTrainer):
         # Every forward, and its backward, gathers weights that are divided: all processes have to make as many.
         if len(input_ids) <= together or self.rollouts.ranks.sharding:
             return score(model, input_ids, attention_mask, logits_to_keep, together, compute_entropy)
-        assert isinstance(self.args, GRPOConfig)
-        # Dropout makes equal rows differ: with it each is computed.
-        kept, back = _distinct(input_ids, attention_mask, every=not self.args.disable_dropout)
+        kept, back = _distinct(input_ids, attention_mask)
         input_ids, attention_mask = input_ids[kept], attention_mask[kept]
         width = input_ids.shape[1]
         columns = torch.arange(width, device=input_ids.device)
@@ -337,14 +334,9 @@ class _LoadedByRollouts:
         """Do nothing: the rollouts load them, and know whether they arrived."""
 
 
-def _distinct(ids: torch.Tensor, attended: torch.Tensor, every: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the first of each set of equal rows, and for every row which of those it equals: (distinct,), (rows,).
-
-    ``every``: keep all rows, equal or not.
-    """
+def _distinct(ids: torch.Tensor, attended: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the first of each set of equal rows, and for every row which of those it equals: (distinct,), (rows,)."""
     places = torch.arange(len(ids), device=ids.device)
-    if every:
-        return places, places
     _, equal_to = torch.unique(torch.cat([ids, attended], dim=1), dim=0, return_inverse=True)
     first = torch.full_like(places, len(ids)).scatter_reduce(0, equal_to, places, "amin")
     kept, _ = torch.sort(first[: int(equal_to.max()) + 1])

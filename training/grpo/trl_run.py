@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from datasets import Dataset
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
-from transformers.trainer_callback import PrinterCallback, ProgressCallback
+from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_pt_utils import safe_globals
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
@@ -22,9 +21,8 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from environments.base import EnvironmentFault, InputError
 from memory.jsonl import derive_seed
 from training.grpo.group_rollouts import GroupRollouts, outcome_reward, step_seed
-from training.grpo.ranks import LostRanks, lost_in_a_collective
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
-from training.grpo.trainer import RoundTrainer, steps_done, updates_in
+from training.grpo.trainer import RoundTrainer, steps_done
 from training.rollout.lora import lora_config
 from training.rollout.policy import check_weights
 from training.rollout.settings import Correction
@@ -43,7 +41,7 @@ class RoundCallback(TrainerCallback):
     """Seeds each update, reports each step, stops at a loss that is not finite, and completes checkpoints.
 
     TRL's ``global_step`` counts updates; everything that is reported counts steps. ``numbers`` is TRL's log of the step
-    that ``on_step`` is called with: the mean of each number over the step's updates.
+    that ``on_step`` is called with.
     """
 
     def __init__(
@@ -59,7 +57,6 @@ class RoundCallback(TrainerCallback):
         self.on_checkpoint = on_checkpoint
         self.logged = 0.0
         self.numbers: dict[str, float] = {}
-        self._updates: list[dict[str, Any]] = []
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         """Set the random state from the number of the update."""
@@ -76,28 +73,14 @@ class RoundCallback(TrainerCallback):
         for name in ("loss", "grad_norm"):
             if not math.isfinite(logs[name]):
                 raise RoundFailure(f"{name} is {logs[name]} at step {step}: lower training.learning_rate")
-        assert isinstance(args, GRPOConfig)
-        self._updates.append(dict(logs))
-        if state.global_step % updates_in(args) == 0:
-            self.numbers = mean_numbers(self._updates)
-            self._updates = []
-            self.on_step(step)
+        self.numbers = {name: float(value) for name, value in logs.items()}
+        self.on_step(step)
         self.logged = time.perf_counter()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         """Complete the checkpoint that the trainer has just saved; it saves right after it logs."""
         self.stopwatch.save += time.perf_counter() - self.logged
         self.on_checkpoint(steps_done(args, state.global_step))
-
-
-def mean_numbers(logs: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Return the mean of each number in ``logs``, over those that have it; what is not a number is left out."""
-    found: dict[str, list[float]] = {}
-    for log in logs:
-        for name, value in log.items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                found.setdefault(name, []).append(float(value))
-    return {name: sum(values) / len(values) for name, values in found.items()}
 
 
 def trainer_config(
@@ -107,7 +90,6 @@ def trainer_config(
     checkpoint_steps: int,
     on_cpu: bool,
     bfloat16: bool = False,
-    lora: LoraSettings | None = None,
     correction: Correction = "none",
 ) -> GRPOConfig:
     """Return TRL's configuration of a round: one step is one batch of ``tasks_per_step`` groups of K, in plan order.
@@ -153,15 +135,14 @@ def trainer_config(
         lr_scheduler_type="constant",
         max_grad_norm=settings.max_grad_norm,
         weight_decay=settings.weight_decay,
-        # TRL's switch would turn off the adapter's dropout with the model's own.
-        disable_dropout=lora is None or lora.dropout == 0.0,
+        disable_dropout=True,
         seed=derive_seed(plan.run_seed, plan.iteration, "trainer") % 2**32,
         use_cpu=on_cpu,
         bf16=bfloat16,
         gradient_checkpointing=settings.gradient_checkpointing,
         gradient_checkpointing_kwargs={"use_reentrant": False} if settings.gradient_checkpointing else None,
         dataloader_pin_memory=not on_cpu,
-        logging_steps=1,
+        logging_steps=updates,
         logging_nan_inf_filter=False,
         save_strategy="steps",
         save_steps=checkpoint_steps * updates,
@@ -176,14 +157,14 @@ def train(
     callback: RoundCallback,
     checkpoint: Path | None,
     lora: LoraSettings | None = None,
-    beginning: Callable[[GRPOTrainer], TrainerCallback] | None = None,
+    beginning: TrainerCallback | None = None,
 ) -> GRPOTrainer:
     """Train the steps of the plan from ``checkpoint`` (None: from the initial policy, with a fresh optimizer).
 
     The policy must hold the *initial* weights, loaded from their path: TRL builds the reference of the KL term from
     that path, and only then loads the checkpoint's weights into the policy. With ``lora`` the adapter is put into the
     policy's layers in place, the checkpoint is the adapter's, and the reference is the policy without it. ``beginning``
-    makes a callback for what comes before the first step (``training.grpo.expert``). One trainer per process. Raises
+    is called before the first step (``training.grpo.expert``). One trainer per process. Raises
     RoundFailure, EnvironmentFault, InputError for a ``lora`` that does not fit the policy and for a checkpoint with a
     file that cannot be read.
     """
@@ -201,21 +182,16 @@ def train(
         reward_funcs=[outcome_reward],
         train_dataset=Dataset.from_dict({"prompt": prompts}),
         processing_class=rollouts.policy.tokenizer,
-        callbacks=[callback],
+        callbacks=[callback] if beginning is None else [callback, beginning],
         peft_config=adapter,
     )
-    for printer in (PrinterCallback, ProgressCallback):
-        trainer.remove_callback(printer)
-    if beginning is not None:
-        trainer.add_callback(beginning(trainer))
+    trainer.remove_callback(PrinterCallback)
     rollouts.stopwatch.loaded()
     try:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise RoundFailure(_out_of_memory(steps_done(config, trainer.state.global_step + 1), error)) from error
     except RuntimeError as error:
-        if rollouts.ranks.count > 1 and not isinstance(error, RoundFailure) and lost_in_a_collective(error):
-            raise LostRanks(f"rank {rollouts.ranks.index} lost the other processes ({_first_line(error)})") from error
         if isinstance(error, RoundFailure | EnvironmentFault) or "can't allocate memory" not in str(error):
             raise
         raise RoundFailure(_out_of_memory(steps_done(config, trainer.state.global_step + 1), error)) from error

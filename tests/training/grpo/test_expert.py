@@ -204,8 +204,7 @@ def test_a_round_without_new_tasks_learns_as_many_tokens_from_older_ones(starter
     def data(iteration: int, **changes: object):
         rollouts.plan = SimpleNamespace(iteration=iteration, run_seed=0)
         made: list[object] = []
-        step = expert.expert_step(rollouts, ExpertSettings(**changes), tasks, True, made.append)
-        return step(SimpleNamespace()).data
+        return expert.expert_step(rollouts, ExpertSettings(**changes), tasks, True, made.append).data
 
     assert (data(1).references, processed(data(1))) == (0, 0)
     static = data(1, tokens=2000)

@@ -189,16 +189,15 @@ def test_scoring_like_lengths_together_and_equal_rows_once_changes_nothing(
     torch.testing.assert_close(found[0], found[1], atol=1e-4, rtol=1e-4)
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=12), st.booleans())
-def test_distinct_rows_stand_for_all(rows: list[tuple[int, int]], every: bool) -> None:
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=12))
+def test_distinct_rows_stand_for_all(rows: list[tuple[int, int]]) -> None:
     from training.grpo.trainer import _distinct
 
     ids, attended = torch.tensor([[a, 7] for a, _ in rows]), torch.tensor([[1, b] for _, b in rows])
-    kept, back = _distinct(ids, attended, every)
+    kept, back = _distinct(ids, attended)
     assert torch.equal(ids[kept][back], ids)
     assert torch.equal(attended[kept][back], attended)
-    assert len(kept) == (len(rows) if every else len(set(rows)))
-    assert [rows.index(row) for row in dict.fromkeys(rows)] == kept.tolist() or every
+    assert [rows.index(row) for row in dict.fromkeys(rows)] == kept.tolist()
 
 
 def test_seconds_add_up(broken: SimpleNamespace) -> None:

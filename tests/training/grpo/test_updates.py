@@ -55,7 +55,9 @@ def played(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNam
                 model, ids, attended, inputs["completion_ids"].shape[1]
             )
         updates.append({"logps": logps, **{name: value.clone() for name, value in inputs.items()}})
-        return real(self, model, inputs, *args, **kwargs)
+        loss = real(self, model, inputs, *args, **kwargs)
+        updates[-1]["loss"] = loss.detach()
+        return loss
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(module.RoundTrainer, "compute_loss", watched)
@@ -128,11 +130,13 @@ def test_the_gap_of_an_update_is_over_its_written_tokens_to_the_policy_before_it
     assert logs["sampling/sampling_logp_difference/max"] == pytest.approx(2.0, rel=1e-5)
 
 
-def test_the_log_of_a_step_is_the_mean_over_its_updates() -> None:
-    from training.grpo.trl_run import mean_numbers
-
-    logs = [{"kl": 1.0, "clip_ratio/region_mean": 0.5}, {"kl": 3.0, "clip_ratio/region_mean": 0.0, "note": "text"}]
-    assert mean_numbers(logs) == {"kl": 2.0, "clip_ratio/region_mean": 0.25}
+def test_the_log_of_a_step_is_the_mean_over_its_updates(played: SimpleNamespace) -> None:
+    logs = [log for log in played.trainer.state.log_history if "loss" in log]
+    assert [log["step"] for log in logs] == [UPDATES, 2 * UPDATES]
+    for step, log in enumerate(logs):
+        losses = [float(one["loss"]) for one in played.updates[step * UPDATES : (step + 1) * UPDATES]]
+        assert abs(losses[0] - losses[1]) > 1e-3, "a log of the last update alone would not show"
+        assert log["loss"] == pytest.approx(sum(losses) / UPDATES, abs=1e-4)
 
 
 def one_token_rows(played: SimpleNamespace, monkeypatch, ratios: list[float], advantages: list[float]) -> list[float]:
