@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from itertools import count
 
 import torch
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl.trainer.grpo_config import GRPOConfig
 
 from environments.base import InputError
@@ -70,7 +70,7 @@ def expert_step(
         new, old = old, []
     # One process plays: a reference that failed in another one alone would leave them with different updates.
     data = ranks.by_first(lambda: played(rollouts, new, old, settings, seed))
-    return ExpertStep(data, settings, seed, keep, ranks)
+    return ExpertStep(data, settings, keep, ranks)
 
 
 @dataclass(frozen=True)
@@ -229,13 +229,11 @@ class ExpertStep(TrainerCallback):
         self,
         data: ExpertData,
         settings: ExpertSettings,
-        seed: int,
         keep: Callable[[ExpertRecord], None],
         ranks: Ranks,
     ) -> None:
         self.data = data
         self.settings = settings
-        self.seed = seed
         self.keep = keep
         self.ranks = ranks
 
@@ -244,10 +242,7 @@ class ExpertStep(TrainerCallback):
     ) -> None:
         """Learn from the references and keep the record. Raises RoundFailure for a loss that is not finite."""
         began = time.perf_counter()
-        losses: list[float] = []
-        if self.data.updates:
-            set_seed(derive_seed(self.seed, "dropout") % 2**32)
-            losses += self._updates(given["model"], args)
+        losses = list(self._updates(given["model"], args))
         tenth = max(1, len(losses) // 10)
         record = ExpertRecord(
             references=self.data.references,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -57,7 +58,6 @@ class GroupRollouts:
         self.seal = seal
         self.ranks = ranks
         self.weights: list[float] | None = None
-        self.tasks: dict[str, Task] = {task.id: task for step in plan.steps for task in step}
         self.limits = limits_of(settings)
 
     @property
@@ -94,72 +94,67 @@ class GroupRollouts:
 
     def prompts(self) -> list[str]:
         """Return the tasks of all steps, by id, in the order in which the processes are to be given them."""
-        steps = range(self.plan.first_step, self.plan.last_step + 1)
-        return [self._at(step)[place].id for step in steps for places in self._places(step) for place in places]
+        size, steps = self.settings.rollouts_per_task, range(self.plan.first_step, self.plan.last_step + 1)
+        return [self._at(step)[row // size].id for step in steps for own in self._rows(step) for row in own[::size]]
 
-    def _places(self, step: int) -> tuple[tuple[int, ...], ...]:
-        """Return for each rank the places in the plan of the groups that it plays in ``step``.
+    def _rows(self, step: int) -> list[list[int]]:
+        """Return for each rank the rows of ``step`` that it plays, by place in the plan, whose groups have K each.
 
         Tasks of one kind are adjacent in a plan: where a step has several updates, they take its groups in drawn order.
         """
         order: Sequence[int] = range(len(self._at(step)))
-        updates = self.settings.updates_per_step
+        updates, size = self.settings.updates_per_step, self.settings.rollouts_per_task
         if updates > 1:
             order = drawn_order(len(order), self.plan.run_seed, (step - 1) * updates)
-        return tuple(places_of(rank, self.ranks.count, order, updates) for rank in range(self.ranks.count))
+        places = [places_of(rank, self.ranks.count, order, updates) for rank in range(self.ranks.count)]
+        return [[place * size + k for place in own for k in range(size)] for own in places]
 
     def _at(self, step: int) -> tuple[Task, ...]:
         return self.plan.steps[step - self.plan.first_step]
 
-    def _samples(self, step: int, prompts: Sequence[str]) -> list[int]:
-        """Return the sample index of each row, counted over all processes: it exceeds K when a step draws a task twice.
+    def _own(self, step: int, prompts: Sequence[str]) -> list[tuple[Task, int]]:
+        """Return the task of each of this process's rows, and its sample index, which counts over all processes.
 
-        Raises RoundFailure when the trainer hands over others than the plan's tasks: steps would be skipped or mixed.
+        A task that a step draws twice has indexes beyond K. Raises RoundFailure when the trainer hands over others than
+        the plan's tasks: steps would be skipped or mixed.
         """
-        size, own = self.settings.rollouts_per_task, self._places(step)[self.ranks.index]
-        expected = [self._at(step)[place].id for place in own for _ in range(size)]
-        if list(prompts) != expected:
+        seen: Counter[str] = Counter()
+        rows = []
+        for task in self._at(step):
+            for _ in range(self.settings.rollouts_per_task):
+                rows.append((task, seen[task.id]))
+                seen[task.id] += 1
+        own = [rows[row] for row in self._rows(step)[self.ranks.index]]
+        if list(prompts) != [task.id for task, _ in own]:
             raise RoundFailure(
                 f"the trainer gave rank {self.ranks.index} {len(prompts)} rollouts in step {step}, of other tasks than "
                 "the plan's: it divides a step in another way than training.launch"
             )
-        seen: Counter[str] = Counter()
-        samples = []
-        for task in self._at(step):
-            samples.append(range(seen[task.id], seen[task.id] + size))
-            seen[task.id] += size
-        return [sample for place in own for sample in samples[place]]
+        return own
 
-    def _of_all_ranks(self, step: int, own: Sequence[Trajectory]) -> tuple[Trajectory, ...]:
+    def _of_all_ranks(self, step: int, own: Sequence[Trajectory]) -> list[Trajectory]:
         """Return the trajectories of a step from all processes, in the plan's order."""
-        size = self.settings.rollouts_per_task
-        by_place = {
-            place: there[number * size : (number + 1) * size]
-            for places, there in zip(self._places(step), self.ranks.gather(own), strict=True)
-            for number, place in enumerate(places)
-        }
-        return tuple(one for place in sorted(by_place) for one in by_place[place])
+        rows, played = chain.from_iterable(self._rows(step)), chain.from_iterable(self.ranks.gather(own))
+        by_row = dict(zip(rows, played, strict=True))
+        return [by_row[row] for row in sorted(by_row)]
 
     def _play(
         self, step: int, prompts: Sequence[str], trainer: GRPOTrainer
     ) -> tuple[list[EpisodeResult], list[Trajectory]]:
         """Play ``prompts``, task ids, each K times in a row; return each rollout as tokens and as it is recorded."""
         began = time.perf_counter()
-        samples = self._samples(step, prompts)
+        own, seed = self._own(step, prompts), self.plan.run_seed
         # Sample i of a task in a step is seeded by hash, so that neither order nor batch composition matters.
         requests = [
-            EpisodeRequest(
-                task=self.tasks[task_id], seed=derive_seed(self.plan.run_seed, "rollout", task_id, step, sample)
-            )
-            for task_id, sample in zip(prompts, samples, strict=True)
+            EpisodeRequest(task=task, seed=derive_seed(seed, "rollout", task.id, step, sample)) for task, sample in own
         ]
         with torch.no_grad(), self._precision(trainer):
             results = run_episodes(
                 self.policy, self.sampler, self.played_in, requests, self.limits, self.settings.temperature
             )
         seconds = (time.perf_counter() - began) / len(requests)
-        played = zip(results, samples, strict=True)
-        return results, [self._trajectory(result, step, sample, seconds) for result, sample in played]
+        played = zip(results, own, strict=True)
+        return results, [self._trajectory(result, step, sample, seconds) for result, (_, sample) in played]
 
     def _diagnose(self, step: int, trajectories: Sequence[Trajectory]) -> float:
         """Give SEAL the step's rollouts of all processes; return the seconds that took."""
@@ -168,8 +163,7 @@ class GroupRollouts:
         began = time.perf_counter()
         weights = self.seal.take_in(step, trajectories)
         if weights is not None:
-            size, own = self.settings.rollouts_per_task, self._places(step)[self.ranks.index]
-            self.weights = [weights[place * size + k] for place in own for k in range(size)]
+            self.weights = [weights[row] for row in self._rows(step)[self.ranks.index]]
         seconds = time.perf_counter() - began
         self.stopwatch.seal += seconds
         return seconds

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from training.grpo.record import RoundFailure
 from training.settings import LaunchSettings
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     import torch
 
 Item = TypeVar("Item")
-
-Sharding = Literal["fsdp"]
-"""How weights are divided among processes."""
 
 _BROKEN = ("gloo", "connection closed", "connection reset", "timed out", "broken pipe", "nccl")
 
@@ -37,7 +34,7 @@ class LostRanks(RoundFailure):
 class Ranks:
     """One of ``count`` processes that train together, number ``index`` from 0; alone unless ``group`` is given.
 
-    ``sharding``: how the weights are divided among them (FSDP2); None where each has all of them.
+    ``sharded``: the weights are divided among them (FSDP2); else each has all of them.
     """
 
     def __init__(
@@ -46,11 +43,11 @@ class Ranks:
         count: int = 1,
         group: torch.distributed.ProcessGroup | None = None,
         deadline: float = 0.0,
-        sharding: Sharding | None = None,
+        sharded: bool = False,
     ) -> None:
         self.index = index
         self.count = count
-        self.sharding = sharding
+        self.sharded = sharded
         self._group = group
         self._deadline = deadline
 
@@ -139,7 +136,7 @@ def join(launch: LaunchSettings, on_cpu: bool) -> Ranks:
             f"{state.distributed_type.value}: each would train alone; set policy.device to cpu where there is no GPU"
         )
     group = distributed.new_group(backend="gloo", timeout=wait)
-    return Ranks(state.process_index, count, group, launch.deadline, "fsdp" if launch.fsdp else None)
+    return Ranks(state.process_index, count, group, launch.deadline, launch.fsdp)
 
 
 def places_of(rank: int, ranks: int, order: Sequence[int], updates: int) -> tuple[int, ...]:

@@ -199,7 +199,7 @@ class _Round:
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         environment = recorded(open_environment(settings.environment))
         # Weights that are divided go from the CPU to their devices in parts: no device could hold them all.
-        device = "cpu" if self.ranks.sharding else settings.policy.device
+        device = "cpu" if self.ranks.sharded else settings.policy.device
         policy = load_initial_policy(settings.policy.model_copy(update={"device": device}))
         seal = self._seal(environment, policy.rendering)
         sampler = self._sampler(policy)
@@ -212,7 +212,7 @@ class _Round:
             plan,
             self.run.policy_path,
             CHECKPOINT_STEPS,
-            on_cpu=policy.model.device.type == "cpu" and not self.ranks.sharding,
+            on_cpu=policy.model.device.type == "cpu" and not self.ranks.sharded,
             bfloat16=self.bfloat16,
             correction=settings.sampling.corrected(self.bfloat16),
         )
@@ -240,7 +240,7 @@ class _Round:
             adapter=settings.policy.lora is not None,
             first=ranks.first,
             by_first=ranks.by_first,
-            gather=whole_state if ranks.sharding else None,
+            gather=whole_state if ranks.sharded else None,
         )
 
     def _keep(self, trajectories: Sequence[Trajectory]) -> None:
@@ -269,7 +269,6 @@ class _Round:
             last_step=last_step,
             log_bytes=self.log.stat().st_size,
             seconds=stopwatch.seconds(),
-            sharding=self.ranks.sharding,
         )
         complete_checkpoint(checkpoint_folder(self.run.policy_path, step), mark, card)
         discard_superseded(self.run.policy_path, step)

@@ -294,7 +294,7 @@ class RoundTrainer(GRPOTrainer):
         if others:
             return score(model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, **others)
         # Every forward, and its backward, gathers weights that are divided: all processes have to make as many.
-        if len(input_ids) <= together or self.rollouts.ranks.sharding:
+        if len(input_ids) <= together or self.rollouts.ranks.sharded:
             return score(model, input_ids, attention_mask, logits_to_keep, together, compute_entropy)
         kept, back = _distinct(input_ids, attention_mask)
         input_ids, attention_mask = input_ids[kept], attention_mask[kept]

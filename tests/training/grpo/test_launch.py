@@ -13,10 +13,10 @@ from support.small_policy import small_settings
 from environments.base import InputError
 from environments.command import StorageError
 from memory.run import RunDirectory
-from training.grpo.checkpoints import RoundCheckpoint, check_written_by, complete_checkpoint
+from training.grpo.checkpoints import check_written_by
 from training.grpo.launch import Ended, check_launch, failure_of, launch_round
 from training.grpo.ranks import ALONE, Ranks, places_of
-from training.grpo.record import RoundFailure, RoundSeconds
+from training.grpo.record import RoundFailure
 from training.preflight import check_policy
 from training.rollout.settings import SamplingSettings
 from training.run_round import see_one_gpu
@@ -140,20 +140,23 @@ def test_the_cause_is_told_and_not_what_followed_from_it(ended, kind, sentence) 
 
 
 def test_a_checkpoint_names_who_can_go_on_from_it(tmp_path: Path) -> None:
-    def written(name: str, **by: object) -> Path:
-        folder = tmp_path / name
-        folder.mkdir()
-        mark = RoundCheckpoint(iteration=0, step=1, last_step=3, log_bytes=0, seconds=RoundSeconds(), **by)
-        complete_checkpoint(folder, mark, None)
-        return folder
+    """By the name that transformers gives the optimizer of whole weights, and accelerate that of divided ones."""
+    from accelerate.utils.constants import OPTIMIZER_NAME as DIVIDED
+    from transformers.trainer import OPTIMIZER_NAME as WHOLE
 
-    whole, fsdp = written("whole"), written("fsdp", sharding="fsdp")
-    assert "sharding" not in (whole / "round_checkpoint.json").read_text(), "only divided weights are told"
-    check_written_by(whole, ALONE)
-    check_written_by(whole, Ranks(count=2))
-    check_written_by(fsdp, Ranks(count=8, sharding="fsdp"))
-    with pytest.raises(InputError, match=r"written with fsdp and training\.launch\.fsdp now says whole weights"):
+    whole, fsdp, without = tmp_path / WHOLE, tmp_path / f"{DIVIDED}.bin", tmp_path / "by another engine"
+    for folder in (whole, fsdp, without):
+        folder.mkdir()
+        if folder != without:
+            (folder / folder.name).touch()
+    for folder in (whole, without):
+        check_written_by(folder, ALONE)
+        check_written_by(folder, Ranks(count=2))
+    check_written_by(fsdp, Ranks(count=8, sharded=True))
+    with pytest.raises(InputError, match=r"written with divided weights and training\.launch\.fsdp now says whole"):
         check_written_by(fsdp, Ranks(count=4))
+    with pytest.raises(InputError, match=r"written with whole weights and training\.launch\.fsdp now says divided"):
+        check_written_by(whole, Ranks(count=4, sharded=True))
 
 
 def test_a_resumed_run_may_have_another_number_of_processes(tmp_path: Path) -> None:

@@ -179,8 +179,8 @@ def test_the_loss_has_one_normaliser_per_group(played: SimpleNamespace, monkeypa
     trainer.model.train()
     trainer.current_gradient_accumulation_steps = 1
     batch = played.batches[0]
-    (order,) = trainer.rollouts._places(1)
-    rewards = torch.tensor([t.reward for t in played.trajectories[: 4 * K]]).reshape(-1, size)[list(order)]
+    order = [row // K for row in trainer.rollouts._rows(1)[0][::K]]
+    rewards = torch.tensor([t.reward for t in played.trajectories[: 4 * K]]).reshape(-1, size)[order]
     plain = ((rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)).flatten()
     rows = [tuple(row) for row in torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1).tolist()]
     for update in played.updates[:UPDATES]:
