@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from environments.base import InputError
 from environments.checkout import child_variables
-from environments.command import MISTAKE, StorageError, storage_refusal
+from environments.command import StorageError
+from training.grpo.ranks import LostRanks
 from training.grpo.record import RoundFailure
 from training.rollout.settings import IN_PROCESS, SamplingSettings
 from training.settings import LaunchSettings, PolicySettings
@@ -79,18 +80,21 @@ def launch_round(root: Path, iteration: int, resume: bool, settings: RoundSettin
         try:
             run(get_args_parser().parse_args(options))  # type: ignore[no-untyped-call]
         except ChildFailedError as failed:
-            ended = [Ended(rank, one.exitcode, one.message) for rank, one in sorted(failed.failures.items())]
+            ended = []
+            for rank, one in sorted(failed.failures.items()):
+                said: Any = one.message  # a mapping where the process wrote to its failure file
+                ended.append(Ended(rank, one.exitcode, said["message"] if isinstance(said, dict) else said))
             raise failure_of(ended) from None
         except SignalException as stopped:
             raise SystemExit(128 + stopped.sigval) from None
 
 
 class Ended(NamedTuple):
-    """How one process ended: its exit status (negative: the signal), and what it wrote to its failure file, or text."""
+    """How one process ended: its exit status (negative: the signal), and what is said of its failure."""
 
     rank: int
     status: int
-    failure: Mapping[str, object] | str
+    failure: str
 
 
 def failure_of(ended: Sequence[Ended]) -> Exception:
@@ -98,20 +102,17 @@ def failure_of(ended: Sequence[Ended]) -> Exception:
 
     A process that only lost the others is not the cause while another one is known.
     """
-    said = [(one.status, one.failure) for one in ended if isinstance(one.failure, Mapping)]
-    said.sort(key=lambda one: bool(one[1].get("lost")))
+    kinds = {kind.__name__: kind for kind in (InputError, StorageError, RoundFailure, LostRanks)}
+    said = [(kinds[name], text) for name, _, text in (one.failure.partition(": ") for one in ended) if name in kinds]
+    if cause := next((kind(text) for kind, text in said if kind is not LostRanks), None):
+        return cause
     # The launcher ends the others with SIGTERM, and lists them, too.
     killed = sorted((one for one in ended if one.status < 0), key=lambda one: one.status == -signal.SIGTERM)
-    lost = not said or said[0][1].get("lost")
-    if lost and killed and not (said and killed[0].status == -signal.SIGTERM):
+    if killed and not (said and killed[0].status == -signal.SIGTERM):
         rank, status, _ = killed[0]
         name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
         return RoundFailure(f"rank {rank} was ended by {name}, and the others with it: go on with --resume")
-    if not said:
-        rank, status, _ = ended[0]
-        return RoundFailure(f"rank {rank} ended with status {status}: its reason is above, in the log")
-    status, failure = said[0]
-    sentence = str(failure.get("message"))
-    if storage_refusal(sentence):
-        return StorageError(sentence)
-    return InputError(sentence) if status == MISTAKE else RoundFailure(sentence)
+    if said:
+        return RoundFailure(said[0][1])
+    rank, status, _ = ended[0]
+    return RoundFailure(f"rank {rank} ended with status {status}: its reason is above, in the log")

@@ -7,7 +7,6 @@ torch's launcher names, so that the launcher can say it after all processes have
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
@@ -17,15 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from environments.base import InputError
-from environments.command import FAILURE, MISTAKE, storage_refusal
+from environments.command import FAILURE, MISTAKE, StorageError, storage_refusal
 from environments.terminal import say
 from memory.processes import end_all, run_to_end
 
 POLL_SECONDS = 0.5
 """Seconds between two looks at whether the launcher is still there (ours)."""
-
-ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
-"""torch's name of the variable that names the file for a process's failure."""
 
 
 def end_with_the_launcher() -> None:
@@ -51,10 +47,15 @@ def main() -> None:
         root, iteration, *flags = sys.argv[1:]
         _train(Path(root), int(iteration), flags == ["resume"])
     except Exception as error:  # noqa: BLE001 - whatever it is, the launcher has to know
-        _tell(error)
+        from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+        failure = _failure(error)
+        say(str(failure))
+        with suppress(OSError):
+            get_error_handler().record_exception(failure)
         sys.stdout.flush()
         # Python's shutdown would wait for the other processes of the group.
-        os._exit(MISTAKE if isinstance(error, InputError) or storage_refusal(error) else FAILURE)
+        os._exit(MISTAKE if isinstance(failure, InputError | StorageError) else FAILURE)
 
 
 def _train(root: Path, iteration: int, resume: bool) -> None:
@@ -75,28 +76,30 @@ def _train(root: Path, iteration: int, resume: bool) -> None:
     torch.distributed.destroy_process_group()
 
 
-def _tell(error: Exception) -> None:
-    """Write the failure to stderr, and to the launcher's file."""
+def _failure(error: Exception) -> Exception:
+    """Return the failure as ``failure_of`` of the launcher reads it: of a kind that it knows, in one sentence."""
     from environments.base import EnvironmentFault
     from training.grpo.ranks import LostRanks, lost_in_a_collective
     from training.grpo.record import RoundFailure
+    from training.rollout.sampling import EngineFailure
 
-    refusal, lost = storage_refusal(error), isinstance(error, LostRanks)
-    sentence = refusal or str(error)
-    if not lost and lost_in_a_collective(error):
-        lost, sentence = True, f"lost the other processes ({sentence.strip().partition(chr(10))[0]})"
-    elif not refusal and not isinstance(error, InputError | EnvironmentFault | RoundFailure):
+    kind: type[Exception] = RoundFailure
+    sentence = storage_refusal(error) or str(error)
+    if storage_refusal(error):
+        kind = StorageError
+    elif isinstance(error, InputError):
+        kind = InputError
+    elif isinstance(error, LostRanks):
+        kind = LostRanks
+    elif isinstance(error, EnvironmentFault | EngineFailure | RoundFailure):
+        kind = RoundFailure
+    elif lost_in_a_collective(error):
+        kind, sentence = LostRanks, f"lost the other processes ({sentence.strip().splitlines()[0]})"
+    else:
         traceback.print_exception(error)
         sentence = f"{type(error).__name__}: {error}"
     rank = os.environ.get("RANK", "0")
-    if rank != "0" and not sentence.startswith("rank "):
-        sentence = f"rank {rank}: {sentence}"
-    say(sentence)
-    file = os.environ.get(ERROR_FILE)
-    if file and file != os.devnull:
-        failure = {"message": sentence, "lost": lost, "extraInfo": {"timestamp": int(time.time())}}
-        with suppress(OSError):
-            Path(file).write_text(json.dumps({"message": failure}))
+    return kind(sentence if rank == "0" or sentence.startswith("rank ") else f"rank {rank}: {sentence}")
 
 
 if __name__ == "__main__":

@@ -83,6 +83,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import TrainingArguments
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
@@ -108,13 +109,11 @@ class RoundTrainer(GRPOTrainer):
 
     def __init__(self, rollouts: GroupRollouts, **given: Any) -> None:  # noqa: ANN401 - TRL's own arguments
         self.rollouts = rollouts
-        self._masks: list[list[int]] = []
-        """Which tokens behind the prompt the policy wrote, of each row of the step."""
         self._parts: Sequence[dict[str, torch.Tensor | None]] = ()
         self._idle: torch.Tensor | None = None
         """Which of the rows that are scored next have no gradient, (rows,); None: none of them is known to."""
         self._mask: torch.Tensor | None = None
-        """Which tokens of the micro-batch the policy wrote, (rows, tokens); None before there is a micro-batch."""
+        """Which tokens of the rows that are scored next the policy wrote, (rows, tokens); None: it is not known."""
         self._scored: torch.Tensor | None = None
         """Log-probabilities of the micro-batch by the policy that is updated, (rows, tokens), without a gradient."""
         self._gaps: list[torch.Tensor] = []
@@ -132,7 +131,7 @@ class RoundTrainer(GRPOTrainer):
     def _roll_out(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
         """Play a step, as TRL's rollout function."""
         rows = self.rollouts.step(prompts, trainer)
-        self._masks = rows["env_mask"]
+        self._mask = pad_sequence(list(map(torch.tensor, rows["env_mask"])), batch_first=True)
         give_back_freed(self.accelerator.device.type)
         return rows
 
@@ -232,15 +231,6 @@ class RoundTrainer(GRPOTrainer):
         plain = self.rollouts.ranks.count > 1 or args.gradient_checkpointing
         return not plain and can_score(model)
 
-    def _written(self, rows: int, width: int) -> torch.Tensor | None:
-        """Return which tokens the policy wrote in the rows that are scored next; None where they are not a step's."""
-        if self._mask is not None:
-            return self._mask
-        masks = list(map(torch.tensor, self._masks))
-        if len(masks) != rows or max(map(len, masks)) != width:
-            return None
-        return torch.nn.utils.rnn.pad_sequence(masks, batch_first=True)
-
     def _without_gradient(self, advantages: torch.Tensor) -> torch.Tensor | None:
         """Return which rows have the advantage 0, where the loss has no other term.
 
@@ -283,8 +273,8 @@ class RoundTrainer(GRPOTrainer):
         score: ScoreTokens = super()._get_per_token_logps_and_entropies
         together = min(ROWS_TOGETHER, batch_size or ROWS_TOGETHER)
         others = {name: value for name, value in others.items() if value is not None and value is not False}
-        written = None if others or not self._shares_prompts(model) else self._written(len(input_ids), logits_to_keep)
-        if written is not None:
+        written = self._mask
+        if written is not None and not others and self._shares_prompts(model):
             learnt = None if self._idle is None else ~self._idle
             with self.accelerator.autocast():
                 found = score_written(

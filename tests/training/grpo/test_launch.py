@@ -114,22 +114,21 @@ def test_a_process_that_a_launcher_started_starts_no_others(tmp_path: Path, monk
 
 
 def lost(rank: int) -> Ended:
-    return Ended(rank, 1, {"message": f"rank {rank} lost the other processes", "lost": True})
+    return Ended(rank, 1, f"LostRanks: rank {rank} lost the other processes")
+
+
+FULL = "No space left on device: free some space there and go on"
 
 
 @pytest.mark.parametrize(
     ("ended", "kind", "sentence"),
     [
-        ([lost(0), Ended(1, 2, {"message": "rank 1: no file", "lost": False})], InputError, "rank 1: no file"),
-        ([lost(0), Ended(1, 1, {"message": "rank 1: nan"})], RoundFailure, "rank 1: nan"),
-        (
-            [Ended(0, 2, {"message": "No space left on device: free some space there and go on"})],
-            StorageError,
-            "No space",
-        ),
+        ([lost(0), Ended(1, 2, "InputError: rank 1: no file")], InputError, "rank 1: no file"),
+        ([lost(0), Ended(1, 1, "RoundFailure: rank 1: nan")], RoundFailure, "rank 1: nan"),
+        ([Ended(0, 2, f"StorageError: {FULL}")], StorageError, FULL),
         ([lost(0), Ended(1, -signal.SIGKILL, "")], RoundFailure, "rank 1 was ended by SIGKILL, and the others with it"),
         ([Ended(0, -signal.SIGTERM, ""), Ended(1, -signal.SIGKILL, "")], RoundFailure, "rank 1 was ended by SIGKILL"),
-        ([Ended(0, -signal.SIGTERM, ""), lost(1)], RoundFailure, "rank 1 lost the other processes"),
+        ([Ended(0, -signal.SIGTERM, "Signal 15: x"), lost(1)], RoundFailure, "rank 1 lost the other processes"),
         ([Ended(0, 5, "")], RoundFailure, "rank 0 ended with status 5"),
     ],
 )
