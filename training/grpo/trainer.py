@@ -60,17 +60,8 @@ tokens of the step is that of all; the token means of ``group_tokens`` are over 
   groups in each micro-batch (``training.grpo.scoring``). Figures of other tokens are 0, and TRL masks them.
 - Rollouts come from ``rollout_func``; TRL's ``environment_factory`` ends an episode with its first user turn.
 
-**Where it departs from CoEvolve** (arXiv 2604.15840, Eq. 1 and table 9)
-- Equal by default: one normaliser per group, sum_k |tau_k| (``group_tokens``), and the clip 1 - 0.20 .. 1 + 0.28.
-- The paper leaves open the number of updates per step (ours: one, in which the clip does not act), how the KL term is
-  averaged and estimated, weight decay, and whether advantages are divided by the standard deviation.
-- ``length_cost`` (off by default) and the expert step are ours.
-
-**Where it departs from SEAL** (arXiv 2605.24426 and its released code)
-- Equal with ``updates_per_step: 4`` (mini-batches of 8 of 32 prompts), ``clip_high: 0.2``, ``dual_clip: 10`` and
-  ``loss: grpo`` (its token-mean within micro-batches of one row); KL weight 1e-3 with k3, no entropy term.
-- Equal with ``weight_decay: 0.01``, but for biases and norms, which TRL leaves out of the decay; and with
-  ``max_trained_tokens: 4096``, the part of a trajectory after the prompt that is trained there.
+docs/papers.md has where the objective is that of CoEvolve (Eq. 1, table 9) and of SEAL's released code, by which
+settings, and where it departs from them.
 
 Import this module late: it needs torch, transformers and TRL.
 """
