@@ -217,10 +217,10 @@ class TrainingSettings(Section):
     gradient_checkpointing: bool = Field(
         False, description="recompute activations: less memory, a third more time (ours)"
     )
-    loss: Literal["group_tokens", "grpo", "dapo", "dr_grpo"] = Field(
+    loss: Literal["group_tokens", "grpo", "dapo"] = Field(
         "group_tokens",
         description="normaliser of the policy's loss; group_tokens: the tokens of each group (CoEvolve, Eq. 1); "
-        "grpo: of each rollout (SEAL as released); dapo: of the step; dr_grpo: a constant",
+        "grpo: of each rollout (SEAL as released); dapo: of the step",
     )
     expert: ExpertSettings | None = Field(
         None,
@@ -278,7 +278,7 @@ class TrainingSettings(Section):
         for key in self._given("expert", "seal", "launch", "max_trained_tokens"):
             raise ValueError(f"elsewhere: {self.elsewhere.engine} trains without {key}: remove one of the two")
         if self.elsewhere.engine == "verl" and self.loss == "group_tokens":
-            raise ValueError("elsewhere: verl has no loss group_tokens: set loss to grpo, dapo or dr_grpo")
+            raise ValueError("elsewhere: verl has no loss group_tokens: set loss to grpo or dapo")
         return self
 
     @model_validator(mode="after")

@@ -148,7 +148,8 @@ class GroupRollouts:
         requests = [
             EpisodeRequest(task=task, seed=derive_seed(seed, "rollout", task.id, step, sample)) for task, sample in own
         ]
-        with torch.no_grad(), self._precision(trainer):
+        device, bfloat16 = self.policy.model.device.type, bool(trainer.args.bf16)
+        with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=bfloat16):
             results = run_episodes(
                 self.policy, self.sampler, self.played_in, requests, self.limits, self.settings.temperature
             )
@@ -167,10 +168,6 @@ class GroupRollouts:
         seconds = time.perf_counter() - began
         self.stopwatch.seal += seconds
         return seconds
-
-    def _precision(self, trainer: GRPOTrainer) -> torch.autocast:
-        device = self.policy.model.device.type
-        return torch.autocast(device, torch.bfloat16, enabled=bool(trainer.args.bf16))
 
     def _trajectory(self, result: EpisodeResult, step: int, sample: int, seconds: float) -> Trajectory:
         task = result.task

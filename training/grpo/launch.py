@@ -63,7 +63,7 @@ def launch_round(root: Path, iteration: int, resume: bool, settings: RoundSettin
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ:
         raise InputError(
             "training.launch starts the processes of a round, and a launcher (WORLD_SIZE) has started this one "
-            f"already: start it without one, or run python -m {RANK} RUN ITERATION under yours"
+            "already: start it without one"
         )
     launch, policy, training = settings.training.launch, settings.policy, settings.training
     assert launch is not None

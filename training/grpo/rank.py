@@ -1,8 +1,7 @@
-"""One of several processes of a round: ``python -m training.grpo.rank RUN ITERATION [resume]``, under a launcher.
+"""One of several processes of a round: ``training.run_round`` starts it through ``training.grpo.launch``.
 
-``training.run_round`` starts it through ``training.grpo.launch``; torchrun and ``accelerate launch`` may as well. Its
-arguments have no options: torchrun would take ``--run`` for one of its own. What went wrong is written to the file that
-torch's launcher names, so that the launcher can say it after all processes have ended.
+Its arguments are RUN ITERATION [resume], without options: torchrun would take ``--run`` for one of its own. What went
+wrong is written to the file that torch's launcher names, so that it can be said after all processes have ended.
 """
 
 from __future__ import annotations
@@ -66,12 +65,10 @@ def _train(root: Path, iteration: int, resume: bool) -> None:
 
     settings = RunDirectory.open(root).settings(RoundSettings)
     launch = settings.training.launch
-    if launch is None:
-        raise InputError(f"{root}: training.launch is null, a round trains in one process: use training.run_round")
+    assert launch is not None
     import torch
 
-    on_cpu = settings.policy.device == "cpu" or not torch.cuda.is_available()
-    ranks = join(launch, on_cpu)
+    ranks = join(launch, on_cpu=settings.policy.device == "cpu" or not torch.cuda.is_available())
     run_round(root, iteration, resume, lambda line: print(line.model_dump_json(), flush=True), ranks)
     torch.distributed.destroy_process_group()
 

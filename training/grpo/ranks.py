@@ -11,7 +11,6 @@ nothing and needs no torch. All of this is ours.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -108,7 +107,7 @@ def join(launch: LaunchSettings, on_cpu: bool) -> Ranks:
     """Join the other processes of a launch, and return this one's place among them.
 
     The state of accelerate is made here, before the trainer makes its own of the same process group. Raises
-    RoundFailure when the launcher did not start as many processes as ``launch`` says, or they train alone.
+    RoundFailure where a process would have no GPU, or would train alone.
     """
     from datetime import timedelta
 
@@ -116,23 +115,17 @@ def join(launch: LaunchSettings, on_cpu: bool) -> Ranks:
     from accelerate import PartialState
     from torch import distributed
 
-    count = int(os.environ.get("WORLD_SIZE", "1"))
-    if count != launch.processes:
+    count = launch.processes
+    if not on_cpu and torch.cuda.device_count() < count:
         raise RoundFailure(
-            f"training.launch.processes is {launch.processes} and the launcher started {count} (WORLD_SIZE): start as "
-            "many as the settings say"
-        )
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", count))
-    if not on_cpu and torch.cuda.device_count() < here:
-        raise RoundFailure(
-            f"the launcher started {here} processes on this machine, which has {torch.cuda.device_count()} GPUs: set "
-            "training.launch.processes to the GPUs of this machine, or policy.device to cpu"
+            f"training.launch.processes is {count} and this machine has {torch.cuda.device_count()} GPUs: set it to "
+            "the GPUs of this machine, or policy.device to cpu"
         )
     wait = timedelta(seconds=launch.deadline)
     state = PartialState(cpu=on_cpu, timeout=wait)
     if state.num_processes != count:
         raise RoundFailure(
-            f"the launcher started {count} processes and accelerate made {state.num_processes} of them, of type "
+            f"training.launch.processes is {count} and accelerate made {state.num_processes} of them, of type "
             f"{state.distributed_type.value}: each would train alone; set policy.device to cpu where there is no GPU"
         )
     group = distributed.new_group(backend="gloo", timeout=wait)

@@ -10,7 +10,7 @@ that the environment failed; ``max_trained_tokens`` cuts a row. R_i is the rewar
 None where the environment failed. Settings are those of ``training``.
 
 Advantage   A_i  = (R_i - mean(R)) / (std(R) + 1e-4), over the rewards of i's group that are not None; std with n - 1.
-                   Not divided for ``loss: dr_grpo``. 0 where R_i is None or the only one of its group.
+                   0 where R_i is None or the only one of its group.
 Weight      A_it = w_i A_i with SEAL (``training.seal``), else A_i. The mean of w is not scaled back to 1.
 Ratio       r_it = pi(it) / pi_old(it), from logits divided by ``temperature``. With one update per step TRL takes
                    pi_old = stop_gradient(pi): r is 1 and its gradient that of log pi. With several, the trainer's model
@@ -34,7 +34,6 @@ Loss        ``group_tokens``: 1/G sum_g [ sum_{i in g, t} m_it l_it / max(1, sum
             ``grpo``     1/N sum_i [ sum_t m_it l_it / max(1, sum_t m_it) ]: the mean over rows of their token means. A
                          failed rollout is one of the N: it shrinks the update by its share.
             ``dapo``     sum_it m_it l_it / M, with M the mean over the step's updates of sum_it m_it.
-            ``dr_grpo``  sum_it m_it l_it / (N ``max_tokens``); ``max_tokens`` counts the prompt too.
 Expert step ``training.expert``: supervised updates before the round's first step (``training.grpo.expert``).
 Update      AdamW with ``weight_decay``, gradient norm clipped to ``max_grad_norm``; the learning rate is constant.
 Micro-batches (``micro_batch``) split the rows of an update, not its groups' statistics: the update is that of the

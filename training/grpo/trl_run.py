@@ -31,9 +31,6 @@ from training.settings import LoraSettings, TrainingSettings
 NORMALISERS = {"group_tokens": "dapo"}
 """TRL's ``loss_type`` where it has another name: its normaliser is the step's, ``per_group`` makes it each group's."""
 
-SCALED_BY_STD = {"group_tokens": "group", "grpo": "group", "dapo": "group", "dr_grpo": "none"}
-"""TRL's ``scale_rewards`` by loss: Dr. GRPO does not divide advantages by the group's standard deviation."""
-
 _STATE = ("optimizer.pt", "optimizer.bin", "scheduler.pt", "rng_state*.pth")
 
 
@@ -124,7 +121,7 @@ def trainer_config(
         max_completion_length=settings.max_tokens,
         temperature=settings.temperature,
         loss_type=NORMALISERS.get(settings.loss, settings.loss),
-        scale_rewards=SCALED_BY_STD[settings.loss],
+        scale_rewards="group",
         epsilon=settings.clip_low,
         epsilon_high=settings.clip_high,
         delta=settings.dual_clip,
@@ -189,12 +186,14 @@ def train(
     rollouts.stopwatch.loaded()
     try:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise RoundFailure(_out_of_memory(steps_done(config, trainer.state.global_step + 1), error)) from error
-    except RuntimeError as error:
-        if isinstance(error, RoundFailure | EnvironmentFault) or "can't allocate memory" not in str(error):
+    except (RuntimeError, MemoryError) as error:
+        full = isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+        if not full or isinstance(error, RoundFailure | EnvironmentFault):
             raise
-        raise RoundFailure(_out_of_memory(steps_done(config, trainer.state.global_step + 1), error)) from error
+        step, reason = steps_done(config, trainer.state.global_step + 1), str(error).strip().partition("\n")[0]
+        raise RoundFailure(
+            f"out of memory at step {step}: set training.micro_batch, or lower training.max_tokens ({reason})"
+        ) from error
     return trainer
 
 
@@ -212,13 +211,3 @@ def check_state(checkpoint: Path) -> None:
                 f"{file} is cut or damaged, or a pickle of something else than the trainer's state, which is never "
                 f"read ({type(error).__name__}): restore {checkpoint} from a copy"
             ) from error
-
-
-def _out_of_memory(step: int, error: BaseException) -> str:
-    return (
-        f"out of memory at step {step}: set training.micro_batch, or lower training.max_tokens ({_first_line(error)})"
-    )
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]

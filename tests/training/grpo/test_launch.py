@@ -109,7 +109,7 @@ def test_weights_that_are_divided_train_with_servers_on_gpus_alone(policy, sampl
 def test_a_process_that_a_launcher_started_starts_no_others(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
-    with pytest.raises(InputError, match=r"has started this one already: start it without one, or run python -m train"):
+    with pytest.raises(InputError, match=r"has started this one already: start it without one"):
         launch_round(tmp_path, 0, False, small_settings(tmp_path, launch={"processes": 2}))
 
 

@@ -208,14 +208,10 @@ def test_what_ranks_exchange_and_one_that_fails(tmp_path: Path, monkeypatch, fai
 def test_processes_that_would_train_alone_are_refused(monkeypatch) -> None:
     from accelerate.state import AcceleratorState
 
-    monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(RoundFailure, match=r"processes is 2 and the launcher started 3 \(WORLD_SIZE\)"):
-        ranks.join(LaunchSettings(), on_cpu=True)
-    monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     AcceleratorState._reset_state(reset_partial_state=True)
     try:
-        with pytest.raises(RoundFailure, match="started 2 processes on this machine, which has 0 GPUs"):
+        with pytest.raises(RoundFailure, match="processes is 2 and this machine has 0 GPUs"):
             ranks.join(LaunchSettings(), on_cpu=False)
     finally:
         AcceleratorState._reset_state(reset_partial_state=True)
