@@ -27,8 +27,7 @@ from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
 from training.embedded.compact import CompactDialogue
 from training.rollout.policy import load_policy
 from training.seal.diagnosis import TurnLabel
-from training.seal.interface import GUIDELINES, InterfaceState, guideline
-from training.seal.seal import SealStep
+from training.seal.seal import GUIDELINES, InterfaceState, SealStep, guideline
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.usefixtures("preloaded")]
 

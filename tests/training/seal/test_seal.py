@@ -6,9 +6,8 @@ import pytest
 from support.diagnosed_episodes import BFCL, FUEL, LIGHTS, acted, call, task_of
 
 from environments.learning_interface.environment import LearningInterface
-from training.seal.advantage_weights import RhoState
 from training.seal.diagnosis import TurnLabel
-from training.seal.seal import Seal, SealState, figures, first_state
+from training.seal.seal import RhoState, Seal, SealState, figures, first_state
 from training.seal.settings import BASE_RHO, SealSettings
 
 L = TurnLabel
