@@ -282,20 +282,14 @@ class TrainingSettings(Section):
         return self
 
     @model_validator(mode="after")
-    def _processes_share_an_update(self) -> Self:
-        if self.launch is None:
-            return self
-        groups, processes = self.tasks_per_step // self.updates_per_step, self.launch.processes
-        if groups % processes:
+    def _processes_and_micro_batches_share_an_update(self) -> Self:
+        groups = self.tasks_per_step // self.updates_per_step
+        if groups % self.processes:
             whole = "a step" if self.updates_per_step == 1 else "an update (tasks_per_step / updates_per_step)"
             raise ValueError(
-                f"launch.processes is {processes} and {whole} has {groups} tasks, whose groups stay whole: make "
+                f"launch.processes is {self.processes} and {whole} has {groups} tasks, whose groups stay whole: make "
                 "tasks_per_step a multiple of launch.processes x updates_per_step"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _micro_batches_fill_an_update(self) -> Self:
         rows = self.tasks_per_step * self.rollouts_per_task
         if rows > MOST_ROLLOUTS:
             raise ValueError(

@@ -33,7 +33,7 @@ def train(root: Path, iteration: int, resume: bool) -> None:
 
     from torch import distributed
 
-    ranks._group, ranks._deadline = distributed.new_group(backend="gloo", timeout=timedelta(seconds=1)), 1.0
+    ranks.group, ranks.deadline = distributed.new_group(backend="gloo", timeout=timedelta(seconds=1)), 1.0
     if not ranks.first:
         time.sleep(600)
     try:

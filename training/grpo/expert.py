@@ -26,7 +26,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 
 import torch
@@ -163,13 +163,13 @@ def _up_to(pool: Sequence[TokenRow], tokens: int, seed: int) -> list[TokenRow]:
     return kept
 
 
+@dataclass
 class _References:
     """References as tokens: each is played once in its own words, and once in each further wording."""
 
-    def __init__(self, rollouts: GroupRollouts, reword: bool) -> None:
-        self.rollouts = rollouts
-        self.reword = reword
-        self.own: dict[str, TokenRow | None] = {}
+    rollouts: GroupRollouts
+    reword: bool
+    own: dict[str, TokenRow | None] = field(default_factory=dict)
 
     def row(self, task: Task) -> TokenRow | None:
         """Return the reference in the task's own words, None if it does not succeed or has nothing to learn."""
@@ -222,20 +222,14 @@ def draws(
             yield places, rng.sample(range(old), again)
 
 
+@dataclass(eq=False)
 class ExpertStep(TrainerCallback):
     """Makes the supervised updates when the trainer has loaded its weights, before the first rollout."""
 
-    def __init__(
-        self,
-        data: ExpertData,
-        settings: ExpertSettings,
-        keep: Callable[[ExpertRecord], None],
-        ranks: Ranks,
-    ) -> None:
-        self.data = data
-        self.settings = settings
-        self.keep = keep
-        self.ranks = ranks
+    data: ExpertData
+    settings: ExpertSettings
+    keep: Callable[[ExpertRecord], None]
+    ranks: Ranks
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: object

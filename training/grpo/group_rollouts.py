@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -21,13 +22,21 @@ from memory.records import Measured, Task, Trajectory
 from training.grpo.ranks import ALONE, Ranks, places_of
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
 from training.grpo.reward import reward_of
-from training.rollout.episodes import EpisodeRequest, EpisodeResult, limits_of, run_episodes, token_row
+from training.rollout.episodes import (
+    EpisodeLimits,
+    EpisodeRequest,
+    EpisodeResult,
+    limits_of,
+    run_episodes,
+    token_row,
+)
 from training.rollout.policy import Policy
 from training.rollout.sampling import Sampler
 from training.seal.seal import Seal
 from training.settings import TrainingSettings
 
 
+@dataclass(eq=False)
 class GroupRollouts:
     """Plays the episodes of each step and turns each into a trajectory with its reward.
 
@@ -36,29 +45,21 @@ class GroupRollouts:
     per row of this process; None where the settings turn them off.
     """
 
-    def __init__(
-        self,
-        plan: RoundPlan,
-        policy: Policy,
-        sampler: Sampler,
-        environment: Environment,
-        settings: TrainingSettings,
-        keep: Callable[[Sequence[Trajectory]], None],
-        stopwatch: Stopwatch,
-        seal: Seal | None = None,
-        ranks: Ranks = ALONE,
-    ) -> None:
-        self.plan = plan
-        self.policy = policy
-        self.sampler = sampler
-        self.environment = environment
-        self.settings = settings
-        self.keep = keep
-        self.stopwatch = stopwatch
-        self.seal = seal
-        self.ranks = ranks
-        self.weights: list[float] | None = None
-        self.limits = limits_of(settings)
+    plan: RoundPlan
+    policy: Policy
+    sampler: Sampler
+    environment: Environment
+    settings: TrainingSettings
+    keep: Callable[[Sequence[Trajectory]], None]
+    stopwatch: Stopwatch
+    seal: Seal | None = None
+    ranks: Ranks = ALONE
+    weights: list[float] | None = field(default=None, init=False)
+
+    @property
+    def limits(self) -> EpisodeLimits:
+        """The limits of an episode of training."""
+        return limits_of(self.settings)
 
     @property
     def played_in(self) -> Environment:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from training.grpo.record import RoundFailure
@@ -30,25 +31,18 @@ class LostRanks(RoundFailure):
     """The other processes of a round ended, or did not answer within the deadline; one of them knows why."""
 
 
+@dataclass(eq=False)
 class Ranks:
     """One of ``count`` processes that train together, number ``index`` from 0; alone unless ``group`` is given.
 
     ``sharded``: the weights are divided among them (FSDP2); else each has all of them.
     """
 
-    def __init__(
-        self,
-        index: int = 0,
-        count: int = 1,
-        group: torch.distributed.ProcessGroup | None = None,
-        deadline: float = 0.0,
-        sharded: bool = False,
-    ) -> None:
-        self.index = index
-        self.count = count
-        self.sharded = sharded
-        self._group = group
-        self._deadline = deadline
+    index: int = 0
+    count: int = 1
+    group: torch.distributed.ProcessGroup | None = None
+    deadline: float = 0.0
+    sharded: bool = False
 
     @property
     def first(self) -> bool:
@@ -62,7 +56,7 @@ class Ranks:
             from torch import distributed
 
             with self._deadline_of_all():
-                distributed.all_gather_object(items, item, group=self._group)
+                distributed.all_gather_object(items, item, group=self.group)
         return items
 
     def by_first(self, act: Callable[[], Item]) -> Item:
@@ -75,7 +69,7 @@ class Ranks:
             from torch import distributed
 
             with self._deadline_of_all():
-                distributed.broadcast_object_list(result, src=0, group=self._group)
+                distributed.broadcast_object_list(result, src=0, group=self.group)
         return cast("Item", result[0])
 
     @contextmanager
@@ -85,7 +79,7 @@ class Ranks:
         except RuntimeError as error:
             raise LostRanks(
                 f"rank {self.index} lost the other processes: one ended, or did not answer within "
-                f"{self._deadline:g} s (training.launch.deadline)"
+                f"{self.deadline:g} s (training.launch.deadline)"
             ) from error
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -34,6 +35,7 @@ NORMALISERS = {"group_tokens": "dapo"}
 _STATE = ("optimizer.pt", "optimizer.bin", "scheduler.pt", "rng_state*.pth")
 
 
+@dataclass(eq=False)
 class RoundCallback(TrainerCallback):
     """Seeds each update, reports each step, stops at a loss that is not finite, and completes checkpoints.
 
@@ -41,19 +43,12 @@ class RoundCallback(TrainerCallback):
     that ``on_step`` is called with.
     """
 
-    def __init__(
-        self,
-        plan: RoundPlan,
-        stopwatch: Stopwatch,
-        on_step: Callable[[int], None],
-        on_checkpoint: Callable[[int], None],
-    ) -> None:
-        self.plan = plan
-        self.stopwatch = stopwatch
-        self.on_step = on_step
-        self.on_checkpoint = on_checkpoint
-        self.logged = 0.0
-        self.numbers: dict[str, float] = {}
+    plan: RoundPlan
+    stopwatch: Stopwatch
+    on_step: Callable[[int], None]
+    on_checkpoint: Callable[[int], None]
+    logged: float = field(default=0.0, init=False)
+    numbers: dict[str, float] = field(default_factory=dict, init=False)
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         """Set the random state from the number of the update."""

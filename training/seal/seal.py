@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from pydantic import Field
 
@@ -277,23 +278,21 @@ def figures(before: SealState, steps: Sequence[SealStep]) -> SealFigures:
     )
 
 
+@dataclass(eq=False)
 class Seal:
-    """SEAL in one round, step by step. ``keep`` is called with each finished step."""
+    """SEAL in one round on the environment ``bare``, step by step. ``keep`` is called with each finished step."""
 
-    def __init__(
-        self, settings: SealSettings, environment: Environment, state: SealState, keep: Callable[[SealStep], object]
-    ) -> None:
-        self.settings = settings
-        self.state = state
-        self._bare = environment
-        self._keep = keep
+    settings: SealSettings
+    bare: Environment
+    state: SealState
+    keep: Callable[[SealStep], object]
 
     @property
     def environment(self) -> Environment:
         """The environment of the next step's rollouts, with the interface around it if there is one."""
         if self.settings.interface is None:
-            return self._bare
-        return learning_interface(self._bare, self.settings.interface, self.state.interface)
+            return self.bare
+        return learning_interface(self.bare, self.settings.interface, self.state.interface)
 
     def take_in(self, step: int, trajectories: Sequence[Trajectory]) -> list[float] | None:
         """Diagnose the rollouts of global ``step``, all of them, and update the state.
@@ -303,6 +302,6 @@ class Seal:
         diagnoses = [diagnose(one) for one in trajectories]
         profile = failure_profile(diagnoses)
         self.state = next_state(self.state, profile, self.settings)
-        self._keep(SealStep(step=step, profile=profile, state=self.state))
+        self.keep(SealStep(step=step, profile=profile, state=self.state))
         rho = self.state.rho
         return None if rho is None else [trajectory_weight(one, rho) for one in diagnoses]
