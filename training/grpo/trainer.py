@@ -70,6 +70,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -86,8 +87,6 @@ from training.grpo.checkpoints import checkpoint_folder
 from training.grpo.group_rollouts import GroupRollouts
 from training.grpo.record import GAP, LARGEST_GAP
 from training.grpo.scoring import can_score, score_written
-
-ScoreTokens = Callable[..., tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]]
 
 ROWS_TOGETHER = 8
 """Rows that go through the model at once, sorted by length (our choice, measured: a step of 64 rollouts of the tiny
@@ -112,9 +111,9 @@ class RoundTrainer(GRPOTrainer):
         assert isinstance(self.args, GRPOConfig)
         if self.args.vllm_importance_sampling_correction:
             # TRL corrects for the sampler only where it is configured as if vLLM sampled. It would start an engine of
-            # its own: the rollouts have theirs, and load its weights themselves.
+            # its own: the rollouts have theirs, load its weights themselves, and know whether they arrived.
             self.use_vllm = True
-            engine: Any = _LoadedByRollouts()
+            engine: Any = SimpleNamespace(sync_weights=lambda: None)
             self.vllm_generation = engine
             self._last_loaded_step = -1
 
@@ -260,7 +259,7 @@ class RoundTrainer(GRPOTrainer):
         # TRL pads every row of a step to the longest, so that one rollout that rambles makes the other 63 as expensive
         # as itself: rows of like length go together. A small policy writes the same in several rollouts of a group
         # (four in ten of its rows are distinct, measured): equal rows are scored once and their gradients add up.
-        score: ScoreTokens = super()._get_per_token_logps_and_entropies
+        score: Callable[..., Any] = super()._get_per_token_logps_and_entropies
         together = min(ROWS_TOGETHER, batch_size or ROWS_TOGETHER)
         others = {name: value for name, value in others.items() if value is not None and value is not False}
         written = self._mask
@@ -305,13 +304,6 @@ class RoundTrainer(GRPOTrainer):
                 entropies.append(torch.nn.functional.pad(entropy, (0, cut)))
         back = torch.argsort(order)[back]
         return torch.cat(logps)[back], torch.cat(entropies)[back] if entropies else None, None
-
-
-class _LoadedByRollouts:
-    """The object that TRL calls to load the engine's weights before each step."""
-
-    def sync_weights(self) -> None:
-        """Do nothing: the rollouts load them, and know whether they arrived."""
 
 
 def _distinct(ids: torch.Tensor, attended: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
