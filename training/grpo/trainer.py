@@ -51,12 +51,12 @@ tokens of the step is that of all; the token means of ``group_tokens`` are over 
   dropout off (on), tasks in the plan's order (shuffled), a random state set from the run's seed
   before each update.
 - ``RoundTrainer`` overrides: advantages times SEAL's weights, and scaled ones for ``group_tokens``; whole
-  groups in each of several updates, in an order drawn per step (TRL: single rows);
-  log-probabilities computed once for equal rows and in batches of like length, equal but for float rounding, and with
+  groups in each of several updates, in an order drawn per step, and their rows together in micro-batches (TRL: shuffled
+  rows); log-probabilities computed once for equal rows and in batches of like length, equal but for float rounding, and with
   ``kl: 0`` without a gradient where the advantage is 0; checkpoints that are named by steps, and are whole or not
   there; no model card.
-- For models of a large vocabulary on one CPU: prompts of a group computed once, the head on written tokens alone, whole
-  groups in each micro-batch (``training.grpo.scoring``). Figures of other tokens are 0, and TRL masks them.
+- For models of a large vocabulary on one CPU: prompts of a group computed once, the head on written tokens alone
+  (``training.grpo.scoring``). Figures of other tokens are 0, and TRL masks them.
 - Rollouts come from ``rollout_func``; TRL's ``environment_factory`` ends an episode with its first user turn.
 
 docs/papers.md has where the objective is that of CoEvolve (Eq. 1, table 9) and of SEAL's released code, by which
@@ -149,18 +149,16 @@ class RoundTrainer(GRPOTrainer):
             raise
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:  # noqa: ANN401 - TRL's own types
-        """Return the next micro-batch. Where a step has several updates, each gets whole groups, in the order of play.
+        """Return the next micro-batch; where a step has several, they take its rows in the order of play.
 
-        TRL shuffles the rows of a step before it splits them, so that every group would be part of every update. One
-        update is that of the step however it is split: its micro-batches hold whole groups where prompts are shared.
+        TRL shuffles the rows of a step before it splits them, so that every group would be part of every update, and
+        prompts could not be shared in a micro-batch.
         """
         assert isinstance(self.args, GRPOConfig)
-        updates, parts = updates_in(self.args), self.args.steps_per_generation
-        model = self.model
-        assert isinstance(model, torch.nn.Module)
-        if updates == 1 and (parts == 1 or not self._shares_prompts(model)):
-            return super()._prepare_inputs(generation_batch)
+        parts = self.args.steps_per_generation
         assert parts is not None
+        if parts == 1:
+            return super()._prepare_inputs(generation_batch)
         if self._step % parts == 0:
             self._parts = split_tensor_dict(self._generate_and_score_completions(generation_batch), parts)
         return self._parts[self._step % parts]
