@@ -48,15 +48,14 @@ tokens of the step is that of all; the token means of ``group_tokens`` are over 
 
 **Where this departs from TRL 1.16.0**
 - Defaults: ``loss_type`` (TRL: dapo), ``beta`` 1e-3 (0), ``epsilon_high`` 0.28 (0.2), a constant schedule (linear),
-  dropout off (on), tasks in the plan's order (shuffled), a random state set from the run's seed
-  before each update.
+  dropout off (on), tasks in the plan's order (shuffled), a random state set from the run's seed before each update.
 - ``RoundTrainer`` overrides: advantages times SEAL's weights, and scaled ones for ``group_tokens``; whole
   groups in each of several updates, in an order drawn per step, and their rows together in micro-batches (TRL: shuffled
-  rows); log-probabilities computed once for equal rows and in batches of like length, equal but for float rounding, and with
-  ``kl: 0`` without a gradient where the advantage is 0; checkpoints that are named by steps, and are whole or not
-  there; no model card.
-- For models of a large vocabulary on one CPU: prompts of a group computed once, the head on written tokens alone
-  (``training.grpo.scoring``). Figures of other tokens are 0, and TRL masks them.
+  rows); log-probabilities computed once for equal rows and in batches of like length, equal but for float rounding,
+  and with ``kl: 0`` without a gradient where the advantage is 0; checkpoints that are named by steps, and are whole or
+  not there; no model card.
+- For models of a large vocabulary on one CPU: prompts of a group computed once, the head on written
+  tokens alone (``training.grpo.scoring``). Figures of other tokens are 0, and TRL masks them.
 - Rollouts come from ``rollout_func``; TRL's ``environment_factory`` ends an episode with its first user turn.
 
 docs/papers.md has where the objective is that of CoEvolve (Eq. 1, table 9) and of SEAL's released code, by which
