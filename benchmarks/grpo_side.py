@@ -225,7 +225,7 @@ def main(side: str, policy: str, out: str, steps: str, what: str = "") -> None:
     if side == OURS:
         rollouts = our_rollouts(loaded, plan, meter, settings)
         config = trainer_config(settings, plan, Path(out), NEVER, on_cpu=on_cpu, bfloat16=large)
-        train(config, rollouts, RoundCallback(plan, rollouts.stopwatch, lambda _: None, lambda _: None), None)
+        train(config, rollouts, RoundCallback(plan, rollouts.stopwatch, lambda *_: None, lambda _: None), None)
         return
     settings = settings.model_copy(update={"max_tokens": COMPLETION})
     config = trainer_config(settings, plan, Path(out), NEVER, on_cpu=on_cpu, bfloat16=large)

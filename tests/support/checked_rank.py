@@ -17,7 +17,7 @@ TROUBLE = "COEVOLVE_TEST_TROUBLE"
 
 
 def main() -> None:
-    from training.grpo import group_rollouts, rank, round
+    from training.grpo import group_rollouts, launch, round
 
     round.CHECKPOINT_STEPS = 1
     real, play = round.run_round, group_rollouts.GroupRollouts._play
@@ -43,7 +43,7 @@ def main() -> None:
         group_rollouts.GroupRollouts._play = troubled
     else:
         round.run_round = checked
-    rank.main()
+    launch.main()
 
 
 def check(trainer, ranks) -> None:

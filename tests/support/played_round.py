@@ -68,7 +68,7 @@ def play(
             kept.trajectories.extend,
             stopwatch,
         )
-        callback = trl_run.RoundCallback(plan, stopwatch, kept.reported.append, kept.saved.append)
+        callback = trl_run.RoundCallback(plan, stopwatch, lambda step, _: kept.reported.append(step), kept.saved.append)
         config = trl_run.trainer_config(
             settings,
             plan,

@@ -44,10 +44,10 @@ def train(root: Path, iteration: int, resume: bool) -> None:
 
 
 def main() -> None:
-    from training.grpo import rank
+    from training.grpo import launch
 
-    rank._train = train
-    rank.main()
+    launch._train = train
+    launch.main()
 
 
 if __name__ == "__main__":

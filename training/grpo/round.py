@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from environments.base import Environment, InputError, Record
+from environments.base import Environment, InputError
 from environments.heavy_imports import heavy_imports
 from memory.processes import exclusive
 from memory.records import Trajectory
@@ -59,12 +59,12 @@ CHECKPOINT_STEPS = 10
 """Global steps between checkpoints inside a round, whose end is always one: a killed round loses no more than these."""
 
 
-class RoundStart(Record):
+class RoundStart(NamedTuple):
     """Where training starts: global steps done before the round, those done in all, and the checkpoint to load."""
 
     before: int
     done: int
-    checkpoint: str | None
+    checkpoint: Path | None
     seconds: RoundSeconds = RoundSeconds()
 
 
@@ -162,20 +162,20 @@ class _Round:
             if not previous.exists():
                 raise InputError(f"{previous} is missing: do the round of iteration {self.iteration - 1} first")
             record = read_json(previous, RoundRecord)
-            before, checkpoint = record.last_step, str(self.run.root / record.policy)
+            before, checkpoint = record.last_step, self.run.root / record.policy
         start = RoundStart(before=before, done=before, checkpoint=checkpoint)
         mark = newest_checkpoint(self.run.policy_path, self.iteration)
         if mark is not None and self.log.exists() and self.log.stat().st_size >= mark.log_bytes:
             os.truncate(self.log, mark.log_bytes)
             folder = checkpoint_folder(self.run.policy_path, mark.step)
-            start = RoundStart(before=before, done=mark.step, checkpoint=str(folder), seconds=mark.seconds)
+            start = RoundStart(before=before, done=mark.step, checkpoint=folder, seconds=mark.seconds)
         else:
             self.log.unlink(missing_ok=True)
             self.expert_path.unlink(missing_ok=True)
-        if start.checkpoint is not None and not Path(start.checkpoint).is_dir():
-            raise InputError(f"{start.checkpoint}, the policy of the round before, is missing: restore it")
         if start.checkpoint is not None:
-            check_written_by(Path(start.checkpoint), self.ranks)
+            if not start.checkpoint.is_dir():
+                raise InputError(f"{start.checkpoint}, the policy of the round before, is missing: restore it")
+            check_written_by(start.checkpoint, self.ranks)
         self._cut(self.seal_log, SealStep, start.done)
         self._cut(self.metrics_log, StepMetrics, start.done)
         discard_after(self.run.policy_path, start.done)
@@ -221,12 +221,9 @@ class _Round:
             stopwatch.engine = _of_processes(self.ranks.gather(sampler.figures()))
             self.ranks.by_first(lambda: self._complete(step, plan.last_step, stopwatch, policy.card))
 
-        callback = RoundCallback(
-            plan, stopwatch, lambda step: self._step_done(step, start.before, callback.numbers), on_checkpoint
-        )
-        checkpoint = None if start.checkpoint is None else Path(start.checkpoint)
+        callback = RoundCallback(plan, stopwatch, partial(self._step_done, start.before), on_checkpoint)
         with closing(sampler):
-            train(config, rollouts, callback, checkpoint, settings.policy.lora, self._expert(rollouts, start))
+            train(config, rollouts, callback, start.checkpoint, settings.policy.lora, self._expert(rollouts, start))
 
     def _sampler(self, policy: Policy) -> Sampler:
         from training.rollout.engines import open_sampler
@@ -247,7 +244,7 @@ class _Round:
         append_jsonl(self.log, trajectories)
         self.latest = trajectories
 
-    def _step_done(self, step: int, before: int, numbers: Mapping[str, float]) -> None:
+    def _step_done(self, before: int, step: int, numbers: Mapping[str, float]) -> None:
         if not self.ranks.first:
             return
         done = step_record(step, self.latest, numbers, self.settings.training.updates_per_step)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,16 +39,15 @@ _STATE = ("optimizer.pt", "optimizer.bin", "scheduler.pt", "rng_state*.pth")
 class RoundCallback(TrainerCallback):
     """Seeds each update, reports each step, stops at a loss that is not finite, and completes checkpoints.
 
-    TRL's ``global_step`` counts updates; everything that is reported counts steps. ``numbers`` is TRL's log of the step
-    that ``on_step`` is called with.
+    TRL's ``global_step`` counts updates; everything that is reported counts steps. ``on_step`` is called with TRL's log
+    of the step.
     """
 
     plan: RoundPlan
     stopwatch: Stopwatch
-    on_step: Callable[[int], None]
+    on_step: Callable[[int, Mapping[str, float]], None]
     on_checkpoint: Callable[[int], None]
     logged: float = field(default=0.0, init=False)
-    numbers: dict[str, float] = field(default_factory=dict, init=False)
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         """Set the random state from the number of the update."""
@@ -65,8 +64,7 @@ class RoundCallback(TrainerCallback):
         for name in ("loss", "grad_norm"):
             if not math.isfinite(logs[name]):
                 raise RoundFailure(f"{name} is {logs[name]} at step {step}: lower training.learning_rate")
-        self.numbers = {name: float(value) for name, value in logs.items()}
-        self.on_step(step)
+        self.on_step(step, {name: float(value) for name, value in logs.items()})
         self.logged = time.perf_counter()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:

@@ -221,7 +221,7 @@ def test_a_process_ends_with_its_launcher(tmp_path: Path) -> None:
     """The launcher is killed; its child is in a session of its own and has a child, too. Neither is a fork."""
     child = (
         "import subprocess, sys, time\n"
-        "from training.grpo.rank import end_with_the_launcher\n"
+        "from training.grpo.launch import end_with_the_launcher\n"
         "end_with_the_launcher()\n"
         "own = subprocess.Popen(['sleep', '600'])\n"
         f"open({str(tmp_path / 'pids')!r}, 'w').write(f'{{own.pid}}')\n"
