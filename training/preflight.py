@@ -44,8 +44,7 @@ def check_policy(
     """
     folder = Path(policy_folder(policy.path))
     _check_device(policy.device)
-    if training.launch is not None:
-        check_launch(training.launch, policy, sampling, training.expert is not None)
+    check_launch(training, policy, sampling)
     if not folder.is_dir():
         folder = _of_hub(policy.path)
     elif (folder / ADAPTER).is_file():

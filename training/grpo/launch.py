@@ -31,7 +31,7 @@ from training.grpo.ranks import LostRanks, join, lost_in_a_collective
 from training.grpo.record import RoundFailure, RoundSettings
 from training.rollout.sampling import EngineFailure
 from training.rollout.settings import IN_PROCESS, SamplingSettings
-from training.settings import LaunchSettings, PolicySettings
+from training.settings import PolicySettings, TrainingSettings
 
 RANK = "training.grpo.launch"
 """The module that each process runs."""
@@ -40,15 +40,13 @@ POLL_SECONDS = 0.5
 """Seconds between two looks at whether the launcher is still there (ours)."""
 
 
-def check_launch(
-    launch: LaunchSettings, policy: PolicySettings, sampling: SamplingSettings = IN_PROCESS, expert: bool = False
-) -> None:
+def check_launch(training: TrainingSettings, policy: PolicySettings, sampling: SamplingSettings = IN_PROCESS) -> None:
     """Raise InputError that names the key for which the processes could not train together.
 
     Weights that are divided leave no process with a whole model to sample from, or to send by the ways that need one;
-    nor for an ``expert`` step, whose gradients are those of whole weights.
+    nor for an expert step, whose gradients are those of whole weights.
     """
-    if not launch.fsdp:
+    if training.launch is None or not training.launch.fsdp:
         return
     if policy.device == "cpu":
         raise InputError("training.launch.fsdp divides weights over GPUs and policy.device is cpu: set it to false")
@@ -57,7 +55,7 @@ def check_launch(
             f"training.launch.fsdp divides weights, and sampling.engine {sampling.engine} needs all of them in each "
             "process: make it vllm_server, or set fsdp to false"
         )
-    if expert:
+    if training.expert is not None:
         raise InputError(
             "training.launch.fsdp divides weights, and training.expert updates whole ones: set training.expert to "
             "null, or fsdp to false"
@@ -76,15 +74,15 @@ def launch_round(root: Path, iteration: int, resume: bool, settings: RoundSettin
             "training.launch starts the processes of a round, and a launcher (WORLD_SIZE) has started this one "
             "already: start it without one"
         )
-    launch, policy, training = settings.training.launch, settings.policy, settings.training
+    launch = settings.training.launch
     assert launch is not None
-    check_launch(launch, policy, settings.sampling, training.expert is not None)
+    check_launch(settings.training, settings.policy, settings.sampling)
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import get_args_parser, run
 
     os.environ.update(child_variables())
-    os.environ.setdefault("OMP_NUM_THREADS", str(training.threads))
+    os.environ.setdefault("OMP_NUM_THREADS", str(settings.training.threads))
     words = [RANK, str(root.resolve()), str(iteration), *(["resume"] if resume else [])]
     with TemporaryDirectory(prefix="coevolve-ranks-") as logs:
         options = ["--log-dir", logs, "--nproc-per-node", str(launch.processes), "--standalone", "--module", *words]

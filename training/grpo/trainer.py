@@ -188,7 +188,9 @@ class RoundTrainer(GRPOTrainer):
         self, model: torch.nn.Module, inputs: dict[str, Any], *args: object, **kwargs: object
     ) -> torch.Tensor:
         """Return TRL's loss of a micro-batch, and note how far the sampler was from pi_old on its tokens."""
-        self._idle = self._without_gradient(inputs["advantages"])
+        # Under a KL term no row is without a gradient, and several processes make as many forwards and backwards.
+        apart = self.beta == 0.0 and self.rollouts.ranks.count == 1
+        self._idle = inputs["advantages"] == 0.0 if apart else None
         self._mask = inputs["completion_mask"] * inputs["tool_mask"]
         loss: torch.Tensor = super().compute_loss(model, inputs, *args, **kwargs)
         old = inputs.get("old_per_token_logps", self._scored)
@@ -208,24 +210,6 @@ class RoundTrainer(GRPOTrainer):
             logs |= {GAP: float(sums.sum() / counts.sum().clamp(min=1)), LARGEST_GAP: float(largest.max())}
             self._gaps = []
         super().log(logs, start_time)
-
-    def _shares_prompts(self, model: torch.nn.Module) -> bool:
-        """Return whether rows are scored by ``score_written``."""
-        args = self.args
-        assert isinstance(args, GRPOConfig)
-        # Gradient checkpointing keeps no keys and values.
-        plain = self.rollouts.ranks.count > 1 or args.gradient_checkpointing
-        return not plain and can_score(model)
-
-    def _without_gradient(self, advantages: torch.Tensor) -> torch.Tensor | None:
-        """Return which rows have the advantage 0, where the loss has no other term.
-
-        None where they have to be scored with the others: under a KL term, and in several processes, whose forwards and
-        backwards have to be as many.
-        """
-        if self.beta != 0.0 or self.rollouts.ranks.count > 1:
-            return None
-        return advantages == 0.0
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -260,7 +244,9 @@ class RoundTrainer(GRPOTrainer):
         together = min(ROWS_TOGETHER, batch_size or ROWS_TOGETHER)
         others = {name: value for name, value in others.items() if value is not None and value is not False}
         written = self._mask
-        if written is not None and not others and self._shares_prompts(model):
+        # Gradient checkpointing keeps no keys and values.
+        plain = others or self.args.gradient_checkpointing or self.rollouts.ranks.count > 1
+        if written is not None and not plain and can_score(model):
             learnt = None if self._idle is None else ~self._idle
             with self.accelerator.autocast():
                 found = score_written(
@@ -312,13 +298,8 @@ def _distinct(ids: torch.Tensor, attended: torch.Tensor) -> tuple[torch.Tensor, 
     return kept, torch.searchsorted(kept, first[equal_to])
 
 
-def updates_in(config: GRPOConfig) -> int:
-    """Return the optimizer updates of one step."""
-    assert config.steps_per_generation is not None
-    return config.steps_per_generation // config.gradient_accumulation_steps
-
-
 def steps_done(args: TrainingArguments, updates: int) -> int:
     """Return the number of steps that are begun after ``updates`` optimizer updates, which TRL calls steps."""
     assert isinstance(args, GRPOConfig)
-    return -(-updates // updates_in(args))
+    assert args.steps_per_generation is not None
+    return -(-updates * args.gradient_accumulation_steps // args.steps_per_generation)

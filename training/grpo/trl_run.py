@@ -29,9 +29,6 @@ from training.rollout.policy import check_weights
 from training.rollout.settings import Correction
 from training.settings import LoraSettings, TrainingSettings
 
-NORMALISERS = {"group_tokens": "dapo"}
-"""TRL's ``loss_type`` where it has another name: its normaliser is the step's, ``per_group`` makes it each group's."""
-
 _STATE = ("optimizer.pt", "optimizer.bin", "scheduler.pt", "rng_state*.pth")
 
 
@@ -113,7 +110,8 @@ def trainer_config(
         ignore_data_skip=True,
         max_completion_length=settings.max_tokens,
         temperature=settings.temperature,
-        loss_type=NORMALISERS.get(settings.loss, settings.loss),
+        # Its normaliser is the step's, which ``per_group`` makes each group's.
+        loss_type="dapo" if settings.loss == "group_tokens" else settings.loss,
         scale_rewards="group",
         epsilon=settings.clip_low,
         epsilon_high=settings.clip_high,

@@ -96,12 +96,13 @@ def test_divided_weights_are_fsdp2_whose_checkpoints_are_whole(tmp_path: Path, f
     ],
 )
 def test_weights_that_are_divided_train_with_servers_on_gpus_alone(policy, sampling, expert, sentence) -> None:
-    launch = LaunchSettings(fsdp=True)
-    check_launch(launch, PolicySettings(), SERVERS)
-    check_launch(LaunchSettings(), PolicySettings(**policy), sampling, expert)
+    given = {"expert": ExpertSettings() if expert else None}
+    training = TrainingSettings(launch=LaunchSettings(fsdp=True), **given)
+    check_launch(training.model_copy(update={"expert": None}), PolicySettings(), SERVERS)
+    for launch in (LaunchSettings(), None):
+        check_launch(TrainingSettings(launch=launch, **given), PolicySettings(**policy), sampling)
     with pytest.raises(InputError, match=sentence):
-        check_launch(launch, PolicySettings(**policy), sampling, expert)
-    training = TrainingSettings(launch=launch, expert=ExpertSettings() if expert else None)
+        check_launch(training, PolicySettings(**policy), sampling)
     with pytest.raises(InputError, match=sentence):  # before anything is written
         check_policy(PolicySettings(**policy), training, sampling)
 

@@ -16,6 +16,7 @@ from environments.bfcl.environment import BFCLEnvironment
 from memory.records import Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import admit
+from training.grpo.ranks import Ranks
 from training.grpo.record import RoundProgress, RoundRecord, StepMetrics
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
@@ -222,7 +223,7 @@ def test_rows_without_an_advantage_are_scored_without_a_gradient(
     handle = trainer.model.register_forward_hook(count)
     for apart in (True, False):
         if not apart:
-            monkeypatch.setattr(trainer, "_without_gradient", lambda _: None)
+            monkeypatch.setattr(trainer.rollouts, "ranks", Ranks(count=2))
         scored.clear()
         trainer._metrics["train"]["entropy"].clear()
         trainer.model.zero_grad()
