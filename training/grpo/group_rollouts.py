@@ -19,7 +19,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from environments.base import Environment
 from memory.jsonl import derive_seed, record_id
 from memory.records import Measured, Task, Trajectory
-from training.grpo.ranks import ALONE, Ranks, places_of
+from training.grpo.ranks import ALONE, Ranks
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
 from training.grpo.reward import reward_of
 from training.rollout.episodes import (
@@ -102,13 +102,17 @@ class GroupRollouts:
         """Return for each rank the rows of ``step`` that it plays, by place in the plan, whose groups have K each.
 
         Tasks of one kind are adjacent in a plan: where a step has several updates, they take its groups in drawn order.
+        Each update is divided evenly, so that it holds the same groups whatever the number of processes.
         """
-        order: Sequence[int] = range(len(self._at(step)))
-        updates, size = self.settings.updates_per_step, self.settings.rollouts_per_task
+        groups, updates, ranks = len(self._at(step)), self.settings.updates_per_step, self.ranks.count
+        order, size, own = list(range(groups)), groups // updates, groups // updates // ranks
         if updates > 1:
-            order = drawn_order(len(order), self.plan.run_seed, (step - 1) * updates)
-        places = [places_of(rank, self.ranks.count, order, updates) for rank in range(self.ranks.count)]
-        return [[place * size + k for place in own for k in range(size)] for own in places]
+            draw = torch.Generator().manual_seed(step_seed(self.plan.run_seed, (step - 1) * updates))
+            order = torch.randperm(groups, generator=draw).tolist()
+        starts = [[update + rank * own for update in range(0, groups, size)] for rank in range(ranks)]
+        places = [[place for start in rank for place in order[start : start + own]] for rank in starts]
+        k = self.settings.rollouts_per_task
+        return [[row for place in rank for row in range(place * k, (place + 1) * k)] for rank in places]
 
     def _at(self, step: int) -> tuple[Task, ...]:
         return self.plan.steps[step - self.plan.first_step]
@@ -190,15 +194,6 @@ class GroupRollouts:
                 completion_tokens=sampled,
             ),
         )
-
-
-def drawn_order(groups: int, run_seed: int, update: int) -> list[int]:
-    """Return the order in which the updates of a step take its ``groups``; ``update`` are those done before it.
-
-    It is the order that one process draws after the random state of the step is set.
-    """
-    generator = torch.Generator().manual_seed(step_seed(run_seed, update))
-    return torch.randperm(groups, generator=generator).tolist()
 
 
 def step_seed(run_seed: int, update: int) -> int:

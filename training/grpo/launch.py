@@ -29,37 +29,14 @@ from memory.processes import end_all, run_to_end
 from memory.run import RunDirectory
 from training.grpo.ranks import LostRanks, join, lost_in_a_collective
 from training.grpo.record import RoundFailure, RoundSettings
+from training.preflight import check_launch
 from training.rollout.sampling import EngineFailure
-from training.rollout.settings import IN_PROCESS, SamplingSettings
-from training.settings import PolicySettings, TrainingSettings
 
 RANK = "training.grpo.launch"
 """The module that each process runs."""
 
 POLL_SECONDS = 0.5
 """Seconds between two looks at whether the launcher is still there (ours)."""
-
-
-def check_launch(training: TrainingSettings, policy: PolicySettings, sampling: SamplingSettings = IN_PROCESS) -> None:
-    """Raise InputError that names the key for which the processes could not train together.
-
-    Weights that are divided leave no process with a whole model to sample from, or to send by the ways that need one;
-    nor for an expert step, whose gradients are those of whole weights.
-    """
-    if training.launch is None or not training.launch.fsdp:
-        return
-    if policy.device == "cpu":
-        raise InputError("training.launch.fsdp divides weights over GPUs and policy.device is cpu: set it to false")
-    if sampling.engine != "vllm_server":
-        raise InputError(
-            f"training.launch.fsdp divides weights, and sampling.engine {sampling.engine} needs all of them in each "
-            "process: make it vllm_server, or set fsdp to false"
-        )
-    if training.expert is not None:
-        raise InputError(
-            "training.launch.fsdp divides weights, and training.expert updates whole ones: set training.expert to "
-            "null, or fsdp to false"
-        )
 
 
 def launch_round(root: Path, iteration: int, resume: bool, settings: RoundSettings) -> None:

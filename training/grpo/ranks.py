@@ -11,7 +11,7 @@ nothing and needs no torch. All of this is ours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -124,21 +124,6 @@ def join(launch: LaunchSettings, on_cpu: bool) -> Ranks:
         )
     group = distributed.new_group(backend="gloo", timeout=wait)
     return Ranks(state.process_index, count, group, launch.deadline, launch.fsdp)
-
-
-def places_of(rank: int, ranks: int, order: Sequence[int], updates: int) -> tuple[int, ...]:
-    """Return the groups of a step that ``rank`` of ``ranks`` plays, in the order in which it learns from them.
-
-    ``order`` are all groups of the step by place in the plan, as its ``updates`` take them one after the other. Each
-    update is divided evenly, so that it holds the same groups whatever the number of processes.
-    """
-    size = len(order) // updates
-    own = size // ranks
-    return tuple(
-        place
-        for update in range(updates)
-        for place in order[update * size + rank * own : update * size + (rank + 1) * own]
-    )
 
 
 def whole_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -14,10 +14,10 @@ from environments.base import InputError
 from environments.command import StorageError
 from memory.run import RunDirectory
 from training.grpo.checkpoints import check_written_by
-from training.grpo.launch import Ended, check_launch, failure_of, launch_round
-from training.grpo.ranks import ALONE, Ranks, places_of
-from training.grpo.record import RoundFailure
-from training.preflight import check_policy
+from training.grpo.launch import Ended, failure_of, launch_round
+from training.grpo.ranks import ALONE, Ranks
+from training.grpo.record import RoundFailure, RoundPlan
+from training.preflight import check_launch, check_policy
 from training.rollout.settings import SamplingSettings
 from training.run_round import see_one_gpu
 from training.settings import ExpertSettings, LaunchSettings, PolicySettings, TrainingSettings
@@ -50,30 +50,30 @@ def test_what_several_processes_can_share_is_not_refused() -> None:
 @pytest.mark.parametrize("ranks", [1, 2, 3, 6])
 @pytest.mark.parametrize("updates", [1, 2])
 def test_an_update_has_the_same_groups_whatever_the_number_of_processes(ranks: int, updates: int) -> None:
-    order = [7, 2, 9, 0, 11, 4, 1, 10, 3, 8, 5, 6]
-    shares = [places_of(rank, ranks, order, updates) for rank in range(ranks)]
-    assert sorted(place for share in shares for place in share) == sorted(order), "each group is played once"
-    assert len({len(share) for share in shares}) == 1
-    size, own = len(order) // updates, len(order) // updates // ranks
+    from training.grpo.group_rollouts import GroupRollouts
+
+    settings = TrainingSettings(tasks_per_step=12, rollouts_per_task=2, updates_per_step=updates)
+    plan = RoundPlan(run_seed=3, iteration=0, first_step=5, steps=(("a task",) * 12,) * 2)
+
+    def shares(count: int, step: int) -> list[list[int]]:
+        rollouts = GroupRollouts(plan, *(None,) * 3, settings, *(None,) * 2, ranks=Ranks(count=count))
+        rows = rollouts._rows(step)
+        assert [row + 1 for one in rows for row in one[::2]] == [row for one in rows for row in one[1::2]], "groups"
+        return [[row // 2 for row in one[::2]] for one in rows]
+
+    (order,), own = shares(1, 5), 12 // updates // ranks
+    assert sorted(order) == list(range(12)), "each group is played once"
+    assert (order == sorted(order)) == (updates == 1)
+    assert (shares(1, 6) == [order]) == (updates == 1)
+    among = shares(ranks, 5)
+    assert len({len(share) for share in among}) == 1
     for update in range(updates):
-        learnt = [place for share in shares for place in share[update * own : (update + 1) * own]]
-        assert learnt == order[update * size : (update + 1) * size]
-
-
-def test_the_drawn_order_is_the_one_that_one_process_draws() -> None:
-    import torch
-    from transformers import set_seed
-
-    from training.grpo.group_rollouts import drawn_order, step_seed
-
-    set_seed(step_seed(3, 8))
-    assert drawn_order(12, 3, 8) == torch.randperm(12).tolist()
-    assert drawn_order(12, 3, 8) != drawn_order(12, 3, 10)
+        learnt = [place for share in among for place in share[update * own : (update + 1) * own]]
+        assert learnt == order[update * own * ranks : (update + 1) * own * ranks]
 
 
 @pytest.mark.parametrize("fsdp", [True, False])
 def test_divided_weights_are_fsdp2_whose_checkpoints_are_whole(tmp_path: Path, fsdp: bool) -> None:
-    from training.grpo.record import RoundPlan
     from training.grpo.trl_run import trainer_config
 
     settings = TrainingSettings(launch=LaunchSettings(processes=8, fsdp=fsdp))
