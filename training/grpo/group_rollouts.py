@@ -145,7 +145,7 @@ class GroupRollouts:
 
     def _play(
         self, step: int, prompts: Sequence[str], trainer: GRPOTrainer
-    ) -> tuple[list[EpisodeResult], list[Trajectory]]:
+    ) -> tuple[Sequence[EpisodeResult], list[Trajectory]]:
         """Play ``prompts``, task ids, each K times in a row; return each rollout as tokens and as it is recorded."""
         began = time.perf_counter()
         own, seed = self._own(step, prompts), self.plan.run_seed

@@ -87,6 +87,9 @@ from training.grpo.group_rollouts import GroupRollouts
 from training.grpo.record import GAP, LARGEST_GAP
 from training.grpo.scoring import can_score, score_written
 
+Scored = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+"""What TRL's scoring of tokens returns: log-probabilities, entropies, and the loss of experts."""
+
 ROWS_TOGETHER = 8
 """Rows that go through the model at once, sorted by length (our choice, measured: a step of 64 rollouts of the tiny
 policy took 2.5 s of CPU time in one piece, 1.2 s by sixteens, 0.8 s by eights)."""
@@ -215,7 +218,7 @@ class RoundTrainer(GRPOTrainer):
         self,
         *given: Any,  # noqa: ANN401 - TRL's own arguments
         **named: Any,  # noqa: ANN401 - TRL's own arguments
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    ) -> Scored:
         """Return what TRL's method returns, as ``_scores`` computes it."""
         found = self._scores(*given, **named)
         self._scored = found[0].detach()
@@ -230,7 +233,7 @@ class RoundTrainer(GRPOTrainer):
         batch_size: int | None = None,
         compute_entropy: bool = False,
         **others: object,
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    ) -> Scored:
         """Return what TRL's method returns, row for row, from ROWS_TOGETHER rows at a time without their padding.
 
         Rows without a gradient (groups whose rewards are equal, most of them early and late in a run) are scored
@@ -240,7 +243,7 @@ class RoundTrainer(GRPOTrainer):
         # TRL pads every row of a step to the longest, so that one rollout that rambles makes the other 63 as expensive
         # as itself: rows of like length go together. A small policy writes the same in several rollouts of a group
         # (four in ten of its rows are distinct, measured): equal rows are scored once and their gradients add up.
-        score: Callable[..., Any] = super()._get_per_token_logps_and_entropies
+        score: Callable[..., Scored] = super()._get_per_token_logps_and_entropies
         together = min(ROWS_TOGETHER, batch_size or ROWS_TOGETHER)
         others = {name: value for name, value in others.items() if value is not None and value is not False}
         written = self._mask
