@@ -100,7 +100,7 @@ def trainer_config(
         ddp_find_unused_parameters=False,
         # FSDP2 of the layers that the model's class names; a checkpoint has whole weights. It was not run on GPUs;
         # tested on CPUs over gloo is torch's fully_shard of the tiny policy: its weights gathered, equal gradients.
-        fsdp=settings.launch is not None and settings.launch.fsdp,  # type: ignore[arg-type]  # its own documentation
+        fsdp=settings.launch is not None and settings.launch.fsdp,  # type: ignore[arg-type]  # a truth value, as documented
         ddp_timeout=1800 if settings.launch is None else math.ceil(settings.launch.deadline),
         per_device_train_batch_size=together,
         gradient_accumulation_steps=rows // together,
