@@ -41,7 +41,7 @@ from training.embedded.demonstrations import LEARNABLE
 from training.grpo.group_rollouts import GroupRollouts
 from training.grpo.ranks import Ranks
 from training.grpo.record import ExpertRecord, RoundFailure
-from training.rollout.episodes import TokenRow, play_references, token_row
+from training.rollout.episodes import TokenRow, limits_of, play_references, token_row
 from training.settings import ExpertSettings
 from training.supervised import BATCH, POOL, Diverged, Learning, batches, evenly, in_one_row, learn, without_parts
 
@@ -195,7 +195,7 @@ class _References:
     def _played(self, task: Task) -> TokenRow | None:
         rollouts = self.rollouts
         # A row may hold several turns of official tasks, each of them an episode of its own for GRPO.
-        limits = rollouts.limits.model_copy(update={"max_steps": None})
+        limits = limits_of(rollouts.settings).model_copy(update={"max_steps": None})
         (result,) = play_references(rollouts.policy, rollouts.played_in, [task], limits)
         if result.outcome is None or not result.outcome.success:
             return None

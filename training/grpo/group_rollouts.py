@@ -22,14 +22,7 @@ from memory.records import Measured, Task, Trajectory
 from training.grpo.ranks import ALONE, Ranks
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
 from training.grpo.reward import reward_of
-from training.rollout.episodes import (
-    EpisodeLimits,
-    EpisodeRequest,
-    EpisodeResult,
-    limits_of,
-    run_episodes,
-    token_row,
-)
+from training.rollout.episodes import EpisodeRequest, EpisodeResult, limits_of, run_episodes, token_row
 from training.rollout.policy import Policy
 from training.rollout.sampling import Sampler
 from training.seal.seal import Seal
@@ -55,11 +48,6 @@ class GroupRollouts:
     seal: Seal | None = None
     ranks: Ranks = ALONE
     weights: list[float] | None = field(default=None, init=False)
-
-    @property
-    def limits(self) -> EpisodeLimits:
-        """The limits of an episode of training."""
-        return limits_of(self.settings)
 
     @property
     def played_in(self) -> Environment:
@@ -155,9 +143,8 @@ class GroupRollouts:
         ]
         device, bfloat16 = self.policy.model.device.type, bool(trainer.args.bf16)
         with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=bfloat16):
-            results = run_episodes(
-                self.policy, self.sampler, self.played_in, requests, self.limits, self.settings.temperature
-            )
+            limits, temperature = limits_of(self.settings), self.settings.temperature
+            results = run_episodes(self.policy, self.sampler, self.played_in, requests, limits, temperature)
         seconds = (time.perf_counter() - began) / len(requests)
         played = zip(results, own, strict=True)
         return results, [self._trajectory(result, step, sample, seconds) for result, (_, sample) in played]

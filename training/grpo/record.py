@@ -57,10 +57,6 @@ class RoundPlan:
         return self.first_step + len(self.steps) - 1
 
 
-def _is_none(value: object) -> bool:
-    return value is None
-
-
 class SamplingGap(Record):
     """Differences in nats of the sampler's log-probabilities to the trainer's, over the written tokens of one step.
 
@@ -94,9 +90,9 @@ class StepRecord(Record):
     kl: float | None = None
     loss: float | None = None
     grad_norm: float | None = None
-    clipped: float | None = Field(default=None, exclude_if=_is_none)
+    clipped: float | None = Field(default=None, exclude_if=lambda share: share is None)
     stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
-    measured: SamplingGap | None = Field(default=None, exclude_if=_is_none)
+    measured: SamplingGap | None = Field(default=None, exclude_if=operator.not_)
 
 
 class RoundSeconds(Record):
@@ -111,7 +107,7 @@ class RoundSeconds(Record):
     optimisation: float = 0.0
     save: float = 0.0
     seal: float = Field(default=0.0, exclude_if=operator.not_)
-    engine: EngineFigures | None = Field(default=None, exclude_if=_is_none)
+    engine: EngineFigures | None = Field(default=None, exclude_if=operator.not_)
 
 
 @dataclass
@@ -190,7 +186,7 @@ class RoundRecord(Record):
     infrastructure_errors: int
     stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
     seal: SealFigures | None = Field(default=None, exclude_if=operator.not_)
-    expert: ExpertRecord | None = Field(default=None, exclude_if=_is_none)
+    expert: ExpertRecord | None = Field(default=None, exclude_if=operator.not_)
     measured: RoundSeconds
 
     @property

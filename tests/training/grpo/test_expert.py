@@ -118,15 +118,13 @@ def test_each_pass_takes_each_new_reference_once(new, old, passes, batch, replay
 
 def in_a_round(starter: Path, **limits: int) -> SimpleNamespace:
     """What the expert step asks of a round's rollouts."""
-    from training.rollout.episodes import EpisodeLimits
     from training.rollout.policy import load_policy
 
     given = {"max_new_tokens": 48, "max_tokens": 512, "max_actions": 8} | limits
     return SimpleNamespace(
         policy=load_policy(str(starter), "cpu"),
         played_in=BFCLEnvironment(CLASSES),
-        limits=EpisodeLimits(**given),
-        settings=small_settings(starter).training,
+        settings=small_settings(starter, **given).training,
     )
 
 
