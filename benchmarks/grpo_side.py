@@ -31,7 +31,7 @@ from environments.bfcl.environment import BFCLEnvironment
 from graph.interop.trl_spec import environment_class, outcome_reward
 from memory.processes import ORPHANED
 from memory.records import Trajectory
-from training.grpo.group_rollouts import GroupRollouts, StepBatch
+from training.grpo.group_rollouts import GroupRollouts
 from training.grpo.record import RoundPlan, Stopwatch
 from training.grpo.trl_run import RoundCallback, train, trainer_config
 from training.rendering.tool_calls import tool_schema
@@ -118,12 +118,12 @@ class MeteredRollouts(GroupRollouts):
 
     meter: Meter
 
-    def step(self, prompts: Sequence[str], trainer: GRPOTrainer) -> StepBatch:
+    def step(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
         """Begin a step of the round: as GroupRollouts, measured."""
         self.meter.turn()
         with self.meter.rolling_out():
             batch = super().step(prompts, trainer)
-        self.meter.count([row.prompt_ids for row in batch.rows], [row.mask for row in batch.rows])
+        self.meter.count(batch["prompt_ids"], batch["env_mask"])
         return batch
 
 
@@ -225,7 +225,7 @@ def main(side: str, policy: str, out: str, steps: str, what: str = "") -> None:
     if side == OURS:
         rollouts = our_rollouts(loaded, plan, meter, settings)
         config = trainer_config(settings, plan, Path(out), NEVER, on_cpu=on_cpu, bfloat16=large)
-        train(config, rollouts, RoundCallback(plan, rollouts.stopwatch, lambda _: None, lambda _: None), None)
+        train(config, rollouts, RoundCallback(plan, rollouts.stopwatch, lambda *_: None, lambda _: None), None)
         return
     settings = settings.model_copy(update={"max_tokens": COMPLETION})
     config = trainer_config(settings, plan, Path(out), NEVER, on_cpu=on_cpu, bfloat16=large)

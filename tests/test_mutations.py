@@ -34,7 +34,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "_at_the_boundary: float(one.success) > SUCCESS -> float(one.success) >= SUCCESS": ONE_OR_ZERO,
         "_at_the_boundary: float(one.success) < SUCCESS -> float(one.success) <= SUCCESS": ONE_OR_ZERO,
         "_forgotten: score >= SUCCESS -> score > SUCCESS": ONE_OR_ZERO,
-        "_forgotten: step < group.step -> step <= group.step": "a step is entered after its own group",
+        "_forgotten: step < group[0].step -> step <= group[0].step": "a step is entered after its own group",
         "_rarely_done: 0 -> 1": "100 * count is 0, or 100 and more",
         "extract: 0 -> 1": "without a trajectory no signal has a step",
     },

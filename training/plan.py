@@ -246,9 +246,7 @@ def _update(
         kept, one_layer = shape.layers * shape.hidden * (2 if mixed and lora else 4), 2 * per_layer
     at_once, held_keys = together * tokens, 0
     logits = logits_bytes(shape, together, tokens, device=device, mixed=mixed, lora=lora)
-    plain = (
-        launch.processes > 1 or training.gradient_checkpointing or (policy.lora is not None and policy.lora.dropout > 0)
-    )
+    plain = launch.processes > 1 or training.gradient_checkpointing
     if device == "cpu" and shape.vocabulary >= WRITTEN_ALONE and not plain:
         at_once = min(at_once, max(TOKENS_TOGETHER, tokens))
         held_keys = kv_bytes(shape, together, tokens, 2 if mixed else 4)

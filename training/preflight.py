@@ -14,7 +14,6 @@ from pydantic import BaseModel
 
 from environments.base import InputError
 from memory.run import PolicyDirectory, read_json
-from training.grpo.launch import check_launch
 from training.rollout.policy import ADAPTER, PolicyCard
 from training.rollout.policy_path import ANSWER_WITHIN, hub_trouble, policy_folder
 from training.rollout.settings import IN_PROCESS, Engine, SamplingSettings
@@ -44,8 +43,7 @@ def check_policy(
     """
     folder = Path(policy_folder(policy.path))
     _check_device(policy.device)
-    if training.launch is not None:
-        check_launch(training.launch, policy, sampling, training.expert is not None)
+    check_launch(training, policy, sampling)
     if not folder.is_dir():
         folder = _of_hub(policy.path)
     elif (folder / ADAPTER).is_file():
@@ -66,6 +64,28 @@ def check_policy(
             raise InputError(f"policy.path: {policy.path} holds no tokenizer.json: name the folder of a model")
         return
     _check_rendering(policy, training, sampling.engine)
+
+
+def check_launch(training: TrainingSettings, policy: PolicySettings, sampling: SamplingSettings = IN_PROCESS) -> None:
+    """Raise InputError that names the key for which the processes could not train together.
+
+    Weights that are divided leave no process with a whole model to sample from, or to send by the ways that need one;
+    nor for an expert step, whose gradients are those of whole weights.
+    """
+    if training.launch is None or not training.launch.fsdp:
+        return
+    if policy.device == "cpu":
+        raise InputError("training.launch.fsdp divides weights over GPUs and policy.device is cpu: set it to false")
+    if sampling.engine != "vllm_server":
+        raise InputError(
+            f"training.launch.fsdp divides weights, and sampling.engine {sampling.engine} needs all of them in each "
+            "process: make it vllm_server, or set fsdp to false"
+        )
+    if training.expert is not None:
+        raise InputError(
+            "training.launch.fsdp divides weights, and training.expert updates whole ones: set training.expert to "
+            "null, or fsdp to false"
+        )
 
 
 def check_attention(config: PretrainedConfig) -> None:

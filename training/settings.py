@@ -27,7 +27,6 @@ class LoraSettings(Section):
 
     rank: int = Field(16, ge=1, le=4096, description="rank of each update")
     alpha: int = Field(32, ge=1, le=65_536, description="updates are scaled by alpha / rank")
-    dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout of the updates' input")
     target_modules: tuple[str, ...] | None = Field(
         None, min_length=1, description="layers that get an update; null: every linear one but the output layer"
     )
@@ -218,10 +217,10 @@ class TrainingSettings(Section):
     gradient_checkpointing: bool = Field(
         False, description="recompute activations: less memory, a third more time (ours)"
     )
-    loss: Literal["group_tokens", "grpo", "dapo", "dr_grpo"] = Field(
+    loss: Literal["group_tokens", "grpo", "dapo"] = Field(
         "group_tokens",
         description="normaliser of the policy's loss; group_tokens: the tokens of each group (CoEvolve, Eq. 1); "
-        "grpo: of each rollout (SEAL as released); dapo: of the step; dr_grpo: a constant",
+        "grpo: of each rollout (SEAL as released); dapo: of the step",
     )
     expert: ExpertSettings | None = Field(
         None,
@@ -279,24 +278,18 @@ class TrainingSettings(Section):
         for key in self._given("expert", "seal", "launch", "max_trained_tokens"):
             raise ValueError(f"elsewhere: {self.elsewhere.engine} trains without {key}: remove one of the two")
         if self.elsewhere.engine == "verl" and self.loss == "group_tokens":
-            raise ValueError("elsewhere: verl has no loss group_tokens: set loss to grpo, dapo or dr_grpo")
+            raise ValueError("elsewhere: verl has no loss group_tokens: set loss to grpo or dapo")
         return self
 
     @model_validator(mode="after")
-    def _processes_share_an_update(self) -> Self:
-        if self.launch is None:
-            return self
-        groups, processes = self.tasks_per_step // self.updates_per_step, self.launch.processes
-        if groups % processes:
+    def _processes_and_micro_batches_share_an_update(self) -> Self:
+        groups = self.tasks_per_step // self.updates_per_step
+        if groups % self.processes:
             whole = "a step" if self.updates_per_step == 1 else "an update (tasks_per_step / updates_per_step)"
             raise ValueError(
-                f"launch.processes is {processes} and {whole} has {groups} tasks, whose groups stay whole: make "
+                f"launch.processes is {self.processes} and {whole} has {groups} tasks, whose groups stay whole: make "
                 "tasks_per_step a multiple of launch.processes x updates_per_step"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _micro_batches_fill_an_update(self) -> Self:
         rows = self.tasks_per_step * self.rollouts_per_task
         if rows > MOST_ROLLOUTS:
             raise ValueError(

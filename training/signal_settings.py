@@ -90,12 +90,8 @@ class SignalSettings(Section):
 
     @property
     def limit(self) -> int:
-        """Return ``contexts_per_iteration`` where it is a number, as every source but the signals needs it.
-
-        Raises ValueError for null, which such a source refuses beforehand.
-        """
-        if self.contexts_per_iteration is None:
-            raise ValueError("signals.contexts_per_iteration is null: there is no limit to choose by")
+        """Return ``contexts_per_iteration``, which is a number with every source but the signals."""
+        assert self.contexts_per_iteration is not None
         return self.contexts_per_iteration
 
     @model_validator(mode="after")

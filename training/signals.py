@@ -19,6 +19,8 @@ from memory.records import Signal, SignalKind, Trajectory
 from training.signal_settings import SignalSettings
 
 Pattern = tuple[str, ...]
+Group = tuple[Trajectory, ...]
+"""The rollouts of one task in one step, by sample."""
 
 SUCCESS = 0.5
 """The score that separates success from failure (section 3.1)."""
@@ -71,24 +73,6 @@ class Extraction(Record):
         return len({signal.trajectory_id for signal in self.signals})
 
 
-class _Group(Record):
-    """The rollouts of one task in one step, by sample."""
-
-    task_id: str
-    step: int
-    trajectories: tuple[Trajectory, ...]
-
-    @property
-    def score(self) -> GroupScore:
-        scores = tuple(int(trajectory.success) for trajectory in self.trajectories)
-        n = len(scores)
-        return GroupScore(task_id=self.task_id, step=self.step, mean=sum(scores) / n, n=n, scores=scores)
-
-    @property
-    def failed(self) -> tuple[Trajectory, ...]:
-        return tuple(trajectory for trajectory in self.trajectories if not trajectory.success)
-
-
 def extract(
     trajectories: Iterable[Trajectory],
     earlier: Mapping[str, Sequence[GroupScore]],
@@ -120,7 +104,7 @@ def extract(
         found = [signal for signal in found if signal.trajectory_id in read]
     return Extraction(
         signals=tuple(sorted(found, key=lambda signal: signal.id)),
-        scores=tuple(group.score for groups in by_task.values() for group in groups),
+        scores=tuple(_score(group) for groups in by_task.values() for group in groups),
         patterns=tuple(PatternCount(pattern=pattern, count=count) for pattern, count in sorted(own.items())),
         pattern_occurrences=counts.total(),
         different_patterns=len(counts),
@@ -128,34 +112,40 @@ def extract(
     )
 
 
-def _groups(ordered: Iterable[Trajectory]) -> dict[str, list[_Group]]:
+def _groups(ordered: Iterable[Trajectory]) -> dict[str, list[Group]]:
     """Return groups by task id: tasks in order of their ids, a task's groups in order of their steps."""
     members: dict[tuple[str, int], list[Trajectory]] = defaultdict(list)
     for trajectory in ordered:
         members[trajectory.task_id, trajectory.step].append(trajectory)
-    by_task: dict[str, list[_Group]] = defaultdict(list)
-    for (task_id, step), group in sorted(members.items(), key=lambda item: item[0]):
-        by_task[task_id].append(_Group(task_id=task_id, step=step, trajectories=tuple(group)))
+    by_task: dict[str, list[Group]] = defaultdict(list)
+    for (task_id, _), group in sorted(members.items(), key=lambda item: item[0]):
+        by_task[task_id].append(tuple(group))
     return by_task
 
 
-def _signal(kind: SignalKind, iteration: int, group: _Group, trajectory: Trajectory) -> partial[Signal]:
+def _score(group: Group) -> GroupScore:
+    scores = tuple(int(one.success) for one in group)
+    n = len(scores)
+    return GroupScore(task_id=group[0].task_id, step=group[0].step, mean=sum(scores) / n, n=n, scores=scores)
+
+
+def _signal(kind: SignalKind, iteration: int, group: Group, trajectory: Trajectory) -> partial[Signal]:
     """Return the signal that marks one trajectory, to which a kind adds fields of its own."""
     return partial(
         Signal,
         id=record_id("signal", iteration, kind, trajectory.id),
         kind=kind,
         iteration=iteration,
-        task_id=group.task_id,
+        task_id=trajectory.task_id,
         trajectory_id=trajectory.id,
         successful_evidence=trajectory.success,
         score=float(trajectory.success),
-        group=(sum(one.success for one in group.trajectories), len(group.trajectories)),
+        group=(sum(one.success for one in group), len(group)),
     )
 
 
 def _forgotten(
-    groups: Sequence[_Group], earlier: Sequence[GroupScore], settings: SignalSettings, iteration: int
+    groups: Sequence[Group], earlier: Sequence[GroupScore], settings: SignalSettings, iteration: int
 ) -> Iterator[Signal]:
     """Mark each trajectory that scores less than 0.5 with a score of 0.5 or more in its task's window (section 3.1).
 
@@ -165,26 +155,26 @@ def _forgotten(
     """
     former = {score.step: score.scores for score in earlier}
     for group in groups:
-        before = [score for step, scores in sorted(former.items()) if step < group.step for score in scores]
+        before = [score for step, scores in sorted(former.items()) if step < group[0].step for score in scores]
         window = before[-settings.window :]
         if any(score >= SUCCESS for score in window):
-            for trajectory in group.failed:
+            for trajectory in (one for one in group if not one.success):
                 yield _signal(SignalKind.FORGETTING, iteration, group, trajectory)(
                     previous=float(max(window)), recent=(sum(window), len(window))
                 )
-        former[group.step] = group.score.scores
+        former[group[0].step] = _score(group).scores
 
 
-def _at_the_boundary(groups: Sequence[_Group], iteration: int) -> Iterator[Signal]:
+def _at_the_boundary(groups: Sequence[Group], iteration: int) -> Iterator[Signal]:
     """Mark all trajectories of a step's group of which some score above 0.5 and some below it (section 3.1).
 
     Each signal also names a counterpart: the rollout with the other result and the lowest sample number (ours).
     """
     for group in groups:
-        above = [one for one in group.trajectories if float(one.success) > SUCCESS]
-        below = [one for one in group.trajectories if float(one.success) < SUCCESS]
+        above = [one for one in group if float(one.success) > SUCCESS]
+        below = [one for one in group if float(one.success) < SUCCESS]
         if above and below:
-            for trajectory in group.trajectories:
+            for trajectory in group:
                 other = below[0] if trajectory.success else above[0]
                 yield _signal(SignalKind.BOUNDARY, iteration, group, trajectory)(counterpart_id=other.id)
 
@@ -203,7 +193,7 @@ def action_pattern(trajectory: Trajectory, settings: SignalSettings) -> Pattern:
 
 
 def _rarely_done(
-    by_task: Mapping[str, Sequence[_Group]], counts: Counter[Pattern], settings: SignalSettings, iteration: int
+    by_task: Mapping[str, Sequence[Group]], counts: Counter[Pattern], settings: SignalSettings, iteration: int
 ) -> Iterator[Signal]:
     """Mark each trajectory whose pattern p is rare: N >= N_min, c_p > 0 and c_p / N < theta / 100 (section 3.1).
 
@@ -215,7 +205,7 @@ def _rarely_done(
     if total < settings.rare_min_patterns:
         return
     for group in (group for groups in by_task.values() for group in groups):
-        for trajectory in group.trajectories:
+        for trajectory in group:
             pattern = action_pattern(trajectory, settings)
             count = counts[pattern] if pattern else 0
             if settings.rare_min_trajectories <= count and 0 < 100 * count < settings.rare_percent * total:

@@ -18,10 +18,8 @@ from memory.jsonl import record_id
 from memory.records import Task, Trajectory
 from memory.run import RunDirectory, read_jsonl, write_jsonl
 from memory.tasks import load_tasks
-from training.seal.advantage_weights import FIRST_RHO, RhoState, moved_rho, trajectory_weight
 from training.seal.diagnosis import EXCLUDED, Diagnosis, TurnLabel, diagnose
-from training.seal.interface import GUIDELINES
-from training.seal.seal import SealStep
+from training.seal.seal import FIRST_RHO, GUIDELINES, RhoState, SealStep, moved_rho, trajectory_weight
 from training.seal.settings import WeightSettings
 
 _SEEDED = 32

@@ -40,8 +40,7 @@ from memory.records import (
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import RoundRecord
-from training.seal.advantage_weights import FIRST_RHO
-from training.seal.seal import SealStep
+from training.seal.seal import FIRST_RHO, SealStep
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.long, pytest.mark.usefixtures("preloaded")]
 

@@ -17,7 +17,7 @@ TROUBLE = "COEVOLVE_TEST_TROUBLE"
 
 
 def main() -> None:
-    from training.grpo import group_rollouts, rank, round
+    from training.grpo import group_rollouts, launch, round
 
     round.CHECKPOINT_STEPS = 1
     real, play = round.run_round, group_rollouts.GroupRollouts._play
@@ -43,7 +43,7 @@ def main() -> None:
         group_rollouts.GroupRollouts._play = troubled
     else:
         round.run_round = checked
-    rank.main()
+    launch.main()
 
 
 def check(trainer, ranks) -> None:
@@ -80,12 +80,11 @@ def check(trainer, ranks) -> None:
     calls = []
     sharded.register_forward_pre_hook(lambda *_: calls.append(1))
     scored = []
-    for model, sharding in ((plain, None), (sharded, "fsdp")):
-        ranks.sharding = sharding
+    for model, ranks.sharded in ((plain, False), (sharded, True)):
         logps, _, _ = trainer._get_per_token_logps_and_entropies(model, ids, torch.ones_like(ids), 12)
         (logps * torch.arange(1.0, 19.0)[:, None]).sum().backward()
         scored.append(logps.detach())
-    ranks.sharding = None
+    ranks.sharded = False
     off = 0.0
     for (_, one), (_, other) in zip(plain.named_parameters(), sharded.named_parameters(), strict=True):
         distributed.all_reduce(one.grad)

@@ -68,7 +68,7 @@ def play(
             kept.trajectories.extend,
             stopwatch,
         )
-        callback = trl_run.RoundCallback(plan, stopwatch, kept.reported.append, kept.saved.append)
+        callback = trl_run.RoundCallback(plan, stopwatch, lambda step, _: kept.reported.append(step), kept.saved.append)
         config = trl_run.trainer_config(
             settings,
             plan,
@@ -76,7 +76,6 @@ def play(
             checkpoint_steps,
             on_cpu=True,
             bfloat16=chosen.dtype == "bfloat16",
-            lora=chosen.lora,
         )
         kept.trainer = trl_run.train(config, rollouts, callback, checkpoint, chosen.lora)
     kept.policy = rollouts.policy

@@ -14,7 +14,7 @@ from memory.records import Task
 from training.embedded.compact import CompactRendering
 from training.embedded.compact_text import CompactSettings
 from training.seal.diagnosis import TurnLabel
-from training.seal.interface import InterfaceState, learning_interface
+from training.seal.seal import InterfaceState, learning_interface
 from training.seal.settings import InterfaceSettings
 from training.settings import PolicySettings, TrainingSettings
 

@@ -45,12 +45,12 @@ def test_the_papers_recipe_becomes_a_configuration_of_the_trainer(tmp_path: Path
     from training.grpo.record import RoundPlan
     from training.grpo.trl_run import trainer_config
 
-    adapter = "policy.lora={rank: 32, alpha: 64, dropout: 0.0, target_modules: null}"
+    adapter = "policy.lora={rank: 32, alpha: 64, target_modules: null}"
     recipe = load_recipe(ROOT / "recipes" / "paper-bfcl.yaml", [adapter])
     assert recipe.policy.lora is not None
     assert recipe.training.micro_batch is not None
     plan = RoundPlan(run_seed=0, iteration=1, first_step=11, steps=(("task",) * 32,) * 10)
-    config = trainer_config(recipe.training, plan, tmp_path, 10, on_cpu=True, bfloat16=True, lora=recipe.policy.lora)
+    config = trainer_config(recipe.training, plan, tmp_path, 10, on_cpu=True, bfloat16=True)
     assert config.bf16
     assert config.gradient_checkpointing
     assert config.per_device_train_batch_size == recipe.training.micro_batch

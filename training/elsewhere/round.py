@@ -28,7 +28,7 @@ from training.grpo.checkpoints import (
     discard_superseded,
 )
 from training.grpo.record import RoundFailure, RoundProgress, RoundRecord, RoundSeconds, RoundSettings, round_record
-from training.grpo.task_sampler import round_draw
+from training.grpo.task_sampler import round_tasks
 from training.rollout.policy_path import policy_folder
 
 Groups = Mapping[int, Sequence[Played]]
@@ -108,8 +108,7 @@ async def _by_job(
     from training.elsewhere.verl_job import write_job
 
     training, folder = settings.training, run.iteration(iteration)
-    draw = round_draw(tasks, settings.tasks, iteration=iteration, seed=settings.seed)
-    steps = draw.steps(training.steps, training.tasks_per_step)
+    steps = round_tasks(tasks, settings, iteration)
     for left in (folder.played_elsewhere, folder.job):
         shutil.rmtree(left, ignore_errors=True)  # of a job that was killed
     argv, weights = write_job(run, iteration, settings, policy, steps, before)

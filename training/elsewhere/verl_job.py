@@ -18,7 +18,7 @@ from training.grpo.record import RoundSettings
 from training.settings import TrainingSettings
 
 LOOP = "coevolve"
-_LOSSES = {"grpo": "seq-mean-token-mean", "dapo": "token-mean", "dr_grpo": "seq-mean-token-sum-norm"}
+_LOSSES = {"grpo": "seq-mean-token-mean", "dapo": "token-mean"}
 
 
 def write_job(

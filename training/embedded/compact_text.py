@@ -32,7 +32,7 @@ from environments.benchmark import CompactCaps
 from environments.learning_interface import HintKind
 from training.rendering.base import EndTurn
 from training.rendering.strict_json import read_json_at, tool_call
-from training.seal.interface import GUIDELINES
+from training.seal.seal import GUIDELINES
 
 CALL = "A @"
 END = "A end"

@@ -12,21 +12,19 @@ NO_DEVIATION = 1e-4
 """Added to a group's standard deviation before rewards are divided by it (TRL's)."""
 
 
-def group_advantages(rewards: torch.Tensor, size: int, by_deviation: bool = True) -> torch.Tensor:
+def group_advantages(rewards: torch.Tensor, size: int) -> torch.Tensor:
     """Return the advantages of rows, (rows,), from their rewards, in groups of ``size`` rows one after the other.
 
     A_i = (R_i - mean) / (std + 1e-4) over the group's rewards that are not NaN, std with n - 1 (CoEvolve, section 3;
     the division by std is left open there). A NaN is a rollout that the environment failed: it has advantage 0 and is
-    no part of the baseline. A group whose rewards are all equal has advantage 0 in every row. ``by_deviation`` false:
-    the difference alone (Dr. GRPO).
+    no part of the baseline. A group whose rewards are all equal has advantage 0 in every row.
     """
     groups = rewards.reshape(-1, size)
     scored = ~torch.isnan(groups)
     count = scored.sum(dim=1, keepdim=True)
     off = groups - groups.nanmean(dim=1, keepdim=True)
-    if by_deviation:
-        squares = torch.where(scored, off**2, 0.0).sum(dim=1, keepdim=True)
-        off = off / ((squares / (count - 1).clamp(min=1)).sqrt() + NO_DEVIATION)
+    squares = torch.where(scored, off**2, 0.0).sum(dim=1, keepdim=True)
+    off = off / ((squares / (count - 1).clamp(min=1)).sqrt() + NO_DEVIATION)
     return torch.where(scored, off, 0.0).reshape(-1)
 
 

@@ -10,11 +10,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from pydantic import Field
-
 from environments.base import InputError, Record
 from memory.run import PolicyDirectory, read_json, write_json
-from training.grpo.ranks import Ranks, Sharding
+from training.grpo.ranks import Ranks
 from training.grpo.record import RoundSeconds
 from training.rollout.policy import PolicyCard
 
@@ -23,17 +21,13 @@ KEPT_ROUNDS = 3
 
 
 class RoundCheckpoint(Record):
-    """The mark of a complete checkpoint after global step ``step`` of a round that ends with ``last_step``.
-
-    ``sharding`` says how the weights were divided among the processes that wrote it, and is written where they were.
-    """
+    """The mark of a complete checkpoint after global step ``step`` of a round that ends with ``last_step``."""
 
     iteration: int
     step: int
     last_step: int
     log_bytes: int
     seconds: RoundSeconds
-    sharding: Sharding | None = Field(default=None, exclude_if=lambda kind: kind is None)
 
 
 def checkpoint_folder(policies: Path, step: int) -> Path:
@@ -61,15 +55,12 @@ def check_written_by(folder: Path, ranks: Ranks) -> None:
     word, where it finds none. They fit any number of processes. The order of floating-point sums is that of the number,
     so that records are equal up to it.
     """
-    path = PolicyDirectory(folder).mark
-    mark = read_json(path, RoundCheckpoint) if path.is_file() else None
-    if mark is None:
-        return
-    was, now = (kind or "whole weights" for kind in (mark.sharding, ranks.sharding))
-    if was != now:
+    other = "optimizer.pt" if ranks.sharded else "optimizer.bin"
+    if (folder / other).is_file():
+        was, now = ("whole", "divided") if ranks.sharded else ("divided", "whole")
         raise InputError(
-            f"{folder} was written with {was} and training.launch.fsdp now says {now}, whose optimizer has other "
-            "files: put training.launch back as it was"
+            f"{folder} was written with {was} weights and training.launch.fsdp now says {now} ones, whose optimizer "
+            "has other files: put training.launch back as it was"
         )
 
 

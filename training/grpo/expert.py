@@ -26,12 +26,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 
 import torch
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
-from trl.trainer.grpo_trainer import GRPOTrainer
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from trl.trainer.grpo_config import GRPOConfig
 
 from environments.base import InputError
 from environments.registry import benchmark_of
@@ -41,7 +41,7 @@ from training.embedded.demonstrations import LEARNABLE
 from training.grpo.group_rollouts import GroupRollouts
 from training.grpo.ranks import Ranks
 from training.grpo.record import ExpertRecord, RoundFailure
-from training.rollout.episodes import TokenRow, play_references, token_row
+from training.rollout.episodes import TokenRow, limits_of, play_references, token_row
 from training.settings import ExpertSettings
 from training.supervised import BATCH, POOL, Diverged, Learning, batches, evenly, in_one_row, learn, without_parts
 
@@ -55,8 +55,8 @@ def expert_step(
     tasks: Sequence[Task],
     evolved: bool,
     keep: Callable[[ExpertRecord], None],
-) -> Callable[[GRPOTrainer], TrainerCallback]:
-    """Play the references of a round's ``tasks`` and return what makes its expert step, as a callback of the trainer.
+) -> ExpertStep:
+    """Play the references of a round's ``tasks`` and return its expert step, a callback of the trainer.
 
     ``evolved``: GRPO draws evolved tasks, too. ``keep`` is called with the record, in the first process.
     """
@@ -70,9 +70,7 @@ def expert_step(
         new, old = old, []
     # One process plays: a reference that failed in another one alone would leave them with different updates.
     data = ranks.by_first(lambda: played(rollouts, new, old, settings, seed))
-    return lambda trainer: ExpertStep(
-        trainer, data, settings, seed, lambda record: ranks.by_first(lambda: keep(record)), ranks
-    )
+    return ExpertStep(data, settings, keep, ranks)
 
 
 @dataclass(frozen=True)
@@ -165,13 +163,13 @@ def _up_to(pool: Sequence[TokenRow], tokens: int, seed: int) -> list[TokenRow]:
     return kept
 
 
+@dataclass
 class _References:
     """References as tokens: each is played once in its own words, and once in each further wording."""
 
-    def __init__(self, rollouts: GroupRollouts, reword: bool) -> None:
-        self.rollouts = rollouts
-        self.reword = reword
-        self.own: dict[str, TokenRow | None] = {}
+    rollouts: GroupRollouts
+    reword: bool
+    own: dict[str, TokenRow | None] = field(default_factory=dict)
 
     def row(self, task: Task) -> TokenRow | None:
         """Return the reference in the task's own words, None if it does not succeed or has nothing to learn."""
@@ -197,7 +195,7 @@ class _References:
     def _played(self, task: Task) -> TokenRow | None:
         rollouts = self.rollouts
         # A row may hold several turns of official tasks, each of them an episode of its own for GRPO.
-        limits = rollouts.limits.model_copy(update={"max_steps": None})
+        limits = limits_of(rollouts.settings).model_copy(update={"max_steps": None})
         (result,) = play_references(rollouts.policy, rollouts.played_in, [task], limits)
         if result.outcome is None or not result.outcome.success:
             return None
@@ -224,61 +222,46 @@ def draws(
             yield places, rng.sample(range(old), again)
 
 
+@dataclass(eq=False)
 class ExpertStep(TrainerCallback):
     """Makes the supervised updates when the trainer has loaded its weights, before the first rollout."""
 
-    def __init__(
-        self,
-        trainer: GRPOTrainer,
-        data: ExpertData,
-        settings: ExpertSettings,
-        seed: int,
-        keep: Callable[[ExpertRecord], None],
-        ranks: Ranks,
-    ) -> None:
-        self.trainer = trainer
-        self.data = data
-        self.settings = settings
-        self.seed = seed
-        self.keep = keep
-        self.ranks = ranks
+    data: ExpertData
+    settings: ExpertSettings
+    keep: Callable[[ExpertRecord], None]
+    ranks: Ranks
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: object
     ) -> None:
         """Learn from the references and keep the record. Raises RoundFailure for a loss that is not finite."""
         began = time.perf_counter()
-        losses: list[float] = []
-        if self.data.updates:
-            set_seed(derive_seed(self.seed, "dropout") % 2**32)
-            losses += self._updates()
+        losses = list(self._updates(given["model"], args))
         tenth = max(1, len(losses) // 10)
-        self.keep(
-            ExpertRecord(
-                references=self.data.references,
-                left_out=self.data.left_out,
-                replayed=self.data.replayed,
-                updates=len(losses),
-                tokens=sum(sum(row.mask) for rows in self.data.updates for row in rows),
-                processed=sum(row.length for rows in self.data.updates for row in rows),
-                first_loss=_mean(losses[:tenth]),
-                last_loss=_mean(losses[-tenth:]),
-                measured=Measured(seconds=time.perf_counter() - began),
-            )
+        record = ExpertRecord(
+            references=self.data.references,
+            left_out=self.data.left_out,
+            replayed=self.data.replayed,
+            updates=len(losses),
+            tokens=sum(sum(row.mask) for rows in self.data.updates for row in rows),
+            processed=sum(row.length for rows in self.data.updates for row in rows),
+            first_loss=_mean(losses[:tenth]),
+            last_loss=_mean(losses[-tenth:]),
+            measured=Measured(seconds=time.perf_counter() - began),
         )
+        self.ranks.by_first(lambda: self.keep(record))
 
-    def _updates(self) -> Iterator[float]:
-        trainer = self.trainer
-        model, args = trainer.model, trainer.args
+    def _updates(self, model: object, args: TrainingArguments) -> Iterator[float]:
         assert isinstance(model, torch.nn.Module)
+        assert isinstance(args, GRPOConfig)
         learning = Learning(
             learning_rate=self.settings.learning_rate,
             weight_decay=args.weight_decay,
             max_grad_norm=args.max_grad_norm,
-            temperature=trainer.temperature,
+            temperature=args.temperature,
             bfloat16=bool(args.bf16),
             rows_together=args.per_device_train_batch_size,
-            fused=trainer.accelerator.device.type != "cpu",
+            fused=args.device.type != "cpu",
         )
         try:
             yield from learn(model, self.data.updates, learning, self.ranks)

@@ -1,7 +1,7 @@
 """The rollouts of one GRPO step: the episodes, their trajectories, and the batch that the trainer learns from.
 
-``GroupRollouts.step`` plays the episodes of a step and returns a ``StepBatch``, which is all that the trainer gets of
-them. Import this module late: it needs torch.
+``GroupRollouts.step`` plays the episodes of a step and returns what TRL asks of a rollout function. Import this module
+late: it needs torch.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
 
 import torch
 from trl.trainer.grpo_trainer import GRPOTrainer
@@ -18,198 +19,147 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from environments.base import Environment
 from memory.jsonl import derive_seed, record_id
 from memory.records import Measured, Task, Trajectory
-from training.grpo.ranks import ALONE, Ranks, places_of
+from training.grpo.ranks import ALONE, Ranks
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
 from training.grpo.reward import reward_of
-from training.rollout.episodes import EpisodeRequest, EpisodeResult, TokenRow, limits_of, run_episodes, token_row
+from training.rollout.episodes import EpisodeRequest, EpisodeResult, limits_of, run_episodes, token_row
 from training.rollout.policy import Policy
 from training.rollout.sampling import Sampler
 from training.seal.seal import Seal
 from training.settings import TrainingSettings
 
 
-class _Played(NamedTuple):
-    """One rollout: as tokens and as it is recorded."""
-
-    result: EpisodeResult
-    trajectory: Trajectory
-
-
-@dataclass(frozen=True)
-class StepBatch:
-    """The hand-over of one step's rollouts to the trainer.
-
-    ``rows`` are episodes as tokens, in the order of the prompts: groups of K, one after the other. ``rewards`` go with
-    them; None leaves a row out of its group's baseline.
-    """
-
-    rows: tuple[TokenRow, ...]
-    rewards: tuple[float | None, ...]
-
-    def columns(self) -> dict[str, list[Any]]:
-        """Return what TRL asks of a rollout function, one list item per row.
-
-        TRL hands ``reward`` on to ``outcome_reward``; the mask marks the tokens that the policy wrote.
-        """
-        return {
-            "prompt_ids": [row.prompt_ids for row in self.rows],
-            "completion_ids": [row.completion_ids for row in self.rows],
-            "logprobs": [row.logprobs for row in self.rows],
-            "env_mask": [row.mask for row in self.rows],
-            "reward": list(self.rewards),
-        }
-
-
+@dataclass(eq=False)
 class GroupRollouts:
     """Plays the episodes of each step and turns each into a trajectory with its reward.
 
     Tokens are sampled by ``sampler``, in the precision that the trainer uses. ``keep`` gets the trajectories of each
-    step.
+    step, in the first process. ``weights`` are SEAL's factors of the advantages of the step that was played last, one
+    per row of this process; None where the settings turn them off.
     """
 
-    def __init__(
-        self,
-        plan: RoundPlan,
-        policy: Policy,
-        sampler: Sampler,
-        environment: Environment,
-        settings: TrainingSettings,
-        keep: Callable[[Sequence[Trajectory]], None],
-        stopwatch: Stopwatch,
-        seal: Seal | None = None,
-        ranks: Ranks = ALONE,
-    ) -> None:
-        self.plan = plan
-        self.policy = policy
-        self.sampler = sampler
-        self.environment = environment
-        self.settings = settings
-        self.keep = keep
-        self.stopwatch = stopwatch
-        self.seal = seal
-        self.ranks = ranks
-        self.tasks: dict[str, Task] = {task.id: task for step in plan.steps for task in step}
-        self.limits = limits_of(settings)
+    plan: RoundPlan
+    policy: Policy
+    sampler: Sampler
+    environment: Environment
+    settings: TrainingSettings
+    keep: Callable[[Sequence[Trajectory]], None]
+    stopwatch: Stopwatch
+    seal: Seal | None = None
+    ranks: Ranks = ALONE
+    weights: list[float] | None = field(default=None, init=False)
 
     @property
     def played_in(self) -> Environment:
         """The environment that episodes are played in: with SEAL, behind its learning interface."""
         return self.environment if self.seal is None else self.seal.environment
 
-    def step(self, prompts: Sequence[str], trainer: GRPOTrainer) -> StepBatch:
-        """Play the trainer's next step.
+    def step(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
+        """Play the trainer's next step; return what TRL asks of a rollout function, one list item per row.
 
-        ``prompts`` are task ids, each K times in a row. Raises RoundFailure when the environment failed every rollout.
+        ``prompts`` are task ids, each K times in a row. TRL hands ``reward`` on to ``outcome_reward``; ``env_mask``
+        marks the tokens that the policy wrote. Raises RoundFailure when the environment failed every rollout.
         """
         done = trainer.state.global_step // self.settings.updates_per_step
         step = done + 1
         began = time.perf_counter()
         self.sampler.load_weights(done)
-        with self.ranks.agreeing():
-            played = self._play(step, prompts, trainer, self._samples(step, prompts))
-        trajectories = self._of_all_ranks(step, played)
-        with self.ranks.agreeing():
-            if self.ranks.first:
-                _check_any_scored(step, trajectories)
-                self.keep(trajectories)
+        results, own = self._play(step, prompts, trainer)
+        trajectories = self._of_all_ranks(step, own)
+        _check_any_scored(step, trajectories)
+        if self.ranks.first:
+            self.keep(trajectories)
         diagnosing = self._diagnose(step, trajectories)
         filler = int(self.policy.tokenizer.eos_token_id)
-        batch = StepBatch(
-            rows=tuple(token_row(one.result, filler).cut_to(self.settings.max_trained_tokens) for one in played),
-            rewards=tuple(one.trajectory.reward for one in played),
-        )
+        rows = [token_row(one, filler).cut_to(self.settings.max_trained_tokens) for one in results]
         self.stopwatch.rollouts += time.perf_counter() - began - diagnosing
-        return batch
+        return {
+            "prompt_ids": [row.prompt_ids for row in rows],
+            "completion_ids": [row.completion_ids for row in rows],
+            "logprobs": [row.logprobs for row in rows],
+            "env_mask": [row.mask for row in rows],
+            "reward": [one.reward for one in own],
+        }
 
     def prompts(self) -> list[str]:
         """Return the tasks of all steps, by id, in the order in which the processes are to be given them."""
-        steps = range(self.plan.first_step, self.plan.last_step + 1)
-        return [self._at(step)[place].id for step in steps for places in self._places(step) for place in places]
+        size, steps = self.settings.rollouts_per_task, range(self.plan.first_step, self.plan.last_step + 1)
+        return [self._at(step)[row // size].id for step in steps for own in self._rows(step) for row in own[::size]]
 
-    def _places(self, step: int) -> tuple[tuple[int, ...], ...]:
-        """Return for each rank the places in the plan of the groups that it plays in ``step``."""
-        order: Sequence[int] = range(len(self._at(step)))
-        updates = self.settings.updates_per_step
-        if self.ranks.count > 1 and updates > 1:
-            order = drawn_order(len(order), self.plan.run_seed, (step - 1) * updates)
-        return tuple(places_of(rank, self.ranks.count, order, updates) for rank in range(self.ranks.count))
+    def _rows(self, step: int) -> list[list[int]]:
+        """Return for each rank the rows of ``step`` that it plays, by place in the plan, whose groups have K each.
+
+        Tasks of one kind are adjacent in a plan: where a step has several updates, they take its groups in drawn order.
+        Each update is divided evenly, so that it holds the same groups whatever the number of processes.
+        """
+        groups, updates, ranks = len(self._at(step)), self.settings.updates_per_step, self.ranks.count
+        order, size, own = list(range(groups)), groups // updates, groups // updates // ranks
+        if updates > 1:
+            draw = torch.Generator().manual_seed(step_seed(self.plan.run_seed, (step - 1) * updates))
+            order = torch.randperm(groups, generator=draw).tolist()
+        starts = [[update + rank * own for update in range(0, groups, size)] for rank in range(ranks)]
+        places = [[place for start in rank for place in order[start : start + own]] for rank in starts]
+        k = self.settings.rollouts_per_task
+        return [[row for place in rank for row in range(place * k, (place + 1) * k)] for rank in places]
 
     def _at(self, step: int) -> tuple[Task, ...]:
         return self.plan.steps[step - self.plan.first_step]
 
-    def _samples(self, step: int, prompts: Sequence[str]) -> list[int]:
-        """Return the sample index of each row, counted over all processes: it exceeds K when a step draws a task twice.
+    def _own(self, step: int, prompts: Sequence[str]) -> list[tuple[Task, int]]:
+        """Return the task of each of this process's rows, and its sample index, which counts over all processes.
 
-        Raises RoundFailure when the trainer hands over others than the plan's tasks: steps would be skipped or mixed.
+        A task that a step draws twice has indexes beyond K. Raises RoundFailure when the trainer hands over others than
+        the plan's tasks: steps would be skipped or mixed.
         """
-        size, own = self.settings.rollouts_per_task, self._places(step)[self.ranks.index]
-        expected = [self._at(step)[place].id for place in own for _ in range(size)]
-        if list(prompts) != expected:
+        seen: Counter[str] = Counter()
+        rows = []
+        for task in self._at(step):
+            for _ in range(self.settings.rollouts_per_task):
+                rows.append((task, seen[task.id]))
+                seen[task.id] += 1
+        own = [rows[row] for row in self._rows(step)[self.ranks.index]]
+        if list(prompts) != [task.id for task, _ in own]:
             raise RoundFailure(
                 f"the trainer gave rank {self.ranks.index} {len(prompts)} rollouts in step {step}, of other tasks than "
                 "the plan's: it divides a step in another way than training.launch"
             )
-        seen: Counter[str] = Counter()
-        samples = []
-        for task in self._at(step):
-            samples.append(range(seen[task.id], seen[task.id] + size))
-            seen[task.id] += size
-        return [sample for place in own for sample in samples[place]]
+        return own
 
-    def _of_all_ranks(self, step: int, played: Sequence[_Played]) -> tuple[Trajectory, ...]:
-        """Return the trajectories of a step from all processes, in the plan's order; those of this one if not first."""
-        own = tuple(one.trajectory for one in played)
-        if (gathered := self.ranks.gather(own)) is None:
-            return own
-        size = self.settings.rollouts_per_task
-        by_place = {
-            place: there[number * size : (number + 1) * size]
-            for places, there in zip(self._places(step), gathered, strict=True)
-            for number, place in enumerate(places)
-        }
-        return tuple(one for place in sorted(by_place) for one in by_place[place])
+    def _of_all_ranks(self, step: int, own: Sequence[Trajectory]) -> list[Trajectory]:
+        """Return the trajectories of a step from all processes, in the plan's order."""
+        rows, played = chain.from_iterable(self._rows(step)), chain.from_iterable(self.ranks.gather(own))
+        by_row = dict(zip(rows, played, strict=True))
+        return [by_row[row] for row in sorted(by_row)]
 
     def _play(
-        self,
-        step: int,
-        prompts: Sequence[str],
-        trainer: GRPOTrainer,
-        samples: Sequence[int],
-    ) -> list[_Played]:
-        """Play ``prompts``, task ids, each K times in a row; ``samples`` are their indexes."""
+        self, step: int, prompts: Sequence[str], trainer: GRPOTrainer
+    ) -> tuple[Sequence[EpisodeResult], list[Trajectory]]:
+        """Play ``prompts``, task ids, each K times in a row; return each rollout as tokens and as it is recorded."""
         began = time.perf_counter()
+        own, seed = self._own(step, prompts), self.plan.run_seed
         # Sample i of a task in a step is seeded by hash, so that neither order nor batch composition matters.
         requests = [
-            EpisodeRequest(
-                task=self.tasks[task_id], seed=derive_seed(self.plan.run_seed, "rollout", task_id, step, sample)
-            )
-            for task_id, sample in zip(prompts, samples, strict=True)
+            EpisodeRequest(task=task, seed=derive_seed(seed, "rollout", task.id, step, sample)) for task, sample in own
         ]
-        with torch.no_grad(), self._precision(trainer):
-            results = run_episodes(
-                self.policy, self.sampler, self.played_in, requests, self.limits, self.settings.temperature
-            )
+        device, bfloat16 = self.policy.model.device.type, bool(trainer.args.bf16)
+        with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=bfloat16):
+            limits, temperature = limits_of(self.settings), self.settings.temperature
+            results = run_episodes(self.policy, self.sampler, self.played_in, requests, limits, temperature)
         seconds = (time.perf_counter() - began) / len(requests)
-        return [
-            _Played(result, self._trajectory(result, step, sample, seconds))
-            for result, sample in zip(results, samples, strict=True)
-        ]
+        played = zip(results, own, strict=True)
+        return results, [self._trajectory(result, step, sample, seconds) for result, (_, sample) in played]
 
     def _diagnose(self, step: int, trajectories: Sequence[Trajectory]) -> float:
-        """Give SEAL the step's rollouts; return the seconds that took."""
+        """Give SEAL the step's rollouts of all processes; return the seconds that took."""
         if self.seal is None:
             return 0.0
         began = time.perf_counter()
-        seal, size, places = self.seal, self.settings.rollouts_per_task, self._places(step)[self.ranks.index]
-        given = self.ranks.by_first(lambda: seal.take_in(step, trajectories))
-        seal.go_on(given, [place * size + k for place in places for k in range(size)])
+        weights = self.seal.take_in(step, trajectories)
+        if weights is not None:
+            self.weights = [weights[row] for row in self._rows(step)[self.ranks.index]]
         seconds = time.perf_counter() - began
         self.stopwatch.seal += seconds
         return seconds
-
-    def _precision(self, trainer: GRPOTrainer) -> torch.autocast:
-        device = self.policy.model.device.type
-        return torch.autocast(device, torch.bfloat16, enabled=bool(trainer.args.bf16))
 
     def _trajectory(self, result: EpisodeResult, step: int, sample: int, seconds: float) -> Trajectory:
         task = result.task
@@ -231,15 +181,6 @@ class GroupRollouts:
                 completion_tokens=sampled,
             ),
         )
-
-
-def drawn_order(groups: int, run_seed: int, update: int) -> list[int]:
-    """Return the order in which the updates of a step take its ``groups``; ``update`` are those done before it.
-
-    It is the order that one process draws after the random state of the step is set.
-    """
-    generator = torch.Generator().manual_seed(step_seed(run_seed, update))
-    return torch.randperm(groups, generator=generator).tolist()
 
 
 def step_seed(run_seed: int, update: int) -> int:

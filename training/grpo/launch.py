@@ -1,78 +1,42 @@
-"""Starts the processes of a round under torch's or accelerate's launcher, and ends with one sentence when one fails.
+"""The processes of a round: starts them under torch's launcher, is each of them, and says why one failed.
 
 ``training.run_round`` becomes the launcher itself, so that a round in several processes is to everything above it one
-child process. With ``fsdp`` it is ``accelerate launch``, else ``torchrun``; both are called as
-functions, because the commands lose what a process said and how it ended. Import torch late: the checks of this module
-are made before anything is started.
+child process. ``torchrun`` is called as a function, because the command loses what a process said and how it ended. It
+runs this module as each process, with the arguments RUN ITERATION [resume]: it would take an option ``--run`` for one
+of its own. What went wrong in a process is written to the file that torch's launcher names, and said after all have
+ended. Import torch late: the checks of this module are made before anything is started.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-from collections.abc import Mapping, Sequence
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
-from environments.base import InputError
+from environments.base import EnvironmentFault, InputError
 from environments.checkout import child_variables
-from environments.command import MISTAKE, StorageError, storage_refusal
-from training.grpo.ranks import started_by_launcher
-from training.grpo.record import RoundFailure
-from training.rollout.settings import IN_PROCESS, SamplingSettings
-from training.settings import LaunchSettings, PolicySettings
+from environments.command import FAILURE, MISTAKE, StorageError, storage_refusal
+from environments.terminal import say
+from memory.processes import end_all, run_to_end
+from memory.run import RunDirectory
+from training.grpo.ranks import LostRanks, join, lost_in_a_collective
+from training.grpo.record import RoundFailure, RoundSettings
+from training.preflight import check_launch
+from training.rollout.sampling import EngineFailure
 
-if TYPE_CHECKING:
-    from training.grpo.record import RoundSettings
-
-RANK = "training.grpo.rank"
+RANK = "training.grpo.launch"
 """The module that each process runs."""
 
-
-FSDP2 = {
-    "compute_environment": "LOCAL_MACHINE",
-    "distributed_type": "FSDP",
-    "num_machines": 1,
-    "fsdp_config": {
-        "fsdp_version": 2,
-        "fsdp_reshard_after_forward": True,
-        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",  # the layers that the model's class names
-        "fsdp_cpu_ram_efficient_loading": False,  # each process reads all: 4 bytes a parameter of host memory in each
-        "fsdp_state_dict_type": "FULL_STATE_DICT",  # checkpoints are whole, for evaluation and other numbers of GPUs
-        "fsdp_offload_params": False,
-        "fsdp_activation_checkpointing": False,  # training.gradient_checkpointing does it
-    },
-}
-"""accelerate's configuration of weights that are divided among the GPUs of one machine. Not run on GPUs.
-
-What is tested on the CPU over gloo: torch's fully_shard of the tiny policy, gathering its weights, equal numbers of
-forwards in every process, gradients equal to the unsharded ones."""
-
-
-def check_launch(
-    launch: LaunchSettings, policy: PolicySettings, sampling: SamplingSettings = IN_PROCESS, expert: bool = False
-) -> None:
-    """Raise InputError that names the key for which the processes could not train together.
-
-    Weights that are divided leave no process with a whole model to sample from, or to send by the ways that need one;
-    nor for an ``expert`` step, whose gradients are those of whole weights.
-    """
-    if not launch.fsdp:
-        return
-    if policy.device == "cpu":
-        raise InputError("training.launch.fsdp divides weights over GPUs and policy.device is cpu: set it to false")
-    if sampling.engine != "vllm_server":
-        raise InputError(
-            f"training.launch.fsdp divides weights, and sampling.engine {sampling.engine} needs all of them in each "
-            "process: make it vllm_server, or set fsdp to false"
-        )
-    if expert:
-        raise InputError(
-            "training.launch.fsdp divides weights, and training.expert updates whole ones: set training.expert to "
-            "null, or fsdp to false"
-        )
+POLL_SECONDS = 0.5
+"""Seconds between two looks at whether the launcher is still there (ours)."""
 
 
 def launch_round(root: Path, iteration: int, resume: bool, settings: RoundSettings) -> None:
@@ -82,62 +46,41 @@ def launch_round(root: Path, iteration: int, resume: bool, settings: RoundSettin
     are ended. Raises InputError and StorageError where that was its cause, RoundFailure otherwise, SystemExit after a
     signal to this process.
     """
-    if started_by_launcher():
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ:
         raise InputError(
             "training.launch starts the processes of a round, and a launcher (WORLD_SIZE) has started this one "
-            f"already: start it without one, or run python -m {RANK} RUN ITERATION under yours"
+            "already: start it without one"
         )
-    launch, policy, training = settings.training.launch, settings.policy, settings.training
+    launch = settings.training.launch
     assert launch is not None
-    check_launch(launch, policy, settings.sampling, training.expert is not None)
+    check_launch(settings.training, settings.policy, settings.sampling)
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import get_args_parser, run
 
     os.environ.update(child_variables())
-    os.environ.setdefault("OMP_NUM_THREADS", str(training.threads))
+    os.environ.setdefault("OMP_NUM_THREADS", str(settings.training.threads))
     words = [RANK, str(root.resolve()), str(iteration), *(["resume"] if resume else [])]
     with TemporaryDirectory(prefix="coevolve-ranks-") as logs:
+        options = ["--log-dir", logs, "--nproc-per-node", str(launch.processes), "--standalone", "--module", *words]
         try:
-            if launch.fsdp:
-                _accelerate(launch, policy.dtype == "bfloat16", logs, words)
-            else:
-                _torchrun(launch, logs, words)
+            run(get_args_parser().parse_args(options))  # type: ignore[no-untyped-call]
         except ChildFailedError as failed:
-            ended = [Ended(rank, one.exitcode, one.message) for rank, one in sorted(failed.failures.items())]
+            ended = []
+            for rank, one in sorted(failed.failures.items()):
+                said: Any = one.message  # a mapping where the process wrote to its failure file
+                ended.append(Ended(rank, one.exitcode, said["message"] if isinstance(said, dict) else said))
             raise failure_of(ended) from None
         except SignalException as stopped:
             raise SystemExit(128 + stopped.sigval) from None
 
 
-def _torchrun(launch: LaunchSettings, logs: str, words: Sequence[str]) -> None:
-    from torch.distributed.run import get_args_parser, run
-
-    options = ["--log-dir", logs, "--nproc-per-node", str(launch.processes), "--standalone"]
-    run(get_args_parser().parse_args([*options, "--module", *words]))  # type: ignore[no-untyped-call]
-
-
-def _accelerate(launch: LaunchSettings, bfloat16: bool, logs: str, words: Sequence[str]) -> None:
-    from accelerate.commands.launch import launch_command, launch_command_parser
-
-    options = accelerate_options(launch, bfloat16, Path(logs))
-    launch_command(launch_command_parser().parse_args([*options, "--module", *words]))
-
-
-def accelerate_options(launch: LaunchSettings, bfloat16: bool, folder: Path) -> list[str]:
-    """Write accelerate's configuration into ``folder``; return the options of its command."""
-    # A file, because accelerate takes what is missing from a configuration in the user's home.
-    file = folder / "fsdp2.json"
-    file.write_text(json.dumps({**FSDP2, "mixed_precision": "bf16" if bfloat16 else "no"}))
-    options = ["--config_file", str(file), "--log_dir", str(folder), "--num_processes", str(launch.processes)]
-    return [*options, "--num_machines", "1", "--main_process_port", "0"]  # any free one
-
-
 class Ended(NamedTuple):
-    """How one process ended: its exit status (negative: the signal), and what it wrote to its failure file."""
+    """How one process ended: its exit status (negative: the signal), and what is said of its failure."""
 
     rank: int
     status: int
-    failure: object
+    failure: str
 
 
 def failure_of(ended: Sequence[Ended]) -> Exception:
@@ -145,22 +88,89 @@ def failure_of(ended: Sequence[Ended]) -> Exception:
 
     A process that only lost the others is not the cause while another one is known.
     """
-    failed = [one for one in ended if isinstance(one.failure, Mapping)]
-    for one in failed:
-        assert isinstance(one.failure, Mapping)
-        sentence = str(one.failure.get("message"))
-        if one.failure.get("lost"):
-            continue
-        if storage_refusal(sentence):
-            return StorageError(sentence)
-        return InputError(sentence) if one.status == MISTAKE else RoundFailure(sentence)
+    kinds = {kind.__name__: kind for kind in (InputError, StorageError, RoundFailure, LostRanks)}
+    said = [(kinds[name], text) for name, _, text in (one.failure.partition(": ") for one in ended) if name in kinds]
+    if cause := next((kind(text) for kind, text in said if kind is not LostRanks), None):
+        return cause
     # The launcher ends the others with SIGTERM, and lists them, too.
     killed = sorted((one for one in ended if one.status < 0), key=lambda one: one.status == -signal.SIGTERM)
-    if killed and not (failed and killed[0].status == -signal.SIGTERM):
+    if killed and not (said and killed[0].status == -signal.SIGTERM):
         rank, status, _ = killed[0]
         name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
         return RoundFailure(f"rank {rank} was ended by {name}, and the others with it: go on with --resume")
-    if failed:
-        assert isinstance(failed[0].failure, Mapping)
-        return RoundFailure(str(failed[0].failure.get("message")))
-    return RoundFailure(f"rank {ended[0].rank} ended with status {ended[0].status}: its reason is above, in the log")
+    if said:
+        return RoundFailure(said[0][1])
+    rank, status, _ = ended[0]
+    return RoundFailure(f"rank {rank} ended with status {status}: its reason is above, in the log")
+
+
+def end_with_the_launcher() -> None:
+    """End this process and its children with status 3 once the process that started it is gone.
+
+    The launcher puts every process into a session of its own and passes no descriptor on, so that neither the end of a
+    process group nor a closed pipe reaches it.
+    """
+    launcher = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == launcher:
+            time.sleep(POLL_SECONDS)
+        end_all()
+
+    threading.Thread(target=watch, name="watch-parent", daemon=True).start()
+
+
+def main() -> None:
+    """Train as one of the processes of a round. Exit status: as of ``training.run_round``."""
+    end_with_the_launcher()
+    try:
+        root, iteration, *flags = sys.argv[1:]
+        _train(Path(root), int(iteration), flags == ["resume"])
+    except Exception as error:  # noqa: BLE001 - whatever it is, the launcher has to know
+        from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+        failure = _failure(error)
+        say(str(failure))
+        with suppress(OSError):
+            get_error_handler().record_exception(failure)
+        sys.stdout.flush()
+        # Python's shutdown would wait for the other processes of the group.
+        os._exit(MISTAKE if isinstance(failure, InputError | StorageError) else FAILURE)
+
+
+def _train(root: Path, iteration: int, resume: bool) -> None:
+    settings = RunDirectory.open(root).settings(RoundSettings)
+    launch = settings.training.launch
+    assert launch is not None
+    import torch
+
+    from training.grpo.round import run_round
+
+    ranks = join(launch, on_cpu=settings.policy.device == "cpu" or not torch.cuda.is_available())
+    run_round(root, iteration, resume, lambda line: print(line.model_dump_json(), flush=True), ranks)
+    torch.distributed.destroy_process_group()
+
+
+def _failure(error: Exception) -> Exception:
+    """Return the failure as ``failure_of`` of the launcher reads it: of a kind that it knows, in one sentence."""
+    kind: type[Exception] = RoundFailure
+    sentence = storage_refusal(error) or str(error)
+    if storage_refusal(error):
+        kind = StorageError
+    elif isinstance(error, InputError):
+        kind = InputError
+    elif isinstance(error, LostRanks):
+        kind = LostRanks
+    elif isinstance(error, EnvironmentFault | EngineFailure | RoundFailure):
+        kind = RoundFailure
+    elif lost_in_a_collective(error):
+        kind, sentence = LostRanks, f"lost the other processes ({sentence.strip().splitlines()[0]})"
+    else:
+        traceback.print_exception(error)
+        sentence = f"{type(error).__name__}: {error}"
+    rank = os.environ.get("RANK", "0")
+    return kind(sentence if rank == "0" or sentence.startswith("rank ") else f"rank {rank}: {sentence}")
+
+
+if __name__ == "__main__":
+    run_to_end(main)

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import torch
 
-Normaliser = Literal["dapo", "grpo", "dr_grpo"]
+Normaliser = Literal["dapo", "grpo"]
 
 
 class Clip(NamedTuple):
@@ -40,16 +40,14 @@ def grpo_loss(
     clip: Clip,
     kl: float,
     normaliser: Normaliser = "dapo",
-    total: float | None = None,
 ) -> LossFigures:
     """Return the loss of the rows of one update (CoEvolve, Eq. 1; SEAL, section 3).
 
     ``logps``, ``old`` and ``reference`` are log-probabilities in nats, (rows, tokens), of the policy, of the one that
     sampled and of the initial one. ``advantages`` are (rows,); ``mask`` is 1 on the tokens that the
-    policy wrote. ``kl`` weighs the k3 estimate. The sum over tokens is divided by ``total``, or by the number of tokens
-    (``dapo``; with advantages that ``per_group`` scaled it is the mean over groups of their token means); by each row's
-    tokens and the rows (``grpo``); or by rows times ``total``, the most tokens of a row (``dr_grpo``). Raises
-    ValueError for ``dr_grpo`` without ``total``.
+    policy wrote. ``kl`` weighs the k3 estimate. The sum over tokens is divided by the number of tokens (``dapo``; TRL
+    takes the mean over a step's updates; with advantages that ``per_group`` scaled it is the mean over groups of their
+    token means); or by each row's tokens and the rows (``grpo``).
     """
     advantages = advantages.unsqueeze(1)
     ratio = torch.exp(logps - old)
@@ -61,14 +59,8 @@ def grpo_loss(
     estimate = torch.exp(ahead) - ahead - 1
     tokens = (-surrogate + kl * estimate) * mask
     written = mask.sum().clamp(min=1)
-    if normaliser == "grpo":
-        loss = (tokens.sum(dim=1) / mask.sum(dim=1).clamp(min=1)).mean()
-    elif normaliser == "dapo":
-        loss = tokens.sum() / (written if total is None else total)
-    elif total is None:
-        raise ValueError("the normaliser dr_grpo needs total, the most tokens of a row")
-    else:
-        loss = tokens.sum() / (len(tokens) * total)
+    of_rows = (tokens.sum(dim=1) / mask.sum(dim=1).clamp(min=1)).mean()
+    loss = of_rows if normaliser == "grpo" else tokens.sum() / written
     low = (ratio < 1 - clip.low) & (advantages < 0)
     high = (ratio > 1 + clip.high) & (advantages > 0)
     clipped = float(((low | high) * mask).sum() / written)

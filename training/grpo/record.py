@@ -9,7 +9,7 @@ import math
 import operator
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,8 +23,6 @@ from training.rollout.sampling import EngineFigures
 from training.rollout.settings import SamplingSettings
 from training.seal.diagnosis import SealFigures
 from training.settings import PolicySettings, TrainingSettings
-
-# What a round is about to do, what its time goes to, and how it may fail: the torch-free part of training.
 
 
 class RoundFailure(RuntimeError):
@@ -59,15 +57,10 @@ class RoundPlan:
         return self.first_step + len(self.steps) - 1
 
 
-def _is_none(value: object) -> bool:
-    return value is None
-
-
 class SamplingGap(Record):
     """Differences in nats of the sampler's log-probabilities to the trainer's, over the written tokens of one step.
 
-    Both are of the policy before the step's updates; they differ by rounding, that of bfloat16 above all. Means over
-    the step's updates, ``largest`` of the largest in each.
+    Both are of the policy before the step's updates; they differ by rounding, that of bfloat16 above all.
     """
 
     mean: float
@@ -79,9 +72,9 @@ class StepRecord(Record):
 
     ``mixed_groups`` is the share of groups that hold both a success and a failure: only these carry a success signal.
     ``kl`` is TRL's per-token estimate to the initial policy before the step's update, None when the KL weight is 0.
-    With several updates per step, ``kl``, ``loss`` and ``grad_norm`` are means over them, and ``clipped`` is the mean
-    share of tokens whose ratio the clip cut off, so that they had no gradient but that of the KL term; with one update
-    nothing is clipped and the key is not written.
+    With several updates per step, ``kl`` and ``loss`` are means over them, ``grad_norm`` is that of the last, and
+    ``clipped`` is the mean share of tokens whose ratio the clip cut off, so that they had no gradient but that of the
+    KL term; with one update nothing is clipped and the key is not written.
     ``stop_reasons`` counts the user turns of all rollouts by why they stopped.
 
     ``measured``: how far the sampler was from the trainer; None in records of rounds that did not log it.
@@ -97,9 +90,9 @@ class StepRecord(Record):
     kl: float | None = None
     loss: float | None = None
     grad_norm: float | None = None
-    clipped: float | None = Field(default=None, exclude_if=_is_none)
+    clipped: float | None = Field(default=None, exclude_if=lambda share: share is None)
     stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
-    measured: SamplingGap | None = Field(default=None, exclude_if=_is_none)
+    measured: SamplingGap | None = Field(default=None, exclude_if=operator.not_)
 
 
 class RoundSeconds(Record):
@@ -114,13 +107,7 @@ class RoundSeconds(Record):
     optimisation: float = 0.0
     save: float = 0.0
     seal: float = Field(default=0.0, exclude_if=operator.not_)
-    engine: EngineFigures | None = Field(default=None, exclude_if=_is_none)
-
-    @property
-    def seal_share(self) -> float:
-        """Return SEAL's share of the round's wall-clock time; 0 for a round of no time."""
-        whole = self.load + self.rollouts + self.optimisation + self.save + self.seal
-        return self.seal / whole if whole else 0.0
+    engine: EngineFigures | None = Field(default=None, exclude_if=operator.not_)
 
 
 @dataclass
@@ -132,7 +119,7 @@ class Stopwatch:
     rollouts: float = 0.0
     save: float = 0.0
     seal: float = 0.0
-    engine: Callable[[], EngineFigures | None] = lambda: None
+    engine: EngineFigures | None = None
     started: float = field(default_factory=time.perf_counter)
 
     def loaded(self) -> None:
@@ -142,7 +129,7 @@ class Stopwatch:
     def seconds(self) -> RoundSeconds:
         """Return everything so far; what is not loading, rollouts, saving or SEAL's is optimisation."""
         elapsed = time.perf_counter() - self.started
-        before, engine = self.before.engine, self.engine()
+        before, engine = self.before.engine, self.engine
         return RoundSeconds(
             load=self.before.load + self.load,
             rollouts=self.before.rollouts + self.rollouts,
@@ -199,7 +186,7 @@ class RoundRecord(Record):
     infrastructure_errors: int
     stop_reasons: dict[StopReason, int] = Field(default={}, exclude_if=operator.not_)
     seal: SealFigures | None = Field(default=None, exclude_if=operator.not_)
-    expert: ExpertRecord | None = Field(default=None, exclude_if=_is_none)
+    expert: ExpertRecord | None = Field(default=None, exclude_if=operator.not_)
     measured: RoundSeconds
 
     @property
@@ -214,7 +201,7 @@ class RoundRecord(Record):
 class StepMetrics(Record):
     """One global step in plain numbers, for experiment trackers: a line of ``metrics.jsonl``.
 
-    ``trainer`` is TRL's own log, means over the updates of the step, by TRL's names. ``rollouts`` are the numbers of
+    ``trainer`` is TRL's own log of the step, by TRL's names. ``rollouts`` are the numbers of
     the step's ``StepRecord`` that do not come from the trainer, by ``plain_numbers``. ``measured`` are those of TRL's
     numbers that may differ between equal runs: times, and how far the sampler was from the trainer.
     """

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from environments.base import Environment, InputError, Record
+from environments.base import Environment, InputError
 from environments.heavy_imports import heavy_imports
 from memory.processes import exclusive
 from memory.records import Trajectory
@@ -39,7 +39,7 @@ from training.grpo.record import (
     step_metrics,
     step_record,
 )
-from training.grpo.task_sampler import round_draw
+from training.grpo.task_sampler import round_tasks
 from training.rendering.base import Rendering
 from training.rollout.policy_path import check_policy_path
 from training.rollout.sampling import EngineFigures
@@ -48,9 +48,7 @@ from training.seal.seal import Seal, SealState, SealStep, figures, first_state
 from training.seal.settings import SealSettings
 
 if TYPE_CHECKING:
-    from transformers import TrainerCallback
-    from trl.trainer.grpo_trainer import GRPOTrainer
-
+    from training.grpo.expert import ExpertStep
     from training.grpo.group_rollouts import GroupRollouts
     from training.rollout.policy import Policy, PolicyCard
     from training.rollout.sampling import Sampler
@@ -61,12 +59,12 @@ CHECKPOINT_STEPS = 10
 """Global steps between checkpoints inside a round, whose end is always one: a killed round loses no more than these."""
 
 
-class RoundStart(Record):
+class RoundStart(NamedTuple):
     """Where training starts: global steps done before the round, those done in all, and the checkpoint to load."""
 
     before: int
     done: int
-    checkpoint: str | None
+    checkpoint: Path | None
     seconds: RoundSeconds = RoundSeconds()
 
 
@@ -82,9 +80,8 @@ def run_round(
     """
     run = RunDirectory.open(root)
     with ExitStack() as held:
-        with ranks.agreeing():
-            if ranks.first:
-                held.enter_context(exclusive(run.round_lock_path, f"the training of {run.root}", end_orphan=resume))
+        if ranks.first:
+            held.enter_context(exclusive(run.round_lock_path, f"the training of {run.root}", end_orphan=resume))
         record_path = run.iteration(iteration).round
 
         def begin() -> RoundRecord | None:
@@ -135,9 +132,7 @@ class _Round:
     def finish(self) -> RoundRecord:
         """Train the steps that are left, and compute the round's record from the files on disk."""
         start = self.ranks.by_first(self._start)
-        settings = self.settings.training
-        draw = round_draw(self.tasks, self.settings.tasks, iteration=self.iteration, seed=self.settings.seed)
-        if left := draw.steps(settings.steps, settings.tasks_per_step)[start.done - start.before :]:
+        if left := round_tasks(self.tasks, self.settings, self.iteration)[start.done - start.before :]:
             self._train(RoundPlan(self.settings.seed, self.iteration, start.done + 1, left), start)
         return self.ranks.by_first(self._record)
 
@@ -167,20 +162,20 @@ class _Round:
             if not previous.exists():
                 raise InputError(f"{previous} is missing: do the round of iteration {self.iteration - 1} first")
             record = read_json(previous, RoundRecord)
-            before, checkpoint = record.last_step, str(self.run.root / record.policy)
+            before, checkpoint = record.last_step, self.run.root / record.policy
         start = RoundStart(before=before, done=before, checkpoint=checkpoint)
         mark = newest_checkpoint(self.run.policy_path, self.iteration)
         if mark is not None and self.log.exists() and self.log.stat().st_size >= mark.log_bytes:
             os.truncate(self.log, mark.log_bytes)
             folder = checkpoint_folder(self.run.policy_path, mark.step)
-            start = RoundStart(before=before, done=mark.step, checkpoint=str(folder), seconds=mark.seconds)
+            start = RoundStart(before=before, done=mark.step, checkpoint=folder, seconds=mark.seconds)
         else:
             self.log.unlink(missing_ok=True)
             self.expert_path.unlink(missing_ok=True)
-        if start.checkpoint is not None and not Path(start.checkpoint).is_dir():
-            raise InputError(f"{start.checkpoint}, the policy of the round before, is missing: restore it")
         if start.checkpoint is not None:
-            check_written_by(Path(start.checkpoint), self.ranks)
+            if not start.checkpoint.is_dir():
+                raise InputError(f"{start.checkpoint}, the policy of the round before, is missing: restore it")
+            check_written_by(start.checkpoint, self.ranks)
         self._cut(self.seal_log, SealStep, start.done)
         self._cut(self.metrics_log, StepMetrics, start.done)
         discard_after(self.run.policy_path, start.done)
@@ -203,7 +198,7 @@ class _Round:
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         environment = recorded(settings.environment.open())
         # Weights that are divided go from the CPU to their devices in parts: no device could hold them all.
-        device = "cpu" if self.ranks.sharding else settings.policy.device
+        device = "cpu" if self.ranks.sharded else settings.policy.device
         policy = load_initial_policy(settings.policy.model_copy(update={"device": device}))
         seal = self._seal(environment, policy.rendering)
         sampler = self._sampler(policy)
@@ -216,22 +211,18 @@ class _Round:
             plan,
             self.run.policy_path,
             CHECKPOINT_STEPS,
-            on_cpu=policy.model.device.type == "cpu" and not self.ranks.sharding,
+            on_cpu=policy.model.device.type == "cpu" and not self.ranks.sharded,
             bfloat16=self.bfloat16,
-            lora=settings.policy.lora,
             correction=settings.sampling.corrected(self.bfloat16),
         )
 
         def on_checkpoint(step: int) -> None:
-            stopwatch.engine = partial(_of_processes, self.ranks.gather(sampler.figures()) or ())
+            stopwatch.engine = _of_processes(self.ranks.gather(sampler.figures()))
             self.ranks.by_first(lambda: self._complete(step, plan.last_step, stopwatch, policy.card))
 
-        callback = RoundCallback(
-            plan, stopwatch, lambda step: self._step_done(step, start.before, callback.numbers), on_checkpoint
-        )
-        checkpoint = None if start.checkpoint is None else Path(start.checkpoint)
+        callback = RoundCallback(plan, stopwatch, partial(self._step_done, start.before), on_checkpoint)
         with closing(sampler):
-            train(config, rollouts, callback, checkpoint, settings.policy.lora, self._expert(rollouts, start))
+            train(config, rollouts, callback, start.checkpoint, settings.policy.lora, self._expert(rollouts, start))
 
     def _sampler(self, policy: Policy) -> Sampler:
         from training.rollout.engines import open_sampler
@@ -245,14 +236,14 @@ class _Round:
             adapter=settings.policy.lora is not None,
             first=ranks.first,
             by_first=ranks.by_first,
-            gather=whole_state if ranks.sharding else None,
+            gather=whole_state if ranks.sharded else None,
         )
 
     def _keep(self, trajectories: Sequence[Trajectory]) -> None:
         append_jsonl(self.log, trajectories)
         self.latest = trajectories
 
-    def _step_done(self, step: int, before: int, numbers: Mapping[str, float]) -> None:
+    def _step_done(self, before: int, step: int, numbers: Mapping[str, float]) -> None:
         if not self.ranks.first:
             return
         done = step_record(step, self.latest, numbers, self.settings.training.updates_per_step)
@@ -274,12 +265,11 @@ class _Round:
             last_step=last_step,
             log_bytes=self.log.stat().st_size,
             seconds=stopwatch.seconds(),
-            sharding=self.ranks.sharding,
         )
         complete_checkpoint(checkpoint_folder(self.run.policy_path, step), mark, card)
         discard_superseded(self.run.policy_path, step)
 
-    def _expert(self, rollouts: GroupRollouts, start: RoundStart) -> Callable[[GRPOTrainer], TrainerCallback] | None:
+    def _expert(self, rollouts: GroupRollouts, start: RoundStart) -> ExpertStep | None:
         if self.settings.training.expert is None or start.done > start.before:
             return None
         from training.grpo.expert import expert_step
@@ -295,7 +285,8 @@ class _Round:
             return None
         if settings.interface is not None and isinstance(rendering, CompactRendering):
             rendering.check_interface(settings.interface)
-        return Seal(settings, environment, self._seal_state(settings), lambda step: append_jsonl(self.seal_log, [step]))
+        keep = partial(append_jsonl, self.seal_log) if self.ranks.first else lambda steps: None
+        return Seal(settings, environment, self._seal_state(settings), lambda step: keep([step]))
 
     def _seal_state(self, settings: SealSettings) -> SealState:
         """Return SEAL's state after the last step that is kept, of this round or of the one before."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from math import floor
 
 from environments.base import InputError
 from memory.jsonl import derive_seed
 from memory.records import Task
-from memory.settings import TaskSettings
+from training.grpo.record import RoundSettings
 
 
 class _Pool:
@@ -92,28 +91,12 @@ def _draw_step(evolved: _Pool, others: _Pool, per_step: int, wanted: int) -> tup
     return tuple(drawn)
 
 
-@dataclass(frozen=True)
-class RoundDraw:
-    """The tasks that a round may draw, the share of evolved ones among them, how often each is drawn, and the seed."""
+def round_tasks(tasks: Sequence[Task], settings: RoundSettings, iteration: int) -> tuple[tuple[Task, ...], ...]:
+    """Return the tasks of each step of the round of ``iteration``, drawn from ``tasks``, which are D_t.
 
-    tasks: tuple[Task, ...]
-    evolved_share: float | None
-    seed: int
-    repeats: int = 1
-
-    def steps(self, steps: int, per_step: int) -> tuple[tuple[Task, ...], ...]:
-        """Return the tasks of each of ``steps`` training steps: see ``draw_steps``.
-
-        With ``repeats`` the steps of the first 1 / repeats of the round, rounded up, come again and again.
-        """
-        different = -(-steps // self.repeats)
-        drawn = draw_steps(self.tasks, different, per_step, self.evolved_share, self.seed)
-        return tuple(drawn[step % different] for step in range(steps))
-
-
-def round_draw(tasks: Sequence[Task], settings: TaskSettings, *, iteration: int, seed: int) -> RoundDraw:
-    """Return how the tasks of the round of ``iteration`` are drawn from ``tasks``, which are D_t.
-
-    ``seed`` is the run's.
+    With ``tasks.repeats`` the steps of the first 1 / repeats of the round, rounded up, come again and again.
     """
-    return RoundDraw(tuple(tasks), settings.evolved_share, derive_seed(seed, iteration, "draw"), settings.repeats)
+    training, seed = settings.training, derive_seed(settings.seed, iteration, "draw")
+    different = -(-training.steps // settings.tasks.repeats)
+    drawn = draw_steps(tasks, different, training.tasks_per_step, settings.tasks.evolved_share, seed)
+    return tuple(drawn[step % different] for step in range(training.steps))

@@ -10,12 +10,11 @@ that the environment failed; ``max_trained_tokens`` cuts a row. R_i is the rewar
 None where the environment failed. Settings are those of ``training``.
 
 Advantage   A_i  = (R_i - mean(R)) / (std(R) + 1e-4), over the rewards of i's group that are not None; std with n - 1.
-                   Not divided for ``loss: dr_grpo``. 0 where R_i is None or the only one of its group.
+                   0 where R_i is None or the only one of its group.
 Weight      A_it = w_i A_i with SEAL (``training.seal``), else A_i. The mean of w is not scaled back to 1.
 Ratio       r_it = pi(it) / pi_old(it), from logits divided by ``temperature``. With one update per step TRL takes
                    pi_old = stop_gradient(pi): r is 1 and its gradient that of log pi. With several, the trainer's model
-                   scores all rows of the step before the first update, in which r is 1 but for float rounding (and the
-                   noise of LoRA's dropout, where there is any).
+                   scores all rows of the step before the first update, in which r is 1 but for float rounding.
 Sampler     An engine that rounds otherwise than the trainer samples from another policy, mu. With
                    ``sampling.correction`` each token's surrogate is multiplied by pi_old / mu, of the token
                    (``token_*``) or of the rollout (``sequence_*``), with mu as the engine reports it. Ratios above 3
@@ -35,7 +34,6 @@ Loss        ``group_tokens``: 1/G sum_g [ sum_{i in g, t} m_it l_it / max(1, sum
             ``grpo``     1/N sum_i [ sum_t m_it l_it / max(1, sum_t m_it) ]: the mean over rows of their token means. A
                          failed rollout is one of the N: it shrinks the update by its share.
             ``dapo``     sum_it m_it l_it / M, with M the mean over the step's updates of sum_it m_it.
-            ``dr_grpo``  sum_it m_it l_it / (N ``max_tokens``); ``max_tokens`` counts the prompt too.
 Expert step ``training.expert``: supervised updates before the round's first step (``training.grpo.expert``).
 Update      AdamW with ``weight_decay``, gradient norm clipped to ``max_grad_norm``; the learning rate is constant.
 Micro-batches (``micro_batch``) split the rows of an update, not its groups' statistics: the update is that of the
@@ -50,28 +48,18 @@ tokens of the step is that of all; the token means of ``group_tokens`` are over 
 
 **Where this departs from TRL 1.16.0**
 - Defaults: ``loss_type`` (TRL: dapo), ``beta`` 1e-3 (0), ``epsilon_high`` 0.28 (0.2), a constant schedule (linear),
-  dropout off unless LoRA has some (on), tasks in the plan's order (shuffled), a random state set from the run's seed
-  before each update.
+  dropout off (on), tasks in the plan's order (shuffled), a random state set from the run's seed before each update.
 - ``RoundTrainer`` overrides: advantages times SEAL's weights, and scaled ones for ``group_tokens``; whole
-  groups in each of several updates, in an order drawn per step (TRL: single rows);
-  log-probabilities computed once for equal rows and in batches of like length, equal but for float rounding, and with
-  ``kl: 0`` without a gradient where the advantage is 0; checkpoints that are named by steps, and are whole or not
-  there; no model card.
-- For models of a large vocabulary on one CPU: prompts of a group computed once, the head on written tokens alone, whole
-  groups in each micro-batch (``training.grpo.scoring``). Figures of other tokens are 0, and TRL masks them.
+  groups in each of several updates, in an order drawn per step, and their rows together in micro-batches (TRL: shuffled
+  rows); log-probabilities computed once for equal rows and in batches of like length, equal but for float rounding,
+  and with ``kl: 0`` without a gradient where the advantage is 0; checkpoints that are named by steps, and are whole or
+  not there; no model card.
+- For models of a large vocabulary on one CPU: prompts of a group computed once, the head on written
+  tokens alone (``training.grpo.scoring``). Figures of other tokens are 0, and TRL masks them.
 - Rollouts come from ``rollout_func``; TRL's ``environment_factory`` ends an episode with its first user turn.
 
-**Where it departs from CoEvolve** (arXiv 2604.15840, Eq. 1 and table 9)
-- Equal by default: one normaliser per group, sum_k |tau_k| (``group_tokens``), and the clip 1 - 0.20 .. 1 + 0.28.
-- The paper leaves open the number of updates per step (ours: one, in which the clip does not act), how the KL term is
-  averaged and estimated, weight decay, and whether advantages are divided by the standard deviation.
-- ``length_cost`` (off by default) and the expert step are ours.
-
-**Where it departs from SEAL** (arXiv 2605.24426 and its released code)
-- Equal with ``updates_per_step: 4`` (mini-batches of 8 of 32 prompts), ``clip_high: 0.2``, ``dual_clip: 10`` and
-  ``loss: grpo`` (its token-mean within micro-batches of one row); KL weight 1e-3 with k3, no entropy term.
-- Equal with ``weight_decay: 0.01``, but for biases and norms, which TRL leaves out of the decay; and with
-  ``max_trained_tokens: 4096``, the part of a trajectory after the prompt that is trained there.
+docs/papers.md has where the objective is that of CoEvolve (Eq. 1, table 9) and of SEAL's released code, by which
+settings, and where it departs from them.
 
 Import this module late: it needs torch, transformers and TRL.
 """
@@ -81,9 +69,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import TrainingArguments
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
@@ -93,11 +83,12 @@ from environments.command import writing
 from training.device_memory import give_back_freed
 from training.grpo.advantages import per_group
 from training.grpo.checkpoints import checkpoint_folder
-from training.grpo.group_rollouts import GroupRollouts, StepBatch
+from training.grpo.group_rollouts import GroupRollouts
 from training.grpo.record import GAP, LARGEST_GAP
 from training.grpo.scoring import can_score, score_written
 
-ScoreTokens = Callable[..., tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]]
+Scored = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+"""What TRL's scoring of tokens returns: log-probabilities, entropies, and the loss of experts."""
 
 ROWS_TOGETHER = 8
 """Rows that go through the model at once, sorted by length (our choice, measured: a step of 64 rollouts of the tiny
@@ -105,19 +96,15 @@ policy took 2.5 s of CPU time in one piece, 1.2 s by sixteens, 0.8 s by eights).
 
 
 class RoundTrainer(GRPOTrainer):
-    """GRPOTrainer on the rollouts of a round: the hooks that the module's docstring lists.
-
-    ``batch`` is what the rollouts of the current step handed over, from the call of TRL's rollout function to the next.
-    """
+    """GRPOTrainer on the rollouts of a round: the hooks that the module's docstring lists."""
 
     def __init__(self, rollouts: GroupRollouts, **given: Any) -> None:  # noqa: ANN401 - TRL's own arguments
         self.rollouts = rollouts
-        self.batch = StepBatch((), ())
         self._parts: Sequence[dict[str, torch.Tensor | None]] = ()
         self._idle: torch.Tensor | None = None
         """Which of the rows that are scored next have no gradient, (rows,); None: none of them is known to."""
         self._mask: torch.Tensor | None = None
-        """Which tokens of the micro-batch the policy wrote, (rows, tokens); None before there is a micro-batch."""
+        """Which tokens of the rows that are scored next the policy wrote, (rows, tokens); None: it is not known."""
         self._scored: torch.Tensor | None = None
         """Log-probabilities of the micro-batch by the policy that is updated, (rows, tokens), without a gradient."""
         self._gaps: list[torch.Tensor] = []
@@ -126,17 +113,18 @@ class RoundTrainer(GRPOTrainer):
         assert isinstance(self.args, GRPOConfig)
         if self.args.vllm_importance_sampling_correction:
             # TRL corrects for the sampler only where it is configured as if vLLM sampled. It would start an engine of
-            # its own: the rollouts have theirs, and load its weights themselves.
+            # its own: the rollouts have theirs, load its weights themselves, and know whether they arrived.
             self.use_vllm = True
-            engine: Any = _LoadedByRollouts()
+            engine: Any = SimpleNamespace(sync_weights=lambda: None)
             self.vllm_generation = engine
             self._last_loaded_step = -1
 
     def _roll_out(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
         """Play a step, as TRL's rollout function."""
-        self.batch = self.rollouts.step(prompts, trainer)
+        rows = self.rollouts.step(prompts, trainer)
+        self._mask = pad_sequence(list(map(torch.tensor, rows["env_mask"])), batch_first=True)
         give_back_freed(self.accelerator.device.type)
-        return self.batch.columns()
+        return rows
 
     def create_model_card(self, *args: object, **kwargs: object) -> None:
         """Write nothing: the card would be a draft that names no data and a model id that does not exist."""
@@ -152,41 +140,30 @@ class RoundTrainer(GRPOTrainer):
         folder = checkpoint_folder(policies, steps_done(self.args, done))
         ranks = self.rollouts.ranks
         try:
-            with ranks.agreeing(), writing(folder):
+            with writing(folder):
                 super()._save_checkpoint(model, trial)  # type: ignore[no-untyped-call]
-            with ranks.agreeing():
-                if written != folder and ranks.first:
-                    written.rename(folder)
+            ranks.gather(None)  # every process has written its random state
+            if written != folder and ranks.first:
+                written.rename(folder)
         except Exception:
             if ranks.first:
                 shutil.rmtree(written, ignore_errors=True)
             raise
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:  # noqa: ANN401 - TRL's own types
-        """Return the next micro-batch. Where a step has several updates, each gets whole groups, drawn from the step's.
+        """Return the next micro-batch; where a step has several, they take its rows in the order of play.
 
-        TRL shuffles the rows of a step before it splits them, so that every group would be part of every update. One
-        update is that of the step however it is split: its micro-batches hold whole groups where prompts are shared.
+        TRL shuffles the rows of a step before it splits them, so that every group would be part of every update, and
+        prompts could not be shared in a micro-batch.
         """
         assert isinstance(self.args, GRPOConfig)
-        updates, parts = updates_in(self.args), self.args.steps_per_generation
-        model = self.model
-        assert isinstance(model, torch.nn.Module)
-        if updates == 1 and (parts == 1 or not self._shares_prompts(model)):
-            return super()._prepare_inputs(generation_batch)
+        parts = self.args.steps_per_generation
         assert parts is not None
-        place = self._step % parts
-        if place == 0:
-            scored = self._generate_and_score_completions(generation_batch)
-            size = self.rollouts.settings.rollouts_per_task
-            # Tasks of one kind are adjacent in a plan: the order of groups is drawn, by the step's random state.
-            order = torch.randperm(len(scored["advantages"]) // size)
-            if self.rollouts.ranks.count > 1:
-                order = torch.arange(len(order))  # they were played in the order of drawn_order
-            rows = (order[:, None] * size + torch.arange(size)).flatten().to(scored["advantages"].device)
-            drawn = {name: value[rows] if value.ndim > 0 else value for name, value in scored.items()}
-            self._parts = split_tensor_dict(drawn, parts)
-        return self._parts[place]
+        if parts == 1:
+            return super()._prepare_inputs(generation_batch)
+        if self._step % parts == 0:
+            self._parts = split_tensor_dict(self._generate_and_score_completions(generation_batch), parts)
+        return self._parts[self._step % parts]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """Return what TRL's method returns, with other advantages: times SEAL's weights of rows, and with
@@ -194,8 +171,8 @@ class RoundTrainer(GRPOTrainer):
         """
         inputs_of_step: dict[str, Any] = super()._generate_and_score_completions(inputs)
         rollouts, advantages = self.rollouts, inputs_of_step["advantages"]
-        if rollouts.seal is not None and rollouts.seal.weights is not None:
-            advantages = advantages * advantages.new_tensor(rollouts.seal.weights)
+        if rollouts.weights is not None:
+            advantages = advantages * advantages.new_tensor(rollouts.weights)
         if rollouts.settings.loss == "group_tokens":
             sampled = inputs_of_step["completion_mask"] * inputs_of_step["tool_mask"]
             # The number of tokens is that of all processes, which average their gradients.
@@ -214,7 +191,9 @@ class RoundTrainer(GRPOTrainer):
         self, model: torch.nn.Module, inputs: dict[str, Any], *args: object, **kwargs: object
     ) -> torch.Tensor:
         """Return TRL's loss of a micro-batch, and note how far the sampler was from pi_old on its tokens."""
-        self._idle = self._without_gradient(inputs["advantages"])
+        # Under a KL term no row is without a gradient, and several processes make as many forwards and backwards.
+        apart = self.beta == 0.0 and self.rollouts.ranks.count == 1
+        self._idle = inputs["advantages"] == 0.0 if apart else None
         self._mask = inputs["completion_mask"] * inputs["tool_mask"]
         loss: torch.Tensor = super().compute_loss(model, inputs, *args, **kwargs)
         old = inputs.get("old_per_token_logps", self._scored)
@@ -235,38 +214,11 @@ class RoundTrainer(GRPOTrainer):
             self._gaps = []
         super().log(logs, start_time)
 
-    def _shares_prompts(self, model: torch.nn.Module) -> bool:
-        """Return whether rows are scored by ``score_written``."""
-        args = self.args
-        assert isinstance(args, GRPOConfig)
-        # Dropout differs between the rows of a prompt, and gradient checkpointing keeps no keys and values.
-        plain = self.rollouts.ranks.count > 1 or not args.disable_dropout or args.gradient_checkpointing
-        return not plain and can_score(model)
-
-    def _written(self, rows: int, width: int) -> torch.Tensor | None:
-        """Return which tokens the policy wrote in the rows that are scored next; None where they are not a step's."""
-        if self._mask is not None:
-            return self._mask
-        masks = [torch.tensor(row.mask) for row in self.batch.rows]
-        if len(masks) != rows or max(map(len, masks)) != width:
-            return None
-        return torch.nn.utils.rnn.pad_sequence(masks, batch_first=True)
-
-    def _without_gradient(self, advantages: torch.Tensor) -> torch.Tensor | None:
-        """Return which rows have the advantage 0, where the loss has no other term.
-
-        None where they have to be scored with the others: under a KL term, and in several processes, whose forwards and
-        backwards have to be as many.
-        """
-        if self.beta != 0.0 or self.rollouts.ranks.count > 1:
-            return None
-        return advantages == 0.0
-
     def _get_per_token_logps_and_entropies(
         self,
         *given: Any,  # noqa: ANN401 - TRL's own arguments
         **named: Any,  # noqa: ANN401 - TRL's own arguments
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    ) -> Scored:
         """Return what TRL's method returns, as ``_scores`` computes it."""
         found = self._scores(*given, **named)
         self._scored = found[0].detach()
@@ -281,7 +233,7 @@ class RoundTrainer(GRPOTrainer):
         batch_size: int | None = None,
         compute_entropy: bool = False,
         **others: object,
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    ) -> Scored:
         """Return what TRL's method returns, row for row, from ROWS_TOGETHER rows at a time without their padding.
 
         Rows without a gradient (groups whose rewards are equal, most of them early and late in a run) are scored
@@ -291,22 +243,25 @@ class RoundTrainer(GRPOTrainer):
         # TRL pads every row of a step to the longest, so that one rollout that rambles makes the other 63 as expensive
         # as itself: rows of like length go together. A small policy writes the same in several rollouts of a group
         # (four in ten of its rows are distinct, measured): equal rows are scored once and their gradients add up.
-        score: ScoreTokens = super()._get_per_token_logps_and_entropies
+        score: Callable[..., Scored] = super()._get_per_token_logps_and_entropies
         together = min(ROWS_TOGETHER, batch_size or ROWS_TOGETHER)
         others = {name: value for name, value in others.items() if value is not None and value is not False}
-        written = None if others or not self._shares_prompts(model) else self._written(len(input_ids), logits_to_keep)
-        if written is not None:
+        written = self._mask
+        # Gradient checkpointing keeps no keys and values.
+        plain = others or self.args.gradient_checkpointing or self.rollouts.ranks.count > 1
+        if written is not None and not plain and can_score(model):
             learnt = None if self._idle is None else ~self._idle
             with self.accelerator.autocast():
                 found = score_written(
                     model, input_ids, attention_mask, written, self.temperature, learnt=learnt, entropy=compute_entropy
                 )
             return found.logps, found.entropies, None
-        if others or len(input_ids) <= together:
+        if others:
             return score(model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, **others)
-        assert isinstance(self.args, GRPOConfig)
-        # Dropout makes equal rows differ: with it each is computed.
-        kept, back = _distinct(input_ids, attention_mask, every=not self.args.disable_dropout)
+        # Every forward, and its backward, gathers weights that are divided: all processes have to make as many.
+        if len(input_ids) <= together or self.rollouts.ranks.sharded:
+            return score(model, input_ids, attention_mask, logits_to_keep, together, compute_entropy)
+        kept, back = _distinct(input_ids, attention_mask)
         input_ids, attention_mask = input_ids[kept], attention_mask[kept]
         width = input_ids.shape[1]
         columns = torch.arange(width, device=input_ids.device)
@@ -323,56 +278,31 @@ class RoundTrainer(GRPOTrainer):
         order = torch.cat(parts)
         logps: list[torch.Tensor] = []
         entropies: list[torch.Tensor] = []
-        # Every forward, and its backward, gathers weights that are divided: all processes have to make as many.
-        ranks = self.rollouts.ranks
-        missing = ranks.most(len(parts)) - len(parts) if ranks.sharding else 0
-
-        def scores(rows: torch.Tensor, begin: int, cut: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-            part = (rows, slice(begin, width - cut))
-            return score(model, input_ids[part], attention_mask[part], logits_to_keep - cut, None, compute_entropy)[:2]
-
         for rows in parts:
-            begin, cut = int(begins[rows].min()), width - int(ends[rows].max())
+            cut = width - int(ends[rows].max())
+            part = (rows, slice(int(begins[rows].min()), width - cut))
             with torch.set_grad_enabled(torch.is_grad_enabled() and bool(learnt[rows[0]])):
-                scored, entropy = scores(rows, begin, cut)
+                scored, entropy, _ = score(
+                    model, input_ids[part], attention_mask[part], logits_to_keep - cut, None, compute_entropy
+                )
             logps.append(torch.nn.functional.pad(scored, (0, cut)))
             if entropy is not None:
                 entropies.append(torch.nn.functional.pad(entropy, (0, cut)))
-        for _ in range(missing):
-            scored, _ = scores(order[:1], 0, 0)
-            logps[0] = logps[0] + 0.0 * scored.sum()
         back = torch.argsort(order)[back]
         return torch.cat(logps)[back], torch.cat(entropies)[back] if entropies else None, None
 
 
-class _LoadedByRollouts:
-    """The object that TRL calls to load the engine's weights before each step."""
-
-    def sync_weights(self) -> None:
-        """Do nothing: the rollouts load them, and know whether they arrived."""
-
-
-def _distinct(ids: torch.Tensor, attended: torch.Tensor, every: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the first of each set of equal rows, and for every row which of those it equals: (distinct,), (rows,).
-
-    ``every``: keep all rows, equal or not.
-    """
+def _distinct(ids: torch.Tensor, attended: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the first of each set of equal rows, and for every row which of those it equals: (distinct,), (rows,)."""
     places = torch.arange(len(ids), device=ids.device)
-    if every:
-        return places, places
     _, equal_to = torch.unique(torch.cat([ids, attended], dim=1), dim=0, return_inverse=True)
     first = torch.full_like(places, len(ids)).scatter_reduce(0, equal_to, places, "amin")
     kept, _ = torch.sort(first[: int(equal_to.max()) + 1])
     return kept, torch.searchsorted(kept, first[equal_to])
 
 
-def updates_in(config: GRPOConfig) -> int:
-    """Return the optimizer updates of one step."""
-    assert config.steps_per_generation is not None
-    return config.steps_per_generation // config.gradient_accumulation_steps
-
-
 def steps_done(args: TrainingArguments, updates: int) -> int:
     """Return the number of steps that are begun after ``updates`` optimizer updates, which TRL calls steps."""
     assert isinstance(args, GRPOConfig)
-    return -(-updates // updates_in(args))
+    assert args.steps_per_generation is not None
+    return -(-updates * args.gradient_accumulation_steps // args.steps_per_generation)

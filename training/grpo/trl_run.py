@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from datasets import Dataset
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
-from transformers.trainer_callback import PrinterCallback, ProgressCallback
+from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_pt_utils import safe_globals
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
@@ -22,44 +22,29 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from environments.base import EnvironmentFault, InputError
 from memory.jsonl import derive_seed
 from training.grpo.group_rollouts import GroupRollouts, outcome_reward, step_seed
-from training.grpo.ranks import LostRanks, Ranks, lost_in_a_collective
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
-from training.grpo.trainer import RoundTrainer, steps_done, updates_in
+from training.grpo.trainer import RoundTrainer, steps_done
 from training.rollout.lora import lora_config
 from training.rollout.policy import check_weights
 from training.rollout.settings import Correction
 from training.settings import LoraSettings, TrainingSettings
 
-NORMALISERS = {"group_tokens": "dapo"}
-"""TRL's ``loss_type`` where it has another name: its normaliser is the step's, ``per_group`` makes it each group's."""
-
-SCALED_BY_STD = {"group_tokens": "group", "grpo": "group", "dapo": "group", "dr_grpo": "none"}
-"""TRL's ``scale_rewards`` by loss: Dr. GRPO does not divide advantages by the group's standard deviation."""
-
 _STATE = ("optimizer.pt", "optimizer.bin", "scheduler.pt", "rng_state*.pth")
 
 
+@dataclass(eq=False)
 class RoundCallback(TrainerCallback):
     """Seeds each update, reports each step, stops at a loss that is not finite, and completes checkpoints.
 
-    TRL's ``global_step`` counts updates; everything that is reported counts steps. ``numbers`` is TRL's log of the step
-    that ``on_step`` is called with: the mean of each number over the step's updates.
+    TRL's ``global_step`` counts updates; everything that is reported counts steps. ``on_step`` is called with TRL's log
+    of the step.
     """
 
-    def __init__(
-        self,
-        plan: RoundPlan,
-        stopwatch: Stopwatch,
-        on_step: Callable[[int], None],
-        on_checkpoint: Callable[[int], None],
-    ) -> None:
-        self.plan = plan
-        self.stopwatch = stopwatch
-        self.on_step = on_step
-        self.on_checkpoint = on_checkpoint
-        self.logged = 0.0
-        self.numbers: dict[str, float] = {}
-        self._updates: list[dict[str, Any]] = []
+    plan: RoundPlan
+    stopwatch: Stopwatch
+    on_step: Callable[[int, Mapping[str, float]], None]
+    on_checkpoint: Callable[[int], None]
+    logged: float = field(default=0.0, init=False)
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         """Set the random state from the number of the update."""
@@ -76,28 +61,13 @@ class RoundCallback(TrainerCallback):
         for name in ("loss", "grad_norm"):
             if not math.isfinite(logs[name]):
                 raise RoundFailure(f"{name} is {logs[name]} at step {step}: lower training.learning_rate")
-        assert isinstance(args, GRPOConfig)
-        self._updates.append(dict(logs))
-        if state.global_step % updates_in(args) == 0:
-            self.numbers = mean_numbers(self._updates)
-            self._updates = []
-            self.on_step(step)
+        self.on_step(step, {name: float(value) for name, value in logs.items()})
         self.logged = time.perf_counter()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         """Complete the checkpoint that the trainer has just saved; it saves right after it logs."""
         self.stopwatch.save += time.perf_counter() - self.logged
         self.on_checkpoint(steps_done(args, state.global_step))
-
-
-def mean_numbers(logs: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Return the mean of each number in ``logs``, over those that have it; what is not a number is left out."""
-    found: dict[str, list[float]] = {}
-    for log in logs:
-        for name, value in log.items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                found.setdefault(name, []).append(float(value))
-    return {name: sum(values) / len(values) for name, values in found.items()}
 
 
 def trainer_config(
@@ -107,7 +77,6 @@ def trainer_config(
     checkpoint_steps: int,
     on_cpu: bool,
     bfloat16: bool = False,
-    lora: LoraSettings | None = None,
     correction: Correction = "none",
 ) -> GRPOConfig:
     """Return TRL's configuration of a round: one step is one batch of ``tasks_per_step`` groups of K, in plan order.
@@ -129,6 +98,9 @@ def trainer_config(
         # buffers in each: they hold no statistics in a language model.
         ddp_broadcast_buffers=False,
         ddp_find_unused_parameters=False,
+        # FSDP2 of the layers that the model's class names; a checkpoint has whole weights. It was not run on GPUs;
+        # tested on CPUs over gloo is torch's fully_shard of the tiny policy: its weights gathered, equal gradients.
+        fsdp=settings.launch is not None and settings.launch.fsdp,  # type: ignore[arg-type]  # a truth value, as documented
         ddp_timeout=1800 if settings.launch is None else math.ceil(settings.launch.deadline),
         per_device_train_batch_size=together,
         gradient_accumulation_steps=rows // together,
@@ -138,8 +110,9 @@ def trainer_config(
         ignore_data_skip=True,
         max_completion_length=settings.max_tokens,
         temperature=settings.temperature,
-        loss_type=NORMALISERS.get(settings.loss, settings.loss),
-        scale_rewards=SCALED_BY_STD[settings.loss],
+        # Its normaliser is the step's, which ``per_group`` makes each group's.
+        loss_type="dapo" if settings.loss == "group_tokens" else settings.loss,
+        scale_rewards="group",
         epsilon=settings.clip_low,
         epsilon_high=settings.clip_high,
         delta=settings.dual_clip,
@@ -150,15 +123,14 @@ def trainer_config(
         lr_scheduler_type="constant",
         max_grad_norm=settings.max_grad_norm,
         weight_decay=settings.weight_decay,
-        # TRL's switch would turn off the adapter's dropout with the model's own.
-        disable_dropout=lora is None or lora.dropout == 0.0,
+        disable_dropout=True,
         seed=derive_seed(plan.run_seed, plan.iteration, "trainer") % 2**32,
         use_cpu=on_cpu,
         bf16=bfloat16,
         gradient_checkpointing=settings.gradient_checkpointing,
         gradient_checkpointing_kwargs={"use_reentrant": False} if settings.gradient_checkpointing else None,
         dataloader_pin_memory=not on_cpu,
-        logging_steps=1,
+        logging_steps=updates,
         logging_nan_inf_filter=False,
         save_strategy="steps",
         save_steps=checkpoint_steps * updates,
@@ -173,14 +145,14 @@ def train(
     callback: RoundCallback,
     checkpoint: Path | None,
     lora: LoraSettings | None = None,
-    beginning: Callable[[GRPOTrainer], TrainerCallback] | None = None,
+    beginning: TrainerCallback | None = None,
 ) -> GRPOTrainer:
     """Train the steps of the plan from ``checkpoint`` (None: from the initial policy, with a fresh optimizer).
 
     The policy must hold the *initial* weights, loaded from their path: TRL builds the reference of the KL term from
     that path, and only then loads the checkpoint's weights into the policy. With ``lora`` the adapter is put into the
     policy's layers in place, the checkpoint is the adapter's, and the reference is the policy without it. ``beginning``
-    makes a callback for what comes before the first step (``training.grpo.expert``). One trainer per process. Raises
+    is called before the first step (``training.grpo.expert``). One trainer per process. Raises
     RoundFailure, EnvironmentFault, InputError for a ``lora`` that does not fit the policy and for a checkpoint with a
     file that cannot be read.
     """
@@ -198,41 +170,22 @@ def train(
         reward_funcs=[outcome_reward],
         train_dataset=Dataset.from_dict({"prompt": prompts}),
         processing_class=rollouts.policy.tokenizer,
-        callbacks=[callback],
+        callbacks=[callback] if beginning is None else [callback, beginning],
         peft_config=adapter,
     )
-    for printer in (PrinterCallback, ProgressCallback):
-        trainer.remove_callback(printer)
-    check_processes(trainer, rollouts.ranks)
-    if beginning is not None:
-        trainer.add_callback(beginning(trainer))
+    trainer.remove_callback(PrinterCallback)
     rollouts.stopwatch.loaded()
     try:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise RoundFailure(_out_of_memory(steps_done(config, trainer.state.global_step + 1), error)) from error
-    except RuntimeError as error:
-        if rollouts.ranks.count > 1 and not isinstance(error, RoundFailure) and lost_in_a_collective(error):
-            raise LostRanks(f"rank {rollouts.ranks.index} lost the other processes ({_first_line(error)})") from error
-        if isinstance(error, RoundFailure | EnvironmentFault) or "can't allocate memory" not in str(error):
+    except (RuntimeError, MemoryError) as error:
+        full = isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+        if not full or isinstance(error, RoundFailure | EnvironmentFault):
             raise
-        raise RoundFailure(_out_of_memory(steps_done(config, trainer.state.global_step + 1), error)) from error
-    return trainer
-
-
-def check_processes(trainer: GRPOTrainer, ranks: Ranks) -> None:
-    """Raise RoundFailure when the trainer's processes are not those that were started, or divide weights otherwise.
-
-    accelerate trains in one process, without a word, where it finds no accelerator for what it was configured to do.
-    """
-    accelerator = trainer.accelerator
-    sharded = bool(trainer.is_fsdp_enabled)
-    if accelerator.num_processes != ranks.count or sharded != bool(ranks.sharding):
+        step, reason = steps_done(config, trainer.state.global_step + 1), str(error).strip().partition("\n")[0]
         raise RoundFailure(
-            f"training.launch asks for {ranks.count} processes with {ranks.sharding or 'whole weights'}, "
-            f"and accelerate made {accelerator.num_processes} of type {accelerator.distributed_type.value}: check "
-            "that every process has a GPU"
-        )
+            f"out of memory at step {step}: set training.micro_batch, or lower training.max_tokens ({reason})"
+        ) from error
+    return trainer
 
 
 def check_state(checkpoint: Path) -> None:
@@ -249,13 +202,3 @@ def check_state(checkpoint: Path) -> None:
                 f"{file} is cut or damaged, or a pickle of something else than the trainer's state, which is never "
                 f"read ({type(error).__name__}): restore {checkpoint} from a copy"
             ) from error
-
-
-def _out_of_memory(step: int, error: BaseException) -> str:
-    return (
-        f"out of memory at step {step}: set training.micro_batch, or lower training.max_tokens ({_first_line(error)})"
-    )
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]

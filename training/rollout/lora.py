@@ -27,7 +27,6 @@ def lora_config(settings: LoraSettings, model: PreTrainedModel) -> LoraConfig:
         task_type=TaskType.CAUSAL_LM,
         r=settings.rank,
         lora_alpha=settings.alpha,
-        lora_dropout=settings.dropout,
         target_modules="all-linear" if settings.target_modules is None else list(settings.target_modules),
     )
 

@@ -172,20 +172,13 @@ class SealFigures(Record):
 
 def failure_profile(diagnoses: Sequence[Diagnosis | None]) -> FailureProfile:
     """Profile a batch by the diagnoses of its trajectories; None is left out."""
-    counts: Counter[TurnLabel] = Counter()
-    successes: Counter[TurnLabel] = Counter()
-    left_out = 0
-    for diagnosis in diagnoses:
-        if diagnosis is None:
-            left_out += 1
-            continue
-        for label in diagnosis.turns:
-            counts[label] += 1
-            successes[label] += diagnosis.success
+    known = [one for one in diagnoses if one is not None]
+    counts = Counter(label for one in known for label in one.turns)
+    successes = Counter(label for one in known if one.success for label in one.turns)
     turns = sum(count for label, count in counts.items() if label not in EXCLUDED)
     return FailureProfile(
-        trajectories=len(diagnoses) - left_out,
-        left_out=left_out,
+        trajectories=len(known),
+        left_out=len(diagnoses) - len(known),
         turns=turns,
         labels={
             label: LabelStatistics(count=counts[label])

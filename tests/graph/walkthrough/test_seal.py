@@ -18,10 +18,8 @@ from graph.walkthrough.seal import (
     weights_table,
 )
 from memory.records import Task
-from training.seal.advantage_weights import FIRST_RHO
 from training.seal.diagnosis import FailureProfile, LabelStatistics, TurnLabel, diagnose
-from training.seal.interface import InterfaceState
-from training.seal.seal import SealState, SealStep
+from training.seal.seal import FIRST_RHO, InterfaceState, SealState, SealStep
 
 ENVIRONMENT = depot(4)  # its first start state has a closed gate
 GATE, LIST = ToolCall(name="open_gate"), ToolCall(name="list_parcels")

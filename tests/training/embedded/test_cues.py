@@ -13,7 +13,7 @@ from environments.learning_interface import HintKind
 from training.embedded.compact import CompactRendering
 from training.embedded.compact_text import CompactSettings, CompactText, cue_words
 from training.embedded.tokenizer import train_tokenizer
-from training.seal.interface import GUIDELINES, guideline
+from training.seal.seal import GUIDELINES, guideline
 from training.seal.settings import InterfaceSettings
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,9 @@ from support.sample_records import task
 from environments.base import InputError
 from memory.jsonl import derive_seed
 from memory.settings import TaskSettings
-from training.grpo.task_sampler import draw_steps, round_draw
+from training.grpo.record import RoundSettings
+from training.grpo.task_sampler import draw_steps, round_tasks
+from training.settings import TrainingSettings
 
 
 def seeds(count):
@@ -89,8 +91,9 @@ def test_the_seed_decides_the_draw():
 
 @pytest.mark.parametrize(("steps", "repeats", "different"), [(6, 1, 6), (6, 3, 2), (7, 3, 3), (2, 5, 1)])
 def test_a_round_draws_its_tasks_again_at_later_steps(steps: int, repeats: int, different: int) -> None:
-    settings = TaskSettings(evolved_share=0.5, repeats=repeats)
-    drawn = round_draw([*seeds(20), *evolved(20)], settings, iteration=1, seed=5).steps(steps, 4)
+    training, draws = TrainingSettings(steps=steps, tasks_per_step=4), TaskSettings(evolved_share=0.5, repeats=repeats)
+    settings = RoundSettings.model_construct(seed=5, training=training, tasks=draws)
+    drawn = round_tasks([*seeds(20), *evolved(20)], settings, 1)
     assert len(drawn) == steps
     assert drawn[:different] == draw_steps([*seeds(20), *evolved(20)], different, 4, 0.5, derive_seed(5, 1, "draw"))
     assert all(step == drawn[number % different] for number, step in enumerate(drawn))

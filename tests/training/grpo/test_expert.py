@@ -118,15 +118,13 @@ def test_each_pass_takes_each_new_reference_once(new, old, passes, batch, replay
 
 def in_a_round(starter: Path, **limits: int) -> SimpleNamespace:
     """What the expert step asks of a round's rollouts."""
-    from training.rollout.episodes import EpisodeLimits
     from training.rollout.policy import load_policy
 
     given = {"max_new_tokens": 48, "max_tokens": 512, "max_actions": 8} | limits
     return SimpleNamespace(
         policy=load_policy(str(starter), "cpu"),
         played_in=BFCLEnvironment(CLASSES),
-        limits=EpisodeLimits(**given),
-        settings=small_settings(starter).training,
+        settings=small_settings(starter, **given).training,
     )
 
 
@@ -204,8 +202,7 @@ def test_a_round_without_new_tasks_learns_as_many_tokens_from_older_ones(starter
     def data(iteration: int, **changes: object):
         rollouts.plan = SimpleNamespace(iteration=iteration, run_seed=0)
         made: list[object] = []
-        step = expert.expert_step(rollouts, ExpertSettings(**changes), tasks, True, made.append)
-        return step(SimpleNamespace()).data
+        return expert.expert_step(rollouts, ExpertSettings(**changes), tasks, True, made.append).data
 
     assert (data(1).references, processed(data(1))) == (0, 0)
     static = data(1, tokens=2000)

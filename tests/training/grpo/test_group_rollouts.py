@@ -54,31 +54,30 @@ def step(starter: Path, *texts: str, **training: object) -> SimpleNamespace:
 def test_the_sampler_is_told_the_weights_of_the_step_and_its_words_are_the_batch(starter: Path) -> None:
     played = step(starter, "A @pwd\n", "A end\n")
     assert played.sampler.versions == [DONE]
-    columns = played.batch.columns()
+    columns = played.batch
     assert set(columns) == {"prompt_ids", "completion_ids", "logprobs", "env_mask", "reward"}
     assert {len(column) for column in columns.values()} == {2 * K}
     assert columns["reward"] == [1.0] * K + [0.0] * K
-    for row in played.batch.rows:
-        written = [token for token, own in zip(row.completion_ids, row.mask, strict=True) if own]
+    for ids, logprobs, mask in zip(columns["completion_ids"], columns["logprobs"], columns["env_mask"], strict=True):
+        written = [token for token, own in zip(ids, mask, strict=True) if own]
         assert played.policy.tokenizer.decode(written) == "A @pwd\nA end\n"
-        assert [logprob for logprob, own in zip(row.logprobs, row.mask, strict=True) if own] == [-1.0] * len(written)
+        assert [logprob for logprob, own in zip(logprobs, mask, strict=True) if own] == [-1.0] * len(written)
     assert [t.step for t in played.trajectories] == [DONE + 1] * 2 * K
 
 
 def test_tokens_past_the_limit_are_played_and_not_trained_on(starter: Path) -> None:
     texts = ("A @ls\n", "A @pwd\n", "A end\n")
     whole = step(starter, *texts)
-    sizes = [len(row.completion_ids) for row in whole.batch.rows]
+    sizes = list(map(len, whole.batch["completion_ids"]))
     most = min(sizes) - 3
     cut = step(starter, *texts, max_trained_tokens=most)
     assert [t.model_dump(exclude={"measured"}) for t in cut.trajectories] == [
         t.model_dump(exclude={"measured"}) for t in whole.trajectories
     ]
-    for row, full in zip(cut.batch.rows, whole.batch.rows, strict=True):
-        for name in ("completion_ids", "logprobs", "mask"):
-            assert getattr(row, name) == getattr(full, name)[:most]
-        assert sum(row.mask) < sum(full.mask)
-    assert cut.batch.rewards == whole.batch.rewards
+    for name in ("completion_ids", "logprobs", "env_mask"):
+        assert cut.batch[name] == [row[:most] for row in whole.batch[name]]
+    assert all(sum(mask) < sum(full) for mask, full in zip(cut.batch["env_mask"], whole.batch["env_mask"], strict=True))
+    assert cut.batch["reward"] == whole.batch["reward"]
     assert step(starter, *texts, max_trained_tokens=max(sizes)).batch == whole.batch
 
 

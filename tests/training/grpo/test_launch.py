@@ -13,11 +13,11 @@ from support.small_policy import small_settings
 from environments.base import InputError
 from environments.command import StorageError
 from memory.run import RunDirectory
-from training.grpo.checkpoints import RoundCheckpoint, check_written_by, complete_checkpoint
-from training.grpo.launch import Ended, accelerate_options, check_launch, failure_of, launch_round
-from training.grpo.ranks import ALONE, Ranks, places_of
-from training.grpo.record import RoundFailure, RoundSeconds
-from training.preflight import check_policy
+from training.grpo.checkpoints import check_written_by
+from training.grpo.launch import Ended, failure_of, launch_round
+from training.grpo.ranks import ALONE, Ranks
+from training.grpo.record import RoundFailure, RoundPlan
+from training.preflight import check_launch, check_policy
 from training.rollout.settings import SamplingSettings
 from training.run_round import see_one_gpu
 from training.settings import ExpertSettings, LaunchSettings, PolicySettings, TrainingSettings
@@ -50,38 +50,41 @@ def test_what_several_processes_can_share_is_not_refused() -> None:
 @pytest.mark.parametrize("ranks", [1, 2, 3, 6])
 @pytest.mark.parametrize("updates", [1, 2])
 def test_an_update_has_the_same_groups_whatever_the_number_of_processes(ranks: int, updates: int) -> None:
-    order = [7, 2, 9, 0, 11, 4, 1, 10, 3, 8, 5, 6]
-    shares = [places_of(rank, ranks, order, updates) for rank in range(ranks)]
-    assert sorted(place for share in shares for place in share) == sorted(order), "each group is played once"
-    assert len({len(share) for share in shares}) == 1
-    size, own = len(order) // updates, len(order) // updates // ranks
+    from training.grpo.group_rollouts import GroupRollouts
+
+    settings = TrainingSettings(tasks_per_step=12, rollouts_per_task=2, updates_per_step=updates)
+    plan = RoundPlan(run_seed=3, iteration=0, first_step=5, steps=(("a task",) * 12,) * 2)
+
+    def shares(count: int, step: int) -> list[list[int]]:
+        rollouts = GroupRollouts(plan, *(None,) * 3, settings, *(None,) * 2, ranks=Ranks(count=count))
+        rows = rollouts._rows(step)
+        assert [row + 1 for one in rows for row in one[::2]] == [row for one in rows for row in one[1::2]], "groups"
+        return [[row // 2 for row in one[::2]] for one in rows]
+
+    (order,), own = shares(1, 5), 12 // updates // ranks
+    assert sorted(order) == list(range(12)), "each group is played once"
+    assert (order == sorted(order)) == (updates == 1)
+    assert (shares(1, 6) == [order]) == (updates == 1)
+    among = shares(ranks, 5)
+    assert len({len(share) for share in among}) == 1
     for update in range(updates):
-        learnt = [place for share in shares for place in share[update * own : (update + 1) * own]]
-        assert learnt == order[update * size : (update + 1) * size]
+        learnt = [place for share in among for place in share[update * own : (update + 1) * own]]
+        assert learnt == order[update * own * ranks : (update + 1) * own * ranks]
 
 
-def test_the_drawn_order_is_the_one_that_one_process_draws() -> None:
-    import torch
-    from transformers import set_seed
+@pytest.mark.parametrize("fsdp", [True, False])
+def test_divided_weights_are_fsdp2_whose_checkpoints_are_whole(tmp_path: Path, fsdp: bool) -> None:
+    from training.grpo.trl_run import trainer_config
 
-    from training.grpo.group_rollouts import drawn_order, step_seed
-
-    set_seed(step_seed(3, 8))
-    assert drawn_order(12, 3, 8) == torch.randperm(12).tolist()
-    assert drawn_order(12, 3, 8) != drawn_order(12, 3, 10)
-
-
-def test_the_configuration_is_accelerates(tmp_path: Path) -> None:
-    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-
-    # As accelerate's own command reads it: keys that it does not know would be ignored without a word.
-    parser = launch_command_parser()
-    asked = [*accelerate_options(LaunchSettings(processes=8, fsdp=True), True, tmp_path), "x.py"]
-    given, defaults, _ = _validate_launch_command(parser.parse_args(asked))
-    assert (given.use_fsdp, given.multi_gpu, given.num_processes, given.mixed_precision) == (True, False, 8, "bf16")
-    assert {*defaults.fsdp_config} <= {action.dest for action in parser._actions}
-    assert given.fsdp_version == 2
-    assert given.fsdp_state_dict_type == "FULL_STATE_DICT"
+    settings = TrainingSettings(launch=LaunchSettings(processes=8, fsdp=fsdp))
+    plan = RoundPlan(run_seed=0, iteration=0, first_step=1, steps=(("a task",) * 8,))
+    asked = trainer_config(settings, plan, tmp_path, 1, on_cpu=True).fsdp_plugin_args
+    if not fsdp:
+        assert asked is None
+        return
+    assert (asked["fsdp_version"], asked["auto_wrap_policy"]) == (2, "TRANSFORMER_BASED_WRAP")
+    assert (asked["reshard_after_forward"], asked["cpu_ram_efficient_loading"]) == (True, False)
+    assert asked["state_dict_type"] == "FULL_STATE_DICT", "for evaluation, and other numbers of GPUs"
 
 
 @pytest.mark.parametrize(
@@ -93,12 +96,13 @@ def test_the_configuration_is_accelerates(tmp_path: Path) -> None:
     ],
 )
 def test_weights_that_are_divided_train_with_servers_on_gpus_alone(policy, sampling, expert, sentence) -> None:
-    launch = LaunchSettings(fsdp=True)
-    check_launch(launch, PolicySettings(), SERVERS)
-    check_launch(LaunchSettings(), PolicySettings(**policy), sampling, expert)
+    given = {"expert": ExpertSettings() if expert else None}
+    training = TrainingSettings(launch=LaunchSettings(fsdp=True), **given)
+    check_launch(training.model_copy(update={"expert": None}), PolicySettings(), SERVERS)
+    for launch in (LaunchSettings(), None):
+        check_launch(TrainingSettings(launch=launch, **given), PolicySettings(**policy), sampling)
     with pytest.raises(InputError, match=sentence):
-        check_launch(launch, PolicySettings(**policy), sampling, expert)
-    training = TrainingSettings(launch=launch, expert=ExpertSettings() if expert else None)
+        check_launch(training, PolicySettings(**policy), sampling)
     with pytest.raises(InputError, match=sentence):  # before anything is written
         check_policy(PolicySettings(**policy), training, sampling)
 
@@ -106,27 +110,26 @@ def test_weights_that_are_divided_train_with_servers_on_gpus_alone(policy, sampl
 def test_a_process_that_a_launcher_started_starts_no_others(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
-    with pytest.raises(InputError, match=r"has started this one already: start it without one, or run python -m train"):
+    with pytest.raises(InputError, match=r"has started this one already: start it without one"):
         launch_round(tmp_path, 0, False, small_settings(tmp_path, launch={"processes": 2}))
 
 
 def lost(rank: int) -> Ended:
-    return Ended(rank, 1, {"message": f"rank {rank} lost the other processes", "lost": True})
+    return Ended(rank, 1, f"LostRanks: rank {rank} lost the other processes")
+
+
+FULL = "No space left on device: free some space there and go on"
 
 
 @pytest.mark.parametrize(
     ("ended", "kind", "sentence"),
     [
-        ([lost(0), Ended(1, 2, {"message": "rank 1: no file", "lost": False})], InputError, "rank 1: no file"),
-        ([lost(0), Ended(1, 1, {"message": "rank 1: nan"})], RoundFailure, "rank 1: nan"),
-        (
-            [Ended(0, 2, {"message": "No space left on device: free some space there and go on"})],
-            StorageError,
-            "No space",
-        ),
+        ([lost(0), Ended(1, 2, "InputError: rank 1: no file")], InputError, "rank 1: no file"),
+        ([lost(0), Ended(1, 1, "RoundFailure: rank 1: nan")], RoundFailure, "rank 1: nan"),
+        ([Ended(0, 2, f"StorageError: {FULL}")], StorageError, FULL),
         ([lost(0), Ended(1, -signal.SIGKILL, "")], RoundFailure, "rank 1 was ended by SIGKILL, and the others with it"),
         ([Ended(0, -signal.SIGTERM, ""), Ended(1, -signal.SIGKILL, "")], RoundFailure, "rank 1 was ended by SIGKILL"),
-        ([Ended(0, -signal.SIGTERM, ""), lost(1)], RoundFailure, "rank 1 lost the other processes"),
+        ([Ended(0, -signal.SIGTERM, "Signal 15: x"), lost(1)], RoundFailure, "rank 1 lost the other processes"),
         ([Ended(0, 5, "")], RoundFailure, "rank 0 ended with status 5"),
     ],
 )
@@ -137,20 +140,23 @@ def test_the_cause_is_told_and_not_what_followed_from_it(ended, kind, sentence) 
 
 
 def test_a_checkpoint_names_who_can_go_on_from_it(tmp_path: Path) -> None:
-    def written(name: str, **by: object) -> Path:
-        folder = tmp_path / name
-        folder.mkdir()
-        mark = RoundCheckpoint(iteration=0, step=1, last_step=3, log_bytes=0, seconds=RoundSeconds(), **by)
-        complete_checkpoint(folder, mark, None)
-        return folder
+    """By the name that transformers gives the optimizer of whole weights, and accelerate that of divided ones."""
+    from accelerate.utils.constants import OPTIMIZER_NAME as DIVIDED
+    from transformers.trainer import OPTIMIZER_NAME as WHOLE
 
-    whole, fsdp = written("whole"), written("fsdp", sharding="fsdp")
-    assert "sharding" not in (whole / "round_checkpoint.json").read_text(), "only divided weights are told"
-    check_written_by(whole, ALONE)
-    check_written_by(whole, Ranks(count=2))
-    check_written_by(fsdp, Ranks(count=8, sharding="fsdp"))
-    with pytest.raises(InputError, match=r"written with fsdp and training\.launch\.fsdp now says whole weights"):
+    whole, fsdp, without = tmp_path / WHOLE, tmp_path / f"{DIVIDED}.bin", tmp_path / "by another engine"
+    for folder in (whole, fsdp, without):
+        folder.mkdir()
+        if folder != without:
+            (folder / folder.name).touch()
+    for folder in (whole, without):
+        check_written_by(folder, ALONE)
+        check_written_by(folder, Ranks(count=2))
+    check_written_by(fsdp, Ranks(count=8, sharded=True))
+    with pytest.raises(InputError, match=r"written with divided weights and training\.launch\.fsdp now says whole"):
         check_written_by(fsdp, Ranks(count=4))
+    with pytest.raises(InputError, match=r"written with whole weights and training\.launch\.fsdp now says divided"):
+        check_written_by(whole, Ranks(count=4, sharded=True))
 
 
 def test_a_resumed_run_may_have_another_number_of_processes(tmp_path: Path) -> None:

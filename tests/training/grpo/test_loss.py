@@ -17,20 +17,19 @@ ROWS, WIDTH = 4, 7
 
 
 @pytest.mark.parametrize(
-    ("rewards", "by_deviation", "expected"),
+    ("rewards", "expected"),
     [
-        ([1.0, 0.0, 0.0, 1.0], True, [0.5, -0.5, -0.5, 0.5]),
-        ([1.0, 0.0, 0.0, 1.0], False, [0.5, -0.5, -0.5, 0.5]),
-        ([1.0, 1.0, 1.0, 1.0], True, [0.0] * 4),
-        ([math.nan, 1.0, 0.0, math.nan], True, [0.0, 0.5, -0.5, 0.0]),
-        ([math.nan, 1.0, math.nan, math.nan], True, [0.0] * 4),
-        ([math.nan] * 4, True, [0.0] * 4),
+        ([1.0, 0.0, 0.0, 1.0], [0.5, -0.5, -0.5, 0.5]),
+        ([1.0, 1.0, 1.0, 1.0], [0.0] * 4),
+        ([math.nan, 1.0, 0.0, math.nan], [0.0, 0.5, -0.5, 0.0]),
+        ([math.nan, 1.0, math.nan, math.nan], [0.0] * 4),
+        ([math.nan] * 4, [0.0] * 4),
     ],
 )
-def test_advantages_of_a_group(rewards: list[float], by_deviation: bool, expected: list[float]) -> None:
+def test_advantages_of_a_group(rewards: list[float], expected: list[float]) -> None:
     scored = [reward for reward in rewards if not math.isnan(reward)]
-    divisor = float(torch.tensor(scored).std()) + 1e-4 if by_deviation and len(scored) > 1 else 1.0
-    found = advantages.group_advantages(torch.tensor(rewards), len(rewards), by_deviation)
+    divisor = float(torch.tensor(scored).std()) + 1e-4 if len(scored) > 1 else 1.0
+    found = advantages.group_advantages(torch.tensor(rewards), len(rewards))
     assert found.tolist() == pytest.approx([value / divisor for value in expected], abs=1e-6)
 
 
@@ -67,7 +66,7 @@ def test_the_share_of_clipped_tokens(moved, advantage, clip, clipped, normaliser
     assert float(found.loss) == pytest.approx(-min(moved * advantage, bounded * advantage)), "one token, one row"
 
 
-@pytest.mark.parametrize("normaliser", ["dapo", "grpo", "dr_grpo"])
+@pytest.mark.parametrize("normaliser", ["dapo", "grpo"])
 @pytest.mark.parametrize("dual", [None, 1.5])
 def test_loss_and_gradient_are_trls(normaliser: str, dual: float | None) -> None:
     from trl.trainer.grpo_trainer import GRPOTrainer
@@ -110,16 +109,9 @@ def test_loss_and_gradient_are_trls(normaliser: str, dual: float | None) -> None
     (gradient,) = torch.autograd.grad(theirs, logps)
     again = moved.clone().requires_grad_()
     clip = pure.Clip(dual=dual)
-    total = {"dapo": None, "grpo": None, "dr_grpo": 20.0}[normaliser]
-    ours = pure.grpo_loss(again, old, reference, factors, mask, clip=clip, kl=0.1, normaliser=normaliser, total=total)
+    ours = pure.grpo_loss(again, old, reference, factors, mask, clip=clip, kl=0.1, normaliser=normaliser)
     torch.testing.assert_close(ours.loss, theirs)
     torch.testing.assert_close(torch.autograd.grad(ours.loss, again)[0], gradient)
     assert ours.kl == pytest.approx(logged["train"]["kl"][0])
     assert ours.clipped == pytest.approx(logged["train"]["clip_ratio/region_mean"][0])
     assert 0 < ours.clipped < 1, "the clip acts"
-
-
-def test_the_constant_normaliser_has_to_be_given() -> None:
-    one = torch.zeros(1, 1)
-    with pytest.raises(ValueError, match="needs total"):
-        pure.grpo_loss(one, one, one, one, one, clip=pure.Clip(), kl=0.0, normaliser="dr_grpo")

@@ -56,7 +56,7 @@ def pairs(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["group_tokens", "grpo", "dr_grpo"])
+@pytest.mark.parametrize("loss", ["group_tokens", "grpo"])
 def test_the_update_is_that_of_the_whole_step(loss: str, pairs: Callable[[str], SimpleNamespace]) -> None:
     """With rollouts of unlike length, so that a wrong normaliser would show."""
     both = pairs(loss)

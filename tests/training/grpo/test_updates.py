@@ -16,6 +16,7 @@ from environments.bfcl.environment import BFCLEnvironment
 from memory.records import Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import admit
+from training.grpo.ranks import Ranks
 from training.grpo.record import RoundProgress, RoundRecord, StepMetrics
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
@@ -55,7 +56,9 @@ def played(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNam
                 model, ids, attended, inputs["completion_ids"].shape[1]
             )
         updates.append({"logps": logps, **{name: value.clone() for name, value in inputs.items()}})
-        return real(self, model, inputs, *args, **kwargs)
+        loss = real(self, model, inputs, *args, **kwargs)
+        updates[-1]["loss"] = loss.detach()
+        return loss
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(module.RoundTrainer, "compute_loss", watched)
@@ -76,7 +79,6 @@ def test_rollouts_reports_and_checkpoints_count_steps(played: SimpleNamespace) -
 
 
 def test_each_update_has_whole_groups_in_a_drawn_order(played: SimpleNamespace) -> None:
-    in_plan = []
     for step, batch in enumerate(played.batches):
         rows = [tuple(row) for row in torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1).tolist()]
         groups = [sorted(rows[start : start + K]) for start in range(0, len(rows), K)]
@@ -85,9 +87,10 @@ def test_each_update_has_whole_groups_in_a_drawn_order(played: SimpleNamespace) 
             own = [tuple(row) for row in torch.cat([update["prompt_ids"], update["completion_ids"]], dim=1).tolist()]
             assert len(own) == 2 * K
             learnt += [groups.index(sorted(own[start : start + K])) for start in (0, K)]
-        assert sorted(learnt) == [0, 1, 2, 3], "each group is in one update"
-        in_plan.append(learnt == [0, 1, 2, 3])
-    assert not all(in_plan)
+        assert learnt == [0, 1, 2, 3], "each group is in one update, in the order of play"
+    drawn, plan = played.trainer.rollouts.prompts(), [task.id for step in steps() for task in step]
+    assert drawn != plan
+    assert [sorted(drawn[start : start + 4]) for start in (0, 4)] == [sorted(plan[:4]), sorted(plan[4:])]
 
 
 def test_the_ratio_is_to_the_policy_that_sampled(played: SimpleNamespace) -> None:
@@ -128,11 +131,13 @@ def test_the_gap_of_an_update_is_over_its_written_tokens_to_the_policy_before_it
     assert logs["sampling/sampling_logp_difference/max"] == pytest.approx(2.0, rel=1e-5)
 
 
-def test_the_log_of_a_step_is_the_mean_over_its_updates() -> None:
-    from training.grpo.trl_run import mean_numbers
-
-    logs = [{"kl": 1.0, "clip_ratio/region_mean": 0.5}, {"kl": 3.0, "clip_ratio/region_mean": 0.0, "note": "text"}]
-    assert mean_numbers(logs) == {"kl": 2.0, "clip_ratio/region_mean": 0.25}
+def test_the_log_of_a_step_is_the_mean_over_its_updates(played: SimpleNamespace) -> None:
+    logs = [log for log in played.trainer.state.log_history if "loss" in log]
+    assert [log["step"] for log in logs] == [UPDATES, 2 * UPDATES]
+    for step, log in enumerate(logs):
+        losses = [float(one["loss"]) for one in played.updates[step * UPDATES : (step + 1) * UPDATES]]
+        assert abs(losses[0] - losses[1]) > 1e-3, "a log of the last update alone would not show"
+        assert log["loss"] == pytest.approx(sum(losses) / UPDATES, abs=1e-4)
 
 
 def one_token_rows(played: SimpleNamespace, monkeypatch, ratios: list[float], advantages: list[float]) -> list[float]:
@@ -175,7 +180,8 @@ def test_the_loss_has_one_normaliser_per_group(played: SimpleNamespace, monkeypa
     trainer.model.train()
     trainer.current_gradient_accumulation_steps = 1
     batch = played.batches[0]
-    rewards = torch.tensor([t.reward for t in played.trajectories[: 4 * K]]).reshape(-1, size)
+    order = [row // K for row in trainer.rollouts._rows(1)[0][::K]]
+    rewards = torch.tensor([t.reward for t in played.trajectories[: 4 * K]]).reshape(-1, size)[order]
     plain = ((rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)).flatten()
     rows = [tuple(row) for row in torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1).tolist()]
     for update in played.updates[:UPDATES]:
@@ -217,7 +223,7 @@ def test_rows_without_an_advantage_are_scored_without_a_gradient(
     handle = trainer.model.register_forward_hook(count)
     for apart in (True, False):
         if not apart:
-            monkeypatch.setattr(trainer, "_without_gradient", lambda _: None)
+            monkeypatch.setattr(trainer.rollouts, "ranks", Ranks(count=2))
         scored.clear()
         trainer._metrics["train"]["entropy"].clear()
         trainer.model.zero_grad()

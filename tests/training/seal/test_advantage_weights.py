@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from training.seal import advantage_weights
-from training.seal.advantage_weights import FIRST_RHO, RhoState, moved_rho, trajectory_weight
+from training.seal import seal
 from training.seal.diagnosis import EXCLUDED, Diagnosis, FailureProfile, LabelStatistics, TurnLabel
+from training.seal.seal import FIRST_RHO, RhoState, moved_rho, trajectory_weight
 from training.seal.settings import BASE_RHO, SealSettings, WeightSettings
 
 L = TurnLabel
@@ -110,7 +110,7 @@ WINDOW = profile_of(
 
 
 def test_the_window_is_an_epoch_and_rho_survives_its_end(monkeypatch):
-    monkeypatch.setattr(advantage_weights, "WINDOW_STEPS", 2)
+    monkeypatch.setattr(seal, "WINDOW_STEPS", 2)
     bad, good = profile_of(state_mismatch=(32, 0.0)), profile_of(**{"pass": (32, 1.0)})
     states = [FIRST_RHO]
     for profile in (bad, good, good):
@@ -123,7 +123,7 @@ def test_the_window_is_an_epoch_and_rho_survives_its_end(monkeypatch):
 
 
 def test_an_epoch_without_a_turn_follows_the_turns_since_the_run_began(monkeypatch):
-    monkeypatch.setattr(advantage_weights, "WINDOW_STEPS", 1)
+    monkeypatch.setattr(seal, "WINDOW_STEPS", 1)
     shown = moved_rho(FIRST_RHO, profile_of(state_mismatch=(32, 0.0)), MOVING)
     after = moved_rho(shown, FailureProfile(), MOVING)
     assert (after.window, after.rho[L.STATE_MISMATCH]) == ({}, 1.25 * 0.75 + 2.0 * 0.25)

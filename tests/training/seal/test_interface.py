@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from training.seal import interface
+from training.seal import seal
 from training.seal.diagnosis import FAILED, FailureProfile, LabelStatistics, TurnLabel
-from training.seal.interface import APPEAR_COUNT, APPEAR_MEAN_REWARD, AT_MOST, GUIDELINES, InterfaceState, update
+from training.seal.seal import APPEAR_COUNT, APPEAR_MEAN_REWARD, AT_MOST, GUIDELINES, InterfaceState, next_interface
 from training.seal.settings import InterfaceSettings
 
 SETTINGS = InterfaceSettings()
@@ -43,7 +43,7 @@ def profile(turns=100, **labels):
 def after(*profiles, settings=SETTINGS):
     state = InterfaceState()
     for one in profiles:
-        state = update(state, one, settings)
+        state = next_interface(state, one, settings)
     return state
 
 
@@ -96,13 +96,13 @@ def test_the_most_pressing_are_shown_and_who_gives_way_is_not_retired():
     )
     first = after(profile(spurious_tool_call=(20, 0.5)))
     assert first.guidelines == (L.SPURIOUS_TOOL_CALL,)
-    second = update(first, crowd, SETTINGS)
+    second = next_interface(first, crowd, SETTINGS)
     assert second.guidelines == (L.STATE_MISMATCH, L.EMPTY_TURN, L.RESPONSE_MISMATCH)
     assert second.retired == ()
 
 
 def test_excluded_and_good_labels_have_no_guideline(monkeypatch):
-    monkeypatch.setattr(interface, "AT_MOST", 9)
+    monkeypatch.setattr(seal, "AT_MOST", 9)
     everything = {label.value: (90, 0.0) for label in TurnLabel if label is not L.PASS}
     assert set(after(profile(1000, **everything)).guidelines) == set(FAILED)
 
@@ -127,7 +127,7 @@ def test_updates_of_any_history(history):
     for (before, state), batch in zip(pairwise(states), history, strict=True):
         assert len(state.guidelines) <= AT_MOST
         assert InterfaceState.model_validate_json(state.model_dump_json()) == state
-        again = update(state, batch, SETTINGS)
+        again = next_interface(state, batch, SETTINGS)
         assert (again.guidelines, again.retired) == (state.guidelines, state.retired)
         pressures = [batch.pressure(label) for label in state.guidelines]
         assert pressures == sorted(pressures, reverse=True)

@@ -33,9 +33,8 @@ from memory.records import Step, Trajectory, TrajectoryTurn
 from training.rendering.base import EndTurn
 from training.rendering.tool_calls import HermesReader
 from training.rollout.episodes import refused_whole
-from training.seal.advantage_weights import FIRST_RHO, moved_rho, trajectory_weight
 from training.seal.diagnosis import EXCLUDED, Diagnosis, TurnLabel, diagnose, failure_profile
-from training.seal.interface import InterfaceState, update
+from training.seal.seal import FIRST_RHO, InterfaceState, moved_rho, next_interface, trajectory_weight
 from training.seal.settings import InterfaceSettings, WeightSettings
 
 SETTINGS = WeightSettings(dynamic=True)
@@ -91,7 +90,9 @@ def test_rho_weights_and_guidelines_are_those_of_the_released_code(released: dic
             state = moved_rho(state, profile, SETTINGS)
             assert state.rho == {TurnLabel(label): rho for label, rho in step["rho"].items()}, number
             assert [trajectory_weight(one, state) for one in diagnoses] == step["weights"], number
-            assert list(update(InterfaceState(), profile, InterfaceSettings()).guidelines) == step["guidelines"], number
+            assert (
+                list(next_interface(InterfaceState(), profile, InterfaceSettings()).guidelines) == step["guidelines"]
+            ), number
             shown += len(step["guidelines"])
     assert shown > 100, "hardly a guideline is selected: the test shows little"
     assert EXCLUDED.isdisjoint(state.rho)

@@ -6,9 +6,8 @@ import pytest
 from support.diagnosed_episodes import BFCL, FUEL, LIGHTS, acted, call, task_of
 
 from environments.learning_interface import LearningInterface
-from training.seal.advantage_weights import RhoState
 from training.seal.diagnosis import TurnLabel
-from training.seal.seal import Seal, SealState, figures, first_state
+from training.seal.seal import RhoState, Seal, SealState, figures, first_state
 from training.seal.settings import BASE_RHO, SealSettings
 
 L = TurnLabel
@@ -18,13 +17,12 @@ SETTINGS = SealSettings()
 
 
 def play(seal, step, *scripts):
-    """A step's rollouts in the environment of ``seal``, taken in by it."""
+    """A step's rollouts in the environment of ``seal``, taken in by it, and their weights."""
     environment = seal.environment
     rollouts = [
         acted(SPEC, *script, environment=environment, step=step, sample=sample) for sample, script in enumerate(scripts)
     ]
-    seal.go_on(seal.take_in(step, rollouts), range(len(rollouts)))
-    return rollouts
+    return rollouts, seal.take_in(step, rollouts)
 
 
 def test_a_round_in_numbers():
@@ -52,7 +50,7 @@ def test_the_profile_of_a_step_weighs_that_step():
         steps.append,
     )
     assert seal.environment is BFCL
-    play(seal, 1, LAZY, RIGHT, BUSY, RIGHT)
+    _, weights = play(seal, 1, LAZY, RIGHT, BUSY, RIGHT)
     profile = steps[0].profile
     assert profile.of(L.EMPTY_TURN).prevalence == 1 / 8
     moved = seal.state.rho.rho
@@ -60,19 +58,16 @@ def test_the_profile_of_a_step_weighs_that_step():
     empty, passed, abstained = (moved[label] for label in (L.EMPTY_TURN, L.PASS, L.CORRECT_ABSTENTION))
     spurious = moved[L.SPURIOUS_TOOL_CALL]
     pairs = [(empty, abstained), (passed, abstained), (passed, spurious), (passed, abstained)]
-    assert seal.weights == pytest.approx([(first + second) / 2 for first, second in pairs])
-    given = seal.take_in(2, [acted(SPEC, *RIGHT), acted(SPEC, *BUSY)])
-    seal.go_on(given, [1])
-    assert seal.weights == given.weights[1:], "a process weighs its own rows"
+    assert weights == pytest.approx([(first + second) / 2 for first, second in pairs])
 
 
 def test_what_is_off_stays_off():
     no_weights = SealSettings(weights=None)
     seal = Seal(no_weights, BFCL, first_state(no_weights), lambda step: None)
-    play(seal, 1, LAZY)
+    _, weights = play(seal, 1, LAZY)
     assert seal.state.rho is None
     assert isinstance(seal.environment, LearningInterface)
-    assert seal.weights is None
+    assert weights is None
 
 
 def test_an_infrastructure_error_is_left_out_and_weighs_one():
@@ -80,14 +75,13 @@ def test_an_infrastructure_error_is_left_out_and_weighs_one():
     seal = Seal(SETTINGS, BFCL, first_state(SETTINGS), steps.append)
     good = acted(SPEC, *BUSY)
     dead = good.model_copy(update={"outcome": None, "reward": None, "infrastructure_error": "died", "turns": ()})
-    seal.go_on(seal.take_in(1, [good, dead]), [0, 1])
+    weighed, left = seal.take_in(1, [good, dead])
     assert (steps[0].profile.trajectories, steps[0].profile.left_out) == (1, 1)
-    weighed, left = seal.weights
     assert left == 1.0 < weighed
 
 
 def test_hints_reach_the_trajectory_and_its_result_is_that_of_the_environment():
     seal = Seal(SETTINGS, BFCL, first_state(SETTINGS), lambda step: None)
-    (rollout,) = play(seal, 1, ([call("setHeadlights"), LIGHTS], []))
+    (rollout,), _ = play(seal, 1, ([call("setHeadlights"), LIGHTS], []))
     assert rollout.turns[0].steps[0].observation.hint.kind == "missing_argument"
     assert rollout.outcome == acted(SPEC, [call("setHeadlights"), LIGHTS], []).outcome

@@ -71,7 +71,7 @@ def weighed(starter: Path, tmp_path_factory: pytest.TempPathFactory):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(module.RoundTrainer, "_generate_and_score_completions", watched)
         patched.setattr(module.GRPOTrainer, "_generate_and_score_completions", unweighed)
-        callback = trl_run.RoundCallback(plan, Stopwatch(), lambda step: None, lambda step: None)
+        callback = trl_run.RoundCallback(plan, Stopwatch(), lambda *_: None, lambda step: None)
         config = trl_run.trainer_config(settings, plan, tmp_path_factory.mktemp("weighed"), 100, on_cpu=True)
         trainer = trl_run.train(config, rollouts, callback, None)
     kept.batch, kept.advantages = kept.batches[0], kept.plain[0]
