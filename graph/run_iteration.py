@@ -48,7 +48,7 @@ def main(
     still spent. Progress goes to stderr, and at the end one line per iteration of this command to stdout.
 
     With --mcp the server is looked at, tasks are made on it and a policy is warmed up before the run begins, by
-    recipes/mcp.yaml; the first page says what was found, what was made and what could not be verified.
+    recipes/mcp.yaml; the first page says what was found and what was made.
 
     Exit status: 0 when something was made, 4 when nothing was (no iteration ended, or in none of them a rollout
     succeeded or a task was admitted), 2 for a user's mistake, 130 on SIGINT and 143 on SIGTERM (the state is kept), 1

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from environments.base import InputError
 from environments.checkout import GRPO_ALONE, ROOT
 from graph.recipe import load_recipe
-from graph.report.charts import Chart, DotRow, Dots, dot_chart
 from graph.report.digest import calls_words, counts_words, task_words
 from graph.report.tables import Table, table
 from graph.walkthrough.small_run import run_module, temporary_folder
@@ -115,19 +114,19 @@ def diagnosed_groups(run: RunDirectory, step: int) -> tuple[DiagnosedGroup, ...]
     return tuple(groups)
 
 
-def rollouts_chart(played: Mapping[int, Sequence[DiagnosedGroup]]) -> Chart:
-    """Draw every rollout of every step: ``played`` has the groups of each step, of the same tasks in the same order."""
+def rollouts_table(played: Mapping[int, Sequence[DiagnosedGroup]]) -> Table:
+    """Show every rollout of every step as a dot, filled for a success.
+
+    ``played`` has the groups of each step, of the same tasks in the same order.
+    """
     rows = [
-        DotRow(
+        (
             task_words(groups[0].task),
-            tuple(
-                Dots(step, tuple(one.success for one in group.rollouts))
-                for step, group in zip(played, groups, strict=True)
-            ),
+            *("".join("●" if one.success else "○" for one in group.rollouts) for group in groups),
         )
         for groups in zip(*played.values(), strict=True)
     ]
-    return dot_chart("The rollouts of one round", "step", rows)
+    return table(("task", *(f"step {step}" for step in played)), rows)
 
 
 def diagnosis_table(group: DiagnosedGroup) -> Table:

@@ -10,11 +10,11 @@ from typing import Any
 from environments.settings import EnvironmentSettings
 from evaluation.outcomes import Score
 from graph.recipe import load_recipe
-from graph.report.charts import Series, iterations_chart
 from graph.report.digest import REASONS, counts_words, kind_words, one_line, result_of, spoken, task_words
 from graph.report.effect import did_it_help, effect_table, finished_iterations, new_tasks, tool_map
 from graph.report.lineage import Group, History
 from graph.report.mistakes import first_story
+from graph.report.page.charts import Series, iterations_chart
 from graph.report.summary import COMPACT_LABEL, PRIVATE, Summary
 from graph.settings import RunSettings, changed
 from memory.jsonl import leaves
@@ -187,7 +187,7 @@ def _charts(rows: Sequence[Json]) -> list[str]:
     charts.append(iterations_chart("Groups by reward signal", names, bars=groups))
     charts.append(iterations_chart("Signals by kind", names, bars=counts("signals")))
     charts.append(iterations_chart("Wall seconds by stage", names, bars=counts("seconds")))
-    return [chart.svg for chart in charts]
+    return charts
 
 
 def _numbers(rows: Sequence[Json]) -> Json:

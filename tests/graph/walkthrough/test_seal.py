@@ -15,7 +15,7 @@ from graph.walkthrough.seal import (
     interface_table,
     profile_table,
     rho_table,
-    rollouts_chart,
+    rollouts_table,
     weights_table,
 )
 from memory.records import Task
@@ -73,8 +73,8 @@ def test_the_table_and_the_dots_show_every_rollout(group: DiagnosedGroup) -> Non
     assert [row[2] for row in shown.rows] == ["pass", "empty_turn_model_response", "pass"]
     assert shown.rows[2][-1] == "spurious_tool_call"
     assert shown.rows[0][1] == "open_gate()"
-    good = sum(one.success for one in group.rollouts)
-    assert f"{good} of 3, {good} of 3" in rollouts_chart({1: [group], 2: [group]}).words
+    dots = "".join("●" if one.success else "○" for one in group.rollouts)
+    assert rollouts_table({1: [group], 2: [group]}).rows[0][1:] == (dots, dots)
 
 
 def test_rho_moves_for_labels_of_failures_alone() -> None:
