@@ -97,7 +97,7 @@ def open_run(
     """
     from graph.preflight import check_run
     from graph.recipe import QUICKSTART, difference, load_recipe, with_raised_budget
-    from graph.tracking.trackers import check_trackers
+    from graph.tracking import check_trackers
     from memory.run import RunDirectory
 
     if iterations is not None:
@@ -130,7 +130,7 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], lines: TextIO | None) 
     from graph.recipe import load_recipe
     from graph.run.progress import Progress
     from graph.run.stages import Run, iterate
-    from graph.tracking.follow import follow_run
+    from graph.tracking import follow_run
 
     directory, settings, resumed = work
     interruption = Interruption()

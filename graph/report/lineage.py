@@ -60,11 +60,9 @@ class _Head(BaseModel):
 
     id: str
     task_id: str
-    iteration: int
     step: int
     sample: int
     outcome: _Success | None = None
-    sampled_tokens: int = 0
 
 
 class Rollout(NamedTuple):
@@ -80,7 +78,6 @@ class Rollout(NamedTuple):
     step: int
     sample: int
     success: bool | None
-    sampled_tokens: int
     start: int
 
 
@@ -278,16 +275,8 @@ class History:
 
     def _add_rollouts(self, number: int) -> None:
         for start, head in _heads(self.run.iteration(number).trajectories):
-            self.rollouts[head.id] = Rollout(
-                head.id,
-                head.task_id,
-                number,
-                head.step,
-                head.sample,
-                None if head.outcome is None else head.outcome.success,
-                head.sampled_tokens,
-                start,
-            )
+            success = None if head.outcome is None else head.outcome.success
+            self.rollouts[head.id] = Rollout(head.id, head.task_id, number, head.step, head.sample, success, start)
 
     def _group(self) -> None:
         ordered = sorted(self.rollouts.values(), key=attrgetter("task_id", "iteration", "step", "sample"))

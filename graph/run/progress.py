@@ -29,19 +29,16 @@ PLAIN_INTERVAL = 5.0  # seconds between two plain lines of one stage
 class Stage:
     """One piece of work in ``total`` parts (None: unknown)."""
 
-    def __init__(
-        self, label: str, total: int | None, bars: Bars | None, out: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, label: str, total: int | None, bars: Bars | None) -> None:
         self._label = label
         self._total = total
         self._done = 0
         self._first: tuple[int, float] | None = None
         self._bars = bars
-        self._out = out
         self._task = bars.add_task(label, total=total, note="") if bars else None
         self._started = self._shown_at = time.monotonic()
         if bars is None:
-            _say(f"{label} ...", out=out)
+            say(f"{label} ...")
 
     def update(self, done: int, total: int | None = None, note: str = "") -> None:
         """Show that ``done`` parts of ``total`` are done; ``note`` is a few words more, such as a mean so far."""
@@ -54,13 +51,13 @@ class Stage:
         elif time.monotonic() - self._shown_at >= PLAIN_INTERVAL:
             self._shown_at = time.monotonic()
             parts = [f"{self._label}: {done}{f' of {self._total}' if self._total else ''}", self._eta(), note]
-            _say(", ".join(part for part in parts if part), out=self._out)
+            say(", ".join(filter(None, parts)))
 
     def finish(self) -> None:
         """End the stage."""
         if self._bars is not None and self._task is not None:
             self._bars.remove_task(self._task)
-        _say(f"{self._label}: done in {time.monotonic() - self._started:.1f} s", self._bars, self._out)
+        _say(f"{self._label}: done in {time.monotonic() - self._started:.1f} s", self._bars)
 
     def _eta(self) -> str:
         """Return the time left, from the pace since the first part: loading a process or model happens only once."""
@@ -72,14 +69,13 @@ class Stage:
 
 
 class Progress:
-    """The progress display of one command, a context manager; lines go to ``out`` where it is given."""
+    """The progress display of one command, a context manager."""
 
-    def __init__(self, out: Callable[[str], None] | None = None) -> None:
+    def __init__(self) -> None:
         self._bars: Bars | None = None
-        self._out = out
 
     def __enter__(self) -> Self:
-        if self._out is None and sys.stderr.isatty():
+        if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
             from rich.progress import Progress as Bars
@@ -103,19 +99,17 @@ class Progress:
     @contextmanager
     def stage(self, label: str, total: int | None = None) -> Iterator[Stage]:
         """Show one stage while the block runs."""
-        stage = Stage(label, total, self._bars, self._out)
+        stage = Stage(label, total, self._bars)
         yield stage
         stage.finish()
 
     def say(self, text: str) -> None:
         """Print one line above the bars."""
-        _say(text, self._bars, self._out)
+        _say(text, self._bars)
 
 
-def _say(text: str, bars: Bars | None = None, out: Callable[[str], None] | None = None) -> None:
-    if out is not None:
-        out(text)
-    elif bars is not None:
+def _say(text: str, bars: Bars | None) -> None:
+    if bars is not None:
         bars.console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
     else:
         say(text)

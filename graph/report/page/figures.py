@@ -11,7 +11,7 @@ from environments.settings import EnvironmentSettings
 from evaluation.outcomes import Score
 from graph.recipe import load_recipe
 from graph.report.digest import REASONS, counts_words, kind_words, one_line, result_of, spoken, task_words
-from graph.report.effect import did_it_help, effect_table, finished_iterations, new_tasks, tool_map
+from graph.report.effect import did_it_help, finished_iterations, tool_map, weak_tasks
 from graph.report.lineage import Group, History
 from graph.report.mistakes import first_story
 from graph.report.page.charts import Series, iterations_chart
@@ -61,7 +61,6 @@ def overview(history: History) -> Json:
     unpublishable = _unpublishable(settings.environment, labels if summaries else None)
     story = first_story(history)
     tools = sorted({one_line(name) for task in history.tasks.values() for name in task.tools})
-    effects = effect_table(history)
     return {
         "name": one_line(history.run.root.resolve().name),
         "environment": settings.environment.name,
@@ -72,8 +71,7 @@ def overview(history: History) -> Json:
         "iterations": rows,
         "charts": _charts(rows),
         "numbers": _numbers(rows),
-        "effect": {"columns": effects.columns, "rows": effects.rows},
-        "fresh": new_tasks(history),
+        "effect": weak_tasks(history),
         "story": story and {"id": story.task.id, "words": task_words(story.task)},
         "numbered": history.iterations,
         "map": tool_map(history),
