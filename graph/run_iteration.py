@@ -128,7 +128,6 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], lines: TextIO | None) 
     A line of JSON per iteration is printed to ``lines`` where it is given.
     """
     from graph.recipe import load_recipe
-    from graph.run.progress import Progress
     from graph.run.stages import Run, iterate
     from graph.tracking import follow_run
 
@@ -145,15 +144,14 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], lines: TextIO | None) 
                 print(summary.model_dump_json(), file=lines, flush=True)
         return summaries
 
-    with directory.lock(), Progress() as progress:
+    with directory.lock():
         before = sum(directory.iteration(number).summary.exists() for number in range(settings.iterations))
         kept = load_recipe(directory.settings_path)
         longest = settings.model_copy(update={"iterations": max(kept.iterations, settings.iterations)})
         if longest != kept:
             directory.save_settings(longest)
-        with follow_run(directory, settings, progress.say) as send:
-            work_of = Run(directory, settings, progress, interruption, resumed)
-            return before, interruption.run(collect(work_of))
+        with follow_run(directory, settings, say) as send:
+            return before, interruption.run(collect(Run(directory, settings, interruption, resumed)))
 
 
 if __name__ == "__main__":

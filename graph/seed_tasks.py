@@ -108,20 +108,19 @@ def _spending_kept(output: Path, folder: Path) -> Iterator[None]:
 
 def _make(root: Path, settings: RunSettings) -> tuple[Task, ...]:
     from agents.spending import BudgetReached
-    from graph.run.progress import Progress
     from graph.run.stages import Run, make_tasks
     from memory.run import RunDirectory
     from memory.tasks import load_tasks
 
     directory = RunDirectory.create(root, settings)
     interruption = Interruption()
-    with directory.lock(), Progress() as progress:
+    with directory.lock():
         try:
-            interruption.run(make_tasks(Run(directory, settings, progress, interruption, resumed=False)))
+            interruption.run(make_tasks(Run(directory, settings, interruption, resumed=False)))
         except InputError:
             directory.unmake()
             if directory.spending_path.exists():
-                progress.say(f"{directory.spending_path} is kept: what was paid counts at the next start")
+                say(f"{directory.spending_path} is kept: what was paid counts at the next start")
             raise
         except BudgetReached as reached:
             budget = str(reached).partition(":")[0]

@@ -21,12 +21,13 @@ from pydantic import ValidationError
 from agents.spending import BudgetReached, Ledger
 from environments.base import InputError
 from environments.command import MISTAKE, StorageError, storage_refusal
+from environments.terminal import say
 from evaluation.outcomes import Report, Score
 from evaluation.settings import LOOKUP, LimitSettings, ScoringSettings
 from graph.checkpoints import evolve_once
 from graph.records import PrintedProgress, StageSeconds
 from graph.report.summary import Summary, summarise
-from graph.run.progress import Interruption, Progress, Stage
+from graph.run.progress import Interruption, Stage, show_stage
 from graph.settings import RunSettings
 from memory.processes import ChildFailure, run_child
 from memory.run import RunDirectory, read_json, write_json
@@ -41,11 +42,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """A run in progress: its folder, settings, display and signals. ``resumed``: an earlier process worked on it."""
+    """A run in progress: its folder, settings and signals. ``resumed``: an earlier process worked on it."""
 
     directory: RunDirectory
     settings: RunSettings
-    progress: Progress
     interruption: Interruption
     resumed: bool
 
@@ -70,16 +70,16 @@ async def make_tasks(run: Run) -> None:
     initial, services = run.settings.tasks.initial, run.services
     with _timed(run, 0, "seed"):
         if initial == OFFICIAL:
-            with run.progress.stage("D_0: official tasks"):
-                tasks = await asyncio.to_thread(official_tasks, services, run.progress.say)
+            with show_stage("D_0: official tasks"):
+                tasks = await asyncio.to_thread(official_tasks, services, say)
         elif initial is not None:
-            with run.progress.stage(f"verifying {initial}"):
-                tasks = await verify_given(Path(initial), services, run.progress.say)
+            with show_stage(f"verifying {initial}"):
+                tasks = await verify_given(Path(initial), services, say)
         else:
-            with run.progress.stage("D_0: unguided exploration", run.settings.tasks.initial_count) as stage:
+            with show_stage("D_0: unguided exploration", run.settings.tasks.initial_count) as stage:
                 seeds = await make_seeds(services, run.settings.tasks.initial_count, stage)
             if seeds.failures:
-                run.progress.say(seeds.failed())
+                say(seeds.failed())
             tasks = tuple(seeds.tasks)
         admit(run.directory, tasks)
         forget_branches(run.directory)
@@ -110,7 +110,7 @@ async def train(run: Run, iteration: int) -> None:
     if run.resumed:
         command.append("--resume")
     steps = run.settings.training.steps
-    with _timed(run, iteration, "train"), run.progress.stage(f"iteration {iteration}: training", steps) as stage:
+    with _timed(run, iteration, "train"), show_stage(f"iteration {iteration}: training", steps) as stage:
         await _child(run, command, folder.training_log, run.settings.deadlines.round, _reporter(stage))
 
 
@@ -134,7 +134,7 @@ async def evolve(run: Run, iteration: int) -> None:
     """Run the graph: signals of the round in, tasks of the next round out; it writes evolution.json last."""
     if run.directory.iteration(iteration).evolution.exists():
         return
-    with _timed(run, iteration, "evolve"), run.progress.stage(f"iteration {iteration}: graph") as stage:
+    with _timed(run, iteration, "evolve"), show_stage(f"iteration {iteration}: graph") as stage:
         await evolve_once(run.services, iteration, stage, run.interruption)
 
 
@@ -151,7 +151,7 @@ async def _score(run: Run, iteration: int, what: Literal["before", "after", "loo
     files.outcomes.unlink(missing_ok=True)  # of an evaluation that was killed before its score
     lines: list[str] = []
     label = f"iteration {iteration}: evaluation {'of the lookup' if what == LOOKUP else f'{what} training'}"
-    with _timed(run, iteration, f"evaluation {what}"), run.progress.stage(label) as stage:
+    with _timed(run, iteration, f"evaluation {what}"), show_stage(label) as stage:
         shown = _evaluation_reporter(stage, lines.append)
         await _child(run, command, files.log, settings.deadlines.evaluation, shown)
         score = printed_score(lines, files.log)
@@ -265,10 +265,10 @@ async def iterate(run: Run) -> AsyncIterator[Summary]:
     except BudgetReached as reached:
         when = "before the first iteration" if last is None else f"after iteration {last.iteration}"
         key = Ledger(run.directory.spending_path, run.settings.roles.budget).reached()
-        run.progress.say(f"{run.directory.root}: stopped {when}: {reached} --set {key}=MORE")
+        say(f"{run.directory.root}: stopped {when}: {reached} --set {key}=MORE")
     else:
         if last is not None and last.stopped:
-            run.progress.say(f"{run.directory.root}: {last.stopped} is spent: a further iteration needs more of it")
+            say(f"{run.directory.root}: {last.stopped} is spent: a further iteration needs more of it")
 
 
 async def _iterations(run: Run) -> AsyncIterator[Summary]:
@@ -282,7 +282,7 @@ async def _iterations(run: Run) -> AsyncIterator[Summary]:
         if not run.resumed:
             run.directory.unmake()
             if (paid := run.directory.spending_path).exists():
-                run.progress.say(f"{paid} is kept: what was paid counts at the next start in this folder")
+                say(f"{paid} is kept: what was paid counts at the next start in this folder")
         raise
     for iteration in range(run.settings.iterations):
         path = run.directory.iteration(iteration).summary
@@ -291,7 +291,7 @@ async def _iterations(run: Run) -> AsyncIterator[Summary]:
             await score_after(run, iteration)
             await end_iteration(run, iteration)
             for words in read_json(path, Summary).sentences:
-                run.progress.say(f"iteration {iteration}: {words}")
+                say(f"iteration {iteration}: {words}")
         yield read_json(path, Summary)
 
 

@@ -21,7 +21,7 @@ from graph.checkpoints import run_checkpoints, thread_id
 from graph.iteration import iteration_graph
 from graph.records import Evolution, Fork
 from graph.report.summary import Summary, summarise
-from graph.run.progress import Interruption, Progress
+from graph.run.progress import Interruption
 from graph.run.stages import Run, iterate
 from graph.run_iteration import open_run
 from graph.state import RunContext
@@ -96,9 +96,9 @@ def summaries(run: RunDirectory) -> list[Summary]:
     async def collect() -> list[Summary]:
         return [summary async for summary in iterate(work)]
 
-    with run.lock(), Progress() as progress:
+    with run.lock():
         directory, settings, resumed = open_run(run.root, None, [], None, resume=True)
-        work = Run(directory, settings, progress, Interruption(), resumed)
+        work = Run(directory, settings, Interruption(), resumed)
         return asyncio.run(collect())
 
 
