@@ -195,7 +195,7 @@ def explored_tasks(environment: Environment) -> tuple[TaskSpec, ...]:
     from environments.base import InputError, TaskSpec
     from environments.verification.verify import verify
 
-    settings = UNGUIDED_EXPLORATION.model_copy(update={"max_reference_calls": LONGEST})
+    settings = UNGUIDED_EXPLORATION.model_copy(update={"max_reference_calls": LONGEST, "order": "easy_first"})
     found: list[TaskSpec] = []
     refused: Counter[str] = Counter()
     starts = environment.starts()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
     from graph.assembly import RunServices
-    from graph.run.progress import Interruption, Stage
+    from graph.run.progress import Stage
 
 STUDIO_RUN = "COEVOLVE_RUN"
 RUNS = Path("runs")
@@ -146,29 +146,23 @@ def _release(run: RunDirectory) -> None:
             stack.close()
 
 
-async def evolve_once(services: RunServices, iteration: int, stage: Stage, interruption: Interruption) -> None:
+async def evolve_once(services: RunServices, iteration: int, stage: Stage) -> None:
     """Run the graph of one iteration, from its beginning or its last checkpoint, until ``update`` is done.
 
-    The caller holds the run's lock. A signal stops the graph at the end of a superstep, each of which is on disk before
-    the next one begins. Raises CancelledError after a signal, InputError for a user's mistake, RepeatedFailure for work
-    that only fails, StorageError and OSError for a full disk, and any error of a node outside the fan-out.
+    The caller holds the run's lock. Each superstep is on disk before the next one begins. Raises InputError for a
+    user's mistake, RepeatedFailure for work that only fails, StorageError and OSError for a full disk, and any error of
+    a node outside the fan-out.
     """
     run = services.run
     refuse_unfinished(run, iteration)
     with writing(run.checkpoints_path):
         async with run_checkpoints(run) as saver:
-            await _evolve(services, iteration, stage, interruption, saver)
+            await _evolve(services, iteration, stage, saver)
 
 
-async def _evolve(
-    services: RunServices, iteration: int, stage: Stage, interruption: Interruption, saver: AsyncSqliteSaver
-) -> None:
-    from langgraph.errors import GraphDrained
-    from langgraph.runtime import RunControl
-
+async def _evolve(services: RunServices, iteration: int, stage: Stage, saver: AsyncSqliteSaver) -> None:
     from graph.iteration import iteration_graph
 
-    control = RunControl()
     graph = iteration_graph().compile(checkpointer=saver)
     config = _config(iteration, services.settings.roles.concurrency)
     begun = await _has_begun(graph, saver, config, services.run)
@@ -179,15 +173,11 @@ async def _evolve(
         stream_mode=["tasks"],
         version="v2",
         durability="sync",
-        control=control,
     )
     branches = _Branches(stage)
     try:
-        with interruption.draining(control.request_drain):
-            async for event in events:
-                branches.show(event["data"])
-    except GraphDrained:
-        raise asyncio.CancelledError from None
+        async for event in events:
+            branches.show(event["data"])
     except Exception as error:
         if isinstance(error, InputError | RepeatedFailure) or storage_refusal(error):
             # Checkpoints keep a failure: once the mistake is corrected, the graph has to begin afresh.

@@ -12,7 +12,7 @@ import typer
 from environments.base import InputError
 from environments.command import NOTHING, OneSentence, exit_statuses
 from environments.terminal import say
-from graph.run.progress import Interrupted, Interruption, exit_on_signals
+from graph.run.progress import Interrupted, exit_on_signals, run_interruptible
 
 if TYPE_CHECKING:
     from graph.report.summary import Summary
@@ -132,7 +132,6 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], lines: TextIO | None) 
     from graph.tracking import follow_run
 
     directory, settings, resumed = work
-    interruption = Interruption()
 
     async def collect(run: Run) -> list[Summary]:
         summaries = []
@@ -151,7 +150,7 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], lines: TextIO | None) 
         if longest != kept:
             directory.save_settings(longest)
         with follow_run(directory, settings, say) as send:
-            return before, interruption.run(collect(Run(directory, settings, interruption, resumed)))
+            return before, run_interruptible(collect(Run(directory, settings, resumed)))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses
 from environments.history import agent_calls
 from environments.terminal import say
-from graph.run.progress import Interrupted, Interruption, exit_on_signals
+from graph.run.progress import Interrupted, exit_on_signals, run_interruptible
 
 if TYPE_CHECKING:
     from graph.settings import RunSettings
@@ -113,10 +113,9 @@ def _make(root: Path, settings: RunSettings) -> tuple[Task, ...]:
     from memory.tasks import load_tasks
 
     directory = RunDirectory.create(root, settings)
-    interruption = Interruption()
     with directory.lock():
         try:
-            interruption.run(make_tasks(Run(directory, settings, interruption, resumed=False)))
+            run_interruptible(make_tasks(Run(directory, settings, resumed=False)))
         except InputError:
             directory.unmake()
             if directory.spending_path.exists():

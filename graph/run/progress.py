@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeVar
@@ -63,7 +63,6 @@ Result = TypeVar("Result")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 HUNG_SECONDS = 30.0
-DRAIN_SECONDS = 5.0  # for a graph to reach the end of its superstep
 
 
 class Interrupted(Exception):
@@ -75,67 +74,44 @@ class Interrupted(Exception):
         self.status = 128 + received
 
 
-class Interruption:
-    """The signals of one run: the first requests a stop at the next checkpoint, the second cancels the work."""
+def run_interruptible(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run ``work`` on an event loop; a signal cancels it. Raises Interrupted when one ended it.
 
-    def __init__(self) -> None:
-        self.received: signal.Signals | None = None
-        self._task: asyncio.Task[Any] | None = None
-        self._drain: Callable[[], None] | None = None
-        self._watchdog = threading.Timer(HUNG_SECONDS, _give_up)
-        self._watchdog.daemon = True
+    A thread that ``work`` abandoned (a branch past its timeout) may continue for HUNG_SECONDS. Then the process ends
+    with status 1, because Python would wait for the thread forever.
+    """
+    watchdog = threading.Timer(HUNG_SECONDS, _give_up)
+    watchdog.daemon = True
+    try:
+        return asyncio.run(_supervise(work, watchdog))
+    finally:
+        watchdog.cancel()
 
-    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run ``work`` on an event loop. Raises Interrupted when a signal ended it.
 
-        A thread that ``work`` abandoned (a branch past its timeout) may continue for HUNG_SECONDS. Then the process
-        ends with status 1, because Python would wait for the thread forever.
-        """
-        try:
-            return asyncio.run(self._supervise(work))
-        finally:
-            self._watchdog.cancel()
+async def _supervise(work: Coroutine[Any, Any, Result], watchdog: threading.Timer) -> Result:
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    received: list[signal.Signals] = []
 
-    @contextmanager
-    def draining(self, drain: Callable[[], None]) -> Iterator[None]:
-        """While the block runs, a signal calls ``drain`` and cancels only after DRAIN_SECONDS."""
-        self._drain = drain
-        try:
-            yield
-        finally:
-            self._drain = None
-
-    async def _supervise(self, work: Coroutine[Any, Any, Result]) -> Result:
-        self._task = asyncio.current_task()
-        loop = asyncio.get_running_loop()
-        before = {number: signal.getsignal(number) for number in SIGNALS}
-        for number in SIGNALS:
-            loop.add_signal_handler(number, self._receive, number)
-        try:
-            return await work
-        except asyncio.CancelledError:
-            if self.received is None:
-                raise
-            raise Interrupted(self.received) from None
-        finally:
-            for number in SIGNALS:
-                loop.remove_signal_handler(number)
-                signal.signal(number, before[number])
-            self._watchdog.start()
-
-    def _receive(self, number: signal.Signals) -> None:
-        first = self.received is None
-        self.received = self.received or number
-        if first and self._drain is not None:
-            self._drain()
-            asyncio.get_running_loop().call_later(DRAIN_SECONDS, self._cancel)
-        else:
-            self._cancel()
-
-    def _cancel(self) -> None:
+    def receive(number: signal.Signals) -> None:
+        received.append(number)
         expect_dropped_branches()
-        if self._task is not None:
-            self._task.cancel()
+        if task is not None:
+            task.cancel()
+
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number in SIGNALS:
+        loop.add_signal_handler(number, receive, number)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if not received:
+            raise
+        raise Interrupted(received[0]) from None
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, before[number])
+        watchdog.start()
 
 
 def expect_dropped_branches() -> None:

@@ -27,7 +27,7 @@ from evaluation.settings import LOOKUP, LimitSettings, ScoringSettings
 from graph.checkpoints import evolve_once
 from graph.records import PrintedProgress, StageSeconds
 from graph.report.summary import Summary, summarise
-from graph.run.progress import Interruption, Stage, show_stage
+from graph.run.progress import Stage, show_stage
 from graph.settings import RunSettings
 from memory.processes import ChildFailure, run_child
 from memory.run import RunDirectory, read_json, write_json
@@ -42,11 +42,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """A run in progress: its folder, settings and signals. ``resumed``: an earlier process worked on it."""
+    """A run in progress: its folder and settings. ``resumed``: an earlier process worked on it."""
 
     directory: RunDirectory
     settings: RunSettings
-    interruption: Interruption
     resumed: bool
 
     @cached_property
@@ -135,7 +134,7 @@ async def evolve(run: Run, iteration: int) -> None:
     if run.directory.iteration(iteration).evolution.exists():
         return
     with _timed(run, iteration, "evolve"), show_stage(f"iteration {iteration}: graph") as stage:
-        await evolve_once(run.services, iteration, stage, run.interruption)
+        await evolve_once(run.services, iteration, stage)
 
 
 async def _score(run: Run, iteration: int, what: Literal["before", "after", "lookup"], policy: str) -> None:

@@ -25,7 +25,7 @@ from graph.report.costs import cost_of
 from graph.report.page.figures import facts_of
 from graph.report.summary import Summary, summarise
 from graph.run.initial_tasks import Seeds, make_seeds, start_states
-from graph.run.progress import Interruption, show_stage
+from graph.run.progress import show_stage
 from graph.run.stages import Run, iterate
 from graph.seed_tasks import app
 from memory.records import DraftVerification, FailureContext, Interaction, Unsignalled
@@ -56,7 +56,7 @@ async def test_what_d_0_costs_is_counted_apart_and_its_budget_stops_it_before_th
     unguided: RunDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = load_recipe(unguided.settings_path, ["tasks.initial_count=100"])
-    run = Run(unguided, settings, Interruption(), resumed=False)
+    run = Run(unguided, settings, resumed=False)
     assert [summary async for summary in iterate(run)] == []
     told = capsys.readouterr().err
     assert f"{unguided.root}: stopped before the first iteration: roles.budget.calls (9) is spent" in told
@@ -118,7 +118,7 @@ def test_a_d_0_that_fails_leaves_what_was_paid_and_the_next_start_counts_it(
         for paid in (6, 9):  # one context, then two, each with a repair turn; then what is left of the budget
             directory = RunDirectory.create(run, settings)
             with directory.lock(), pytest.raises(InputError, match="found 0 of 4 tasks"):
-                asyncio.run(_summaries(Run(directory, settings, Interruption(), resumed=False)))
+                asyncio.run(_summaries(Run(directory, settings, resumed=False)))
             assert sum(one.measured.calls for one in read_requests(directory.spending_path)) == paid
             assert [path.name for path in run.iterdir()] == ["spending.jsonl"]
         recipe = ["--recipe", str(tmp_path / "recipe" / "recipe.yaml"), "--output", str(output), "--count", "4"]

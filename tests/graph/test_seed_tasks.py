@@ -24,7 +24,6 @@ from environments.bfcl.templated.evaluation_sets import load_set
 from environments.verification.fingerprints import fingerprint, held_out_fingerprints
 from environments.verification.verify import verify
 from graph.run.initial_tasks import verify_given
-from graph.run.progress import Interruption
 from graph.run.stages import Run, make_tasks
 from graph.run_iteration import open_run
 from graph.seed_tasks import app
@@ -104,7 +103,7 @@ def test_a_seeded_run_keeps_the_records_behind_its_tasks_and_can_go_on(tmp_path:
     directory, settings, resumed = open_run(root, None, [], None, resume=True)
     assert (directory.root, settings.tasks.initial_count, resumed) == (root, 5, True)
     run.seed.branch("left-by-a-kill").root.mkdir(parents=True)
-    asyncio.run(make_tasks(Run(directory, settings, Interruption(), resumed)))
+    asyncio.run(make_tasks(Run(directory, settings, resumed)))
     assert not run.seed.branches.exists()
 
 

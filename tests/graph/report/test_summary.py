@@ -21,7 +21,6 @@ from graph.report.costs import StageCost
 from graph.report.lineage import History
 from graph.report.page.figures import facts_of, overview
 from graph.report.summary import COMPACT_LABEL, Summary, summarise
-from graph.run.progress import Interruption
 from graph.run.stages import Run, printed_score, score_before
 from memory.processes import ChildFailure
 from memory.records import Measured, SignalKind, StopReason, Trajectory
@@ -167,7 +166,7 @@ def test_costs_and_a_spent_budget_are_on_the_page(paid: RunDirectory) -> None:
 
 
 async def test_a_later_iteration_begins_with_the_score_that_the_one_before_ended_with(scored: RunDirectory) -> None:
-    run = Run(scored, load_recipe(scored.settings_path), Interruption(), resumed=True)
+    run = Run(scored, load_recipe(scored.settings_path), resumed=True)
     await score_before(run, 1)
     assert read_json(scored.iteration(1) / "panel_before.json", Score) == AFTER
 
@@ -241,7 +240,7 @@ async def test_an_evaluation_inside_a_run_has_the_recipes_limits_and_shows_how_f
     monkeypatch.setattr(graph.run.progress, "INTERVAL", 0.0)
     settings = settings_for(tmp_path, "evaluation.set=templated-dev", *overrides)
     directory = RunDirectory.create(tmp_path / "run", settings)
-    await score_before(Run(directory, settings, Interruption(), resumed=False), 0)
+    await score_before(Run(directory, settings, resumed=False), 0)
     assert asked[2:4] == ["evaluation.run", "--settings"]
     stated = read_settings(Path(asked[4]))
     assert {key: stated[key] for key in limits} == limits

@@ -21,7 +21,6 @@ from graph.checkpoints import run_checkpoints, thread_id
 from graph.iteration import iteration_graph
 from graph.records import Evolution, Fork
 from graph.report.summary import Summary, summarise
-from graph.run.progress import Interruption
 from graph.run.stages import Run, iterate
 from graph.run_iteration import open_run
 from graph.state import RunContext
@@ -98,7 +97,7 @@ def summaries(run: RunDirectory) -> list[Summary]:
 
     with run.lock():
         directory, settings, resumed = open_run(run.root, None, [], None, resume=True)
-        work = Run(directory, settings, Interruption(), resumed)
+        work = Run(directory, settings, resumed)
         return asyncio.run(collect())
 
 
