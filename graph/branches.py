@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from langgraph.errors import NodeError
 from langgraph.runtime import Runtime
@@ -38,6 +38,9 @@ from memory.run import (
 from memory.tasks import load_tasks
 
 DEADLINE = "deadline"
+
+Node = Callable[[BranchState, Runtime[RunServices]], Awaitable[BranchUpdate]]
+"""A node of a branch, which reads and writes the branch's folder."""
 
 
 async def dispatch(state: IterationState, runtime: Runtime[RunServices]) -> Command[Literal["branch", "update"]]:
@@ -98,14 +101,6 @@ def _name(weakness: Callable[[FailureContext], str], branch: BranchDirectory) ->
         return weakness(read_json(branch.context, FailureContext))
     except InputError:
         return ""  # the branch itself fails with the reason
-
-
-class Node(Protocol):
-    """A node of a branch."""
-
-    async def __call__(self, state: BranchState, runtime: Runtime[RunServices]) -> BranchUpdate:
-        """Read and write the branch's folder."""
-        ...
 
 
 def finished(state: BranchState, output: Path) -> bool:

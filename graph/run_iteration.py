@@ -12,7 +12,7 @@ import typer
 from environments.base import InputError
 from environments.command import NOTHING, OneSentence, exit_statuses
 from environments.terminal import say
-from graph.run.progress import Interrupted, exit_on_signals, run_interruptible
+from graph.run.progress import exit_on_signals, run_interruptible
 
 if TYPE_CHECKING:
     from graph.report.summary import Summary
@@ -63,20 +63,16 @@ def main(
 
     with exit_statuses(ChildFailure, RepeatedFailure):
         watch_parent()
-        try:
-            with redirect_stdout(sys.stderr):  # keeps the simulators' prints out of stdout
-                if mcp is not None:
-                    if recipe is not None or resume:
-                        raise InputError("--mcp begins a run of its own: leave --recipe and --resume out")
-                    from graph.server_run import begin
+        with redirect_stdout(sys.stderr):  # keeps the simulators' prints out of stdout
+            if mcp is not None:
+                if recipe is not None or resume:
+                    raise InputError("--mcp begins a run of its own: leave --recipe and --resume out")
+                from graph.server_run import begin
 
-                    begin(mcp, run, given, lambda line: print(line, file=sys.stderr if as_json else stdout, flush=True))
-                    given, resume = [], True
-                work = open_run(run, recipe, given, iterations, resume)
-                before, summaries = _evolve(work, stdout if as_json else None)
-        except Interrupted as stop:
-            say(f"{run}: {stop}")
-            raise typer.Exit(stop.status) from None
+                begin(mcp, run, given, lambda line: print(line, file=sys.stderr if as_json else stdout, flush=True))
+                given, resume = [], True
+            work = open_run(run, recipe, given, iterations, resume)
+            before, summaries = _evolve(work, stdout if as_json else None)
         if summaries and not as_json:
             from graph.report.closing import closing
 
@@ -150,7 +146,8 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], lines: TextIO | None) 
         if longest != kept:
             directory.save_settings(longest)
         with follow_run(directory, settings, say) as send:
-            return before, run_interruptible(collect(Run(directory, settings, resumed)))
+            then = f", the state of {directory.root} is kept: continue with --resume"
+            return before, run_interruptible(collect(Run(directory, settings, resumed)), then)
 
 
 if __name__ == "__main__":

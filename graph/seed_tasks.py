@@ -16,7 +16,7 @@ from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses
 from environments.history import agent_calls
 from environments.terminal import say
-from graph.run.progress import Interrupted, exit_on_signals, run_interruptible
+from graph.run.progress import exit_on_signals, run_interruptible
 
 if TYPE_CHECKING:
     from graph.settings import RunSettings
@@ -53,13 +53,8 @@ def main(
     from agents.spending import RepeatedFailure
     from memory.run import RunDirectory
 
-    with exit_statuses(RepeatedFailure):
-        try:
-            with redirect_stdout(sys.stderr):  # keeps the simulators' prints out of stdout
-                tasks = seed_file(recipe, given, run, output)
-        except Interrupted as stop:
-            say(f"stopped by {stop.received.name}")
-            raise typer.Exit(stop.status) from None
+    with exit_statuses(RepeatedFailure), redirect_stdout(sys.stderr):  # keeps the simulators' prints out of stdout
+        tasks = seed_file(recipe, given, run, output)
     lengths = Counter(agent_calls(task) for task in tasks)
     lengths_text = ", ".join(f"{lengths[length]} of {length} calls" for length in sorted(lengths))
     print(f"{len(tasks)} tasks ({lengths_text}) in {output or (run and RunDirectory(run).tasks_path)}")

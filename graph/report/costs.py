@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from functools import reduce
 
 from pydantic import Field
 
-from agents.spending import Request, read_requests
+from agents.spending import Request, added, read_requests
 from environments.base import Record
-from memory.records import Interaction, Trajectory
+from memory.records import Interaction, Measured, Trajectory
 from memory.run import RunDirectory, read_existing, read_json
 from training.grpo.record import ExpertRecord
 
@@ -87,9 +88,7 @@ def cost_of(run: RunDirectory, iteration: int) -> Cost:
     trajectories = read_existing(folder.trajectories, Trajectory)
     return Cost(
         model_calls=whole.calls,
-        prompt_tokens=whole.prompt_tokens,
-        completion_tokens=whole.completion_tokens,
-        money=whole.money,
+        **whole.model_dump(include={"prompt_tokens", "completion_tokens", "money"}),
         environment_calls=sum(len(one.observation.calls) for one in interactions)
         + sum(len(one.calls()) for one in trajectories),
         sampled_tokens=sum(one.sampled_tokens for one in trajectories),
@@ -99,13 +98,7 @@ def cost_of(run: RunDirectory, iteration: int) -> Cost:
 
 
 def _sum(requests: Sequence[Request]) -> StageCost:
-    measured = [request.measured for request in requests]
-    return StageCost(
-        requests=len(requests),
-        refused=sum(request.outcome != "answered" for request in requests),
-        calls=sum(one.calls for one in measured),
-        prompt_tokens=sum(one.prompt_tokens for one in measured),
-        completion_tokens=sum(one.completion_tokens for one in measured),
-        seconds=round(sum(one.seconds for one in measured), 3),
-        money=round(sum(one.money for one in measured), 9),
-    )
+    spent = reduce(added, (request.measured for request in requests), Measured())
+    refused = sum(request.outcome != "answered" for request in requests)
+    rounded = spent.model_dump() | {"seconds": round(spent.seconds, 3), "money": round(spent.money, 9)}
+    return StageCost(requests=len(requests), refused=refused, **rounded)

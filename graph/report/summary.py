@@ -19,7 +19,6 @@ from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import RoundRecord, RoundSeconds
 from training.rollout.policy import PolicyCard
 from training.seal.diagnosis import SealFigures
-from training.signal_settings import SignalSettings
 
 PRIVATE = "not for publication: "
 """Begins the label of a run in a benchmark of the user's own that must not be published."""
@@ -38,7 +37,8 @@ def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
     One for each deviation from the full loop in how tasks are made, and one for SEAL; none for the full loop.
     """
     signals, verification = settings.signals, settings.verification
-    labels = _source_labels(signals)
+    by_need = "contexts by need" if signals.coverage_by == "need" else None
+    labels = [by_need or SOURCES[signals.contexts]] if signals.contexts in SOURCES else []
     left_out = [kind for kind in SignalKind if kind not in signals.kinds]
     if left_out:
         labels.append(f"without {' and '.join(left_out)} signals")
@@ -61,13 +61,6 @@ def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
     if evolution.shortfall:
         labels.append(f"iteration {evolution.iteration}: {evolution.shortfall} tasks short of its quota")
     return labels
-
-
-def _source_labels(signals: SignalSettings) -> list[str]:
-    by_need = signals.coverage_by == "need"
-    if signals.contexts in SOURCES:
-        return ["contexts by need" if by_need else SOURCES[signals.contexts]]
-    return []
 
 
 class SealSummary(Record):

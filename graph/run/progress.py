@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeVar
 
+import typer
+
 from environments.terminal import say
 
 INTERVAL = 5.0  # seconds between two lines of one stage
@@ -65,30 +67,22 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 HUNG_SECONDS = 30.0
 
 
-class Interrupted(Exception):
-    """A signal ended the work. ``status`` is the shell's exit status for it, 130 or 143."""
+def run_interruptible(work: Coroutine[Any, Any, Result], then: str = "") -> Result:
+    """Run ``work`` on an event loop; a signal cancels it.
 
-    def __init__(self, received: signal.Signals) -> None:
-        super().__init__(f"stopped by {received.name}, the state is kept: continue with --resume")
-        self.received = received
-        self.status = 128 + received
-
-
-def run_interruptible(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run ``work`` on an event loop; a signal cancels it. Raises Interrupted when one ended it.
-
-    A thread that ``work`` abandoned (a branch past its timeout) may continue for HUNG_SECONDS. Then the process ends
-    with status 1, because Python would wait for the thread forever.
+    Raises typer.Exit with the shell's status of a signal that ended it, 130 or 143, after a line on stderr that ends
+    with ``then``. A thread that ``work`` abandoned (a branch past its timeout) may continue for HUNG_SECONDS. Then the
+    process ends with status 1, because Python would wait for the thread forever.
     """
     watchdog = threading.Timer(HUNG_SECONDS, _give_up)
     watchdog.daemon = True
     try:
-        return asyncio.run(_supervise(work, watchdog))
+        return asyncio.run(_supervise(work, watchdog, then))
     finally:
         watchdog.cancel()
 
 
-async def _supervise(work: Coroutine[Any, Any, Result], watchdog: threading.Timer) -> Result:
+async def _supervise(work: Coroutine[Any, Any, Result], watchdog: threading.Timer, then: str) -> Result:
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     received: list[signal.Signals] = []
 
@@ -106,7 +100,8 @@ async def _supervise(work: Coroutine[Any, Any, Result], watchdog: threading.Time
     except asyncio.CancelledError:
         if not received:
             raise
-        raise Interrupted(received[0]) from None
+        say(f"stopped by {received[0].name}{then}")
+        raise typer.Exit(128 + received[0]) from None
     finally:
         for number in SIGNALS:
             loop.remove_signal_handler(number)
@@ -125,7 +120,7 @@ def _give_up() -> None:
 
 
 def exit_on_signals() -> None:
-    """Until an event loop takes over, end the process on a signal with the status of ``Interrupted``."""
+    """Until an event loop takes over, end the process on a signal with the status of ``run_interruptible``."""
 
     def leave(number: int, _: FrameType | None) -> None:
         sys.exit(128 + number)

@@ -51,7 +51,8 @@ def iterations_chart(
         drawn, row = [], HIGH + 36 + 16 * number
         if one in bars:
             for place, value in places:
-                drawn.append(_bar(middles[place] - 0.35 * slot, y(base[place] + value), 0.7 * slot, y(base[place])))
+                x, foot = middles[place] - 0.35 * slot, y(base[place])
+                drawn.append(_bar(x, y(base[place] + value), 0.7 * slot, foot, f"{one.name}: {value:g}"))
                 base[place] += value
         else:
             for place, _ in places if one.low else ():
@@ -59,7 +60,9 @@ def iterations_chart(
                 drawn.append(f'<path class="interval" d="M{middles[place]:.1f} {low:.1f}V{high:.1f}"/>')
             points = " ".join(f"{middles[place]:.1f},{y(value):.1f}" for place, value in places)
             drawn.append(f'<polyline points="{points}"/>')
-            drawn += [f'<circle cx="{middles[place]:.1f}" cy="{y(value):.1f}" r="3"/>' for place, value in places]
+            for place, value in places:
+                at = f'cx="{middles[place]:.1f}" cy="{y(value):.1f}" r="3"'
+                drawn.append(f"<circle {at}><title>{escape(one.name)}: {value:.1%}</title></circle>")
         drawn.append(_bar(LEFT, row - 9, 10, row + 1))
         parts += [f'<g class="c{number % COLOURS}">', *drawn, "</g>", _text(LEFT + 16, row, one.name)]
     size = f'viewBox="0 0 {WIDE} {HIGH + 36 + 16 * len(shown)}"'
@@ -67,8 +70,9 @@ def iterations_chart(
     return "\n".join([head, *parts, "</svg>", ""])
 
 
-def _bar(x: float, top: float, width: float, bottom: float) -> str:
-    return f'<rect x="{x:.1f}" y="{top:.1f}" width="{width:.1f}" height="{bottom - top:.1f}"/>'
+def _bar(x: float, top: float, width: float, bottom: float, title: str = "") -> str:
+    size = f'width="{width:.1f}" height="{bottom - top:.1f}"'
+    return f'<rect x="{x:.1f}" y="{top:.1f}" {size}><title>{escape(title)}</title></rect>'
 
 
 def _text(x: float, y: float, words: str, role: str = "") -> str:

@@ -10,12 +10,13 @@ from typing import Any
 from environments.settings import EnvironmentSettings
 from evaluation.outcomes import Score
 from graph.recipe import load_recipe
-from graph.report.digest import REASONS, counts_words, kind_words, one_line, result_of, spoken, task_words
+from graph.report.closing import iterations_table
+from graph.report.digest import REASONS, kind_words, one_line, result_of, spoken, task_words
 from graph.report.effect import did_it_help, finished_iterations, tool_map, weak_tasks
 from graph.report.lineage import Group, History
 from graph.report.mistakes import first_story
 from graph.report.page.charts import Series, iterations_chart
-from graph.report.summary import COMPACT_LABEL, PRIVATE, Summary
+from graph.report.summary import PRIVATE, Summary
 from graph.settings import RunSettings, changed
 from memory.jsonl import leaves
 from memory.records import SignalKind
@@ -24,6 +25,7 @@ from memory.tasks import tasks_at
 from training.grpo.record import RoundRecord
 
 Json = dict[str, Any]
+
 
 TERMS = {
     "rollout": "one attempt of the agent at one task",
@@ -42,9 +44,6 @@ TERMS = {
     "D\u2080": "the first tasks, made by exploration without a guide",
 }
 """The words of the page that its own text does not explain."""
-
-POINTERS = "the embedded policy sees a value as $1 to $9 and names it; its recorded calls carry the value"
-"""What argument references are."""
 
 
 def stage_name(iteration: int | None) -> str:
@@ -70,7 +69,7 @@ def overview(history: History) -> Json:
         "verdict": did_it_help(history),
         "iterations": rows,
         "charts": _charts(rows),
-        "numbers": _numbers(rows),
+        "numbers": iterations_table(list(summaries.values())),
         "effect": weak_tasks(history),
         "story": story and {"id": story.task.id, "words": task_words(story.task)},
         "numbered": history.iterations,
@@ -79,7 +78,7 @@ def overview(history: History) -> Json:
         "tools": [(name, name) for name in tools],
         "settings": [(key, _value(value), _value(default)) for key, (value, default) in changed(settings).items()],
         "costs": [(row["iteration"], row["facts"]) for row in rows if row["facts"]],
-        "terms": TERMS | ({"argument references ($k)": POINTERS} if COMPACT_LABEL in labels else {}),
+        "terms": TERMS,
         "kinds": kind_words(settings.signals),
         "reasons": _reasons(history),
         "seal": settings.training.seal is not None,
@@ -186,20 +185,6 @@ def _charts(rows: Sequence[Json]) -> list[str]:
     charts.append(iterations_chart("Signals by kind", names, bars=counts("signals")))
     charts.append(iterations_chart("Wall seconds by stage", names, bars=counts("seconds")))
     return charts
-
-
-def _numbers(rows: Sequence[Json]) -> Json:
-    columns = ("Iteration", "Held out", "95 %", "Training", "Tasks", "Admitted", "Refused", "Signals", "Mixed groups")
-    cells = []
-    for row in rows:
-        score = row["evaluation"].get("after")
-        held_out = ("", "") if score is None else (f"{score.success:.1%}", "{:.0%} to {:.0%}".format(*score.widest))
-        refused = counts_words((spoken(reason), count) for reason, count in row["refused"].items())
-        mixed = f"{row['groups']['mixed']} of {row['groups']['all']}"
-        trained = "" if row["success"] is None else f"{row['success']:.1%}"
-        signals = counts_words(row["signals"].items())
-        cells.append((row["iteration"], *held_out, trained, row["tasks"], row["admitted"], refused, signals, mixed))
-    return {"columns": columns, "rows": cells}
 
 
 def _reasons(history: History) -> dict[str, str]:

@@ -27,7 +27,7 @@ def test_foreign_text_is_text_and_colours_are_the_pages() -> None:
     line = Series(HOSTILE, (0.5, 1.0), (0.1, 0.2), (0.9, 1.0))
     chart = iterations_chart(HOSTILE, ["0", HOSTILE], bars=[Series(HOSTILE, (3.0, 1.0))], lines=[line])
     tags = {one.tag.removeprefix(SVG) for one in parsed(chart).iter()}
-    assert tags <= {"svg", "g", "rect", "text", "path", "polyline", "circle"}
+    assert tags <= {"svg", "g", "rect", "text", "path", "polyline", "circle", "title"}
     assert parsed(chart).get("aria-label") == HOSTILE
     assert [one.text for one in drawn(chart, "text") if one.get("class") == "label"] == [HOSTILE]
     assert not {name for one in parsed(chart).iter() for name in one.attrib} & {"fill", "stroke", "style"}

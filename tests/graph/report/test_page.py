@@ -21,7 +21,6 @@ from support.hostile_run import make_hostile_run
 from environments.base import InputError, MalformedCall, ToolCall
 from environments.bfcl.benchmark import BFCL
 from environments.registry import packaged
-from evaluation.outcomes import Score
 from graph.recipe import load_recipe
 from graph.report.digest import one_line
 from graph.report.effect import tool_map, weak_tasks, went
@@ -142,9 +141,9 @@ def test_figures_agree_with_the_records(evolved: RunDirectory, page: bytes) -> N
     chains = [chain for chain in history.chains.values() if chain.context.tool]
     assert sum(cell.weak for cell in cells) == len(chains) > 0
     assert sum(cell.tasks for cell in cells) == sum(len(chain.admitted) for chain in chains)
-    (row,) = shown["numbers"]["rows"]
-    assert (row[4], row[5]) == (told["tasks"], told["admitted"])
-    for cell in (*row, *cells[0].made.split(", ")):
+    rows = shown["numbers"].rows
+    assert len(rows) == told["finished"]
+    for cell in (*(cell for row in rows for cell in row), *cells[0].made.split(", ")):
         assert escaped(str(cell)) in page.decode()
     assert page.count(b"<svg") == len(shown["charts"]) > 3
 
@@ -352,7 +351,6 @@ def test_its_first_story_is_that_of_the_end_of_a_run(grown_run: RunDirectory) ->
 def test_words_of_the_page_are_those_that_the_run_has(evolved: RunDirectory) -> None:
     told = overview(History.read(evolved))
     assert {"context", "draft", "reference", "group"} <= set(told["terms"])
-    assert ("argument references ($k)" in told["terms"]) == any("($k)" in one for one in told["labels"])
     assert told["reasons"] == {}, "no draft was refused"
 
 
@@ -380,13 +378,6 @@ def test_turns_have_their_label_where_seal_is_on(evolved: RunDirectory) -> None:
     labels = [row.text for step in steps if step.name.startswith("turn") for row in step.rows if row.label == "SEAL"]
     assert labels == [str(turn_label(check)).replace("_", " ") for check in one.outcome.turns]
     assert set(labels) & {str(label).replace("_", " ") for label in FAILED}
-
-
-def test_a_score_has_its_widest_interval(grown_run: RunDirectory) -> None:
-    row = overview(History.read(grown_run))["numbers"]["rows"][0]
-    score = Score.model_validate_json(grown_run.iteration(0).evaluation_after.read_text())
-    low, high = score.widest
-    assert row[1:3] == (f"{score.success:.1%}", f"{low:.0%} to {high:.0%}")
 
 
 def test_a_run_that_goes_on_has_a_page(evolved: RunDirectory, tmp_path: Path) -> None:

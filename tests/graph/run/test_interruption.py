@@ -9,8 +9,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+import typer
 
-from graph.run.progress import Interrupted, run_interruptible
+from graph.run.progress import run_interruptible
 from memory.processes import run_child
 
 pytestmark = [pytest.mark.process, pytest.mark.wallclock]
@@ -27,9 +28,9 @@ def test_a_signal_cancels_the_work_and_gives_the_shells_status(number: signal.Si
         finally:
             cleaned.append(True)
 
-    with pytest.raises(Interrupted) as caught:
+    with pytest.raises(typer.Exit) as caught:
         run_interruptible(work())
-    assert caught.value.status == status
+    assert caught.value.exit_code == status
     assert cleaned == [True]
 
 
@@ -45,7 +46,7 @@ def test_a_signal_ends_the_child_process_that_is_waited_for(tmp_path: Path) -> N
         told.append(line)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    with pytest.raises(Interrupted):
+    with pytest.raises(typer.Exit):
         run_interruptible(work())
     assert not psutil.pid_exists(int(told[0]))
 
@@ -68,9 +69,10 @@ def test_a_cancellation_that_no_signal_caused_is_no_interruption() -> None:
 FAN_OUT = """
 import asyncio, os, signal
 from typing import TypedDict
+import typer
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
-from graph.run.progress import Interrupted, run_interruptible
+from graph.run.progress import run_interruptible
 
 class State(TypedDict):
     begun: int
@@ -85,14 +87,14 @@ builder.add_conditional_edges(START, lambda state: [Send("branch", state)] * 4, 
 builder.add_edge("branch", END)
 try:
     run_interruptible(builder.compile().ainvoke({"begun": 0}, {"max_concurrency": 1}))
-except Interrupted as stop:
-    raise SystemExit(stop.status)
+except typer.Exit as stop:
+    raise SystemExit(stop.exit_code)
 """  # Three of the four branches wait for the first when the signal comes.
 
 
 def test_branches_that_had_not_begun_are_nothing_to_tell_of() -> None:
     done = subprocess.run([sys.executable, "-c", FAN_OUT], check=False, timeout=60, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (143, "")
+    assert (done.returncode, done.stderr) == (143, "stopped by SIGTERM\n")
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
