@@ -165,19 +165,25 @@ async def _evolve(services: RunServices, iteration: int, stage: Stage, saver: As
 
     graph = iteration_graph().compile(checkpointer=saver)
     config = _config(iteration, services.settings.roles.concurrency)
-    begun = await _has_begun(graph, saver, config, services.run)
+    resumes = await _has_begun(graph, saver, config, services.run)
     events = graph.astream(
-        None if begun else IterationInput(iteration=iteration),
+        None if resumes else IterationInput(iteration=iteration),
         config,
         context=services,
         stream_mode=["tasks"],
         version="v2",
         durability="sync",
     )
-    branches = _Branches(stage)
+    begun: set[str] = set()
+    ended = 0
     try:
         async for event in events:
-            branches.show(event["data"])
+            task: Any = event["data"]
+            if task["name"] == "branch" and "input" in task:
+                begun.add(task["id"])
+            elif task["name"] == "branch":
+                ended += 1
+            stage.update(ended, len(begun) or None, "branches" if begun else task["name"])
     except Exception as error:
         if isinstance(error, InputError | RepeatedFailure) or storage_refusal(error):
             # Checkpoints keep a failure: once the mistake is corrected, the graph has to begin afresh.
@@ -211,23 +217,6 @@ async def _has_begun(
 def _is_unedited(run: RunDirectory, nodes: Sequence[str], values: Any) -> bool:  # noqa: ANN401 - as stored
     state = values if isinstance(values, IterationState) else IterationState(**values)
     return state.run == "" and all(as_recorded(run, state, node) for node in nodes)
-
-
-class _Branches:
-    """Counts branches that begin and end, for the progress display."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._begun: set[str] = set()
-        self._ended = 0
-
-    def show(self, task: Any) -> None:  # noqa: ANN401 - an event of the library
-        node = task["name"]
-        if node == "branch" and "input" in task:
-            self._begun.add(task["id"])
-        elif node == "branch":
-            self._ended += 1
-        self._stage.update(self._ended, len(self._begun) or None, "branches" if self._begun else node)
 
 
 # The ids of the state that a node takes; nodes before it wrote their records.

@@ -72,7 +72,7 @@ def weak_tasks(history: History) -> str:
 
 def _changes(history: History, task_id: str) -> dict[int, tuple[float, float]]:
     """Return a task's success in each iteration that another one follows in which it was rolled out, and in that."""
-    course = sorted(history.course(task_id).by_iteration.items())
+    course = history.course(task_id).items()
     return {first: (before, after) for (first, (before, _)), (_, (after, _)) in pairwise(course)}
 
 

@@ -28,7 +28,7 @@ from graph.report.digest import (
     verification_words,
     weakness_words,
 )
-from graph.report.lineage import Chain, Drafted, Group, History, Rollout
+from graph.report.lineage import Chain, Drafted, Group, History, Rollout, pooled
 from graph.report.mistakes import mistake_of
 from memory.records import Interaction, Signal, Task, Trajectory
 
@@ -292,7 +292,7 @@ def _spoken_rows(turns: Sequence[str], reference: Iterable[Sequence[ToolCall]], 
 
 
 def _group_rows(history: History, task_id: str) -> Iterator[Row]:
-    groups, course = history.groups.get(task_id, ()), history.course(task_id).by_iteration
+    groups, course = history.groups.get(task_id, ()), history.course(task_id)
     if not groups:
         yield Row("", "no rollout of it yet", "quiet")
     by_iteration: dict[int, list[Group]] = defaultdict(list)
@@ -309,7 +309,8 @@ def _parent_rows(history: History, chain: Chain) -> Iterator[Row]:
     if chain.weak is None or chain.iteration is None:
         return
     course, until = history.course(chain.weak.id), chain.iteration
-    before, after = course.of(lambda one: one <= until), course.of(lambda one: one > until)
+    before = pooled(one for number, one in course.items() if number <= until)
+    after = pooled(one for number, one in course.items() if number > until)
     tone: Tone = "plain"
     if before is not None and after is not None and before[0] != after[0]:
         tone = "good" if after[0] > before[0] else "bad"

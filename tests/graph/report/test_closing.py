@@ -132,7 +132,7 @@ def test_the_end_follows_a_weakness_to_its_effect_and_names_places_and_commands(
     assert f"expected {call_words(story.mistake.expected)}" in words
     assert f"new task {story.task.id} task {story.weak.id} {story.weak.turns[0]}" in words
     assert "wrong > " in words
-    before, _ = History.read(run).course(story.weak.id).by_iteration[0]
+    before, _ = History.read(run).course(story.weak.id)[0]
     assert f"parent {story.weak.id}: {before:.0%} of " in words
     assert words.count("75% of 4") == 2, "of the old task and of the new one"
     commands = text[text.index("Next") :].splitlines()

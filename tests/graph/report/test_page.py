@@ -154,7 +154,7 @@ def made_history(courses: dict[str, dict[int, float]]) -> History:
     class Made(History):
         def course(self, *task_ids: str) -> Course:
             (task_id,) = task_ids
-            return Course({number: (share, 8) for number, share in courses[task_id].items()})
+            return {number: (share, 8) for number, share in courses[task_id].items()}
 
     history = Made(RunDirectory(Path("none")), [], [0, 1, 2])
     rollout = Rollout("r", "t", 0, 1, 0, True, 0)
@@ -190,7 +190,7 @@ def test_the_map_has_what_was_weak_and_its_success_before_and_after(grown_run: R
         for number, (weak, made, pairs) in cells.items():
             chains = [one for one in history.chains_in(number) if one.context.tool == tool]
             assert (weak, made) == (len(chains), sum(len(one.admitted) for one in chains))
-            courses = [history.course(task).by_iteration for task in {one.context.task_id for one in chains}]
+            courses = [history.course(task) for task in {one.context.task_id for one in chains}]
             both = [one for one in courses if number in one and max(one) > number]
             nexts = [one[min(later for later in one if later > number)][0] for one in both]
             assert sorted(pairs) == sorted(zip((one[number][0] for one in both), nexts, strict=True))
