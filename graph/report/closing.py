@@ -14,7 +14,6 @@ from shlex import quote
 
 from environments.benchmark import TRUST_VARIABLE
 from environments.registry import DEFAULT
-from graph.report.costs import Cost
 from graph.report.digest import (
     WIDTH,
     counts_words,
@@ -26,7 +25,7 @@ from graph.report.effect import did_it_help
 from graph.report.lineage import History
 from graph.report.mistakes import Followed, first_story
 from graph.report.story import LONG, task_story
-from graph.report.summary import COMPACT_LABEL, Summary
+from graph.report.summary import COMPACT_LABEL, Cost, Summary
 from graph.report.tables import Table, table
 from graph.settings import RunSettings
 from memory.run import RunDirectory, read_json

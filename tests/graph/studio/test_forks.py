@@ -24,8 +24,7 @@ from graph.report.summary import Summary, summarise
 from graph.run.stages import Run, iterate
 from graph.run_iteration import open_run
 from graph.state import RunContext
-from graph.studio.forks import with_services
-from graph.studio.served import asking
+from graph.studio.forks import asking, with_services
 from memory.failures import DeduplicationResult
 from memory.records import Draft, DraftVerification, FailureContext
 from memory.run import RunDirectory, read_json, read_jsonl, write_json
