@@ -52,13 +52,10 @@ async def dispatch(state: IterationState, runtime: Runtime[RunServices]) -> Comm
     A node, not a router: LangGraph calls a router while it edits a state, without a runtime.
     """
     services = runtime.context
-    return Command(goto=await asyncio.to_thread(_sends, services, state) or "update")
-
-
-def _sends(services: RunServices, state: IterationState) -> list[Send]:
     folder = services.run.iteration(state.iteration)
     chosen = [one for one in state.new if not (services.copy and folder.branch(one).verdicts.exists())]
-    return sends(services, iteration_stage(state.iteration), chosen, keep=services.copy != "")
+    stage, keep = iteration_stage(state.iteration), services.copy != ""
+    return Command(goto=await asyncio.to_thread(sends, services, stage, chosen, keep) or "update")
 
 
 async def send_seeds(state: SeedState, runtime: Runtime[RunServices]) -> list[Send]:

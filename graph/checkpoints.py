@@ -164,7 +164,10 @@ async def _evolve(services: RunServices, iteration: int, stage: Stage, saver: As
     from graph.iteration import iteration_graph
 
     graph = iteration_graph().compile(checkpointer=saver)
-    config = _config(iteration, services.settings.roles.concurrency)
+    config: RunnableConfig = {
+        "configurable": {"thread_id": thread_id(iteration)},
+        "max_concurrency": services.settings.roles.concurrency,
+    }
     resumes = await _has_begun(graph, saver, config, services.run)
     events = graph.astream(
         None if resumes else IterationInput(iteration=iteration),
@@ -189,10 +192,6 @@ async def _evolve(services: RunServices, iteration: int, stage: Stage, saver: As
             # Checkpoints keep a failure: once the mistake is corrected, the graph has to begin afresh.
             await saver.adelete_thread(thread_id(iteration))
         raise
-
-
-def _config(iteration: int, at_once: int) -> RunnableConfig:
-    return {"configurable": {"thread_id": thread_id(iteration)}, "max_concurrency": at_once}
 
 
 async def _has_begun(

@@ -187,15 +187,8 @@ def by_step(folder: IterationDirectory) -> Iterator[tuple[int, dict[str, float]]
     for one in read_jsonl(folder.metrics, StepMetrics):
         numbers = {f"train/{name}": value for name, value in (one.trainer | one.measured).items()}
         numbers |= {f"rollouts/{name}": value for name, value in one.rollouts.items()}
-        yield one.step, numbers | (_seal_numbers(seal[one.step]) if one.step in seal else {})
-
-
-def _seal_numbers(step: SealStep) -> dict[str, float]:
-    """Return SEAL's rho, the labels of the step's turns by count, and how many guidelines are shown next."""
-    rho = {} if step.state.rho is None else plain_numbers(step.state.rho, without=("window", "total"))
-    labels = {f"seal/labels/{label}": float(one.count) for label, one in step.profile.labels.items()}
-    shown = {} if step.state.interface is None else {"seal/guidelines": float(len(step.state.interface.guidelines))}
-    return {f"seal/{name}": value for name, value in rho.items()} | labels | shown
+        of_seal = plain_numbers(seal[one.step], without=("step",)) if one.step in seal else {}
+        yield one.step, numbers | {f"seal/{name}": value for name, value in of_seal.items()}
 
 
 def by_iteration(run: RunDirectory, iteration: int) -> Iterator[tuple[int, dict[str, float]]]:

@@ -54,7 +54,12 @@ def closing(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summar
     lines += [
         *_plain(did_it_help(history)),
         *_labels(summaries),
-        *(line for one in summaries[before:] for line in _warnings(one)),
+        *(
+            line
+            for one in summaries[before:]
+            for words in one.warnings
+            for line in _plain(f"Iteration {one.iteration}: {words}")
+        ),
         *_story(history, story),
         *gaps(history),
         *_legend(settings, summaries),
@@ -100,11 +105,6 @@ def _labels(summaries: Sequence[Summary]) -> Iterator[str]:
             "The policy sees values as $1, $2, ..., and reads user turns worded as in its training, not what people "
             "write (docs/running.md has figures)."
         )
-
-
-def _warnings(summary: Summary) -> Iterator[str]:
-    for words in summary.warnings:
-        yield from _plain(f"Iteration {summary.iteration}: {words}")
 
 
 def _legend(settings: RunSettings, summaries: Sequence[Summary]) -> Iterator[str]:

@@ -182,7 +182,9 @@ class History:
         )
         history = cls(run, load_tasks(run), numbers)
         for number in numbers:
-            history._add_rollouts(number)
+            for start, one in _heads(run.iteration(number).trajectories):
+                rollout = Rollout(one.id, one.task_id, number, one.step, one.sample, one.success, start)
+                history.rollouts[one.id] = rollout
         history._group()
         history._add_stage(SEED_STAGE)
         for number in numbers:
@@ -263,10 +265,6 @@ class History:
         drafts = (one.draft.id for chain in self.chains.values() for one in chain.outcomes)
         ids = {one for ids in (self.tasks, self.chains, self.signals, self.rollouts, drafts) for one in ids}
         return sorted(one for one in ids if prefix and one.startswith(prefix))
-
-    def _add_rollouts(self, number: int) -> None:
-        for start, head in _heads(self.run.iteration(number).trajectories):
-            self.rollouts[head.id] = Rollout(head.id, head.task_id, number, head.step, head.sample, head.success, start)
 
     def _group(self) -> None:
         ordered = sorted(self.rollouts.values(), key=attrgetter("task_id", "iteration", "step", "sample"))

@@ -218,7 +218,8 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         marked=found.marked,
         contexts=Contexts(new=evolution.new, known=evolution.known, left_out=sum(found.left_out.values())),
         evaluation=_score_change(folder, settings),
-        seconds=_seconds(folder),
+        # A stage that was killed right after it wrote its result is missing.
+        seconds=read_json(folder.seconds, StageSeconds).seconds if folder.seconds.exists() else {},
         cost=cost_of(run, iteration),
         failed=evolution.failures,
         labels=(*_labels(run, record, settings), *arm_labels(settings, evolution)),
@@ -265,11 +266,6 @@ def _without_success(run: RunDirectory, folder: IterationDirectory, settings: Ru
         f"the loop has nothing to work on. To change that, {advice}. What the policy did is in "
         f"{folder.trajectories.relative_to(run.root)}, for example in lines 1 and {len(rollouts)}"
     )
-
-
-def _seconds(folder: IterationDirectory) -> dict[str, float]:
-    """Return wall seconds per completed stage; a stage killed right after it wrote its result is missing."""
-    return read_json(folder.seconds, StageSeconds).seconds if folder.seconds.exists() else {}
 
 
 def _score_change(folder: IterationDirectory, settings: RunSettings) -> ScoreChange | None:

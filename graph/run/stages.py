@@ -288,7 +288,8 @@ async def _iterations(run: Run) -> AsyncIterator[Summary]:
         if not path.exists():
             await train_iteration(run, iteration)
             await score_after(run, iteration)
-            await end_iteration(run, iteration)
+            await evolve(run, iteration)
+            write_json(path, summarise(run.directory, run.settings, iteration))
             for words in read_json(path, Summary).sentences:
                 say(f"iteration {iteration}: {words}")
         yield read_json(path, Summary)
@@ -318,21 +319,12 @@ async def train_iteration(run: Run, iteration: int) -> None:
     Raises BudgetReached where a budget of the chat roles is spent before the round begins.
     """
     if not _has_begun(run, iteration):
-        _check_budget(run)
+        Ledger(run.directory.spending_path, run.settings.roles.budget).check()
     await score_before(run, iteration)
     await train(run, iteration)
-
-
-async def end_iteration(run: Run, iteration: int) -> None:
-    await evolve(run, iteration)
-    write_json(run.directory.iteration(iteration).summary, summarise(run.directory, run.settings, iteration))
 
 
 def _has_begun(run: Run, iteration: int) -> bool:
     """Return whether the round of an iteration was begun, so that the budget was not spent then."""
     folder = run.directory.iteration(iteration)
     return folder.round.exists() or folder.training_log.exists()
-
-
-def _check_budget(run: Run) -> None:
-    Ledger(run.directory.spending_path, run.settings.roles.budget).check()

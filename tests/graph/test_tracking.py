@@ -86,7 +86,7 @@ def test_the_numbers_are_those_of_the_records(run: RunDirectory) -> None:
     assert "train/epoch" not in by_step[2]
     assert (by_step[1]["rollouts/mixed_groups"], by_step[2]["rollouts/mixed_groups"]) == (0.0, 1.0)
     assert by_step[1]["rollouts/success"] == 1.0
-    assert by_step[1]["seal/rho/state_mismatch"] == 0.25
+    assert by_step[1]["seal/state/rho/rho/state_mismatch"] == 0.25
     (of_iteration,) = (values for _, values in kept.numbers if "admitted" in values)
     expected = {
         "admitted": 2.0,

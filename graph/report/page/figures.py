@@ -21,7 +21,6 @@ from graph.settings import RunSettings, changed
 from memory.jsonl import leaves
 from memory.records import SignalKind
 from memory.run import RunDirectory, read_json
-from memory.tasks import tasks_at
 from training.grpo.record import RoundRecord
 
 Json = dict[str, Any]
@@ -113,7 +112,6 @@ def _iteration(history: History, settings: RunSettings, number: int, summary: Su
     return {
         "iteration": number,
         "finished": summary is not None,
-        "tasks": len(tasks_at(history.tasks.values(), number)),
         "admitted": sum(len(chain.admitted) for chain in chains),
         "refused": dict(Counter(result_of(one) for one in verifications if not one.accepted)),
         "signals": {kind: signals[kind] for kind in SignalKind},
