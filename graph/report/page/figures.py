@@ -17,7 +17,7 @@ from graph.report.lineage import Group, History
 from graph.report.mistakes import first_story
 from graph.report.page.charts import Series, iterations_chart
 from graph.report.summary import PRIVATE, Summary
-from graph.settings import RunSettings, changed
+from graph.settings import changed
 from memory.jsonl import leaves
 from memory.records import SignalKind
 from memory.run import RunDirectory, read_json
@@ -54,7 +54,7 @@ def overview(history: History) -> Json:
     """Return the values of the template, without the records. Raises InputError for a damaged record."""
     settings = load_recipe(history.run.settings_path)
     summaries = {one.iteration: one for one in finished_iterations(history)}
-    rows = [_iteration(history, settings, number, summaries.get(number)) for number in history.iterations]
+    rows = [_iteration(history, number, summaries.get(number)) for number in history.iterations]
     labels = list(summaries[max(summaries)].labels) if summaries else []
     unpublishable = _unpublishable(settings.environment, labels if summaries else None)
     story = first_story(history)
@@ -64,7 +64,7 @@ def overview(history: History) -> Json:
         "environment": settings.environment.name,
         "labels": labels,
         "unpublishable": unpublishable,
-        "notices": _notices(rows, settings, unpublishable),
+        "notices": _notices(list(summaries.values()), max(settings.iterations, len(rows)), unpublishable),
         "verdict": did_it_help(history),
         "iterations": rows,
         "charts": _charts(rows),
@@ -76,7 +76,10 @@ def overview(history: History) -> Json:
         "stages": [(name, name) for name in map(stage_name, (None, *history.iterations))],
         "tools": [(name, name) for name in tools],
         "settings": [(key, _value(value), _value(default)) for key, (value, default) in changed(settings).items()],
-        "costs": [(row["iteration"], row["facts"]) for row in rows if row["facts"]],
+        "costs": [
+            (number, facts_of(one, read_json(history.run.iteration(number).round, RoundRecord)))
+            for number, one in summaries.items()
+        ],
         "terms": TERMS,
         "kinds": kind_words(settings.signals),
         "reasons": _reasons(history),
@@ -94,24 +97,20 @@ def _unpublishable(environment: EnvironmentSettings, labels: Sequence[str] | Non
     return next((label.removeprefix(PRIVATE) for label in labels if label.startswith(PRIVATE)), None)
 
 
-def _notices(rows: Sequence[Json], settings: RunSettings, unpublishable: str | None) -> list[str]:
+def _notices(summaries: Sequence[Summary], asked: int, unpublishable: str | None) -> list[str]:
     said = [f"Not for publication: this page holds tasks and rollouts. {unpublishable}."] if unpublishable else []
-    done, asked = sum(row["finished"] for row in rows), max(settings.iterations, len(rows))
-    if done < asked:
+    if (done := len(summaries)) < asked:
         said.append(f"{done} of {asked} iterations are done: the page shows the records as they were when it was made.")
-    return said + [f"Iteration {row['iteration']}: {words}." for row in rows for words in row["warnings"]]
+    return said + [f"Iteration {one.iteration}: {words}." for one in summaries for words in one.warnings]
 
 
-def _iteration(history: History, settings: RunSettings, number: int, summary: Summary | None) -> Json:
-    folder = history.run.iteration(number)
+def _iteration(history: History, number: int, summary: Summary | None) -> Json:
     groups, chains = history.groups_in(number), history.chains_in(number)
     verifications = [one.verification for chain in chains for one in chain.outcomes if one.verification is not None]
     results = [result for group in groups for result in group.results]
-    round_ = read_json(folder.round, RoundRecord) if folder.round.exists() else None
     signals = Counter(one.kind for one in history.signals.values() if one.iteration == number)
     return {
         "iteration": number,
-        "finished": summary is not None,
         "admitted": sum(len(chain.admitted) for chain in chains),
         "refused": dict(Counter(result_of(one) for one in verifications if not one.accepted)),
         "signals": {kind: signals[kind] for kind in SignalKind},
@@ -119,8 +118,6 @@ def _iteration(history: History, settings: RunSettings, number: int, summary: Su
         "success": fmean(results) if results else None,
         "groups": _groups(groups),
         "seconds": {} if summary is None else summary.seconds,
-        "warnings": [] if summary is None else list(summary.warnings),
-        "facts": {} if summary is None else facts_of(summary, round_),
     }
 
 

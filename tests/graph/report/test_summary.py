@@ -193,7 +193,7 @@ def test_how_far_the_sampler_was_from_the_trainer_is_on_the_page(scored: RunDire
     write_json(run.iteration(0).round, record.model_copy(update={"steps": tuple(steps)}))
     write_json(run.iteration(0).summary, summary_of(run))
     mean = sum(gap.mean for gap in gaps) / len(gaps)
-    facts = overview(History.read(run))["iterations"][0]["facts"]
+    facts = overview(History.read(run))["costs"][0][1]
     begin = "sampler and trainer differ by nats"
     assert (facts[f"{begin} mean"], facts[f"{begin} largest"]) == (f"{mean:.6g}", "1")
 
