@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -76,29 +74,23 @@ def seed_file(recipe: Path | None, given: list[str], run: Path | None, output: P
         return _make(run, settings)
     assert output is not None
     check_output("--output", output)
-    with TemporaryDirectory() as folder, _spending_kept(output, Path(folder)):
+    with TemporaryDirectory() as folder:
+        _keep_spending(output, Path(folder))
         tasks = _make(Path(folder), settings)
         write_jsonl(output, tasks)
     return tasks
 
 
-@contextmanager
-def _spending_kept(output: Path, folder: Path) -> Iterator[None]:
-    """Count the chat roles' costs of earlier attempts at ``output``, and keep those of this one, beside the file."""
+def _keep_spending(output: Path, folder: Path) -> None:
+    """Keep the chat roles' costs beside ``output``: they count against the budgets of the next attempt at it."""
     from agents.spending import read_requests
-    from memory.jsonl import write_atomically
     from memory.run import RunDirectory
 
-    used = RunDirectory(folder).spending_path
-    kept = output.with_name(f"{output.name}.{used.name}")
-    if kept.exists():
-        read_requests(kept)  # names this file in an error, not its copy
-        shutil.copyfile(kept, used)
-    try:
-        yield
-    finally:
-        if used.exists():
-            write_atomically(kept, [used.read_bytes()])
+    ledger = RunDirectory(folder).spending_path
+    kept = output.absolute().with_name(f"{output.name}.{ledger.name}")
+    read_requests(kept)  # names this file in an error, not its place in the folder
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    ledger.symlink_to(kept)
 
 
 def _make(root: Path, settings: RunSettings) -> tuple[Task, ...]:

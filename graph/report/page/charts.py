@@ -6,7 +6,7 @@ need inline styles, which the page's policy forbids.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from html import escape
 from math import ceil, floor, log10
 from typing import NamedTuple
@@ -36,8 +36,12 @@ def iterations_chart(
     """
     shown = [one for one in (*lines, *bars) if any(one.values)]
     heights = [sum(one.values[place] or 0 for one in bars) for place in range(len(names))]
-    marks = ticks(0.0, top or max(*heights, *(value or 0 for one in lines for value in one.values), 1.0), 4)
-    y, slot = scale(marks, HIGH, TOP), (WIDE - LEFT - 10) / len(names)
+    marks = ticks(top or max(*heights, *(value or 0 for one in lines for value in one.values), 1.0))
+    slot = (WIDE - LEFT - 10) / len(names)
+
+    def y(value: float) -> float:
+        return HIGH - value / marks[-1] * (HIGH - TOP)
+
     middles = [LEFT + slot * (place + 0.5) for place in range(len(names))]
     parts = [_text(10, 20, title, "label")]
     for mark in marks:
@@ -79,18 +83,9 @@ def _text(x: float, y: float, words: str, role: str = "") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{role}">{escape(words)}</text>'
 
 
-def ticks(low: float, high: float, about: int = 6) -> tuple[float, ...]:
-    """Return about ``about`` round numbers, evenly spaced, from at most ``low`` to at least ``high``."""
-    if high <= low:
-        high = low + 1.0
-    rough = (high - low) / about
+def ticks(high: float) -> tuple[float, ...]:
+    """Return about four round numbers, evenly spaced, from 0 to at least ``high``, a number above 0."""
+    rough = high / 4
     power = 10.0 ** floor(log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
-    first, last = floor(low / step + 1e-9), ceil(high / step - 1e-9)
-    return tuple(round(number * step, 10) for number in range(first, last + 1))
-
-
-def scale(marks: Sequence[float], begin: float, end: float) -> Callable[[float], float]:
-    """Return the place in pixels of a value: the first mark lies at ``begin``, the last one at ``end``."""
-    low, high = marks[0], marks[-1]
-    return lambda value: begin + (value - low) / (high - low) * (end - begin)
+    return tuple(round(number * step, 10) for number in range(ceil(high / step - 1e-9) + 1))
