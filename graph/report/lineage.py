@@ -182,9 +182,9 @@ class History:
         )
         history = cls(run, load_tasks(run), numbers)
         for number in numbers:
-            for start, one in _heads(run.iteration(number).trajectories):
-                rollout = Rollout(one.id, one.task_id, number, one.step, one.sample, one.success, start)
-                history.rollouts[one.id] = rollout
+            for start, head in _heads(run.iteration(number).trajectories):
+                rollout = Rollout(head.id, head.task_id, number, head.step, head.sample, head.success, start)
+                history.rollouts[head.id] = rollout
         history._group()
         history._add_stage(SEED_STAGE)
         for number in numbers:
