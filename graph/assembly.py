@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Container
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from agents.assembly import Roles, build_roles, unguided_roles
@@ -20,7 +20,7 @@ from memory.records import FailureContext, Task, Unsignalled
 from memory.run import RunDirectory, read_jsonl
 
 CACHED = 4
-"""Runs whose services a server of LangGraph Studio keeps."""
+"""Calls whose services a server of LangGraph Studio keeps."""
 
 
 @dataclass(frozen=True)
@@ -79,29 +79,26 @@ def assemble(run: RunDirectory, settings: RunSettings) -> RunServices:
     )
 
 
-_cached: OrderedDict[Path, tuple[str | None, RunServices]] = OrderedDict()
-_caching = threading.Lock()
+_caching = threading.Lock()  # branches ask at the same time
 
 
 def services_at(root: Path, call: str | None = None) -> RunServices:
-    """Return the services of the run at ``root``, an absolute path; for LangGraph Studio, whose form holds a path.
+    """Return the services of the run at ``root``, an absolute path, for LangGraph Studio.
 
-    Cached, because every node of a graph asks for them. ``call`` is the id of a graph's call: where an earlier one was
-    stopped by failures in a row, a new one begins with new roles, so that it can be tried again. Raises InputError when
-    there is no such run or its settings are not valid.
+    Cached, because every node of a graph asks for them. ``call`` is the id of a graph's call: each begins with new
+    roles, so that one that failures in a row stopped can be tried again. Raises InputError when there is no such run or
+    its settings are not valid.
     """
     with _caching:
-        before, services = _cached.get(root, (None, None))
-        if services is None or (services.breaker.stopped and before != call):
-            run = RunDirectory.open(root)
-            settings = load_recipe(run.settings_path)
-            run.check_settings()
-            services = assemble(run, settings)
-        _cached[root] = (call, services)
-        _cached.move_to_end(root)
-        while len(_cached) > CACHED:
-            _cached.popitem(last=False)
-        return services
+        return _services(root, call)
+
+
+@lru_cache(maxsize=CACHED)
+def _services(root: Path, _call: str | None) -> RunServices:
+    run = RunDirectory.open(root)
+    settings = load_recipe(run.settings_path)
+    run.check_settings()
+    return assemble(run, settings)
 
 
 def held_out_of(environment: Environment, path: str | None) -> HeldOut:

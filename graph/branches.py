@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from langgraph.errors import NodeError
 from langgraph.runtime import Runtime
@@ -39,6 +39,9 @@ from memory.tasks import load_tasks
 
 DEADLINE = "deadline"
 
+Node = Callable[[BranchState, Runtime[RunServices]], Awaitable[BranchUpdate]]
+"""A node of a branch, which reads and writes the branch's folder."""
+
 
 async def dispatch(state: IterationState, runtime: Runtime[RunServices]) -> Command[Literal["branch", "update"]]:
     """Send each new weakness into a branch of its own, named by it; the branches work at the same time.
@@ -49,13 +52,10 @@ async def dispatch(state: IterationState, runtime: Runtime[RunServices]) -> Comm
     A node, not a router: LangGraph calls a router while it edits a state, without a runtime.
     """
     services = runtime.context
-    return Command(goto=await asyncio.to_thread(_sends, services, state) or "update")
-
-
-def _sends(services: RunServices, state: IterationState) -> list[Send]:
     folder = services.run.iteration(state.iteration)
     chosen = [one for one in state.new if not (services.copy and folder.branch(one).verdicts.exists())]
-    return sends(services, iteration_stage(state.iteration), chosen, keep=services.copy != "")
+    stage, keep = iteration_stage(state.iteration), services.copy != ""
+    return Command(goto=await asyncio.to_thread(sends, services, stage, chosen, keep) or "update")
 
 
 async def send_seeds(state: SeedState, runtime: Runtime[RunServices]) -> list[Send]:
@@ -98,14 +98,6 @@ def _name(weakness: Callable[[FailureContext], str], branch: BranchDirectory) ->
         return weakness(read_json(branch.context, FailureContext))
     except InputError:
         return ""  # the branch itself fails with the reason
-
-
-class Node(Protocol):
-    """A node of a branch."""
-
-    async def __call__(self, state: BranchState, runtime: Runtime[RunServices]) -> BranchUpdate:
-        """Read and write the branch's folder."""
-        ...
 
 
 def finished(state: BranchState, output: Path) -> bool:

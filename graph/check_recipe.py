@@ -69,17 +69,14 @@ def main(
 
 
 def _rehearse(recipes: Sequence[Path], given: Sequence[str]) -> None:
-    from graph.run.progress import Interrupted, Interruption
+    from graph.run.progress import run_interruptible
 
     with exit_statuses():
         if len(recipes) != 1:
             raise InputError("--rehearse runs one recipe: name one")
         from graph.rehearsal.chain import rehearse, table
 
-        try:
-            print(table(Interruption().run(rehearse(recipes[0], given))))
-        except Interrupted as stop:
-            raise typer.Exit(stop.status) from None
+        print(table(run_interruptible(rehearse(recipes[0], given))))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
     from graph.assembly import RunServices
-    from graph.run.progress import Interruption, Stage
+    from graph.run.progress import Stage
 
 STUDIO_RUN = "COEVOLVE_RUN"
 RUNS = Path("runs")
@@ -146,57 +146,52 @@ def _release(run: RunDirectory) -> None:
             stack.close()
 
 
-async def evolve_once(services: RunServices, iteration: int, stage: Stage, interruption: Interruption) -> None:
+async def evolve_once(services: RunServices, iteration: int, stage: Stage) -> None:
     """Run the graph of one iteration, from its beginning or its last checkpoint, until ``update`` is done.
 
-    The caller holds the run's lock. A signal stops the graph at the end of a superstep, each of which is on disk before
-    the next one begins. Raises CancelledError after a signal, InputError for a user's mistake, RepeatedFailure for work
-    that only fails, StorageError and OSError for a full disk, and any error of a node outside the fan-out.
+    The caller holds the run's lock. Each superstep is on disk before the next one begins. Raises InputError for a
+    user's mistake, RepeatedFailure for work that only fails, StorageError and OSError for a full disk, and any error of
+    a node outside the fan-out.
     """
     run = services.run
     refuse_unfinished(run, iteration)
     with writing(run.checkpoints_path):
         async with run_checkpoints(run) as saver:
-            await _evolve(services, iteration, stage, interruption, saver)
+            await _evolve(services, iteration, stage, saver)
 
 
-async def _evolve(
-    services: RunServices, iteration: int, stage: Stage, interruption: Interruption, saver: AsyncSqliteSaver
-) -> None:
-    from langgraph.errors import GraphDrained
-    from langgraph.runtime import RunControl
-
+async def _evolve(services: RunServices, iteration: int, stage: Stage, saver: AsyncSqliteSaver) -> None:
     from graph.iteration import iteration_graph
 
-    control = RunControl()
     graph = iteration_graph().compile(checkpointer=saver)
-    config = _config(iteration, services.settings.roles.concurrency)
-    begun = await _has_begun(graph, saver, config, services.run)
+    config: RunnableConfig = {
+        "configurable": {"thread_id": thread_id(iteration)},
+        "max_concurrency": services.settings.roles.concurrency,
+    }
+    resumes = await _has_begun(graph, saver, config, services.run)
     events = graph.astream(
-        None if begun else IterationInput(iteration=iteration),
+        None if resumes else IterationInput(iteration=iteration),
         config,
         context=services,
         stream_mode=["tasks"],
         version="v2",
         durability="sync",
-        control=control,
     )
-    branches = _Branches(stage)
+    begun: set[str] = set()
+    ended = 0
     try:
-        with interruption.draining(control.request_drain):
-            async for event in events:
-                branches.show(event["data"])
-    except GraphDrained:
-        raise asyncio.CancelledError from None
+        async for event in events:
+            task: Any = event["data"]
+            if task["name"] == "branch" and "input" in task:
+                begun.add(task["id"])
+            elif task["name"] == "branch":
+                ended += 1
+            stage.update(ended, len(begun) or None, "branches" if begun else task["name"])
     except Exception as error:
         if isinstance(error, InputError | RepeatedFailure) or storage_refusal(error):
             # Checkpoints keep a failure: once the mistake is corrected, the graph has to begin afresh.
             await saver.adelete_thread(thread_id(iteration))
         raise
-
-
-def _config(iteration: int, at_once: int) -> RunnableConfig:
-    return {"configurable": {"thread_id": thread_id(iteration)}, "max_concurrency": at_once}
 
 
 async def _has_begun(
@@ -221,23 +216,6 @@ async def _has_begun(
 def _is_unedited(run: RunDirectory, nodes: Sequence[str], values: Any) -> bool:  # noqa: ANN401 - as stored
     state = values if isinstance(values, IterationState) else IterationState(**values)
     return state.run == "" and all(as_recorded(run, state, node) for node in nodes)
-
-
-class _Branches:
-    """Counts branches that begin and end, for the progress display."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._begun: set[str] = set()
-        self._ended = 0
-
-    def show(self, task: Any) -> None:  # noqa: ANN401 - an event of the library
-        node = task["name"]
-        if node == "branch" and "input" in task:
-            self._begun.add(task["id"])
-        elif node == "branch":
-            self._ended += 1
-        self._stage.update(self._ended, len(self._begun) or None, "branches" if self._begun else node)
 
 
 # The ids of the state that a node takes; nodes before it wrote their records.

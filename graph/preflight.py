@@ -16,7 +16,7 @@ from environments.terminal import say
 from evaluation.settings import check_evaluation
 from graph.fit import config_of, in_gib, launch_of
 from graph.settings import RunSettings, check_benchmark, check_starts
-from graph.tracking.trackers import check_trackers
+from graph.tracking import check_trackers
 from memory.settings import OFFICIAL
 from training.device_memory import device_at_hand, memory_at_hand
 from training.model_shape import shape_in_process_of_its_own

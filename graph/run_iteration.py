@@ -12,7 +12,7 @@ import typer
 from environments.base import InputError
 from environments.command import NOTHING, OneSentence, exit_statuses
 from environments.terminal import say
-from graph.run.progress import Interrupted, Interruption, exit_on_signals
+from graph.run.progress import exit_on_signals, run_interruptible
 
 if TYPE_CHECKING:
     from graph.report.summary import Summary
@@ -48,7 +48,7 @@ def main(
     still spent. Progress goes to stderr, and at the end one line per iteration of this command to stdout.
 
     With --mcp the server is looked at, tasks are made on it and a policy is warmed up before the run begins, by
-    recipes/mcp.yaml; the first page says what was found, what was made and what could not be verified.
+    recipes/mcp.yaml; the first page says what was found and what was made.
 
     Exit status: 0 when something was made, 4 when nothing was (no iteration ended, or in none of them a rollout
     succeeded or a task was admitted), 2 for a user's mistake, 130 on SIGINT and 143 on SIGTERM (the state is kept), 1
@@ -63,20 +63,16 @@ def main(
 
     with exit_statuses(ChildFailure, RepeatedFailure):
         watch_parent()
-        try:
-            with redirect_stdout(sys.stderr):  # keeps the simulators' prints out of stdout
-                if mcp is not None:
-                    if recipe is not None or resume:
-                        raise InputError("--mcp begins a run of its own: leave --recipe and --resume out")
-                    from graph.server_run import begin
+        with redirect_stdout(sys.stderr):  # keeps the simulators' prints out of stdout
+            if mcp is not None:
+                if recipe is not None or resume:
+                    raise InputError("--mcp begins a run of its own: leave --recipe and --resume out")
+                from graph.server_run import begin
 
-                    begin(mcp, run, given, lambda line: print(line, file=sys.stderr if as_json else stdout, flush=True))
-                    given, resume = [], True
-                work = open_run(run, recipe, given, iterations, resume)
-                before, summaries = _evolve(work, stdout if as_json else None)
-        except Interrupted as stop:
-            say(f"{run}: {stop}")
-            raise typer.Exit(stop.status) from None
+                begin(mcp, run, given, lambda line: print(line, file=sys.stderr if as_json else stdout, flush=True))
+                given, resume = [], True
+            work = open_run(run, recipe, given, iterations, resume)
+            before, summaries = _evolve(work, stdout if as_json else None)
         if summaries and not as_json:
             from graph.report.closing import closing
 
@@ -97,7 +93,7 @@ def open_run(
     """
     from graph.preflight import check_run
     from graph.recipe import QUICKSTART, difference, load_recipe, with_raised_budget
-    from graph.tracking.trackers import check_trackers
+    from graph.tracking import check_trackers
     from memory.run import RunDirectory
 
     if iterations is not None:
@@ -128,12 +124,10 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], lines: TextIO | None) 
     A line of JSON per iteration is printed to ``lines`` where it is given.
     """
     from graph.recipe import load_recipe
-    from graph.run.progress import Progress
     from graph.run.stages import Run, iterate
-    from graph.tracking.follow import follow_run
+    from graph.tracking import follow_run
 
     directory, settings, resumed = work
-    interruption = Interruption()
 
     async def collect(run: Run) -> list[Summary]:
         summaries = []
@@ -145,15 +139,15 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], lines: TextIO | None) 
                 print(summary.model_dump_json(), file=lines, flush=True)
         return summaries
 
-    with directory.lock(), Progress() as progress:
+    with directory.lock():
         before = sum(directory.iteration(number).summary.exists() for number in range(settings.iterations))
         kept = load_recipe(directory.settings_path)
         longest = settings.model_copy(update={"iterations": max(kept.iterations, settings.iterations)})
         if longest != kept:
             directory.save_settings(longest)
-        with follow_run(directory, settings, progress.say) as send:
-            work_of = Run(directory, settings, progress, interruption, resumed)
-            return before, interruption.run(collect(work_of))
+        with follow_run(directory, settings, say) as send:
+            then = f", the state of {directory.root} is kept: continue with --resume"
+            return before, run_interruptible(collect(Run(directory, settings, resumed)), then)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +14,7 @@ from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses
 from environments.terminal import say
 from environments.turns import agent_calls
-from graph.run.progress import Interrupted, Interruption, exit_on_signals
+from graph.run.progress import exit_on_signals, run_interruptible
 
 if TYPE_CHECKING:
     from graph.settings import RunSettings
@@ -53,13 +51,8 @@ def main(
     from agents.spending import RepeatedFailure
     from memory.run import RunDirectory
 
-    with exit_statuses(RepeatedFailure):
-        try:
-            with redirect_stdout(sys.stderr):  # keeps the simulators' prints out of stdout
-                tasks = seed_file(recipe, given, run, output)
-        except Interrupted as stop:
-            say(f"stopped by {stop.received.name}")
-            raise typer.Exit(stop.status) from None
+    with exit_statuses(RepeatedFailure), redirect_stdout(sys.stderr):  # keeps the simulators' prints out of stdout
+        tasks = seed_file(recipe, given, run, output)
     lengths = Counter(agent_calls(task) for task in tasks)
     lengths_text = ", ".join(f"{lengths[length]} of {length} calls" for length in sorted(lengths))
     print(f"{len(tasks)} tasks ({lengths_text}) in {output or (run and RunDirectory(run).tasks_path)}")
@@ -81,47 +74,39 @@ def seed_file(recipe: Path | None, given: list[str], run: Path | None, output: P
         return _make(run, settings)
     assert output is not None
     check_output("--output", output)
-    with TemporaryDirectory() as folder, _spending_kept(output, Path(folder)):
+    with TemporaryDirectory() as folder:
+        _keep_spending(output, Path(folder))
         tasks = _make(Path(folder), settings)
         write_jsonl(output, tasks)
     return tasks
 
 
-@contextmanager
-def _spending_kept(output: Path, folder: Path) -> Iterator[None]:
-    """Count the chat roles' costs of earlier attempts at ``output``, and keep those of this one, beside the file."""
+def _keep_spending(output: Path, folder: Path) -> None:
+    """Keep the chat roles' costs beside ``output``: they count against the budgets of the next attempt at it."""
     from agents.spending import read_requests
-    from memory.jsonl import write_atomically
     from memory.run import RunDirectory
 
-    used = RunDirectory(folder).spending_path
-    kept = output.with_name(f"{output.name}.{used.name}")
-    if kept.exists():
-        read_requests(kept)  # names this file in an error, not its copy
-        shutil.copyfile(kept, used)
-    try:
-        yield
-    finally:
-        if used.exists():
-            write_atomically(kept, [used.read_bytes()])
+    ledger = RunDirectory(folder).spending_path
+    kept = output.absolute().with_name(f"{output.name}.{ledger.name}")
+    read_requests(kept)  # names this file in an error, not its place in the folder
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    ledger.symlink_to(kept)
 
 
 def _make(root: Path, settings: RunSettings) -> tuple[Task, ...]:
     from agents.spending import BudgetReached
-    from graph.run.progress import Progress
     from graph.run.stages import Run, make_tasks
     from memory.run import RunDirectory
     from memory.tasks import load_tasks
 
     directory = RunDirectory.create(root, settings)
-    interruption = Interruption()
-    with directory.lock(), Progress() as progress:
+    with directory.lock():
         try:
-            interruption.run(make_tasks(Run(directory, settings, progress, interruption, resumed=False)))
+            run_interruptible(make_tasks(Run(directory, settings, resumed=False)))
         except InputError:
             directory.unmake()
             if directory.spending_path.exists():
-                progress.say(f"{directory.spending_path} is kept: what was paid counts at the next start")
+                say(f"{directory.spending_path} is kept: what was paid counts at the next start")
             raise
         except BudgetReached as reached:
             budget = str(reached).partition(":")[0]

@@ -11,12 +11,11 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from environments.base import Environment, InputError
+from environments.base import InputError
 from environments.benchmark import TRUST_VARIABLE
 from environments.checkout import QUICKSTART
 from environments.command import check_output
-from graph.first_look import Look, findings, look_at
-from memory.records import Task
+from graph.check_environment import findings, line
 from memory.run import RunDirectory
 
 RECIPE = QUICKSTART.with_name("mcp.yaml")
@@ -32,8 +31,8 @@ def begin(command: str, run: Path, given: Sequence[str], tell: Callable[[str], N
     """Make ``run`` with its tasks, and beside it, in ``RUN-start``, held-out tasks and an initial policy.
 
     ``given`` are settings on top of recipes/mcp.yaml. ``tell`` is given the lines of a page: the tools, what was found
-    about the server, what was made and what could not be verified. Raises InputError, before anything is written where
-    it is a setting, the command or the place.
+    about the server, and what was made. Raises InputError, before anything is written where it is a setting, the
+    command or the place.
     """
     from environments.registry import benchmark_of
     from graph.recipe import load_recipe
@@ -52,11 +51,10 @@ def begin(command: str, run: Path, given: Sequence[str], tell: Callable[[str], N
     stated = [f"environment.options.command={json.dumps(words)}", f"policy.path={json.dumps(str(policy))}"]
     settings = load_recipe(RECIPE, [*stated, *given])
     environment = settings.environment.open()
-    for line in benchmark_of(environment).notes(environment):
-        tell(line)
-    look = look_at(environment)
-    for words_of, problem, follows in findings(look):
-        tell(f"ok     {words_of}" if problem is None else f"NOT    {words_of}: {problem}\n       {follows}")
+    for note in benchmark_of(environment).notes(environment):
+        tell(note)
+    for found in findings(environment):
+        tell(line(found))
     start.mkdir(parents=True)
     held_out = start / "held-out.jsonl"
     other = [f"seed={settings.seed + 1}", f"tasks.initial_count={HELD_OUT}"]
@@ -68,19 +66,3 @@ def begin(command: str, run: Path, given: Sequence[str], tell: Callable[[str], N
     )
     tell(f"tasks      {len(tasks)} verified in {run}, {HELD_OUT} held out in {held_out}")
     tell(f"policy     {policy}, {record.parameters:,} parameters, warmed up on these tasks' references")
-    for line in without_tasks(environment, tasks, look):
-        tell(line)
-
-
-def without_tasks(environment: Environment, tasks: Sequence[Task], look: Look) -> list[str]:
-    """Return a line for each tool that no task calls, with what was seen of it."""
-    called = {call.name for task in tasks for turn in task.reference for call in turn}
-    lines = []
-    for name in (name for name in environment.starts()[0].tools if name not in called):
-        seen = [
-            "it was not called" if not look.calls[name] else "",
-            "equal calls differed" if look.differs[name] else "",
-            f"{look.refused[name]} of {look.calls[name]} calls were refused" if look.refused[name] else "",
-        ]
-        lines.append(f"no task    {name}: {', '.join(filter(None, seen)) or 'its drafts were refused'}")
-    return lines

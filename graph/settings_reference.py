@@ -40,55 +40,43 @@ def settings_reference() -> str:
     found = [path for name in _SHOWN for path, _ in leaves(read_recipe(ROOT / "recipes" / name))]
     # The options of an environment are one setting.
     often = {".".join(path[: path.index("options") + 1] if "options" in path else path) for path in found}
-    alike = dict[tuple[str, str], list[str]]()
-    for key, default, meaning in _often_set(schema, schema["$defs"], "", often):
-        alike.setdefault((default, meaning), []).append(f"`{key}`")
-    lines = [_HEAD, *(f"- {', '.join(keys)} ({default}): {meaning}" for (default, meaning), keys in alike.items())]
-    lines.append("\n## The rest")
-    lines += _sections(schema, schema["$defs"], "", often, {})
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
-
-
-def _often_set(
-    schema: Schema, definitions: Schema, above: str, often: Collection[str]
-) -> Iterator[tuple[str, str, str]]:
-    """Return key, default and meaning of the settings in ``often``, and of sections that hold some and may be null."""
-    for name, field in schema["properties"].items():
-        path, section = f"{above}{name}", _section(field, definitions)
+    definitions, alike, lines = schema["$defs"], dict[tuple[str, str], list[str]](), [_HEAD]
+    every = [*_walk(schema, definitions)]
+    for path, field, _ in every:
         if _is_shown(path, field, often):
-            yield path, _default(field, definitions), _meaning(field)
-        if section is not None:
-            yield from _often_set(section, definitions, f"{path}.", often)
-
-
-def _is_shown(path: str, field: Schema, often: Collection[str]) -> bool:
-    return path in often or (field.get("default", "") is None and any(key.startswith(f"{path}.") for key in often))
-
-
-def _sections(
-    schema: Schema, definitions: Schema, above: str, often: Collection[str], shown: dict[str, str]
-) -> Iterator[str]:
-    """Return the headings and lists of the sections in ``schema``, each followed by its own sections.
-
-    Settings in ``often`` are left out. ``shown`` maps titles of sections to the first path that has such a section: its
-    keys are listed there.
-    """
-    for name, field in schema["properties"].items():
-        section = _section(field, definitions)
+            alike.setdefault((_default(field, definitions), _meaning(field)), []).append(f"`{path}`")
+    lines += [f"- {', '.join(keys)} ({default}): {meaning}" for (default, meaning), keys in alike.items()]
+    lines.append("\n## The rest")
+    shown: dict[str, str] = {}  # the first path of each section by its title: its keys are listed there
+    for path, field, section in every:
         if section is None:
             continue
-        path, title = f"{above}{name}", section["title"]
+        title = section["title"]
         rest = {key: one for key, one in section["properties"].items() if f"{path}.{key}" not in often}
-        items = [] if title in shown else list(_items(rest, definitions))
+        items = [] if title in shown else [*_items(rest, definitions)]
         if title in shown and rest:
             items = [f"Its keys are those of `{shown[title]}`."]
         shown.setdefault(title, path)
         if items or (rest and _meaning(field)):
-            yield f"\n### `{path}`\n"
             words = _meaning(field) or " ".join(section["description"].split("\n\n")[0].split())
-            yield from [] if _is_shown(path, field, often) else [words[0].upper() + words[1:].replace("``", "`"), ""]
-            yield from items
-        yield from _sections(section, definitions, f"{path}.", often, shown)
+            lines.append(f"\n### `{path}`\n")
+            lines += [] if _is_shown(path, field, often) else [words[0].upper() + words[1:].replace("``", "`"), ""]
+            lines += items
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+
+
+def _walk(schema: Schema, definitions: Schema, above: str = "") -> Iterator[tuple[str, Schema, Schema | None]]:
+    """Yield path and field of each setting and section, and the section that the field holds; its own ones follow."""
+    for name, field in schema["properties"].items():
+        section = _section(field, definitions)
+        yield f"{above}{name}", field, section
+        if section is not None:
+            yield from _walk(section, definitions, f"{above}{name}.")
+
+
+def _is_shown(path: str, field: Schema, often: Collection[str]) -> bool:
+    """Return whether recipes set it often; a section that may be null and holds such a setting counts."""
+    return path in often or (field.get("default", "") is None and any(key.startswith(f"{path}.") for key in often))
 
 
 def _items(fields: Mapping[str, Schema], definitions: Schema) -> Iterator[str]:

@@ -71,7 +71,7 @@ def test_only_studio_imports_what_serves_it() -> None:
     """The command names its module in a table; what a run and Studio both need is outside of the package."""
     users = {name for name, others in imports().items() if any(one.startswith("graph.studio") for one in others)}
     assert [name for name in users if not name.startswith("graph.studio")] == []
-    assert "graph.studio.served" in users
+    assert "graph.studio.forks" in users
 
 
 def test_no_two_public_classes_share_a_name() -> None:

@@ -90,7 +90,7 @@ def task_rows(content: RunContent) -> Iterator[Row]:
         row["start_state"] = checked_json(start, content.run, task.id)
         chain = content.history.chain_of(task.id)
         row |= {} if chain is None else _lineage(content, chain, task)
-        course = content.history.course(task.id).by_iteration
+        course = content.history.course(task.id)
         played = sum(number for _, number in course.values())
         row["rollouts"] = played
         row["success"] = sum(share * number for share, number in course.values()) / played if played else None

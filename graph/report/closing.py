@@ -14,7 +14,6 @@ from shlex import quote
 
 from environments.benchmark import TRUST_VARIABLE
 from environments.registry import DEFAULT
-from graph.report.costs import Cost
 from graph.report.digest import (
     WIDTH,
     counts_words,
@@ -25,11 +24,10 @@ from graph.report.digest import (
 from graph.report.effect import did_it_help
 from graph.report.lineage import History
 from graph.report.mistakes import Followed, first_story
-from graph.report.story import in_short
-from graph.report.summary import COMPACT_LABEL, Summary
+from graph.report.story import LONG, task_story
+from graph.report.summary import COMPACT_LABEL, Cost, Summary
 from graph.report.tables import Table, table
 from graph.settings import RunSettings
-from memory.records import PAPER_SHARES, SignalKind
 from memory.run import RunDirectory, read_json
 from training.grpo.record import RoundRecord
 
@@ -56,7 +54,12 @@ def closing(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summar
     lines += [
         *_plain(did_it_help(history)),
         *_labels(summaries),
-        *(line for one in summaries[before:] for line in _warnings(one)),
+        *(
+            line
+            for one in summaries[before:]
+            for words in one.warnings
+            for line in _plain(f"Iteration {one.iteration}: {words}")
+        ),
         *_story(history, story),
         *gaps(history),
         *_legend(settings, summaries),
@@ -104,11 +107,6 @@ def _labels(summaries: Sequence[Summary]) -> Iterator[str]:
         )
 
 
-def _warnings(summary: Summary) -> Iterator[str]:
-    for words in summary.warnings:
-        yield from _plain(f"Iteration {summary.iteration}: {words}")
-
-
 def _legend(settings: RunSettings, summaries: Sequence[Summary]) -> Iterator[str]:
     """Yield the words of the table once, with figures over the run."""
     yield ""
@@ -123,28 +121,14 @@ def _legend(settings: RunSettings, summaries: Sequence[Summary]) -> Iterator[str
         for name, value in scored.after.metrics.items():
             if name != "success":
                 yield from _said("", f"{name} {value:.3g} at the end")
-    yield from _signals(settings, summaries)
+    for number, (kind, meaning) in enumerate(kind_words(settings.signals).items()):
+        yield from _said("" if number else "signals", f"{kind}: {meaning}")
     contexts = _total({"new": one.contexts.new, "known": one.contexts.known} for one in summaries)
     failed = _total(one.failed for one in summaries)
     words = f"{contexts['new']} weaknesses were explored, {contexts['known']} were known already"
     yield from _said("contexts", words + (f"; gave up: {counts_words(failed.most_common())}" if failed else ""))
     if any(one.cost.model_calls for one in summaries):
         yield from _said("cost", _cost(summaries).words())
-
-
-def _signals(settings: RunSettings, summaries: Sequence[Summary]) -> Iterator[str]:
-    for number, (kind, meaning) in enumerate(kind_words(settings.signals).items()):
-        yield from _said("" if number else "signals", f"{kind}: {meaning}")
-    found = _total({str(kind): count for kind, count in one.signals.items()} for one in summaries)
-    if not found.total():
-        return
-    paper = " and ".join(" / ".join(f"{share:.0f}" for share in shares) for shares in PAPER_SHARES)
-    of_tasks = _total({str(kind): count for kind, count in one.signal_tasks.items()} for one in summaries)
-    yield from _said("", f"shares: {_shares(found)} % (by task {_shares(of_tasks)} %); the paper: {paper} % (Figure 4)")
-
-
-def _shares(counts: Counter[str]) -> str:
-    return " / ".join(f"{100 * counts[kind] / counts.total():.0f}" for kind in SignalKind)
 
 
 def _total(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
@@ -206,8 +190,11 @@ def _story(history: History, story: Followed | None) -> Iterator[str]:
         f"The first new task {'about the tool of a wrong or missing call ' if story.mistake else ''}that was rolled "
         "out, and its weak task again; the outcome plays no part in the choice. It shows how, not how much."
     )
-    for label, words in in_short(history, story):
-        yield from _said(label, words)
+    yield from _said("new task", story.task.id)
+    for name, _, _, rows in task_story(history, story.task):
+        for number, row in enumerate(one for one in rows if one.short):
+            dots = (group.dots(row.marked) for group in row.groups)
+            yield from _said(row.label or ("" if number else name), one_line("  ".join([*dots, row.text]), LONG))
 
 
 def _next(

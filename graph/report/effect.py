@@ -1,4 +1,4 @@
-"""Whether a run helped: scores on held-out tasks, success of weak tasks beside controls, weaknesses by tool."""
+"""Whether a run helped: scores on held-out tasks, weak tasks that were followed beside others, weaknesses by tool."""
 
 from __future__ import annotations
 
@@ -13,16 +13,11 @@ from evaluation.statistics import t_interval
 from graph.report.digest import number_words, one_line
 from graph.report.lineage import Chain, History
 from graph.report.summary import Summary
-from graph.report.tables import Table, table
 from memory.records import SignalKind
 from memory.run import read_existing, read_json
 
-EFFECT_ROWS = (
-    ("followed", "weak (marked by another signal than rare), and new tasks were made of it"),
-    ("weak", "weak, and no new task was made of it"),
-    ("rare", "a rare combination of calls alone"),
-    ("none", "without any signal: the simplest control"),
-)
+Pairs = Sequence[tuple[float, float]]
+"""Success of a task in an iteration and in the next one that rolled it out, in [0, 1]."""
 
 
 def finished_iterations(history: History) -> list[Summary]:
@@ -57,73 +52,50 @@ def did_it_help(history: History) -> str:
     return words
 
 
-class Effect(NamedTuple):
-    """Mean success of tasks in one iteration and in the next one that rolled them out, in [0, 1].
+def weak_tasks(history: History) -> str:
+    """Return the success of weak tasks, which another signal than rare marked, in an iteration and the next with it.
 
-    ``pairs``: a task and such two iterations. ``half`` is half of a 95 % interval of the mean change (Student's t,
-    pairs taken as independent); None for a single pair.
-    """
-
-    pairs: int
-    before: float | None = None
-    after: float | None = None
-    change: float | None = None
-    half: float | None = None
-
-
-def effect(history: History) -> dict[str, Effect]:
-    """Return the success of tasks before and after by what marked them, the keys of ``EFFECT_ROWS``.
-
-    A weak task was chosen because it failed, so that it rises by regression to the mean alone: only the difference to
-    tasks of the same weakness is evidence for the new tasks.
+    Those of which new tasks were made come beside those of which none was: a weak task was chosen because it failed, so
+    that it rises by regression to the mean alone, and only the difference of the two is evidence for the new tasks.
     """
     followed = {(chain.context.task_id, chain.iteration) for chain in history.chains.values() if chain.admitted}
-    marked: dict[tuple[str, int], set[SignalKind]] = defaultdict(set)
-    for one in history.signals.values():
-        marked[one.task_id, one.iteration].add(one.kind)
-    pairs: dict[str, list[tuple[float, float]]] = {name: [] for name, _ in EFFECT_ROWS}
-    for task_id in history.groups:
-        course = sorted(history.course(task_id).by_iteration.items())
-        for (first, (before, _)), (_, (after, _)) in pairwise(course):
-            kinds = marked.get((task_id, first), set())
-            if kinds - {SignalKind.RARE}:
-                name = "followed" if (task_id, first) in followed else "weak"
-            else:
-                name = "rare" if kinds else "none"
-            pairs[name].append((before, after))
-    return {name: _effect(found) for name, found in pairs.items()}
+    marked = {(one.task_id, one.iteration) for one in history.signals.values() if one.kind is not SignalKind.RARE}
+    pairs: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+    for task_id, number in sorted(marked):
+        if pair := _changes(history, task_id).get(number):
+            pairs[(task_id, number) in followed].append(pair)
+    return (
+        f"Weak tasks of which new tasks were made: {went(pairs[True])}; weak tasks of which none was made: "
+        f"{went(pairs[False])}. Both rise by regression to the mean alone: compare the two, not one of them with zero."
+    )
 
 
-def _effect(pairs: Sequence[tuple[float, float]]) -> Effect:
+def _changes(history: History, task_id: str) -> dict[int, tuple[float, float]]:
+    """Return a task's success in each iteration that another one follows in which it was rolled out, and in that."""
+    course = history.course(task_id).items()
+    return {first: (before, after) for (first, (before, _)), (_, (after, _)) in pairwise(course)}
+
+
+def went(pairs: Pairs) -> str:
+    """Return ``41% to 60% (+19 points, 95 %: 10 to 28; 23 pairs)``: means, and Student's t with pairs independent."""
     if not pairs:
-        return Effect(0)
+        return "no pair yet"
     before, after = (fmean(shares) for shares in zip(*pairs, strict=True))
     interval = t_interval([after - before for before, after in pairs])
-    return Effect(len(pairs), before, after, after - before, interval and (interval[1] - interval[0]) / 2)
-
-
-def effect_table(history: History) -> Table:
-    """Show ``effect``: pairs of a task and two iterations, mean success, mean change, half its interval."""
-    found = effect(history)
-    rows = [
-        (words, found[name].pairs, *("" if cell is None else f"{cell:.2f}" for cell in found[name][1:]))
-        for name, words in EFFECT_ROWS
-    ]
-    return table(("tasks", "pairs", "before", "after", "change", "+- (95 %)"), rows)
+    spread = "" if interval is None else f", 95 %: {100 * interval[0]:.0f} to {100 * interval[1]:.0f}"
+    change = f"{100 * (after - before):+.0f} points{spread}"
+    return f"{before:.0%} to {after:.0%} ({change}; {number_words(len(pairs), 'pair')})"
 
 
 class ToolCell(NamedTuple):
-    """A tool in one iteration: its weaknesses, the tasks made of them, and the weak tasks' success.
+    """A tool in one iteration: its weaknesses, the tasks made of them, and the weak tasks that were rolled out again.
 
-    ``pairs`` are the weak tasks that a later iteration rolled out, ``before`` their mean success in the iteration,
-    ``after`` that in the next such one; None without a pair.
+    Pairs are the success of such a task in the iteration and in the next one that rolled it out.
     """
 
     weak: int
     tasks: int
-    pairs: int
-    before: float | None
-    after: float | None
+    pairs: Pairs
 
     @property
     def made(self) -> str:
@@ -131,17 +103,16 @@ class ToolCell(NamedTuple):
 
     @property
     def success(self) -> str:
-        """The success in words."""
-        if self.before is None or self.after is None:
+        """The mean success before and after, in words."""
+        if not self.pairs:
             return "not rolled out again"
-        return f"{self.before:.0%} \u2192 {self.after:.0%} of {self.pairs}"
+        return "{:.0%} \u2192 {:.0%} of {}".format(*map(fmean, zip(*self.pairs, strict=True)), len(self.pairs))
 
     @property
     def tone(self) -> str:
         """Whether success rose (``good``) or fell (``bad``)."""
-        if self.before is None or self.after is None or self.before == self.after:
-            return ""
-        return "good" if self.after > self.before else "bad"
+        change = sum(after - before for before, after in self.pairs)
+        return "good" if change > 0 else "bad" if change < 0 else ""
 
 
 def tool_map(history: History) -> list[tuple[str, dict[int, ToolCell]]]:
@@ -158,24 +129,6 @@ def tool_map(history: History) -> list[tuple[str, dict[int, ToolCell]]]:
 
 
 def _cell(history: History, number: int, chains: Sequence[Chain]) -> ToolCell:
-    pairs = []
-    for task_id in sorted({chain.context.task_id for chain in chains}):
-        course = history.course(task_id).by_iteration
-        later = min((one for one in course if one > number), default=None)
-        if number in course and later is not None:
-            pairs.append((course[number][0], course[later][0]))
-    before, after = (fmean(shares) for shares in zip(*pairs, strict=True)) if pairs else (None, None)
-    return ToolCell(len(chains), sum(len(chain.admitted) for chain in chains), len(pairs), before, after)
-
-
-def new_tasks(history: History) -> str:
-    """Return what became of the new tasks in one sentence, "" without one."""
-    added = [task for task in history.tasks.values() if task.admitted_at is not None]
-    courses = [sorted(course.items()) for task in added if (course := history.course(task.id).by_iteration)]
-    twice = [(course[0][1][0], course[-1][1][0]) for course in courses if len(course) > 1]
-    words = f"Of {number_words(len(added), 'new task')}, {len(courses)} were rolled out." if added else ""
-    if twice:
-        first, last = (fmean(shares) for shares in zip(*twice, strict=True))
-        words += f" The {len(twice)} that were in two iterations or more went from {first:.0%} in their first to "
-        words += f"{last:.0%} in their last."
-    return words
+    tasks = sorted({chain.context.task_id for chain in chains})
+    pairs = [pair for task_id in tasks if (pair := _changes(history, task_id).get(number))]
+    return ToolCell(len(chains), sum(len(chain.admitted) for chain in chains), pairs)

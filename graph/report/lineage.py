@@ -8,7 +8,7 @@ iteration whose graph is not done are read from their folders.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import BinaryIO, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
 from environments.base import InputError
 from graph.records import Failure
@@ -45,14 +45,6 @@ from memory.run import (
 from memory.tasks import load_tasks
 
 
-class _Success(BaseModel):
-    """The part of an outcome that says whether the official rule was met."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    success: bool
-
-
 class _Head(BaseModel):
     """A trajectory without its turns: 50,000 of them fit into memory, and are read ten times faster."""
 
@@ -60,11 +52,9 @@ class _Head(BaseModel):
 
     id: str
     task_id: str
-    iteration: int
     step: int
     sample: int
-    outcome: _Success | None = None
-    sampled_tokens: int = 0
+    success: bool | None = Field(None, validation_alias=AliasPath("outcome", "success"))
 
 
 class Rollout(NamedTuple):
@@ -80,7 +70,6 @@ class Rollout(NamedTuple):
     step: int
     sample: int
     success: bool | None
-    sampled_tokens: int
     start: int
 
 
@@ -153,16 +142,15 @@ class Chain:
         return tuple(one.task for one in self.outcomes if one.task is not None)
 
 
-class Course(NamedTuple):
-    """Success of a task's rollouts by iteration: the share in [0, 1] and the number of rollouts."""
+Course = dict[int, tuple[float, int]]
+"""Success of rollouts by iteration, in their order: the share in [0, 1] and the number of rollouts."""
 
-    by_iteration: Mapping[int, tuple[float, int]]
 
-    def of(self, wanted: Callable[[int], bool]) -> tuple[float, int] | None:
-        """Return share and number of the rollouts of the ``wanted`` iterations; None without one."""
-        found = [one for number, one in self.by_iteration.items() if wanted(number)]
-        total = sum(count for _, count in found)
-        return (sum(share * count for share, count in found) / total, total) if total else None
+def pooled(shares: Iterable[tuple[float, int]]) -> tuple[float, int] | None:
+    """Return share and number of all rollouts of some iterations; None without one."""
+    found = [*shares]
+    total = sum(count for _, count in found)
+    return (sum(share * count for share, count in found) / total, total) if total else None
 
 
 class History:
@@ -194,7 +182,9 @@ class History:
         )
         history = cls(run, load_tasks(run), numbers)
         for number in numbers:
-            history._add_rollouts(number)
+            for start, head in _heads(run.iteration(number).trajectories):
+                rollout = Rollout(head.id, head.task_id, number, head.step, head.sample, head.success, start)
+                history.rollouts[head.id] = rollout
         history._group()
         history._add_stage(SEED_STAGE)
         for number in numbers:
@@ -226,7 +216,7 @@ class History:
         for task_id in task_ids:
             for group in self.groups.get(task_id, ()):
                 results[group.iteration].extend(group.results)
-        return Course({number: (fmean(found), len(found)) for number, found in results.items() if found})
+        return {number: (fmean(found), len(found)) for number, found in sorted(results.items()) if found}
 
     def trajectory(self, rollout_id: str) -> Trajectory:
         """Read one rollout with its turns. Raises InputError for an unknown id, and for a damaged line."""
@@ -275,19 +265,6 @@ class History:
         drafts = (one.draft.id for chain in self.chains.values() for one in chain.outcomes)
         ids = {one for ids in (self.tasks, self.chains, self.signals, self.rollouts, drafts) for one in ids}
         return sorted(one for one in ids if prefix and one.startswith(prefix))
-
-    def _add_rollouts(self, number: int) -> None:
-        for start, head in _heads(self.run.iteration(number).trajectories):
-            self.rollouts[head.id] = Rollout(
-                head.id,
-                head.task_id,
-                number,
-                head.step,
-                head.sample,
-                None if head.outcome is None else head.outcome.success,
-                head.sampled_tokens,
-                start,
-            )
 
     def _group(self) -> None:
         ordered = sorted(self.rollouts.values(), key=attrgetter("task_id", "iteration", "step", "sample"))

@@ -16,12 +16,11 @@ from memory.records import Cause, Signal, SignalKind, Step, Task
 
 
 class Mistake(NamedTuple):
-    """What a failed rollout did in user turn ``turn`` (from 0), and the call that the reference has there.
+    """What a failed rollout did first of all wrongly, and the call that the reference has there.
 
     ``wrong`` is None where the rollout ended the turn, or did not come to it.
     """
 
-    turn: int
     wrong: Step | None
     expected: ToolCall
 
@@ -63,7 +62,7 @@ def mistake_of(history: History, chain: Chain) -> Mistake | None:
     wrong = steps[place] if place < len(steps) else None
     if expected is None or (wrong is not None and wrong.action == expected):
         return None
-    return Mistake(turn, wrong, expected)
+    return Mistake(wrong, expected)
 
 
 def first_story(history: History) -> Followed | None:
@@ -79,8 +78,8 @@ def first_story(history: History) -> Followed | None:
             chain = history.chain_of(task.id) if task.admitted_at == number else None
             if chain is None or chain.signal is None or chain.weak is None:
                 continue
-            later = max(history.course(chain.weak.id).by_iteration, default=number) > number
-            if not later or not history.course(task.id).by_iteration:
+            later = max(history.course(chain.weak.id), default=number) > number
+            if not later or not history.course(task.id):
                 continue
             mistake = mistake_of(history, chain) if chain.context.tool in called(task.reference) else None
             rank = 2 + (chain.signal.kind is SignalKind.RARE)

@@ -193,8 +193,8 @@ def _tool(history: History, tool: str) -> Iterator[Chapter]:
     chains = [one for one in history.chains.values() if one.context.tool == tool]
     offered = sum(tool in task.tools for task in history.tasks.values())
     rows = [Row("tasks", f"{len(tasks)} whose reference calls it, of {offered} that offer it")]
-    course = history.course(*(task.id for task in tasks)).by_iteration
-    rows += [Row(f"iter. {number}", share_words(share, count)) for number, (share, count) in sorted(course.items())]
+    course = history.course(*(task.id for task in tasks))
+    rows += [Row(f"iter. {number}", share_words(share, count)) for number, (share, count) in course.items()]
     if len(course) > 1:
         rows.append(Row("", "of rollouts of tasks that change: not a measure of progress", "quiet"))
     rows += _tried_rows(history, tool)
@@ -223,7 +223,7 @@ def _tried_rows(history: History, tool: str) -> Iterator[Row]:
 
 
 def _listed_task(history: History, task: Task) -> Row:
-    course = history.course(task.id).by_iteration
+    course = history.course(task.id)
     success = ""
     if course:
         (first, (before, _)), (last, (after, _)) = min(course.items()), max(course.items())

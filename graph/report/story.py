@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain as joined
 from itertools import groupby
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
-from agents.evidence import error_message
 from environments.base import MalformedCall, ToolCall
 from graph.report.digest import (
     REASONS,
@@ -24,16 +23,14 @@ from graph.report.digest import (
     draft_words,
     exploration_words,
     number_words,
-    one_line,
     signal_words,
     task_words,
     verification_words,
     weakness_words,
 )
-from graph.report.lineage import Chain, Drafted, Group, History, Rollout
-from graph.report.mistakes import Followed, mistake_of
+from graph.report.lineage import Chain, Drafted, Group, History, Rollout, pooled
+from graph.report.mistakes import mistake_of
 from memory.records import Interaction, Signal, Task, Trajectory
-from memory.records import Step as RolloutStep
 
 LONG = 240
 """Characters of a foreign text that a line names: three lines of a terminal with 80 columns."""
@@ -63,6 +60,7 @@ class Row:
         marked: id of the rollout among them that the row is about.
         listed: the row is one of a list, one line of a terminal.
         folded: a terminal shows the beginning of the text and its size.
+        short: the row is one of the few that the end of a run prints.
         more: what is behind the row; a page folds it, a terminal leaves it out.
     """
 
@@ -75,6 +73,7 @@ class Row:
     marked: str = ""
     listed: bool = False
     folded: bool = False
+    short: bool = False
     more: tuple[Row, ...] = ()
 
 
@@ -120,7 +119,7 @@ def chain_steps(history: History, chain: Chain, this: Task | None = None) -> Ite
 def task_steps(history: History, task: Task) -> Iterator[Chapter]:
     """Yield what a task says, the success of its rollouts by iteration, and the weaknesses that were found at it."""
     chain = history.chain_of(task.id)
-    said = tuple(_spoken_rows(task.turns, task.reference, task.played))
+    said = tuple(replace(row, short=True) for row in _spoken_rows(task.turns, task.reference, task.played))
     yield Chapter("what it asks", "", came_words(task), said)
     rows = [*_group_rows(history, task.id)]
     if chain is not None:
@@ -137,37 +136,6 @@ def effect_steps(history: History, chain: Chain) -> Iterator[Chapter]:
         yield Chapter("effect", task.id, "groups by iteration", (open_it, *_group_rows(history, task.id)))
     if chain.weak is not None:
         yield Chapter("effect", chain.weak.id, "the weak task itself", tuple(_parent_rows(history, chain)))
-
-
-def in_short(history: History, followed: Followed) -> Iterator[tuple[str, str]]:
-    """Yield the story of a task in a few labelled lines, from its weak task to the success of both by iteration."""
-    task, weak, signal, chain, mistake = followed
-    context = chain.context
-    yield "task", f"{weak.id}: {task_words(weak, LONG)}"
-    yield "signal", f"iteration {signal.iteration}: {signal_words(signal, width=LONG)}"
-    if mistake is not None:
-        yield "wrote", _wrong_words(mistake.wrong)
-        yield "expected", one_line(call_words(mistake.expected))
-    elif context.how:
-        yield "rollout", one_line(context.how, LONG)
-    explored = f"; explore {', '.join(context.explore[:4])}" if context.explore else ""
-    yield "context", f"{weakness_words(context)}{one_line(explored)}"
-    yield "new task", f"{task.id}: {task_words(task, LONG)}"
-    yield "reference", calls_words(joined(*task.reference), LONG)
-    yield "effect", f"success by iteration: the old task {_course_words(history, weak.id)};"
-    yield "", f"the new task {_course_words(history, task.id)}"
-
-
-def _course_words(history: History, task_id: str) -> str:
-    course = sorted(history.course(task_id).by_iteration.items())
-    return ", ".join(f"{share_words(share, count)} ({number})" for number, (share, count) in course)
-
-
-def _wrong_words(step: RolloutStep | None) -> str:
-    if step is None:
-        return "nothing more: the turn ended"
-    answer = f", refused: {error_message(step.observation.text)}" if step.observation.failed else ""
-    return one_line(f"{call_words(step.action)}{answer}", LONG)
 
 
 def came_words(task: Task) -> str:
@@ -211,13 +179,14 @@ def chain_rows(chains: Sequence[Chain]) -> Iterator[Row]:
 def _rollout_step(history: History, chain: Chain, rollout: Rollout) -> Chapter:
     """Return the rollout that a chain begins with: the wrong call is marked, with the expected one beside it."""
     trajectory = history.trajectory(rollout.id)
-    rows = [Row("task", rollout.task_id, to=("task", rollout.task_id) if chain.weak is not None else None)]
+    to: tuple[Kind, str] | None = ("task", rollout.task_id) if chain.weak is not None else None
+    rows = [Row("task", rollout.task_id, to=to, short=True)]
     if chain.weak is not None:
-        rows.append(Row("", task_words(chain.weak, LONG)))
+        rows.append(Row("", task_words(chain.weak, LONG), short=True))
         rows.append(Row("reference", calls_words(joined(*chain.weak.reference[chain.weak.played :]), LONG), code=True))
     number, position = chain.context.where
     mistake = mistake_of(history, chain)
-    expected = [] if mistake is None else [Row("expected", written(mistake.expected), "good", code=True)]
+    expected = [] if mistake is None else [Row("expected", written(mistake.expected), "good", code=True, short=True)]
     for index, turn in enumerate(trajectory.turns):
         if len(trajectory.turns) > 1:
             rows.append(Row(f"turn {index + 1}", turn.text, "quiet"))
@@ -229,19 +198,19 @@ def _rollout_step(history: History, chain: Chain, rollout: Rollout) -> Chapter:
         for at, step in enumerate(turn.steps):
             wrong = marked and at == position
             label = WRONG if wrong else "calls" if at == 0 else ""
-            rows.append(Row(label, written(step.action), "bad" if wrong else "plain", code=True))
+            rows.append(Row(label, written(step.action), "bad" if wrong else "plain", code=True, short=wrong))
             if wrong:
-                rows += [Row("answer", step.observation.full_text, code=True), *expected]
+                rows += [Row("answer", step.observation.full_text, code=True, short=True), *expected]
         if marked and position >= len(turn.steps):
             words = f"nothing more here: {str(chain.context.cause).replace('_', ' ')}"
-            rows += [Row(WRONG, words, "bad"), *expected]
+            rows += [Row(WRONG, words, "bad", short=True), *expected]
     rows = rows if len(rows) <= 2 * LISTED else [*rows[: 2 * LISTED], Row("", "...", "quiet")]
     rows.append(result_row(trajectory, rollout))
     return Chapter("rollout", rollout.id, rollout_words(rollout), tuple(rows))
 
 
 def _marked_rows(history: History, signal: Signal, rollout: Rollout | None) -> Iterator[Row]:
-    yield Row("", signal_words(signal, width=LONG))
+    yield Row("", signal_words(signal, width=LONG), short=True)
     group = None if rollout is None else history.group_of(rollout)
     if rollout is not None and group is not None:
         yield Row("group", groups=(group,), marked=rollout.id)
@@ -252,7 +221,7 @@ def _marked_rows(history: History, signal: Signal, rollout: Rollout | None) -> I
 
 def _reflection_rows(chain: Chain) -> Iterator[Row]:
     context = chain.context
-    yield Row("weakness", weakness_words(context, LONG))
+    yield Row("weakness", weakness_words(context, LONG), short=True)
     texts = (
         ("how", context.how),
         ("why", context.why),
@@ -265,7 +234,7 @@ def _reflection_rows(chain: Chain) -> Iterator[Row]:
         ("diagnosis", context.label or ""),
         ("explore", ", ".join(context.explore)),
     )
-    yield from (Row(label, text) for label, text in texts if text)
+    yield from (Row(label, text, short=label == "explore") for label, text in texts if text)
     if chain.deduplication is not None:
         known: str = chain.deduplication.status
         nearest = chain.deduplication.nearest
@@ -323,7 +292,7 @@ def _spoken_rows(turns: Sequence[str], reference: Iterable[Sequence[ToolCall]], 
 
 
 def _group_rows(history: History, task_id: str) -> Iterator[Row]:
-    groups, course = history.groups.get(task_id, ()), history.course(task_id).by_iteration
+    groups, course = history.groups.get(task_id, ()), history.course(task_id)
     if not groups:
         yield Row("", "no rollout of it yet", "quiet")
     by_iteration: dict[int, list[Group]] = defaultdict(list)
@@ -333,20 +302,21 @@ def _group_rows(history: History, task_id: str) -> Iterator[Row]:
         words = share_words(*course[number]) if number in course else ""
         if len(found) > LISTED:
             words = f"and {len(found) - LISTED} groups more, {words}"
-        yield Row(f"iter. {number}", words, groups=tuple(found[:LISTED]))
+        yield Row(f"iter. {number}", words, groups=tuple(found[:LISTED]), short=True)
 
 
 def _parent_rows(history: History, chain: Chain) -> Iterator[Row]:
     if chain.weak is None or chain.iteration is None:
         return
     course, until = history.course(chain.weak.id), chain.iteration
-    before, after = course.of(lambda one: one <= until), course.of(lambda one: one > until)
+    before = pooled(one for number, one in course.items() if number <= until)
+    after = pooled(one for number, one in course.items() if number > until)
     tone: Tone = "plain"
     if before is not None and after is not None and before[0] != after[0]:
         tone = "good" if after[0] > before[0] else "bad"
     words = f"{chain.weak.id}: {share_words(*before) if before else 'no rollout'} until iteration {chain.iteration}, "
     words += f"{share_words(*after)} after it" if after else "no rollout after it yet"
-    yield Row("parent", words, tone, to=("task", chain.weak.id))
+    yield Row("parent", words, tone, to=("task", chain.weak.id), short=True)
     yield Row("", "a weak task was picked because it failed: it rises by regression to the mean alone", "quiet")
 
 

@@ -1,25 +1,26 @@
-"""The summary of one iteration: a record, and a line of JSON."""
+"""The summary of one iteration, a record and a line of JSON: its tasks, signals, scores, labels and cost by stage."""
 
 from __future__ import annotations
 
 import operator
 from collections import Counter
+from collections.abc import Sequence
+from functools import reduce
 
 from pydantic import Field
 
 from agents.chat.endpoint import model_of
+from agents.spending import Request, added, read_requests
 from environments.base import Record
 from evaluation.outcomes import Score, ScoreChange
 from graph.records import Evolution, ExtractionRecord, StageSeconds
-from graph.report.costs import Cost, cost_of
 from graph.settings import RunSettings
-from memory.records import SignalKind, StopReason, Trajectory
-from memory.run import IterationDirectory, PolicyDirectory, RunDirectory, read_json, read_jsonl
+from memory.records import Interaction, Measured, SignalKind, StopReason, Trajectory
+from memory.run import IterationDirectory, PolicyDirectory, RunDirectory, read_existing, read_json, read_jsonl
 from memory.tasks import load_tasks, tasks_at
-from training.grpo.record import RoundRecord, RoundSeconds
+from training.grpo.record import ExpertRecord, RoundRecord, RoundSeconds
 from training.rollout.policy import PolicyCard
 from training.seal.diagnosis import SealFigures
-from training.signal_settings import SignalSettings
 
 PRIVATE = "not for publication: "
 """Begins the label of a run in a benchmark of the user's own that must not be published."""
@@ -38,7 +39,8 @@ def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
     One for each deviation from the full loop in how tasks are made, and one for SEAL; none for the full loop.
     """
     signals, verification = settings.signals, settings.verification
-    labels = _source_labels(signals)
+    by_need = "contexts by need" if signals.coverage_by == "need" else None
+    labels = [by_need or SOURCES[signals.contexts]] if signals.contexts in SOURCES else []
     left_out = [kind for kind in SignalKind if kind not in signals.kinds]
     if left_out:
         labels.append(f"without {' and '.join(left_out)} signals")
@@ -63,11 +65,61 @@ def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
     return labels
 
 
-def _source_labels(signals: SignalSettings) -> list[str]:
-    by_need = signals.coverage_by == "need"
-    if signals.contexts in SOURCES:
-        return ["contexts by need" if by_need else SOURCES[signals.contexts]]
-    return []
+SEED = "seed"
+STAGES = {
+    "reflector": "reflect",
+    "explorer": "explore",
+    "abstractor": "abstract",
+    "validator": "validate",
+}
+
+
+class StageCost(Record):
+    """The cost of one stage's requests, refused and failed ones included.
+
+    ``requests``: questions asked, each with its retries and its repair; ``refused`` of them got no usable reply.
+    ``calls``: HTTP requests. ``seconds``: waiting, summed over concurrent requests. ``money``: in the currency of the
+    settings' prices.
+    """
+
+    requests: int = 0
+    refused: int = 0
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+    money: float = 0.0
+
+
+class Cost(Record):
+    """The cost of an iteration.
+
+    Model calls, their tokens and money are those of chat roles. ``environment_calls`` are those of rollouts, off-policy
+    demonstrations and exploration (not of verification and evaluation). ``sampled_tokens`` are those of rollouts,
+    ``supervised_tokens`` those that the expert step learnt from, each time that it did. ``stages`` splits the chat
+    roles' cost: seed (D_0, in the first iteration), reflect, explore, abstract, validate.
+    """
+
+    model_calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    money: float = 0.0
+    environment_calls: int = 0
+    sampled_tokens: int = 0
+    supervised_tokens: int = Field(0, exclude_if=operator.not_)
+    stages: dict[str, StageCost] = {}
+
+    def words(self) -> str:
+        """Return the figures above zero in one line."""
+        counts = {
+            "model calls": str(self.model_calls),
+            "model tokens": f"{self.prompt_tokens} + {self.completion_tokens}",
+            "environment calls": str(self.environment_calls),
+            "sampled tokens": str(self.sampled_tokens),
+            "supervised tokens": str(self.supervised_tokens),
+        }
+        words = [f"{count} {name}" for name, count in counts.items() if count not in ("0", "0 + 0")]
+        return ", ".join([*words, *([f"money {self.money:.4f}"] if self.money else [])])
 
 
 class SealSummary(Record):
@@ -166,7 +218,8 @@ def summarise(run: RunDirectory, settings: RunSettings, iteration: int) -> Summa
         marked=found.marked,
         contexts=Contexts(new=evolution.new, known=evolution.known, left_out=sum(found.left_out.values())),
         evaluation=_score_change(folder, settings),
-        seconds=_seconds(folder),
+        # A stage that was killed right after it wrote its result is missing.
+        seconds=read_json(folder.seconds, StageSeconds).seconds if folder.seconds.exists() else {},
         cost=cost_of(run, iteration),
         failed=evolution.failures,
         labels=(*_labels(run, record, settings), *arm_labels(settings, evolution)),
@@ -215,11 +268,6 @@ def _without_success(run: RunDirectory, folder: IterationDirectory, settings: Ru
     )
 
 
-def _seconds(folder: IterationDirectory) -> dict[str, float]:
-    """Return wall seconds per completed stage; a stage killed right after it wrote its result is missing."""
-    return read_json(folder.seconds, StageSeconds).seconds if folder.seconds.exists() else {}
-
-
 def _score_change(folder: IterationDirectory, settings: RunSettings) -> ScoreChange | None:
     if settings.evaluation.scored is None:
         return None
@@ -253,3 +301,36 @@ def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tu
     if settings.evaluation.limit is not None and settings.evaluation.scored is not None:
         labels.append(f"evaluation set: its first {settings.evaluation.limit} tasks only")
     return tuple(labels)
+
+
+def cost_of(run: RunDirectory, iteration: int) -> Cost:
+    """Return the cost of an iteration; the first one's includes D_0's."""
+    requests = [
+        request
+        for request in read_requests(run.spending_path)
+        if request.iteration == iteration or (request.iteration is None and iteration == 0)
+    ]
+    stages = {SEED: _sum([one for one in requests if one.iteration is None])}
+    for role, stage in STAGES.items():
+        stages[stage] = _sum([one for one in requests if one.role == role and one.iteration is not None])
+    whole = _sum(requests)
+    folder = run.iteration(iteration)
+    stages_of_it = [folder, run.seed] if iteration == 0 else [folder]
+    interactions = [one for stage in stages_of_it for one in read_existing(stage.interactions, Interaction)]
+    trajectories = read_existing(folder.trajectories, Trajectory)
+    return Cost(
+        model_calls=whole.calls,
+        **whole.model_dump(include={"prompt_tokens", "completion_tokens", "money"}),
+        environment_calls=sum(len(one.observation.calls) for one in interactions)
+        + sum(len(one.calls()) for one in trajectories),
+        sampled_tokens=sum(one.sampled_tokens for one in trajectories),
+        supervised_tokens=read_json(folder.expert, ExpertRecord).tokens if folder.expert.exists() else 0,
+        stages={stage: spent for stage, spent in stages.items() if spent.requests},
+    )
+
+
+def _sum(requests: Sequence[Request]) -> StageCost:
+    spent = reduce(added, (request.measured for request in requests), Measured())
+    refused = sum(request.outcome != "answered" for request in requests)
+    rounded = spent.model_dump() | {"seconds": round(spent.seconds, 3), "money": round(spent.money, 9)}
+    return StageCost(requests=len(requests), refused=refused, **rounded)

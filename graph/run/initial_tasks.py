@@ -41,7 +41,6 @@ from memory.run import (
 from memory.tasks import admitted_task, read_given, refuse_repeated
 
 NAMED = 20  # held-out tasks that an error names
-LINES_AT_ONCE = 25  # lines verified between two returns to the event loop
 BRANCHES_AT_ONCE = 2  # of scripted roles, which are bound by the processor
 _PASSING = ("BudgetReached", "EndpointFailed")  # causes of failed branches that say nothing about them
 BARREN_CHUNKS = 8  # whole chunks of contexts without a new task after which exploration gives up
@@ -57,33 +56,21 @@ async def verify_given(path: Path, services: RunServices, report: Callable[[str]
     accepted: list[Task] = []
     held_out: list[str] = []
     known: set[str] = set()
-    for start in range(0, len(lines), LINES_AT_ONCE):
-        chunk = lines[start : start + LINES_AT_ONCE]
-        refusals = await asyncio.to_thread(_refusals, [task for _, task in chunk], services, known)
-        for (number, task), refusal in zip(chunk, refusals, strict=True):
-            if refusal is not None:
-                report(f"{path}:{number}: {refusal}")
-                if isinstance(task, Task) and refusal.startswith(f"{Refusal.HELD_OUT}:"):
-                    held_out.append(task.id)
-            elif isinstance(task, Task):
-                accepted.append(task)
+    for number, task in lines:
+        refusal = task if isinstance(task, str) else await asyncio.to_thread(_refusal, task, services, known)
+        if isinstance(task, Task) and refusal is None:
+            accepted.append(task)
+            known.add(fingerprint(task))
+            continue
+        report(f"{path}:{number}: {refusal}")
+        if isinstance(task, Task) and str(refusal).startswith(f"{Refusal.HELD_OUT}:"):
+            held_out.append(task.id)
     if not accepted:
         held = f", {len(held_out)} are held out ({', '.join(held_out[:NAMED])})" if held_out else ""
         raise InputError(
             f"tasks.initial: none of the {len(lines)} tasks in {path} was accepted{held}: see the reasons above"
         )
     return tuple(accepted)
-
-
-def _refusals(tasks: Sequence[Task | str], services: RunServices, known: set[str]) -> list[str | None]:
-    """Return the reason for each refused task, None for an accepted one, whose fingerprint is added to ``known``."""
-    refusals = []
-    for task in tasks:
-        refusal = task if isinstance(task, str) else _refusal(task, services, known)
-        if refusal is None and isinstance(task, Task):
-            known.add(fingerprint(task))
-        refusals.append(refusal)
-    return refusals
 
 
 def _refusal(task: Task, services: RunServices, known: set[str]) -> str | None:

@@ -1,7 +1,6 @@
 """A command beside the person who watches it: shows progress on stderr, and stops on SIGINT and SIGTERM.
 
-Progress is bars with an ETA on a terminal, plain lines elsewhere. At a signal work in progress stops, its records stay,
-and the exit status names the signal.
+Progress is lines with the time left. At a signal work stops, its records stay, and the exit status names the signal.
 """
 
 from __future__ import annotations
@@ -13,191 +12,101 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from types import FrameType
+from typing import Any, TypeVar
 
-from environments.terminal import printable, say
+import typer
 
-if TYPE_CHECKING:
-    from rich.progress import Progress as Bars
+from environments.terminal import say
 
-PLAIN_INTERVAL = 5.0  # seconds between two plain lines of one stage
+INTERVAL = 5.0  # seconds between two lines of one stage
 
 
 class Stage:
     """One piece of work in ``total`` parts (None: unknown)."""
 
-    def __init__(
-        self, label: str, total: int | None, bars: Bars | None, out: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, label: str, total: int | None) -> None:
         self._label = label
         self._total = total
-        self._done = 0
         self._first: tuple[int, float] | None = None
-        self._bars = bars
-        self._out = out
-        self._task = bars.add_task(label, total=total, note="") if bars else None
-        self._started = self._shown_at = time.monotonic()
-        if bars is None:
-            _say(f"{label} ...", out=out)
+        self._shown_at = time.monotonic()
 
     def update(self, done: int, total: int | None = None, note: str = "") -> None:
         """Show that ``done`` parts of ``total`` are done; ``note`` is a few words more, such as a mean so far."""
         if self._first is None and done:
             self._first = (done, time.monotonic())
-        self._done = done
         self._total = total if total is not None else self._total
-        if self._bars is not None and self._task is not None:
-            self._bars.update(self._task, completed=done, total=self._total, note=note)
-        elif time.monotonic() - self._shown_at >= PLAIN_INTERVAL:
+        if time.monotonic() - self._shown_at >= INTERVAL:
             self._shown_at = time.monotonic()
-            parts = [f"{self._label}: {done}{f' of {self._total}' if self._total else ''}", self._eta(), note]
-            _say(", ".join(part for part in parts if part), out=self._out)
+            parts = [f"{self._label}: {done}{f' of {self._total}' if self._total else ''}", self._eta(done), note]
+            say(", ".join(filter(None, parts)))
 
-    def finish(self) -> None:
-        """End the stage."""
-        if self._bars is not None and self._task is not None:
-            self._bars.remove_task(self._task)
-        _say(f"{self._label}: done in {time.monotonic() - self._started:.1f} s", self._bars, self._out)
-
-    def _eta(self) -> str:
+    def _eta(self, done: int) -> str:
         """Return the time left, from the pace since the first part: loading a process or model happens only once."""
-        if not self._total or self._first is None or self._done <= self._first[0]:
+        if not self._total or self._first is None or done <= self._first[0]:
             return ""
         begun, since = self._first
-        left = (time.monotonic() - since) / (self._done - begun) * (self._total - self._done)
+        left = (time.monotonic() - since) / (done - begun) * (self._total - done)
         return f"{left:.0f} s left"
 
 
-class Progress:
-    """The progress display of one command, a context manager; lines go to ``out`` where it is given."""
-
-    def __init__(self, out: Callable[[str], None] | None = None) -> None:
-        self._bars: Bars | None = None
-        self._out = out
-
-    def __enter__(self) -> Self:
-        if self._out is None and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-            from rich.progress import Progress as Bars
-
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[note]}"),
-            )
-            self._bars = Bars(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True))
-            self._bars.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bars is not None:
-            self._bars.stop()
-
-    @contextmanager
-    def stage(self, label: str, total: int | None = None) -> Iterator[Stage]:
-        """Show one stage while the block runs."""
-        stage = Stage(label, total, self._bars, self._out)
-        yield stage
-        stage.finish()
-
-    def say(self, text: str) -> None:
-        """Print one line above the bars."""
-        _say(text, self._bars, self._out)
-
-
-def _say(text: str, bars: Bars | None = None, out: Callable[[str], None] | None = None) -> None:
-    if out is not None:
-        out(text)
-    elif bars is not None:
-        bars.console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
-    else:
-        say(text)
+@contextmanager
+def show_stage(label: str, total: int | None = None) -> Iterator[Stage]:
+    """Show a stage while the block runs, and its seconds when it did not fail."""
+    say(f"{label} ...")
+    begun = time.monotonic()
+    yield Stage(label, total)
+    say(f"{label}: done in {time.monotonic() - begun:.1f} s")
 
 
 Result = TypeVar("Result")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 HUNG_SECONDS = 30.0
-DRAIN_SECONDS = 5.0  # for a graph to reach the end of its superstep
 
 
-class Interrupted(Exception):
-    """A signal ended the work. ``status`` is the shell's exit status for it, 130 or 143."""
+def run_interruptible(work: Coroutine[Any, Any, Result], then: str = "") -> Result:
+    """Run ``work`` on an event loop; a signal cancels it.
 
-    def __init__(self, received: signal.Signals) -> None:
-        super().__init__(f"stopped by {received.name}, the state is kept: continue with --resume")
-        self.received = received
-        self.status = 128 + received
+    Raises typer.Exit with the shell's status of a signal that ended it, 130 or 143, after a line on stderr that ends
+    with ``then``. A thread that ``work`` abandoned (a branch past its timeout) may continue for HUNG_SECONDS. Then the
+    process ends with status 1, because Python would wait for the thread forever.
+    """
+    watchdog = threading.Timer(HUNG_SECONDS, _give_up)
+    watchdog.daemon = True
+    try:
+        return asyncio.run(_supervise(work, watchdog, then))
+    finally:
+        watchdog.cancel()
 
 
-class Interruption:
-    """The signals of one run: the first requests a stop at the next checkpoint, the second cancels the work."""
+async def _supervise(work: Coroutine[Any, Any, Result], watchdog: threading.Timer, then: str) -> Result:
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    received: list[signal.Signals] = []
 
-    def __init__(self) -> None:
-        self.received: signal.Signals | None = None
-        self._task: asyncio.Task[Any] | None = None
-        self._drain: Callable[[], None] | None = None
-        self._watchdog = threading.Timer(HUNG_SECONDS, _give_up)
-        self._watchdog.daemon = True
-
-    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run ``work`` on an event loop. Raises Interrupted when a signal ended it.
-
-        A thread that ``work`` abandoned (a branch past its timeout) may continue for HUNG_SECONDS. Then the process
-        ends with status 1, because Python would wait for the thread forever.
-        """
-        try:
-            return asyncio.run(self._supervise(work))
-        finally:
-            self._watchdog.cancel()
-
-    @contextmanager
-    def draining(self, drain: Callable[[], None]) -> Iterator[None]:
-        """While the block runs, a signal calls ``drain`` and cancels only after DRAIN_SECONDS."""
-        self._drain = drain
-        try:
-            yield
-        finally:
-            self._drain = None
-
-    async def _supervise(self, work: Coroutine[Any, Any, Result]) -> Result:
-        self._task = asyncio.current_task()
-        loop = asyncio.get_running_loop()
-        before = {number: signal.getsignal(number) for number in SIGNALS}
-        for number in SIGNALS:
-            loop.add_signal_handler(number, self._receive, number)
-        try:
-            return await work
-        except asyncio.CancelledError:
-            if self.received is None:
-                raise
-            raise Interrupted(self.received) from None
-        finally:
-            for number in SIGNALS:
-                loop.remove_signal_handler(number)
-                signal.signal(number, before[number])
-            self._watchdog.start()
-
-    def _receive(self, number: signal.Signals) -> None:
-        first = self.received is None
-        self.received = self.received or number
-        if first and self._drain is not None:
-            self._drain()
-            asyncio.get_running_loop().call_later(DRAIN_SECONDS, self._cancel)
-        else:
-            self._cancel()
-
-    def _cancel(self) -> None:
+    def receive(number: signal.Signals) -> None:
+        received.append(number)
         expect_dropped_branches()
-        if self._task is not None:
-            self._task.cancel()
+        if task is not None:
+            task.cancel()
+
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number in SIGNALS:
+        loop.add_signal_handler(number, receive, number)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if not received:
+            raise
+        say(f"stopped by {received[0].name}{then}")
+        raise typer.Exit(128 + received[0]) from None
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, before[number])
+        watchdog.start()
 
 
 def expect_dropped_branches() -> None:
@@ -211,7 +120,7 @@ def _give_up() -> None:
 
 
 def exit_on_signals() -> None:
-    """Until an event loop takes over, end the process on a signal with the status of ``Interrupted``."""
+    """Until an event loop takes over, end the process on a signal with the status of ``run_interruptible``."""
 
     def leave(number: int, _: FrameType | None) -> None:
         sys.exit(128 + number)

@@ -21,12 +21,13 @@ from pydantic import ValidationError
 from agents.spending import BudgetReached, Ledger
 from environments.base import InputError
 from environments.command import MISTAKE, StorageError, storage_refusal
+from environments.terminal import say
 from evaluation.outcomes import Report, Score
 from evaluation.settings import LOOKUP, LimitSettings, ScoringSettings
 from graph.checkpoints import evolve_once
 from graph.records import PrintedProgress, StageSeconds
 from graph.report.summary import Summary, summarise
-from graph.run.progress import Interruption, Progress, Stage
+from graph.run.progress import Stage, show_stage
 from graph.settings import RunSettings
 from memory.processes import ChildFailure, reason_in, run_child
 from memory.run import RunDirectory, read_json, write_json
@@ -41,12 +42,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """A run in progress: its folder, settings, display and signals. ``resumed``: an earlier process worked on it."""
+    """A run in progress: its folder and settings. ``resumed``: an earlier process worked on it."""
 
     directory: RunDirectory
     settings: RunSettings
-    progress: Progress
-    interruption: Interruption
     resumed: bool
 
     @cached_property
@@ -70,16 +69,16 @@ async def make_tasks(run: Run) -> None:
     initial, services = run.settings.tasks.initial, run.services
     with _timed(run, 0, "seed"):
         if initial == OFFICIAL:
-            with run.progress.stage("D_0: official tasks"):
-                tasks = await asyncio.to_thread(official_tasks, services, run.progress.say)
+            with show_stage("D_0: official tasks"):
+                tasks = await asyncio.to_thread(official_tasks, services, say)
         elif initial is not None:
-            with run.progress.stage(f"verifying {initial}"):
-                tasks = await verify_given(Path(initial), services, run.progress.say)
+            with show_stage(f"verifying {initial}"):
+                tasks = await verify_given(Path(initial), services, say)
         else:
-            with run.progress.stage("D_0: unguided exploration", run.settings.tasks.initial_count) as stage:
+            with show_stage("D_0: unguided exploration", run.settings.tasks.initial_count) as stage:
                 seeds = await make_seeds(services, run.settings.tasks.initial_count, stage)
             if seeds.failures:
-                run.progress.say(seeds.failed())
+                say(seeds.failed())
             tasks = tuple(seeds.tasks)
         admit(run.directory, tasks)
         forget_branches(run.directory)
@@ -110,7 +109,7 @@ async def train(run: Run, iteration: int) -> None:
     if run.resumed:
         command.append("--resume")
     steps = run.settings.training.steps
-    with _timed(run, iteration, "train"), run.progress.stage(f"iteration {iteration}: training", steps) as stage:
+    with _timed(run, iteration, "train"), show_stage(f"iteration {iteration}: training", steps) as stage:
         await _child(run, command, folder.training_log, run.settings.deadlines.round, _reporter(stage))
 
 
@@ -134,8 +133,8 @@ async def evolve(run: Run, iteration: int) -> None:
     """Run the graph: signals of the round in, tasks of the next round out; it writes evolution.json last."""
     if run.directory.iteration(iteration).evolution.exists():
         return
-    with _timed(run, iteration, "evolve"), run.progress.stage(f"iteration {iteration}: graph") as stage:
-        await evolve_once(run.services, iteration, stage, run.interruption)
+    with _timed(run, iteration, "evolve"), show_stage(f"iteration {iteration}: graph") as stage:
+        await evolve_once(run.services, iteration, stage)
 
 
 async def _score(run: Run, iteration: int, what: Literal["before", "after", "lookup"], policy: str) -> None:
@@ -151,7 +150,7 @@ async def _score(run: Run, iteration: int, what: Literal["before", "after", "loo
     files.outcomes.unlink(missing_ok=True)  # of an evaluation that was killed before its score
     lines: list[str] = []
     label = f"iteration {iteration}: evaluation {'of the lookup' if what == LOOKUP else f'{what} training'}"
-    with _timed(run, iteration, f"evaluation {what}"), run.progress.stage(label) as stage:
+    with _timed(run, iteration, f"evaluation {what}"), show_stage(label) as stage:
         shown = _evaluation_reporter(stage, lines.append)
         await _child(run, command, files.log, settings.deadlines.evaluation, shown)
         score = printed_score(lines, files.log)
@@ -263,10 +262,10 @@ async def iterate(run: Run) -> AsyncIterator[Summary]:
     except BudgetReached as reached:
         when = "before the first iteration" if last is None else f"after iteration {last.iteration}"
         key = Ledger(run.directory.spending_path, run.settings.roles.budget).reached()
-        run.progress.say(f"{run.directory.root}: stopped {when}: {reached} --set {key}=MORE")
+        say(f"{run.directory.root}: stopped {when}: {reached} --set {key}=MORE")
     else:
         if last is not None and last.stopped:
-            run.progress.say(f"{run.directory.root}: {last.stopped} is spent: a further iteration needs more of it")
+            say(f"{run.directory.root}: {last.stopped} is spent: a further iteration needs more of it")
 
 
 async def _iterations(run: Run) -> AsyncIterator[Summary]:
@@ -280,16 +279,17 @@ async def _iterations(run: Run) -> AsyncIterator[Summary]:
         if not run.resumed:
             run.directory.unmake()
             if (paid := run.directory.spending_path).exists():
-                run.progress.say(f"{paid} is kept: what was paid counts at the next start in this folder")
+                say(f"{paid} is kept: what was paid counts at the next start in this folder")
         raise
     for iteration in range(run.settings.iterations):
         path = run.directory.iteration(iteration).summary
         if not path.exists():
             await train_iteration(run, iteration)
             await score_after(run, iteration)
-            await end_iteration(run, iteration)
+            await evolve(run, iteration)
+            write_json(path, summarise(run.directory, run.settings, iteration))
             for words in read_json(path, Summary).sentences:
-                run.progress.say(f"iteration {iteration}: {words}")
+                say(f"iteration {iteration}: {words}")
         yield read_json(path, Summary)
 
 
@@ -317,21 +317,12 @@ async def train_iteration(run: Run, iteration: int) -> None:
     Raises BudgetReached where a budget of the chat roles is spent before the round begins.
     """
     if not _has_begun(run, iteration):
-        _check_budget(run)
+        Ledger(run.directory.spending_path, run.settings.roles.budget).check()
     await score_before(run, iteration)
     await train(run, iteration)
-
-
-async def end_iteration(run: Run, iteration: int) -> None:
-    await evolve(run, iteration)
-    write_json(run.directory.iteration(iteration).summary, summarise(run.directory, run.settings, iteration))
 
 
 def _has_begun(run: Run, iteration: int) -> bool:
     """Return whether the round of an iteration was begun, so that the budget was not spent then."""
     folder = run.directory.iteration(iteration)
     return folder.round.exists() or folder.training_log.exists()
-
-
-def _check_budget(run: Run) -> None:
-    Ledger(run.directory.spending_path, run.settings.roles.budget).check()

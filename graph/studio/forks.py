@@ -2,7 +2,8 @@
 
 ``extract`` copies the run as it was before the iteration's graph. The state names the copy, and the nodes after it work
 there. A node that is run again works in a further copy (``RUN@THREAD.2``, ...), which has what the nodes before it
-left. A copy is a run of its own. Commands give their nodes services: their graph is wired without this.
+left. A copy is a run of its own. Commands give their nodes services: their graph is wired without this. ``iteration``
+is the graph that the server offers, named in langgraph.json.
 """
 
 from __future__ import annotations
@@ -13,19 +14,21 @@ import itertools
 import os
 import re
 import shutil
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from functools import wraps
 from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from langgraph.errors import GraphInterrupt
+from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, interrupt
 
 from agents.spending import read_requests
 from environments.base import InputError
 from graph.assembly import services_at
 from graph.checkpoints import opened_run
+from graph.iteration import iteration_graph
 from graph.records import Fork
 from graph.report.digest import Digest, of_verify
 from graph.state import NEWEST, BranchState, IterationState, RunContext
@@ -291,3 +294,29 @@ def _link(source: str | Path, target: str | Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
+
+
+Compiled = CompiledStateGraph[Any, Any, Any, Any]
+
+
+class _Asking(CompiledStateGraph[Any, Any, Any, Any]):
+    """A graph that refuses an input with keys that it does not ask for; LangGraph would drop them silently."""
+
+    async def astream(self, input: object, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:  # noqa: ANN401
+        known = self.builder.input_schema.model_fields
+        if isinstance(input, dict) and (odd := next((key for key in input if key not in known), None)) is not None:
+            raise InputError(f"input: {odd!r:.80} is not asked for: give {', '.join(known)} alone, or nothing")
+        async for event in super().astream(input, *args, **kwargs):
+            yield event
+
+
+def asking(compiled: Compiled) -> Compiled:
+    """Return ``compiled``, which from now on refuses an input with keys that it does not ask for.
+
+    The library makes its own class of graph in ``compile``: its class is changed afterwards.
+    """
+    compiled.__class__ = _Asking
+    return compiled
+
+
+iteration = asking(iteration_graph(with_services).compile())

@@ -9,9 +9,9 @@ in the folder where it was started, which knows neither.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
+from itertools import count, takewhile
 
 from langgraph_sdk import get_client
 from langgraph_sdk.client import LangGraphClient
@@ -19,8 +19,9 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
 from graph.checkpoints import open_checkpoints, opened_run, thread_id
+from graph.records import Fork
 from graph.studio.access import LocalRequests, named_origins
-from memory.run import RunDirectory
+from memory.run import RunDirectory, read_json
 
 LISTED = 1000  # threads that the server returns at a time
 
@@ -31,7 +32,7 @@ async def list_threads(client: LangGraphClient) -> None:
     (assistant,) = await client.assistants.search(graph_id="iteration", limit=LISTED)
     there = set()
     async with open_checkpoints() as saver:
-        for thread in await asyncio.to_thread(_recorded, run):
+        for thread in await asyncio.to_thread(_threads, run):
             saved = await saver.aget_tuple({"configurable": {"thread_id": thread, "checkpoint_ns": ""}})
             if saved is None:
                 continue
@@ -46,15 +47,12 @@ async def list_threads(client: LangGraphClient) -> None:
             await client.threads.delete(listed["thread_id"])
 
 
-def _recorded(run: RunDirectory) -> list[str]:
-    with closing(sqlite3.connect(f"file:{run.checkpoints_path}?mode=ro", uri=True)) as database:
-        tables = {name for (name,) in database.execute("select name from sqlite_master where type = 'table'")}
-        if "checkpoints" not in tables:
-            return []
-        rows = database.execute(
-            "select distinct thread_id from checkpoints where checkpoint_ns = '' order by thread_id"
-        )
-        return [str(thread) for (thread,) in rows]
+def _threads(run: RunDirectory) -> list[str]:
+    """Return the threads that a run may have: one for each iteration, and those that copies of it were made for."""
+    numbers = takewhile(lambda number: run.iteration(number).root.is_dir(), count())
+    beside = (RunDirectory(path).fork_path for path in sorted(run.root.parent.iterdir()))
+    forks = (read_json(path, Fork) for path in beside if path.exists())
+    return [*dict.fromkeys([*map(thread_id, numbers), *(fork.thread for fork in forks if fork.of == run.root.name)])]
 
 
 async def name_thread(run: RunDirectory, thread: str, iteration: int) -> None:

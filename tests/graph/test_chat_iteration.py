@@ -23,7 +23,6 @@ from environments.verification.verify import Refusal, verify
 from graph.recipe import load_recipe
 from graph.records import Evolution, ExtractionRecord, Failure
 from graph.report.summary import Summary
-from graph.run.progress import Interruption, Progress
 from graph.run.stages import Run, iterate
 from memory.failures import DeduplicationResult
 from memory.records import Draft, FailureContext, Interaction
@@ -163,9 +162,8 @@ async def test_a_budget_ends_the_run_after_the_iteration_and_resume_with_more_go
     assert (again.returncode, again.stdout) == (0, ended.stdout)
     assert "roles.budget.calls (40) is spent" in again.stderr
     assert (len(table.requests), run.tasks_path.read_bytes()) == (asked, tasks)
-    with Progress() as progress:
-        shorter = load_recipe(run.settings_path, ["iterations=1"])
-        assert [one async for one in iterate(Run(run, shorter, progress, Interruption(), resumed=True))] == [summary]
+    shorter = load_recipe(run.settings_path, ["iterations=1"])
+    assert [one async for one in iterate(Run(run, shorter, resumed=True))] == [summary]
     assert "roles.budget.calls is spent: a further iteration needs more of it" in capsys.readouterr().err
 
     make_round(run, 1, tasks_at(load_tasks(run), 0))

@@ -21,11 +21,10 @@ from environments.base import InputError
 from environments.benchmark import ExplorationHints
 from environments.bfcl.benchmark import BENCHMARK
 from graph.recipe import load_recipe
-from graph.report.costs import cost_of
 from graph.report.page.figures import facts_of
-from graph.report.summary import Summary, summarise
+from graph.report.summary import Summary, cost_of, summarise
 from graph.run.initial_tasks import Seeds, make_seeds, start_states
-from graph.run.progress import Interruption, Progress
+from graph.run.progress import show_stage
 from graph.run.stages import Run, iterate
 from graph.seed_tasks import app
 from memory.records import DraftVerification, FailureContext, Interaction, Unsignalled
@@ -56,9 +55,8 @@ async def test_what_d_0_costs_is_counted_apart_and_its_budget_stops_it_before_th
     unguided: RunDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = load_recipe(unguided.settings_path, ["tasks.initial_count=100"])
-    with Progress() as progress:
-        run = Run(unguided, settings, progress, Interruption(), resumed=False)
-        assert [summary async for summary in iterate(run)] == []
+    run = Run(unguided, settings, resumed=False)
+    assert [summary async for summary in iterate(run)] == []
     told = capsys.readouterr().err
     assert f"{unguided.root}: stopped before the first iteration: roles.budget.calls (9) is spent" in told
     assert unguided.settings_path.exists()
@@ -118,8 +116,8 @@ def test_a_d_0_that_fails_leaves_what_was_paid_and_the_next_start_counts_it(
         run, settings = tmp_path / "run", settings_for(tmp_path / "recipe", *options)
         for paid in (6, 9):  # one context, then two, each with a repair turn; then what is left of the budget
             directory = RunDirectory.create(run, settings)
-            with Progress() as progress, directory.lock(), pytest.raises(InputError, match="found 0 of 4 tasks"):
-                asyncio.run(_summaries(Run(directory, settings, progress, Interruption(), resumed=False)))
+            with directory.lock(), pytest.raises(InputError, match="found 0 of 4 tasks"):
+                asyncio.run(_summaries(Run(directory, settings, resumed=False)))
             assert sum(one.measured.calls for one in read_requests(directory.spending_path)) == paid
             assert [path.name for path in run.iterdir()] == ["spending.jsonl"]
         recipe = ["--recipe", str(tmp_path / "recipe" / "recipe.yaml"), "--output", str(output), "--count", "4"]
@@ -137,7 +135,7 @@ async def _summaries(run: Run) -> list[Summary]:
 
 @pytest.mark.parametrize("unguided", [200], indirect=True)
 async def test_a_chat_abstractor_makes_d_0(unguided: RunDirectory) -> None:
-    with Progress() as progress, progress.stage("seeds") as stage:
+    with show_stage("seeds") as stage:
         seeds = await make_seeds(services_of(unguided), 2, stage)
     assert len(seeds.tasks) == 2
     assert all(task.origin == "seed" and audit(task) == [] for task in seeds.tasks)
@@ -164,7 +162,7 @@ def chat_run(table: FaultyServer, folder: Path, *options: str, roles: tuple[str,
 
 async def seeds_of(run: RunDirectory) -> Seeds:
     settings = load_recipe(run.settings_path)
-    with Progress() as progress, progress.stage("seeds") as stage:
+    with show_stage("seeds") as stage:
         return await make_seeds(services_of(run), settings.tasks.initial_count, stage)
 
 

@@ -24,11 +24,9 @@ from agents.spending import read_requests
 from evaluation.study.recipe import load_study
 from graph.recipe import load_recipe
 from graph.records import Evolution, ExtractionRecord
-from graph.report.closing import closing
 from graph.report.summary import Summary
 from graph.settings import RunSettings
 from memory.records import (
-    PAPER_SHARES,
     Draft,
     DraftVerification,
     FailureContext,
@@ -170,12 +168,6 @@ def test_every_request_is_paid_by_the_roles_key_and_counted(coevolve: SimpleName
     ledger = read_requests(coevolve.run.spending_path)
     assert sum(one.measured.calls for one in ledger) == len(coevolve.requests)
     assert sum(one.cost.model_calls for one in coevolve.summaries) == len(coevolve.requests)
-
-
-def test_shares_of_signals_are_printed_once_beside_the_papers_figure_4(coevolve: SimpleNamespace) -> None:
-    printed = " ".join(closing(coevolve.run, coevolve.settings, coevolve.summaries).split())
-    assert all(" / ".join(f"{share:.0f}" for share in shares) in printed for shares in PAPER_SHARES)
-    assert printed.count("Figure 4") == 1
 
 
 def test_seals_labels_rho_and_interface_are_recorded_for_each_step(seal: SimpleNamespace) -> None:

@@ -25,7 +25,6 @@ from environments.verification.canonical import fingerprint
 from environments.verification.decontamination import held_out_fingerprints
 from environments.verification.verify import verify
 from graph.run.initial_tasks import verify_given
-from graph.run.progress import Interruption, Progress
 from graph.run.stages import Run, make_tasks
 from graph.run_iteration import open_run
 from graph.seed_tasks import app
@@ -105,8 +104,7 @@ def test_a_seeded_run_keeps_the_records_behind_its_tasks_and_can_go_on(tmp_path:
     directory, settings, resumed = open_run(root, None, [], None, resume=True)
     assert (directory.root, settings.tasks.initial_count, resumed) == (root, 5, True)
     run.seed.branch("left-by-a-kill").root.mkdir(parents=True)
-    with Progress() as progress:
-        asyncio.run(make_tasks(Run(directory, settings, progress, Interruption(), resumed)))
+    asyncio.run(make_tasks(Run(directory, settings, resumed)))
     assert not run.seed.branches.exists()
 
 

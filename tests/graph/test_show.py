@@ -71,7 +71,7 @@ def test_a_task_is_followed_from_the_rollout_to_its_effect(history: History, sho
         assert "answer" in text[text.index("wrong >") : text.index("signal")]
     for group in history.groups[task.id]:
         assert "".join("●" if one.success else "○" for one in group.rollouts) in text
-    before = history.course(chain.weak.id).of(lambda one: one <= 0)
+    before = history.course(chain.weak.id).get(0)
     if before is not None:
         assert f"{chain.weak.id}: {before[0]:.0%} of {before[1]} until iteration 0" in words(text)
     for one in chain.outcomes:

@@ -10,7 +10,6 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from support.notebooks import differences, normalised
 
-from graph.report.charts import Series, iterations_chart
 from graph.report.tables import table
 
 
@@ -26,19 +25,14 @@ def displayed(thing: Any, kind: str = "display_data") -> NotebookNode:
     return new_output(kind, data=thing._repr_mimebundle_())
 
 
-def chart(title: str = "signals of 3 steps", name: str = "rare") -> NotebookNode:
-    return displayed(iterations_chart(title, ["0"], bars=[Series(name, (2.0,))]))
-
-
 @pytest.mark.parametrize(
     ("one", "other"),
     [
         ([said("1\n")], [said("2\n"), said("3\n")]),
-        ([chart()], [chart("signals of 12.5 steps", "boundary")]),
         ([displayed(table(["a", "b"], [[1, 2]]))], [displayed(table(["a", "b"], [[3, 4], [5, 6]]))]),
         ([], []),
     ],
-    ids=["text and its pieces", "bars and numbers of a title", "rows", "nothing"],
+    ids=["text and its pieces", "rows", "nothing"],
 )
 def test_values_may_differ(one: list[NotebookNode], other: list[NotebookNode]) -> None:
     assert differences(notebook(*one), notebook(*other)) == []
@@ -49,8 +43,8 @@ def test_values_may_differ(one: list[NotebookNode], other: list[NotebookNode]) -
     [
         ([said("1\n")], []),
         ([said("1\n")], [said("1\n", "stderr")]),
-        ([chart()], [chart(), chart()]),
-        ([chart()], [displayed(table(["a"], [[1]]))]),
+        ([said("1\n")], [said("1\n"), displayed(table(["a"], [[1]]))]),
+        ([said("1\n")], [displayed(table(["a"], [[1]]))]),
         ([displayed(table(["a"], []))], [displayed(table(["a"], []), "execute_result")]),
         ([said("1\n")], [new_output("error", ename="KeyError", evalue="", traceback=[])]),
     ],

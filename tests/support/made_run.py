@@ -15,7 +15,7 @@ from graph.assembly import RunServices, assemble
 from graph.checkpoints import evolve_once
 from graph.recipe import load_recipe
 from graph.records import StageSeconds
-from graph.run.progress import Interruption, Progress
+from graph.run.progress import run_interruptible, show_stage
 from graph.settings import RunSettings
 from memory.jsonl import record_id
 from memory.records import FailureContext, SignalKind, Step, Task, Trajectory, TrajectoryTurn
@@ -188,9 +188,8 @@ def services_of(run: RunDirectory) -> RunServices:
 
 def run_graph(run: RunDirectory, iteration: int = 0) -> None:
     """The graph's part of one iteration, in this process, as the command does it."""
-    interruption = Interruption()
-    with run.lock(), Progress() as progress, progress.stage("graph") as stage:
-        interruption.run(evolve_once(services_of(run), iteration, stage, interruption))
+    with run.lock(), show_stage("graph") as stage:
+        run_interruptible(evolve_once(services_of(run), iteration, stage))
 
 
 def records(root: Path) -> dict[str, str]:

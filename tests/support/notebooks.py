@@ -136,10 +136,7 @@ def differences(committed: NotebookNode, fresh: NotebookNode, *, hidden: bool = 
 def shown(notebook: NotebookNode) -> str:
     """Return everything that the cells print or show, as text."""
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    kinds = ("text/plain", "image/svg+xml")
-    return "\n".join(
-        str(output.get("text") or [output.get("data", {}).get(kind, "") for kind in kinds]) for output in outputs
-    )
+    return "\n".join(str(output.get("text") or output.get("data", {}).get("text/plain", "")) for output in outputs)
 
 
 def refresh(names: Iterable[str]) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from evaluation.outcomes import Score, ScoreChange
-from graph.report.costs import Cost
-from graph.report.summary import Contexts, Summary
+from graph.report.summary import Contexts, Cost, Summary
 from memory.records import SignalKind
 from memory.run import RunDirectory, append_jsonl, read_jsonl, write_json, write_jsonl
 from memory.tasks import admit

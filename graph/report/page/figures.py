@@ -10,20 +10,21 @@ from typing import Any
 from environments.settings import EnvironmentSettings
 from evaluation.outcomes import Score
 from graph.recipe import load_recipe
-from graph.report.charts import Series, iterations_chart
-from graph.report.digest import REASONS, counts_words, kind_words, one_line, result_of, spoken, task_words
-from graph.report.effect import did_it_help, effect_table, finished_iterations, new_tasks, tool_map
+from graph.report.closing import iterations_table
+from graph.report.digest import REASONS, kind_words, one_line, result_of, spoken, task_words
+from graph.report.effect import did_it_help, finished_iterations, tool_map, weak_tasks
 from graph.report.lineage import Group, History
 from graph.report.mistakes import first_story
-from graph.report.summary import COMPACT_LABEL, PRIVATE, Summary
-from graph.settings import RunSettings, changed
+from graph.report.page.charts import Series, iterations_chart
+from graph.report.summary import PRIVATE, Summary
+from graph.settings import changed
 from memory.jsonl import leaves
 from memory.records import SignalKind
 from memory.run import RunDirectory, read_json
-from memory.tasks import tasks_at
 from training.grpo.record import RoundRecord
 
 Json = dict[str, Any]
+
 
 TERMS = {
     "rollout": "one attempt of the agent at one task",
@@ -43,9 +44,6 @@ TERMS = {
 }
 """The words of the page that its own text does not explain."""
 
-POINTERS = "the embedded policy sees a value as $1 to $9 and names it; its recorded calls carry the value"
-"""What argument references are."""
-
 
 def stage_name(iteration: int | None) -> str:
     """Return what the page calls a stage: an iteration's number, or D_0."""
@@ -56,32 +54,33 @@ def overview(history: History) -> Json:
     """Return the values of the template, without the records. Raises InputError for a damaged record."""
     settings = load_recipe(history.run.settings_path)
     summaries = {one.iteration: one for one in finished_iterations(history)}
-    rows = [_iteration(history, settings, number, summaries.get(number)) for number in history.iterations]
+    rows = [_iteration(history, number, summaries.get(number)) for number in history.iterations]
     labels = list(summaries[max(summaries)].labels) if summaries else []
     unpublishable = _unpublishable(settings.environment, labels if summaries else None)
     story = first_story(history)
     tools = sorted({one_line(name) for task in history.tasks.values() for name in task.tools})
-    effects = effect_table(history)
     return {
         "name": one_line(history.run.root.resolve().name),
         "environment": settings.environment.name,
         "labels": labels,
         "unpublishable": unpublishable,
-        "notices": _notices(rows, settings, unpublishable),
+        "notices": _notices(list(summaries.values()), max(settings.iterations, len(rows)), unpublishable),
         "verdict": did_it_help(history),
         "iterations": rows,
         "charts": _charts(rows),
-        "numbers": _numbers(rows),
-        "effect": {"columns": effects.columns, "rows": effects.rows},
-        "fresh": new_tasks(history),
+        "numbers": iterations_table(list(summaries.values())),
+        "effect": weak_tasks(history),
         "story": story and {"id": story.task.id, "words": task_words(story.task)},
         "numbered": history.iterations,
         "map": tool_map(history),
         "stages": [(name, name) for name in map(stage_name, (None, *history.iterations))],
         "tools": [(name, name) for name in tools],
         "settings": [(key, _value(value), _value(default)) for key, (value, default) in changed(settings).items()],
-        "costs": [(row["iteration"], row["facts"]) for row in rows if row["facts"]],
-        "terms": TERMS | ({"argument references ($k)": POINTERS} if COMPACT_LABEL in labels else {}),
+        "costs": [
+            (number, facts_of(one, read_json(history.run.iteration(number).round, RoundRecord)))
+            for number, one in summaries.items()
+        ],
+        "terms": TERMS,
         "kinds": kind_words(settings.signals),
         "reasons": _reasons(history),
         "seal": settings.training.seal is not None,
@@ -98,25 +97,20 @@ def _unpublishable(environment: EnvironmentSettings, labels: Sequence[str] | Non
     return next((label.removeprefix(PRIVATE) for label in labels if label.startswith(PRIVATE)), None)
 
 
-def _notices(rows: Sequence[Json], settings: RunSettings, unpublishable: str | None) -> list[str]:
+def _notices(summaries: Sequence[Summary], asked: int, unpublishable: str | None) -> list[str]:
     said = [f"Not for publication: this page holds tasks and rollouts. {unpublishable}."] if unpublishable else []
-    done, asked = sum(row["finished"] for row in rows), max(settings.iterations, len(rows))
-    if done < asked:
+    if (done := len(summaries)) < asked:
         said.append(f"{done} of {asked} iterations are done: the page shows the records as they were when it was made.")
-    return said + [f"Iteration {row['iteration']}: {words}." for row in rows for words in row["warnings"]]
+    return said + [f"Iteration {one.iteration}: {words}." for one in summaries for words in one.warnings]
 
 
-def _iteration(history: History, settings: RunSettings, number: int, summary: Summary | None) -> Json:
-    folder = history.run.iteration(number)
+def _iteration(history: History, number: int, summary: Summary | None) -> Json:
     groups, chains = history.groups_in(number), history.chains_in(number)
     verifications = [one.verification for chain in chains for one in chain.outcomes if one.verification is not None]
     results = [result for group in groups for result in group.results]
-    round_ = read_json(folder.round, RoundRecord) if folder.round.exists() else None
     signals = Counter(one.kind for one in history.signals.values() if one.iteration == number)
     return {
         "iteration": number,
-        "finished": summary is not None,
-        "tasks": len(tasks_at(history.tasks.values(), number)),
         "admitted": sum(len(chain.admitted) for chain in chains),
         "refused": dict(Counter(result_of(one) for one in verifications if not one.accepted)),
         "signals": {kind: signals[kind] for kind in SignalKind},
@@ -124,8 +118,6 @@ def _iteration(history: History, settings: RunSettings, number: int, summary: Su
         "success": fmean(results) if results else None,
         "groups": _groups(groups),
         "seconds": {} if summary is None else summary.seconds,
-        "warnings": [] if summary is None else list(summary.warnings),
-        "facts": {} if summary is None else facts_of(summary, round_),
     }
 
 
@@ -187,21 +179,7 @@ def _charts(rows: Sequence[Json]) -> list[str]:
     charts.append(iterations_chart("Groups by reward signal", names, bars=groups))
     charts.append(iterations_chart("Signals by kind", names, bars=counts("signals")))
     charts.append(iterations_chart("Wall seconds by stage", names, bars=counts("seconds")))
-    return [chart.svg for chart in charts]
-
-
-def _numbers(rows: Sequence[Json]) -> Json:
-    columns = ("Iteration", "Held out", "95 %", "Training", "Tasks", "Admitted", "Refused", "Signals", "Mixed groups")
-    cells = []
-    for row in rows:
-        score = row["evaluation"].get("after")
-        held_out = ("", "") if score is None else (f"{score.success:.1%}", "{:.0%} to {:.0%}".format(*score.widest))
-        refused = counts_words((spoken(reason), count) for reason, count in row["refused"].items())
-        mixed = f"{row['groups']['mixed']} of {row['groups']['all']}"
-        trained = "" if row["success"] is None else f"{row['success']:.1%}"
-        signals = counts_words(row["signals"].items())
-        cells.append((row["iteration"], *held_out, trained, row["tasks"], row["admitted"], refused, signals, mixed))
-    return {"columns": columns, "rows": cells}
+    return charts
 
 
 def _reasons(history: History) -> dict[str, str]:

@@ -74,22 +74,6 @@ async function drawRows(most) {
 
 // ---------------------------------------------------------------- the drawer: one record and all that led to it
 
-const FOLD_LINES = 20;
-const FOLD_LETTERS = 1600;
-
-// Returns foreign text in an element, folded when it is long.
-function folded(tag, text) {
-  const lines = text.split("\n");
-  if (lines.length <= FOLD_LINES && text.length <= FOLD_LETTERS) return element(tag, {}, text);
-  const begin = element(tag, {}, lines.slice(0, FOLD_LINES).join("\n").slice(0, FOLD_LETTERS));
-  const unfold = () => {
-    begin.textContent = show(text);
-    more.remove();
-  };
-  const more = element("button", { type: "button", onclick: unfold }, `Show all ${text.length} characters`);
-  return element("div", {}, begin, more);
-}
-
 // Returns the rollouts of a group, a dot for each.
 const dots = (group, marked) =>
   group.map(([id, result, title]) =>
@@ -98,7 +82,7 @@ const dots = (group, marked) =>
 
 // Returns a row of a step: its label, its text or what it leads to, and what is behind it.
 function storyRow({ label = "", text = "", tone = "", to, code, groups = [], marked, more }) {
-  const shownText = !text ? "" : to ? link(...to, {}, text) : folded(code ? "code" : "span", text);
+  const shownText = !text ? "" : to ? link(...to, {}, text) : element(code ? "code" : "span", { class: "long" }, text);
   const behind = more && element("dl", {}, more.map(storyRow));
   return element(
     "div",

@@ -71,22 +71,15 @@ def make_page(run: RunDirectory, *, largest: int = LARGEST) -> Page:
     while _size(turns := _turns(history, order, diagnosed=shown["seal"])) > left and len(order) > 1:
         order = order[: len(order) // 2]
     blocks = stages | turns
-    index = {record: name for name, block in blocks.items() for record in block.ids}
+    index = {record: name for name, (ids, _) in blocks.items() for record in ids}
     parts = {"table": _packed(table(history)), "index": _packed(index)}
-    parts |= {name: block.packed for name, block in blocks.items()}
+    parts |= {name: packed for name, (_, packed) in blocks.items()}
     every = len(history.rollouts)
     return Page(_document(shown, parts, _kept(len(order), every, length)), len(order), every, shown["unpublishable"])
 
 
-class _Block(NamedTuple):
-    """Stories as the page holds them: the ids of their records, and all of them compressed."""
-
-    ids: tuple[str, ...]
-    packed: str
-
-
-def _block(stories: Json) -> _Block:
-    return _Block(tuple(stories), _packed(stories))
+Blocks = dict[str, tuple[tuple[str, ...], str]]
+"""Stories as the page holds them, by the name of their block: the ids of their records, and all of them compressed."""
 
 
 def _kept(rollouts: int, of: int, length: int) -> str:
@@ -96,8 +89,8 @@ def _kept(rollouts: int, of: int, length: int) -> str:
     return f"{words}. Texts of more than {LONGEST_TEXT:,} characters are cut{shorter}."
 
 
-def _size(blocks: Mapping[str, _Block]) -> int:
-    return sum(len(block.packed) for block in blocks.values())
+def _size(blocks: Blocks) -> int:
+    return sum(len(packed) for _, packed in blocks.values())
 
 
 def cut(text: str, length: int = LONGEST_TEXT) -> str:
@@ -121,7 +114,7 @@ def table(history: History) -> Json:
 
 
 def _task_row(history: History, task: Task) -> list[Any]:
-    course = sorted(history.course(task.id).by_iteration.items())
+    course = history.course(task.id).items()
     success = ", ".join(f"{share_words(share, count)} ({number})" for number, (share, count) in course)
     groups = len(history.groups.get(task.id, ()))
     return [
@@ -156,13 +149,13 @@ def _named(reference: Iterable[Iterable[ToolCall]]) -> list[str]:
     return list(dict.fromkeys(one_line(call.name) for turn in reference for call in turn))
 
 
-def _stages(history: History, length: int) -> dict[str, _Block]:
+def _stages(history: History, length: int) -> Blocks:
     """Return the stories of each stage's contexts and tasks; texts behind a row have at most ``length`` characters."""
     blocks = {}
     for number in (None, *history.iterations):
         stories = {chain.context.id: _chain(history, chain, length) for chain in history.chains_in(number)}
         stories |= {one.id: _task(history, one, length) for one in history.tasks.values() if one.admitted_at == number}
-        blocks["stage-seed" if number is None else f"stage-{number:03d}"] = _block(stories)
+        blocks["stage-seed" if number is None else f"stage-{number:03d}"] = (tuple(stories), _packed(stories))
     return blocks
 
 
@@ -185,14 +178,14 @@ def _task(history: History, task: Task, length: int) -> Json:
     return {"title": task_words(task), "before": None if chain is None else chain.context.id, "steps": steps}
 
 
-def _turns(history: History, rollouts: Sequence[Rollout], *, diagnosed: bool) -> dict[str, _Block]:
+def _turns(history: History, rollouts: Sequence[Rollout], *, diagnosed: bool) -> Blocks:
     """Return the stories of rollouts by iteration; ``diagnosed``: with SEAL's label of each turn."""
     blocks: dict[str, Json] = {f"turns-{number:03d}": {} for number in history.iterations}
     for one in history.trajectories(rollouts):
         task = history.tasks.get(one.task_id)
         steps = _steps(rollout_story(history, one, diagnosed=diagnosed), LONGEST_TEXT)
         blocks[f"turns-{one.iteration:03d}"][one.id] = {"title": task_words(task) if task else one.id, "steps": steps}
-    return {name: _block(stories) for name, stories in blocks.items()}
+    return {name: (tuple(stories), _packed(stories)) for name, stories in blocks.items()}
 
 
 def _steps(steps: Iterable[Chapter], length: int) -> list[Any]:

@@ -21,7 +21,7 @@ from environments.mcp.options import FOLDER
 from environments.registry import parse_options
 from environments.verification.replay import bare_task, replay
 from environments.verification.verify import Refusal, verify
-from graph.first_look import findings, look_at
+from graph.check_environment import findings
 
 FACTORY = {
     "factory": "support.mcp_depot:depot",
@@ -210,7 +210,7 @@ def test_a_folder_of_its_own_has_the_files_of_the_start_and_one_path(tmp_path, m
     (answer,), state = play(environment, ("write", {"path": "d.txt", "text": "relative"}))
     assert "d.txt" in json.loads(state)["files"]
     assert [path.name for path in tmp_path.iterdir()] == ["notes_server.py"]
-    rows = {row.words: row.problem for row in findings(look_at(environment))}
+    rows = {row.words: row.problem for row in findings(environment)}
     assert "roll did not" in rows["equal calls do equal things"]
     assert rows["it begins alike each time"] is None
 

@@ -94,7 +94,7 @@ def test_the_words_of_the_table_are_printed_once_and_fit(
     run, plain = evolved
     summaries = [plain, plain.model_copy(update={"iteration": 1})]
     text = told(run, summaries)
-    for once in ("Words of the table", "Figure 4", "forgetting: a", "rare: a", "scripted roles", "admitted  "):
+    for once in ("Words of the table", "forgetting: a", "rare: a", "scripted roles", "admitted  "):
         assert text.count(once) == 1
     assert max(len(line) for line in text.splitlines() if str(run.root) not in line and "coevolve" not in line) <= 80
     scores = " ".join(told(run, [scored, scored]).split())
@@ -130,11 +130,11 @@ def test_the_end_follows_a_weakness_to_its_effect_and_names_places_and_commands(
     assert story is not None
     assert story.mistake is not None
     assert f"expected {call_words(story.mistake.expected)}" in words
-    assert f"task {story.weak.id}: " in words
-    assert f"new task {story.task.id}: " in words
-    before, _ = History.read(run).course(story.weak.id).by_iteration[0]
-    assert f"the old task {before:.0%} of " in words
-    assert words.count("75% of 4 (1)") == 2, "of the old task and of the new one"
+    assert f"new task {story.task.id} task {story.weak.id} {story.weak.turns[0]}" in words
+    assert "wrong > " in words
+    before, _ = History.read(run).course(story.weak.id)[0]
+    assert f"parent {story.weak.id}: {before:.0%} of " in words
+    assert words.count("75% of 4") == 2, "of the old task and of the new one"
     commands = text[text.index("Next") :].splitlines()
     assert f"  coevolve evaluate --tasks '{run.tasks_path}' --model '{run.root}/policy/none'" in commands
     assert any(one.startswith(f"  coevolve evolve --run '{run.root}' --iterations 5 --resume ") for one in commands)

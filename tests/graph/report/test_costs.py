@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from environments.base import Observation, ObservationStatus, ToolCall
-from graph.report.costs import cost_of
+from graph.report.summary import cost_of
 from memory.records import Step, Trajectory, TrajectoryTurn
 from memory.run import RunDirectory, write_json, write_jsonl
 from memory.settings import TaskSettings

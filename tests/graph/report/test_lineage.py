@@ -20,7 +20,7 @@ from graph.report.digest import (
     verification_words,
     weakness_words,
 )
-from graph.report.lineage import Course, History
+from graph.report.lineage import History, pooled
 from memory.records import Draft, DraftVerification, FailureContext, Interaction, SignalKind, Trajectory
 from memory.run import RunDirectory, read_jsonl
 from memory.tasks import load_tasks
@@ -78,19 +78,15 @@ def test_a_rollout_is_read_by_its_id_and_stands_in_its_group(evolved: RunDirecto
     sibling = history.sibling(failed, success=True)
     assert sibling is not None
     assert (sibling.task_id, sibling.step, sibling.success) == (mixed.task_id, mixed.step, True)
-    course = history.course(mixed.task_id)
-    assert course.of(lambda one: one <= 0) is not None
-    assert course.of(lambda one: one > 0) is None
+    assert list(history.course(mixed.task_id)) == [0]
     with pytest.raises(InputError, match="has no rollout none"):
         history.trajectory("none")
 
 
-def test_success_before_and_after_is_weighted_by_rollouts() -> None:
-    course = Course({0: (0.25, 8), 2: (0.5, 8), 3: (1.0, 24)})
-    assert course.of(lambda one: one <= 0) == (0.25, 8)
-    assert course.of(lambda one: one <= 2) == (0.375, 16)
-    assert course.of(lambda one: one > 1) == ((4 + 24) / 32, 32)
-    assert course.of(lambda one: one > 3) is None
+def test_success_of_several_iterations_is_weighted_by_rollouts() -> None:
+    assert pooled([(0.25, 8), (0.5, 8)]) == (0.375, 16)
+    assert pooled([(0.5, 8), (1.0, 24)]) == ((4 + 24) / 32, 32)
+    assert pooled([]) is None
 
 
 def test_ids_are_found_by_how_they_begin(history: History) -> None:

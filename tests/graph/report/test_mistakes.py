@@ -34,7 +34,7 @@ def test_the_expected_call_is_beside_what_was_written(history: History, by_cause
         assert chain.weak is not None
         found = mistake_of(history, chain)
         assert found is not None
-        assert found.expected in chain.weak.reference[found.turn]
+        assert found.expected in chain.weak.reference[chain.context.where[0]]
         assert found.expected.name == chain.context.tool
         if cause is Cause.STOPPED_EARLY:
             assert found.wrong is None
@@ -49,10 +49,10 @@ def test_a_call_that_was_made_before_is_not_expected_again(history: History, by_
     found = mistake_of(history, chain)
     assert chain.weak is not None
     assert found is not None
-    played = history.trajectory(chain.context.trajectory_id).turns[found.turn].steps
+    played = history.trajectory(chain.context.trajectory_id).turns[chain.context.where[0]].steps
     made = next(step.action for step in played if not step.observation.failed)
     assert isinstance(made, ToolCall)
-    context = chain.context.model_copy(update={"where": (found.turn, len(played)), "tool": made.name})
+    context = chain.context.model_copy(update={"where": (chain.context.where[0], len(played)), "tool": made.name})
     weak = chain.weak.model_copy(update={"reference": ((made,),)})
     assert mistake_of(history, replace(chain, context=context, weak=weak)) is None
     again = weak.model_copy(update={"reference": ((made, made),)})
@@ -110,8 +110,8 @@ def test_the_story_is_about_the_tool_of_the_mistake_whatever_came_of_it(
     assert (story.weak, story.signal) == (story.chain.weak, story.chain.signal)
     made = story.task.admitted_at
     assert made is not None
-    assert max(history.course(story.weak.id).by_iteration) > made
-    assert history.course(story.task.id).by_iteration
+    assert max(history.course(story.weak.id)) > made
+    assert history.course(story.task.id)
     turned = RunDirectory(shutil.copytree(grown_run.root, tmp_path / "turned"))
     for number in history.iterations[made + 1 :]:
         path = turned.iteration(number).trajectories

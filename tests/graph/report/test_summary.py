@@ -17,11 +17,9 @@ from agents.spending import Request
 from evaluation.outcomes import Report, Score, ScoreChange
 from evaluation.settings import read_settings
 from graph.recipe import load_recipe
-from graph.report.costs import StageCost
 from graph.report.lineage import History
 from graph.report.page.figures import facts_of, overview
-from graph.report.summary import COMPACT_LABEL, Summary, summarise
-from graph.run.progress import Interruption, Progress
+from graph.report.summary import COMPACT_LABEL, StageCost, Summary, summarise
 from graph.run.stages import Run, printed_score, score_before
 from memory.processes import ChildFailure
 from memory.records import Measured, SignalKind, StopReason, Trajectory
@@ -167,9 +165,8 @@ def test_costs_and_a_spent_budget_are_on_the_page(paid: RunDirectory) -> None:
 
 
 async def test_a_later_iteration_begins_with_the_score_that_the_one_before_ended_with(scored: RunDirectory) -> None:
-    with Progress() as progress:
-        run = Run(scored, load_recipe(scored.settings_path), progress, Interruption(), resumed=True)
-        await score_before(run, 1)
+    run = Run(scored, load_recipe(scored.settings_path), resumed=True)
+    await score_before(run, 1)
     assert read_json(scored.iteration(1) / "panel_before.json", Score) == AFTER
 
 
@@ -196,7 +193,7 @@ def test_how_far_the_sampler_was_from_the_trainer_is_on_the_page(scored: RunDire
     write_json(run.iteration(0).round, record.model_copy(update={"steps": tuple(steps)}))
     write_json(run.iteration(0).summary, summary_of(run))
     mean = sum(gap.mean for gap in gaps) / len(gaps)
-    facts = overview(History.read(run))["iterations"][0]["facts"]
+    facts = overview(History.read(run))["costs"][0][1]
     begin = "sampler and trainer differ by nats"
     assert (facts[f"{begin} mean"], facts[f"{begin} largest"]) == (f"{mean:.6g}", "1")
 
@@ -239,11 +236,10 @@ async def test_an_evaluation_inside_a_run_has_the_recipes_limits_and_shows_how_f
         return 0
 
     monkeypatch.setattr(graph.run.stages, "run_child", run_child)
-    monkeypatch.setattr(graph.run.progress, "PLAIN_INTERVAL", 0.0)
+    monkeypatch.setattr(graph.run.progress, "INTERVAL", 0.0)
     settings = settings_for(tmp_path, "evaluation.set=templated-dev", *overrides)
     directory = RunDirectory.create(tmp_path / "run", settings)
-    with Progress() as progress:
-        await score_before(Run(directory, settings, progress, Interruption(), resumed=False), 0)
+    await score_before(Run(directory, settings, resumed=False), 0)
     assert asked[2:4] == ["evaluation.run", "--settings"]
     stated = read_settings(Path(asked[4]))
     assert {key: stated[key] for key in limits} == limits

@@ -20,7 +20,7 @@ from environments.verification.verify import Refusal, verify
 from graph.assembly import RunServices, assemble
 from graph.recipe import load_recipe
 from graph.run.initial_tasks import official_tasks
-from graph.run.progress import Interruption, Progress
+from graph.run.progress import run_interruptible
 from graph.run.stages import Run, make_tasks
 from memory.records import Evidence, Signal, SignalKind, Step, StopReason, Task, Trajectory, TrajectoryTurn
 from memory.run import RunDirectory
@@ -44,10 +44,8 @@ def every_class(tmp_path_factory: pytest.TempPathFactory) -> RunServices:
 
 @pytest.mark.slow
 def test_all_categories_have_the_training_indices_and_no_other(every_class: RunServices) -> None:
-    interruption = Interruption()
-    with Progress() as progress:
-        run = Run(every_class.run, every_class.settings, progress, interruption, resumed=False)
-        interruption.run(make_tasks(run))
+    run = Run(every_class.run, every_class.settings, resumed=False)
+    run_interruptible(make_tasks(run))
     tasks = load_tasks(every_class.run)
     assert len(tasks) == 180
     assert {task.id for task in tasks} == {f"{name}-{index}" for name in CATEGORIES for index in indices("train")}

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+import typer
 
-from graph.run import progress as module
-from graph.run.progress import Interrupted, Interruption
+from graph.run.progress import run_interruptible
 from memory.processes import run_child
 
 pytestmark = [pytest.mark.process, pytest.mark.wallclock]
@@ -28,9 +28,9 @@ def test_a_signal_cancels_the_work_and_gives_the_shells_status(number: signal.Si
         finally:
             cleaned.append(True)
 
-    with pytest.raises(Interrupted) as caught:
-        Interruption().run(work())
-    assert caught.value.status == status
+    with pytest.raises(typer.Exit) as caught:
+        run_interruptible(work())
+    assert caught.value.exit_code == status
     assert cleaned == [True]
 
 
@@ -46,8 +46,8 @@ def test_a_signal_ends_the_child_process_that_is_waited_for(tmp_path: Path) -> N
         told.append(line)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    with pytest.raises(Interrupted):
-        Interruption().run(work())
+    with pytest.raises(typer.Exit):
+        run_interruptible(work())
     assert not psutil.pid_exists(int(told[0]))
 
 
@@ -55,7 +55,7 @@ def test_work_that_ends_by_itself_gives_its_result() -> None:
     async def work() -> int:
         return 7
 
-    assert Interruption().run(work()) == 7
+    assert run_interruptible(work()) == 7
 
 
 def test_a_cancellation_that_no_signal_caused_is_no_interruption() -> None:
@@ -63,48 +63,16 @@ def test_a_cancellation_that_no_signal_caused_is_no_interruption() -> None:
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        Interruption().run(work())
-
-
-def test_draining_comes_first_and_cancellation_only_after_the_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "DRAIN_SECONDS", 0.1)
-    interruption = Interruption()
-    seen = []
-
-    async def work() -> None:
-        with interruption.draining(lambda: seen.append("drain")):
-            os.kill(os.getpid(), signal.SIGTERM)
-            while not seen:
-                await asyncio.sleep(0)
-            seen.append("still at work")  # whatever the grace is, work goes on before it is cancelled
-            await asyncio.sleep(30)
-
-    with pytest.raises(Interrupted):
-        interruption.run(work())
-    assert seen == ["drain", "still at work"]
-
-
-def test_a_second_signal_does_not_wait() -> None:
-    interruption = Interruption()
-
-    async def work() -> None:
-        with interruption.draining(lambda: None):
-            os.kill(os.getpid(), signal.SIGTERM)
-            await asyncio.sleep(0.05)
-            os.kill(os.getpid(), signal.SIGTERM)
-            await asyncio.sleep(1)
-            pytest.fail("went on after the second signal")
-
-    with pytest.raises(Interrupted):
-        interruption.run(work())
+        run_interruptible(work())
 
 
 FAN_OUT = """
 import asyncio, os, signal
 from typing import TypedDict
+import typer
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
-from graph.run.progress import Interrupted, Interruption
+from graph.run.progress import run_interruptible
 
 class State(TypedDict):
     begun: int
@@ -118,15 +86,15 @@ builder.add_node("branch", branch)
 builder.add_conditional_edges(START, lambda state: [Send("branch", state)] * 4, ["branch"])
 builder.add_edge("branch", END)
 try:
-    Interruption().run(builder.compile().ainvoke({"begun": 0}, {"max_concurrency": 1}))
-except Interrupted as stop:
-    raise SystemExit(stop.status)
+    run_interruptible(builder.compile().ainvoke({"begun": 0}, {"max_concurrency": 1}))
+except typer.Exit as stop:
+    raise SystemExit(stop.exit_code)
 """  # Three of the four branches wait for the first when the signal comes.
 
 
 def test_branches_that_had_not_begun_are_nothing_to_tell_of() -> None:
     done = subprocess.run([sys.executable, "-c", FAN_OUT], check=False, timeout=60, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (143, "")
+    assert (done.returncode, done.stderr) == (143, "stopped by SIGTERM\n")
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -145,7 +113,7 @@ def test_a_thread_that_does_not_end_does_not_keep_the_process() -> None:
         "async def work():\n"
         "    async with asyncio.timeout(0.1):\n"
         "        await asyncio.to_thread(time.sleep, 60)\n"
-        "progress.Interruption().run(work())"
+        "progress.run_interruptible(work())"
     )
     ended = subprocess.run([sys.executable, "-c", code], check=False, timeout=20, capture_output=True, text=True)
     assert ended.returncode == 1

@@ -21,12 +21,10 @@ from graph.checkpoints import run_checkpoints, thread_id
 from graph.iteration import iteration_graph
 from graph.records import Evolution, Fork
 from graph.report.summary import Summary, summarise
-from graph.run.progress import Interruption, Progress
 from graph.run.stages import Run, iterate
 from graph.run_iteration import open_run
 from graph.state import RunContext
-from graph.studio.forks import with_services
-from graph.studio.served import asking
+from graph.studio.forks import asking, with_services
 from memory.failures import DeduplicationResult
 from memory.records import Draft, DraftVerification, FailureContext
 from memory.run import RunDirectory, read_json, read_jsonl, write_json
@@ -96,9 +94,9 @@ def summaries(run: RunDirectory) -> list[Summary]:
     async def collect() -> list[Summary]:
         return [summary async for summary in iterate(work)]
 
-    with run.lock(), Progress() as progress:
+    with run.lock():
         directory, settings, resumed = open_run(run.root, None, [], None, resume=True)
-        work = Run(directory, settings, progress, Interruption(), resumed)
+        work = Run(directory, settings, resumed)
         return asyncio.run(collect())
 
 

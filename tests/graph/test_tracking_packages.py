@@ -1,6 +1,6 @@
 """The packages of the trackers themselves, offline: what they wrote is read back. Each is skipped where it is missing.
 
-``test_follow.py`` tests everything else with a tracker of its own.
+``test_tracking.py`` tests everything else with a tracker of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 from support.tracked_run import begun_run, finish_iteration, play_round
 
 from graph.recipe import load_recipe
-from graph.tracking.follow import follow_run
+from graph.tracking import follow_run
 from memory.run import RunDirectory
 from training.settings import ExperimentTracker
 
