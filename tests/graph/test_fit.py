@@ -16,8 +16,7 @@ from environments.checkout import GRPO_ALONE
 from graph.preflight import PLANNED_TO_MEASURED, check_memory
 from graph.recipe import load_recipe
 from graph.settings import RunSettings
-from training.model_shape import ModelShape, shape_in_process_of_its_own, shape_of
-from training.plan import GIB
+from training.plan import GIB, ModelShape, shape_in_process_of_its_own, shape_of
 from training.settings import LoraSettings
 
 

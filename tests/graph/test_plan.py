@@ -10,10 +10,9 @@ from support.commands import run_here
 from support.served_model import QWEN3_4B
 
 from evaluation.study.recipe import read_study
-from graph.fit import RecipePlan
+from graph.fit import RecipePlan, forecast
 from graph.plan import _arms
 from graph.recipe import load_recipe
-from graph.report.forecast import forecast
 from training.plan import GIB
 
 

@@ -35,7 +35,7 @@ from graph.settings import RunSettings, dotted
 from memory.jsonl import write_jsonl
 from memory.processes import ChildFailure
 from memory.records import Measured
-from training.model_shape import shipped_config
+from training.plan import shipped_config
 from training.settings import LaunchSettings, TrainingSettings
 
 LITERAL = Path("recipes/papers/literal-bfcl.yaml")

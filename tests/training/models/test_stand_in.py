@@ -10,7 +10,7 @@ import pytest
 from support.chat_models import save_model
 
 from environments.base import InputError
-from training.model_shape import shape_of, shipped_config
+from training.plan import shape_of, shipped_config
 from training.models.stand_in import make_stand_in
 
 pytestmark = pytest.mark.slow
