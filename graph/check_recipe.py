@@ -77,7 +77,7 @@ def _rehearse(recipes: Sequence[Path], given: Sequence[str]) -> None:
         from graph.rehearsal.chain import rehearse, table
 
         try:
-            print(table(Interruption().run(rehearse(recipes[0], given))))
+            print(table(*Interruption().run(rehearse(recipes[0], given))))
         except Interrupted as stop:
             raise typer.Exit(stop.status) from None
 
