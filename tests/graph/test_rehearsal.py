@@ -30,7 +30,7 @@ from agents.spending import Request
 from environments.base import InputError
 from graph.recipe import load_recipe
 from graph.rehearsal import chain
-from graph.rehearsal.chain import rehearse, table
+from graph.rehearsal.chain import asked_rows, rehearse, table
 from graph.rehearsal.sizes import ASKED, CALLS, MOST, Machine, machine_at_hand, options, toy, weights_left_out
 from graph.rehearsal.stand_in import COURSES, teach
 from graph.settings import RunSettings, dotted
