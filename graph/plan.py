@@ -34,7 +34,7 @@ COSTS = {
     "requests": ("requests", 1, 0),
     "M tokens in": ("prompt_tokens", 1e6, 1),
     "M out": ("completion_tokens", 1e6, 1),
-    "money of roles": ("roles_money", 1, 2),
+    "roles' money": ("roles_money", 1, 2),
 }
 """Columns of a study's arms: the cost, its unit, and digits."""
 
@@ -200,7 +200,7 @@ def _memory_tables(plan: RecipePlan) -> Iterator[Table]:
             table.add_row("with what shares its GPU", in_gib(plan.fullest))
         if plan.available is not None:
             table.add_row("available", in_gib(plan.available))
-        table.caption = f"{memory.parameters:,} parameters, {memory.trained:,} trained"
+        table.caption = f"{memory.parameters:,} parameters, {memory.trained:,} trained; scoring is not counted"
         yield table
 
 
@@ -209,17 +209,18 @@ def _cost_table(plan: RecipePlan) -> Table:
 
     found = plan.forecast
     assert found is not None
-    asks = bool(found.requests)
     table = Table(title="the whole run", show_header=False, min_width=TABLE_WIDTH)
     table.add_row("rollouts", f"{found.rollouts:,}")
     table.add_row("sampled tokens", _amount(found.sampled_tokens, True))
-    table.add_row("hours", "set plan.gpu_seconds" if found.hours is None else _amount(found.hours, False, 2))
+    unknown = "not known: set plan.gpu_seconds"
+    table.add_row("hours", unknown if found.hours is None else _amount(found.hours, False, 2))
     if found.gpu_hours is not None:
         table.add_row("GPU hours", _amount(found.gpu_hours, False, 1))
-    table.add_row("requests of chat roles", _amount(found.requests, asks))
-    table.add_row("their prompt tokens", _amount(found.prompt_tokens, asks))
-    table.add_row("their completion tokens", _amount(found.completion_tokens, asks))
-    table.add_row("their money", _amount(found.roles_money, asks, 2))
+    table.add_row("requests of chat roles", _amount(found.requests, bool(found.requests)))
+    if found.requests:
+        table.add_row("their prompt tokens", _amount(found.prompt_tokens, True))
+        table.add_row("their completion tokens", _amount(found.completion_tokens, True))
+        table.add_row("their money", _amount(found.roles_money, True, 2))
     return table
 
 
@@ -232,8 +233,8 @@ def _arms_table(plans: dict[str, RecipePlan]) -> Table:
     from rich.table import Table
 
     table = Table(title="one seed of each arm", caption="an arm without a number is scored, not trained")
-    for name in ("arm", "policy"):
-        table.add_column(name, overflow="fold")
+    table.add_column("arm", no_wrap=True)
+    table.add_column("policy", no_wrap=True, overflow="ellipsis")
     for name in ("seeds", "GiB", *COSTS):
         table.add_column(name, justify="right")
 

@@ -32,7 +32,7 @@ GROUPS = 4
 
 MOST: Mapping[str, int] = {
     "iterations": 2,  # the second one begins with the first one's checkpoint and tasks
-    "tasks.initial_count": GROUPS,  # each comes again in the next step: what comes once cannot be forgotten
+    "tasks.initial_count": 8,  # a round's, so that there are more patterns than rollouts of one: some are rare
     "tasks.repeats": 2,
     "training.steps": 2,
     "training.rollouts_per_task": 4,
@@ -61,7 +61,7 @@ UNLIMITED = ("training.max_episode_steps", "signals.contexts_per_iteration", "ev
 """Sizes that are limited also where the recipe has no limit."""
 
 RARE = 100.0
-"""Percent below which a pattern is rare: of so few rollouts none that recurs is below 5 % of the patterns."""
+"""Percent below which a pattern is rare: of so few rollouts none is below 5 % of the patterns."""
 
 ASKED: Mapping[str, int] = {
     "signals.contexts_per_iteration": 1,
@@ -72,8 +72,9 @@ ASKED: Mapping[str, int] = {
 }
 """Further sizes where a chat model is asked: two iterations then send ten requests at most, but for retries."""
 
-LEARNT = 4096
-"""Tokens of an expert step."""
+LEARNT = 512
+"""Tokens of an expert step: a few references of the embedded policy, one of a language model. After more of them all
+rollouts of so few tasks succeed, and there is no signal."""
 
 OTHER_SOURCES = {f"tasks.{name}": TaskSettings.model_fields[name].default for name in ("initial_count", "official")}
 """Settings of D_0 that a file of tasks has no use for."""

@@ -42,7 +42,7 @@ def test_the_table_names_every_part_and_a_missing_rate() -> None:
     said = run_here("graph.plan", "recipes/grpo-base.yaml", "--device", "cpu").stdout
     for part in ("weights", "optimizer", "reference", "update: activations", "sampling: KV cache", "available"):
         assert part in said
-    assert "set plan.gpu_seconds" in said
+    assert "not known: set plan.gpu_seconds" in said
 
 
 def test_a_policy_of_the_hub_needs_its_configuration_and_downloads_nothing(config: str) -> None:
