@@ -55,7 +55,8 @@ class RecipePlan(Record):
     ``elsewhere`` names. ``gpus``: of the machine, which processes and servers share where they are more; None: each has
     its own. ``available``: bytes of each device, None where not known. ``advice``: settings with which it would fit, of
     those that change least of the training. ``forecast``: of one run, None for an arm that is scored and not trained.
-    ``destinations``: the address that each chat role asks, with the variable of its key, by role.
+    ``destinations``: the address that each chat role asks, with the variable of its key, by role. ``gpu_seconds``: the
+    stated rate of a rollout.
     """
 
     policy: str
@@ -68,6 +69,7 @@ class RecipePlan(Record):
     seeds: int = 1
     elsewhere: str | None = None
     destinations: dict[str, str] = {}
+    gpu_seconds: float | None = None
 
     @property
     def fullest(self) -> int:
@@ -108,6 +110,7 @@ def plan_of(
         advice=None,
         forecast=forecast(settings),
         elsewhere=None if elsewhere is None else elsewhere.engine,
+        gpu_seconds=settings.plan.gpu_seconds,
         destinations={f"roles.{name}": str(destination(role, name)) for name, role in settings.roles.by_chat().items()},
     )
     if made.fits is not False:

@@ -173,8 +173,9 @@ def _print(plans: dict[str, RecipePlan], power: Sequence[str]) -> None:
     for table in _memory_tables(plan):
         console.print(table)
     console.print(_cost_table(plan))
-    for role, where in plan.destinations.items():
-        console.print(f"{role} asks {printable(where)}", markup=False, soft_wrap=True)
+    for where in dict.fromkeys(plan.destinations.values()):
+        roles = ", ".join(role for role, one in plan.destinations.items() if one == where)
+        console.print(f"asked by {roles}: {printable(where)}", markup=False, soft_wrap=True)
     if plan.available is None and plan.elsewhere is None:
         ways = "--memory GIB, or a machine with --set @recipes/machines/FILE,"
         console.print(
@@ -216,6 +217,7 @@ def _cost_table(plan: RecipePlan) -> Table:
     table.add_row("hours", unknown if found.hours is None else _amount(found.hours, False, 2))
     if found.gpu_hours is not None:
         table.add_row("GPU hours", _amount(found.gpu_hours, False, 1))
+        table.add_row("  by GPU seconds of a rollout (plan.gpu_seconds)", f"{plan.gpu_seconds:g}")
     table.add_row("requests of chat roles", _amount(found.requests, bool(found.requests)))
     if found.requests:
         table.add_row("their prompt tokens", _amount(found.prompt_tokens, True))
