@@ -205,8 +205,9 @@ class _Chain:
         yield "GRPO", f"{len(rounds)} rounds, {len(steps)} steps, {rollouts} rollouts{among}", ""
         mixed = sum(step.mixed_groups > 0 for step in steps)
         gradients = f"gradients to {max(step.grad_norm or 0 for step in steps):.2g}"
-        why = "" if mixed else "all rollouts of each group ended alike, so that advantages were 0"
-        yield "a success signal", f"groups of both results in {mixed} steps, {gradients}", why
+        solved = f"{sum(step.success * step.rollouts for step in steps) / rollouts:.0%} of rollouts succeeded"
+        why = "" if mixed else f"all rollouts of each group ended alike, so that advantages were 0; {solved}"
+        yield "a success signal", f"groups of both results in {mixed} steps, {solved}, {gradients}", why
         if settings.training.expert is not None:
             learnt = sum(one.expert.references for one in rounds if one.expert is not None)
             yield "expert step", f"{learnt} references", "" if learnt else "no reference was learnt"
