@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from environments.base import InputError
-from environments.command import OneSentence, check_output, exit_statuses, new_folder
+from environments.command import OneSentence, check_output, exit_statuses
 
 if TYPE_CHECKING:
     from graph.export.content import RunContent
@@ -36,6 +36,7 @@ def main(
         from graph.export.content import RunContent
         from graph.export.policy import export_policy
         from graph.recipe import load_recipe
+        from memory.jsonl import whole_folder
         from memory.run import RunDirectory
 
         if policy and successes:
@@ -44,7 +45,7 @@ def main(
         directory = RunDirectory.open(run)
         settings = load_recipe(directory.settings_path)
         directory.check_settings()
-        with new_folder(output) as folder:
+        with whole_folder(output) as folder:
             if policy:
                 record = export_policy(directory, settings, folder)
                 said = f"the policy of round {record.iteration}, {record.last_step} steps, with a model card"

@@ -34,7 +34,7 @@ from graph.rehearsal.sizes import CALLS, OTHER_SOURCES, machine_at_hand, options
 from graph.rehearsal.stand_in import WEIGHTS
 from graph.run.stages import scoring_settings
 from graph.settings import RunSettings
-from memory.processes import ChildFailure, end_of_log, run_child
+from memory.processes import ChildFailure, end_of_log, reason_in, run_child
 from memory.records import SignalKind, Task
 from memory.run import IterationDirectory, RunDirectory, RunFile, read_json, read_jsonl, write_json, write_jsonl
 from training.grpo.record import RoundRecord
@@ -299,10 +299,7 @@ class _Chain:
         return self.folder / f"{name.replace(' ', '-')}.log"
 
     def _cause(self, name: str) -> str:
-        """Return the reason in the log of a step: its last sentence after "error: ", else its last line."""
-        lines = [line for line in end_of_log(self._log(name), 0).splitlines() if line.strip()]
-        said = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-        return [*(said or lines or ["it said nothing"])][-1]
+        return reason_in(self._log(name)) or "it said nothing"
 
     def _broken(self, name: str, cause: str | None = None) -> InputError:
         say(end_of_log(self._log(name), 0))
