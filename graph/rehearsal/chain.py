@@ -36,7 +36,8 @@ from graph.run.stages import scoring_settings
 from graph.settings import RunSettings
 from memory.processes import ChildFailure, end_of_log, reason_in, run_child
 from memory.records import SignalKind, Task
-from memory.run import IterationDirectory, RunDirectory, RunFile, read_json, read_jsonl, write_json, write_jsonl
+from memory.run import IterationDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl
+from memory.run_files import RunFile
 from training.grpo.record import RoundRecord
 from training.rollout.settings import IN_PROCESS
 
