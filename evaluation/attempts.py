@@ -83,8 +83,7 @@ def evaluate(
 def rows_that_fit(policy: Policy, settings: ScoringSettings, limits: EpisodeLimits) -> int:
     """Return how many episodes of ``limits.max_tokens`` tokens, 1 at least, half of the free memory holds (ours)."""
     from training.device_memory import free_bytes
-    from training.model_shape import shape_of
-    from training.plan import sampled_row_bytes
+    from training.plan import sampled_row_bytes, shape_of
 
     shape = shape_of(policy.model.config.to_dict())
     width = 2 if settings.dtype == "bfloat16" else 4

@@ -76,7 +76,7 @@ def _rehearse(recipes: Sequence[Path], given: Sequence[str]) -> None:
             raise InputError("--rehearse runs one recipe: name one")
         from graph.rehearsal.chain import rehearse, table
 
-        print(table(run_interruptible(rehearse(recipes[0], given))))
+        print(table(*run_interruptible(rehearse(recipes[0], given))))
 
 
 if __name__ == "__main__":

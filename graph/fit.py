@@ -1,4 +1,8 @@
-"""What a run's devices must hold, whether they do, and which settings would fit: the plan of a recipe."""
+"""The plan of a recipe: what its devices must hold, whether they do, which settings would fit, and what the run costs.
+
+Counts are exact where the settings fix them. What depends on how training goes is bounded ("at most"), unless section
+plan states a mean.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from agents.chat.endpoint import destination
+from agents.settings import requests_per_context
 from environments.base import InputError, Record
-from graph.report.forecast import Forecast, forecast
 from graph.settings import RunSettings
 from memory.jsonl import parse_json, read_whole
-from training.model_shape import ModelShape, shape_of, shipped_config
-from training.plan import GIB, Device, Launch, Memory, memory_of
+from training.plan import GIB, Device, Memory, ModelShape, memory_of, shape_of, shipped_config
 from training.rollout.policy_path import policy_folder
 from training.settings import LoraSettings
 
@@ -25,35 +28,59 @@ ADAPTERS_RATE = 1e-5
 """The learning rate that is advised with an adapter where that of all weights is lower (ours)."""
 
 
+class Forecast(Record):
+    """The costs of a run. None: not known without a rate of section plan that is missing.
+
+    ``rollouts``: iterations x steps x tasks per step x K. ``sampled_tokens``: at most ``training.max_tokens`` each.
+    ``gpu_hours``: rollouts x ``plan.gpu_seconds``; ``hours``: over the machine's GPUs. ``requests``: of chat roles, at
+    most (``requests_per_context`` for every context). Where exploration makes D_0, as many contexts as tasks are
+    counted for it, an assumption: some give several tasks and some none. ``prompt_tokens`` and ``completion_tokens``:
+    requests x tokens of a request. ``roles_money``: the roles' tokens x their prices, the dearest of several roles.
+    """
+
+    rollouts: int
+    sampled_tokens: int
+    hours: float | None
+    gpu_hours: float | None
+    requests: int
+    prompt_tokens: float | None
+    completion_tokens: float | None
+    roles_money: float | None
+
+
 class RecipePlan(Record):
     """The plan of a recipe, or of all seeds of an arm.
 
     ``memory``: None where the policy's config.json is not here, and of rounds that another engine trains, which
-    ``elsewhere`` names. ``gpus``: of the machine, which processes and servers
-    share where they are more; None: each has its own. ``available``: bytes of each device, None where not known;
-    ``fits`` then too. ``advice``: settings with which it would fit, of those that change least of the training.
-    ``forecast``: of one run, None for an arm that is scored and not trained. ``destinations``: the address that each
-    chat role asks, with the variable of its key, by role.
+    ``elsewhere`` names. ``gpus``: of the machine, which processes and servers share where they are more; None: each has
+    its own. ``available``: bytes of each device, None where not known. ``advice``: settings with which it would fit, of
+    those that change least of the training. ``forecast``: of one run, None for an arm that is scored and not trained.
+    ``destinations``: the address that each chat role asks, with the variable of its key, by role. ``gpu_seconds``: the
+    stated rate of a rollout.
     """
 
     policy: str
     device: Device
-    launch: Launch
     memory: Memory | None
     gpus: int | None
     available: int | None
-    fits: bool | None
     advice: str | None
     forecast: Forecast | None
     seeds: int = 1
     elsewhere: str | None = None
     destinations: dict[str, str] = {}
+    gpu_seconds: float | None = None
 
     @property
     def fullest(self) -> int:
         """The bytes that a device must have. The plan needs its memory."""
         assert self.memory is not None
         return self.memory.fullest(self.device, self.gpus)
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the devices hold it, None where either is not known."""
+        return None if self.memory is None or self.available is None else self.fullest <= self.available
 
 
 def plan_of(
@@ -68,44 +95,30 @@ def plan_of(
     On a machine without a GPU all processes share one memory: their needs are added, as those of processes and servers
     that share a GPU (``plan.gpus``).
     """
-    launch = launch_of(settings)
 
-    def needs(changed: RunSettings, shape: ModelShape) -> Memory:
-        policy, training, sampling = changed.policy, changed.training, changed.sampling
-        return memory_of(shape, policy, training, device=device, launch=launch, sampling=sampling)
+    def needs(changed: RunSettings) -> Memory:
+        shape = _shape(json.dumps(config), changed.policy.lora)
+        return memory_of(shape, changed.policy, changed.training, device=device, sampling=changed.sampling)
 
-    gpus = settings.plan.gpus if device == "cuda" else None
-    memory = fits = advice = None
     elsewhere = settings.training.elsewhere
-    if config is not None and elsewhere is None:
-        shape = _shape(json.dumps(config), settings.policy.lora)
-        memory = needs(settings, shape)
-        fits = None if available is None else memory.fullest(device, gpus) <= available
-        if fits is False and available is not None:
-            ways = _ways_out(settings, shape, config, launch, device)
-            enough = (words for words, changed, of in ways if needs(changed, of).fullest(device, gpus) <= available)
-            advice = next(enough, None)
-    return RecipePlan(
+    made = RecipePlan(
         policy=settings.policy.path,
         device=device,
-        launch=launch,
-        memory=memory,
-        gpus=gpus,
+        memory=None if config is None or elsewhere is not None else needs(settings),
+        gpus=settings.plan.gpus if device == "cuda" else None,
         available=available,
-        fits=fits,
-        advice=advice,
+        advice=None,
         forecast=forecast(settings),
         elsewhere=None if elsewhere is None else elsewhere.engine,
+        gpu_seconds=settings.plan.gpu_seconds,
         destinations={f"roles.{name}": str(destination(role, name)) for name, role in settings.roles.by_chat().items()},
     )
-
-
-def launch_of(settings: RunSettings) -> Launch:
-    """Return the processes that train, of ``training.launch``."""
-    stated = settings.training.launch
-    if stated is None:
-        return Launch()
-    return Launch(processes=stated.processes, sharding="fsdp" if stated.fsdp else "ddp")
+    if made.fits is not False:
+        return made
+    for changes in _ways_out(settings, device):
+        if made.model_copy(update={"memory": needs(_changed(settings, changes))}).fits:
+            return made.model_copy(update={"advice": " ".join(f"{key}={_said(new)}" for key, new in changes.items())})
+    return made
 
 
 def config_of(settings: RunSettings, given: Path | None = None) -> dict[str, Any]:
@@ -153,57 +166,46 @@ def _shape(config: str, lora: LoraSettings | None) -> ModelShape:
     return shape_of(json.loads(config), lora)
 
 
-def _ways_out(
-    settings: RunSettings, shape: ModelShape, config: dict[str, Any], launch: Launch, device: Device
-) -> Iterator[tuple[str, RunSettings, ModelShape]]:
-    """Yield settings that need less memory, in words.
+def _ways_out(settings: RunSettings, device: Device) -> Iterator[dict[str, Any]]:
+    """Yield settings that need less memory, by dotted key.
 
     First those that compute the same update, then an adapter, then shorter episodes.
     """
-    training = settings.training
-    rows = training.tasks_per_step * training.rollouts_per_task // training.updates_per_step // launch.processes
+    policy, training = settings.policy, settings.training
+    rows = training.tasks_per_step * training.rollouts_per_task // training.updates_per_step // training.processes
     now = training.micro_batch or rows
-    batches = [now, *(size for size in range(now - 1, 0, -1) if rows % size == 0)]
-
-    def tuned(words: str, policy: RunSettings, of: ModelShape) -> Iterator[tuple[str, RunSettings, ModelShape]]:
-        for again in dict.fromkeys((training.gradient_checkpointing, True)):
-            checkpointing = "training.gradient_checkpointing=true" if again != training.gradient_checkpointing else ""
-            for size in batches:
-                micro_batch = f"training.micro_batch={size}" if size != now else ""
-                changed = training.model_copy(update={"micro_batch": size, "gradient_checkpointing": again})
-                told = " ".join(filter(None, (words, checkpointing, micro_batch)))
-                yield told, policy.model_copy(update={"training": changed}), of
-
-    apart = settings.sampling.model_copy(update={"engine": "vllm_server"})
-    places = [("", settings)]
-    if device == "cuda" and settings.sampling.engine == "in_process":
-        places.append(("sampling.engine=vllm_server", settings.model_copy(update={"sampling": apart})))
-    for words, placed in places:
-        yield from tuned(words, placed, shape)
-    kept = [(words, placed, shape) for words, placed in places]
-    if settings.policy.lora is None:
-        lora: dict[str, object] = {"lora": LoraSettings()}
-        adapter = f"policy.lora={{rank: {LoraSettings().rank}}}"
-        if device == "cuda" and settings.policy.dtype != "bfloat16":
-            lora["dtype"] = "bfloat16"
-            adapter += " policy.dtype=bfloat16"
-        if training.learning_rate < ADAPTERS_RATE:
-            adapter += f" training.learning_rate={ADAPTERS_RATE}"
-        adapted = shape_of(config, LoraSettings())
-        for words, placed in places:
-            changed = placed.model_copy(update={"policy": settings.policy.model_copy(update=lora)})
-            kept.append((f"{adapter} {words}".strip(), changed, adapted))
-            yield from tuned(*kept[-1])
+    recompute = {} if training.gradient_checkpointing else {"training.gradient_checkpointing": True}
+    smaller = [{"training.micro_batch": size} for size in range(now - 1, 0, -1) if rows % size == 0]
+    adapter: dict[str, Any] = {"policy.lora": LoraSettings()}
+    if device == "cuda" and policy.dtype != "bfloat16":
+        adapter["policy.dtype"] = "bfloat16"
+    if training.learning_rate < ADAPTERS_RATE:
+        adapter["training.learning_rate"] = ADAPTERS_RATE
+    served = {"sampling.engine": "vllm_server"}
+    apart = [served] if device == "cuda" and settings.sampling.engine == "in_process" else []
+    places: list[dict[str, Any]] = [
+        kind | place for kind in ([{}] if policy.lora else [{}, adapter]) for place in ({}, *apart)
+    ]
+    for place in places:
+        for tuned in ({}, recompute) if recompute else ({},):
+            yield from (place | tuned | size for size in ({}, *smaller))
     length = training.max_tokens
     while (length := length // 2) >= max(SHORTEST, training.max_new_tokens):
-        shorter = training.model_copy(update={"max_tokens": length, "micro_batch": 1, "gradient_checkpointing": True})
-        tuning = " ".join(
-            f"training.{key}={str(value).lower()}"
-            for key, value in (("max_tokens", length), ("micro_batch", 1), ("gradient_checkpointing", True))
-            if getattr(training, key) != value
-        )
-        for words, placed, of in kept:
-            yield f"{words} {tuning}".strip(), placed.model_copy(update={"training": shorter}), of
+        shorter = {"training.max_tokens": length, **(smaller[-1] if smaller else {}), **recompute}
+        yield from (place | shorter for place in places)
+
+
+def _changed(settings: RunSettings, changes: dict[str, Any]) -> RunSettings:
+    for key, value in changes.items():
+        section, _, name = key.partition(".")
+        settings = settings.model_copy(update={section: getattr(settings, section).model_copy(update={name: value})})
+    return settings
+
+
+def _said(value: Any) -> str:  # noqa: ANN401 - the value of any setting
+    if isinstance(value, LoraSettings):
+        return f"{{rank: {value.rank}}}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def refusal(plan: RecipePlan, recipe: str) -> str:
@@ -224,3 +226,70 @@ def refusal(plan: RecipePlan, recipe: str) -> str:
 def in_gib(size: float) -> str:
     """Return bytes as a number of GiB."""
     return f"{size / GIB:.2f}" if size < 10 * GIB else f"{size / GIB:.1f}"
+
+
+def forecast(settings: RunSettings) -> Forecast:
+    """Return what a run with ``settings`` takes; ``Forecast`` has the formulas."""
+    training, plan = settings.training, settings.plan
+    per_iteration = training.steps * training.tasks_per_step * training.rollouts_per_task
+    rollouts = settings.iterations * per_iteration
+    gpu_hours = None if plan.gpu_seconds is None else rollouts * plan.gpu_seconds / 3600
+    requests = _requests(settings, per_iteration)
+
+    def of_requests(each: float | None) -> float | None:
+        return 0.0 if not requests else None if each is None else requests * each
+
+    prompt, completion = of_requests(plan.prompt_tokens), of_requests(plan.completion_tokens)
+    return Forecast(
+        rollouts=rollouts,
+        sampled_tokens=rollouts * training.max_tokens,
+        hours=None if gpu_hours is None else gpu_hours / _gpus(settings),
+        gpu_hours=gpu_hours,
+        requests=requests,
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        roles_money=_of_roles(settings, prompt, completion),
+    )
+
+
+def _gpus(settings: RunSettings) -> int:
+    """Return the GPUs of the machine: those that are stated, or one for each process and server."""
+    sampling = settings.sampling
+    servers = (len(sampling.servers) or 1) if sampling.engine != "in_process" else 0
+    return settings.plan.gpus or settings.training.processes + servers
+
+
+def _requests(settings: RunSettings, rollouts: int) -> int:
+    """Return the requests of chat roles at most; a signal marks each rollout that is read at most once per kind."""
+    roles, signals, limits = settings.roles, settings.signals, settings.roles.exploration
+    validation = settings.verification
+    validates = validation.enabled and validation.mode != "deterministic"
+
+    def each(reflects: bool) -> int:
+        return requests_per_context(
+            roles.by_chat().keys(),
+            reflects=reflects,
+            rounds=limits.rounds,
+            steps=limits.steps,
+            drafts=limits.drafts_per_context,
+            validator_steps=roles.validator_actions + 1 if validates else 0,  # one more by the judge
+        )
+
+    read = rollouts * (signals.last_steps or settings.training.steps) // settings.training.steps
+    most = signals.contexts_per_iteration or read * len(signals.kinds)
+    contexts = min(most, settings.plan.contexts or most)
+    asked = round(settings.iterations * contexts * each(signals.contexts == "signals"))
+    return asked + (each(False) * settings.tasks.initial_count if settings.tasks.initial is None else 0)
+
+
+def _of_roles(settings: RunSettings, prompt: float | None, completion: float | None) -> float | None:
+    """Return the price of the roles' tokens; None where an amount or a price that it needs is not known."""
+    chat = settings.roles.by_chat().values()
+    dearest = [
+        max((price for one in chat if (price := getattr(one, key))), default=None)
+        for key in ("price_prompt", "price_completion")
+    ]
+    terms = [(amount, price) for amount, price in zip((prompt, completion), dearest, strict=True) if chat]
+    if any(amount is None or price is None for amount, price in terms):
+        return None
+    return sum((amount or 0.0) / 1e6 * (price or 0.0) for amount, price in terms)

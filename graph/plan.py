@@ -15,8 +15,7 @@ from environments.command import OneSentence, exit_statuses
 from environments.terminal import printable
 from evaluation.power import assumed_outcomes, simulated_difference
 from evaluation.study.recipe import FIRST_SEED, SEED, StudyRecipe, read_study
-from graph.fit import RecipePlan, config_here, config_of, in_gib, plan_of, refusal
-from graph.report.forecast import Forecast
+from graph.fit import Forecast, RecipePlan, config_here, config_of, in_gib, plan_of, refusal
 from graph.settings import RunSettings
 from training.device_memory import device_at_hand, memory_at_hand
 from training.plan import GIB
@@ -27,6 +26,17 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 TABLE_WIDTH = 68
+
+COSTS = {
+    "rollouts": ("rollouts", 1, 0),
+    "GPU hours": ("gpu_hours", 1, 1),
+    "hours": ("hours", 1, 1),
+    "requests": ("requests", 1, 0),
+    "M tokens in": ("prompt_tokens", 1e6, 1),
+    "M out": ("completion_tokens", 1e6, 1),
+    "roles' money": ("roles_money", 1, 2),
+}
+"""Columns of a study's arms: the cost, its unit, and digits."""
 
 
 @app.command(cls=OneSentence)
@@ -61,8 +71,10 @@ def main(
     """
     with exit_statuses():
         from graph.recipe import QUICKSTART, load_recipe
+        from memory.strict_yaml import read_recipe
 
         path = recipe or QUICKSTART
+        is_study = "base" in read_recipe(path)
 
         def planned(settings: RunSettings, read: dict[str, Any] | None) -> RecipePlan:
             stated = memory if memory is not None else settings.plan.gib
@@ -73,7 +85,7 @@ def main(
         changes = list(overrides or [])
         made: dict[str, RecipePlan] = {}
         power: list[str] = []
-        if not _is_study(path):
+        if not is_study:
             if arms is not None or seeds is not None:
                 raise InputError(f"{path} is not a study: --arms and --seeds choose of one, remove them")
             settings = load_recipe(path, changes)
@@ -93,18 +105,12 @@ def main(
             power = _power(study, made, next(iter(chosen.values()))[0])
         if as_json:
             shown = {name: one.model_dump(mode="json") for name, one in made.items()}
-            print(json.dumps(shown if _is_study(path) else shown[""]), flush=True)
+            print(json.dumps(shown if is_study else shown[""]), flush=True)
         else:
             _print(made, power)
         for name, one in made.items():
             if one.fits is False:
                 raise InputError(refusal(one, f"{path}, arm {name}" if name else str(path)))
-
-
-def _is_study(path: Path) -> bool:
-    from memory.strict_yaml import read_recipe
-
-    return "base" in read_recipe(path)
 
 
 def _arms(
@@ -167,8 +173,9 @@ def _print(plans: dict[str, RecipePlan], power: Sequence[str]) -> None:
     for table in _memory_tables(plan):
         console.print(table)
     console.print(_cost_table(plan))
-    for role, where in plan.destinations.items():
-        console.print(f"{role} asks {printable(where)}", markup=False, soft_wrap=True)
+    for where in dict.fromkeys(plan.destinations.values()):
+        roles = ", ".join(role for role, one in plan.destinations.items() if one == where)
+        console.print(f"asked by {roles}: {printable(where)}", markup=False, soft_wrap=True)
     if plan.available is None and plan.elsewhere is None:
         ways = "--memory GIB, or a machine with --set @recipes/machines/FILE,"
         console.print(
@@ -194,7 +201,7 @@ def _memory_tables(plan: RecipePlan) -> Iterator[Table]:
             table.add_row("with what shares its GPU", in_gib(plan.fullest))
         if plan.available is not None:
             table.add_row("available", in_gib(plan.available))
-        table.caption = f"{memory.parameters:,} parameters, {memory.trained:,} trained"
+        table.caption = f"{memory.parameters:,} parameters, {memory.trained:,} trained; scoring is not counted"
         yield table
 
 
@@ -203,17 +210,19 @@ def _cost_table(plan: RecipePlan) -> Table:
 
     found = plan.forecast
     assert found is not None
-    asks = bool(found.requests)
     table = Table(title="the whole run", show_header=False, min_width=TABLE_WIDTH)
     table.add_row("rollouts", f"{found.rollouts:,}")
     table.add_row("sampled tokens", _amount(found.sampled_tokens, True))
-    table.add_row("hours", "set plan.gpu_seconds" if found.hours is None else _amount(found.hours, False, 2))
+    unknown = "not known: set plan.gpu_seconds"
+    table.add_row("hours", unknown if found.hours is None else _amount(found.hours, False, 2))
     if found.gpu_hours is not None:
         table.add_row("GPU hours", _amount(found.gpu_hours, False, 1))
-    table.add_row("requests of chat roles", _amount(found.requests, asks))
-    table.add_row("their prompt tokens", _amount(found.prompt_tokens, asks))
-    table.add_row("their completion tokens", _amount(found.completion_tokens, asks))
-    table.add_row("their money", _amount(found.roles_money, asks, 2))
+        table.add_row("  by GPU seconds of a rollout (plan.gpu_seconds)", f"{plan.gpu_seconds:g}")
+    table.add_row("requests of chat roles", _amount(found.requests, bool(found.requests)))
+    if found.requests:
+        table.add_row("their prompt tokens", _amount(found.prompt_tokens, True))
+        table.add_row("their completion tokens", _amount(found.completion_tokens, True))
+        table.add_row("their money", _amount(found.roles_money, True, 2))
     return table
 
 
@@ -226,30 +235,16 @@ def _arms_table(plans: dict[str, RecipePlan]) -> Table:
     from rich.table import Table
 
     table = Table(title="one seed of each arm", caption="an arm without a number is scored, not trained")
-    for name in ("arm", "policy"):
-        table.add_column(name, overflow="fold")
-    numbers = ("seeds", "GiB", "rollouts", "GPU hours", "hours", "requests", "M tokens in", "M out", "money of roles")
-    for name in numbers:
+    table.add_column("arm", no_wrap=True)
+    table.add_column("policy", no_wrap=True, overflow="ellipsis")
+    for name in ("seeds", "GiB", *COSTS):
         table.add_column(name, justify="right")
 
-    def costs(found: list[tuple[Forecast, int]]) -> list[str]:
-        def whole(amounts: list[float | None], digits: int) -> str:
-            known = [one for one in amounts if one is not None]
-            return f"{sum(known):,.{digits}f}" if len(known) == len(amounts) else "not known"
-
-        def each(name: str, digits: int, per: float = 1.0) -> str:
+    def costs(found: list[tuple[Forecast, int]]) -> Iterator[str]:
+        for name, unit, digits in COSTS.values():
             read = [(getattr(one, name), seeds) for one, seeds in found]
-            return whole([None if one is None else one * seeds / per for one, seeds in read], digits)
-
-        return [
-            each("rollouts", 0),
-            each("gpu_hours", 1),
-            each("hours", 1),
-            each("requests", 0),
-            each("prompt_tokens", 1, 1e6),
-            each("completion_tokens", 1, 1e6),
-            each("roles_money", 2),
-        ]
+            unknown = any(one is None for one, _ in read)
+            yield "not known" if unknown else f"{sum(one * seeds for one, seeds in read) / unit:,.{digits}f}"
 
     trained = {name: (one.forecast, one.seeds) for name, one in plans.items() if one.forecast is not None}
     for name, plan in plans.items():

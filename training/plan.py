@@ -1,8 +1,9 @@
 """The memory that training and sampling need, by device, before a model is there.
 
-Parameters are counted on the model itself (``training.model_shape``). Every other term is a formula of its shape and of
-settings; the docstring beside it gives the formula, its source and what it assumes. Bytes are counted at the highest
-point: every rollout has ``tokens`` tokens, and no two rollouts are alike.
+Parameters are counted on the library's own model, built from its ``config.json`` on torch's meta device: no weights are
+read, and none take memory. Every other term is a formula of its shape and of settings; the docstring beside it gives
+the formula, its source and what it assumes. Bytes are counted at the highest point: every rollout has
+``training.max_tokens`` tokens, and no two rollouts are alike.
 
 Symbols: P parameters, T those that are trained, L layers, h hidden width, q and k the widths of a layer's queries and
 keys, i the feed-forward width that one token goes through, V vocabulary, s tokens of a rollout, N processes.
@@ -10,13 +11,20 @@ keys, i the feed-forward width that one token goes through, V vocabulary, s toke
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+import json
+import multiprocessing
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
 
-from environments.base import Record
-from training.model_shape import ModelShape
+from environments.base import InputError, Record
+from environments.heavy_imports import heavy_imports
 from training.rollout.settings import IN_PROCESS, SamplingSettings
-from training.settings import PolicySettings, TrainingSettings
+from training.settings import LoraSettings, PolicySettings, TrainingSettings
 
 GIB = 2**30
 # Copies of constants whose modules import torch; a test holds them equal.
@@ -41,19 +49,101 @@ RUN = "the run beside it"
 Device = Literal["cpu", "cuda"]
 
 
-class Launch(Record):
-    """The processes that train: one, or several that each hold the model (ddp) or a part of it (fsdp)."""
-
-    processes: int = 1
-    sharding: Literal["none", "ddp", "fsdp"] = "none"
-
-    @property
-    def shards(self) -> int:
-        """Return the number of processes that share one copy of weights, gradients and optimizer states."""
-        return self.processes if self.sharding == "fsdp" else 1
+_LAYER = re.compile(r"(.*\.\d+)\.")
 
 
-ONE_PROCESS = Launch()
+def shipped_config(name: str) -> dict[str, Any] | None:
+    """Return what ``backbones.json`` has of the ``config.json`` of a model on the hub, None for one that it lacks."""
+    models: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "backbones.json").read_text())["models"]
+    return models.get(name)
+
+
+class ModelShape(Record):
+    """The sizes of a decoder that its memory and its arithmetic follow from.
+
+    ``parameters``: all of them, each counted once where embeddings are tied. ``trained``: those of the LoRA adapter, or
+    all. ``largest``: parameters of the largest part that sharded training gathers at once, a layer or the embedding.
+    ``queries`` and ``keys``: widths of a layer's queries and keys. ``mlp``: width of the feed-forward layer that one
+    token goes through, summed over its experts. ``routed``: experts per token, 0 without experts.
+    """
+
+    parameters: int
+    trained: int
+    largest: int
+    layers: int
+    hidden: int
+    queries: int
+    keys: int
+    mlp: int
+    routed: int
+    vocabulary: int
+
+
+@contextmanager
+def building(source: str) -> Iterator[None]:
+    """Raise InputError that begins with ``source`` for whatever a stranger's configuration makes the library raise."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(f"{source}: this model cannot be built here: {reason}") from None
+
+
+def library_config(config: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of the library's class for that architecture
+    """Return the library's configuration of a ``config.json``; of a model in several parts, that of its text part."""
+    from transformers import AutoConfig
+
+    part = config.get("text_config")
+    return AutoConfig.for_model(
+        **{"model_type": config.get("model_type"), **(part if isinstance(part, Mapping) else config)}
+    )
+
+
+@heavy_imports()
+def shape_of(config: Mapping[str, Any], lora: LoraSettings | None = None) -> ModelShape:
+    """Return the shape of the model with this ``config.json``.
+
+    Raises InputError for a configuration that lacks its type or that the library cannot build.
+    """
+    import torch
+    from peft import get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    from training.rollout.lora import lora_config
+
+    with building("config.json"):
+        read = library_config(config)
+        with torch.device("meta"), warnings.catch_warnings(action="ignore"):
+            model = AutoModelForCausalLM.from_config(read)  # type: ignore[no-untyped-call]
+            sizes = {name: one.numel() for name, one in model.named_parameters()}
+            if lora is not None:
+                model = get_peft_model(model, lora_config(lora, model))
+        hidden, heads = read.hidden_size, read.num_attention_heads
+        width = getattr(read, "head_dim", None) or hidden // heads
+        mlp = getattr(read, "intermediate_size", None) or 4 * hidden
+        routed = getattr(read, "num_experts_per_tok", None) or 0
+        layers: dict[str, int] = {}
+        for name, size in sizes.items():
+            layer = _LAYER.match(name)
+            layers[layer[1] if layer else name] = layers.get(layer[1] if layer else name, 0) + size
+        return ModelShape(
+            parameters=sum(sizes.values()),
+            trained=sum(one.numel() for one in model.parameters() if one.requires_grad),
+            largest=max(layers.values()),
+            layers=read.num_hidden_layers,
+            hidden=hidden,
+            queries=heads * width,
+            keys=(getattr(read, "num_key_value_heads", None) or heads) * width,
+            mlp=routed * (getattr(read, "moe_intermediate_size", None) or mlp) if routed else mlp,
+            routed=routed,
+            vocabulary=read.vocab_size,
+        )
+
+
+def shape_in_process_of_its_own(config: Mapping[str, Any], lora: LoraSettings | None) -> ModelShape:
+    """Return ``shape_of`` without importing torch into this process, whose memory it would take to the end."""
+    with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as apart:
+        return apart.submit(shape_of, config, lora).result()
 
 
 class DeviceNeed(Record):
@@ -155,15 +245,11 @@ def memory_of(
     training: TrainingSettings,
     *,
     device: Device,
-    tokens: int | None = None,
-    rows_at_once: int = SAMPLED_AT_ONCE,
-    launch: Launch = ONE_PROCESS,
     sampling: SamplingSettings = IN_PROCESS,
 ) -> Memory:
     """Return the memory of a round by kind of device.
 
-    ``tokens`` of a rollout, prompt and observations included: ``training.max_tokens`` where None. ``rows_at_once``:
-    episodes that are decoded together at most (the environment may allow fewer).
+    A rollout has ``training.max_tokens``, prompt and observations included.
 
     - weights: 4 P where all are trained (float32, also with bfloat16: ``training.rollout.policy``); with LoRA 4 P or
       2 P by ``policy.dtype``, and 4 T of the adapter (peft keeps it float32);
@@ -184,30 +270,30 @@ def memory_of(
     mixed = policy.dtype == "bfloat16"
     dtype_bytes = 2 if mixed else 4
     base_bytes = 4 if policy.lora is None else dtype_bytes
-    processes = launch.processes
-    tokens = training.max_tokens if tokens is None else tokens
+    processes, tokens = training.processes, training.max_tokens
+    shards = processes if training.launch is not None and training.launch.fsdp else 1
     step_rows = training.tasks_per_step * training.rollouts_per_task
     update_rows = -(-step_rows // training.updates_per_step // processes)
     adapter = 0 if policy.lora is None else 4 * shape.trained
     held = {
         "process": PROCESS_BYTES[device],
         **({RUN: RUN_BYTES} if device == "cpu" else {}),
-        "weights": (shape.parameters * base_bytes + adapter) // launch.shards,
-        "optimizer": 8 * shape.trained // launch.shards,
+        "weights": (shape.parameters * base_bytes + adapter) // shards,
+        "optimizer": 8 * shape.trained // shards,
     }
     if policy.lora is None and training.kl > 0:
-        held["reference"] = 4 * shape.parameters // launch.shards
-    update = _update(shape, policy, training, rows=update_rows, tokens=tokens, device=device, launch=launch)
+        held["reference"] = 4 * shape.parameters // shards
+    update = _update(shape, policy, training, rows=update_rows, shards=shards, device=device)
     sampled: dict[str, int] = {}
     servers = []
     if sampling.engine == "in_process":
-        rows = min(-(-step_rows // processes), rows_at_once)
+        rows = min(-(-step_rows // processes), SAMPLED_AT_ONCE)
         prompts = min(PREFILL_TOKENS, rows * tokens)
         sampled["KV cache"] = kv_bytes(shape, rows, tokens, dtype_bytes)
         sampled["prompts"] = prompts * 4 * (shape.mlp + shape.hidden) * base_bytes
         sampled["sampler's logits"] = LOGITS_BYTES * shape.vocabulary * rows
     else:
-        if launch.shards > 1 and "reference" in held:
+        if shards > 1 and "reference" in held:
             sampled["gathered reference"] = shape.parameters * dtype_bytes
         parts = {"weights": shape.parameters * dtype_bytes, "KV cache": kv_bytes(shape, 1, tokens, dtype_bytes)}
         served = {"process": PROCESS_BYTES[device], **parts}
@@ -223,9 +309,8 @@ def _update(
     training: TrainingSettings,
     *,
     rows: int,
-    tokens: int,
+    shards: int,
     device: Device,
-    launch: Launch,
 ) -> dict[str, int]:
     """Return the memory of an update of ``rows`` rollouts in one process, at most.
 
@@ -239,6 +324,7 @@ def _update(
     tokens or of one rollout, logits of those that a rollout can write, and ``kv_bytes`` of the micro-batch.
     """
     mixed, lora = policy.dtype == "bfloat16", policy.lora is not None
+    tokens, copied = training.max_tokens, training.launch is not None and shards == 1
     together = min(training.micro_batch or rows, rows)
     per_layer = activation_bytes(shape, mixed=mixed, lora=lora)
     kept, one_layer = shape.layers * per_layer, per_layer
@@ -246,15 +332,15 @@ def _update(
         kept, one_layer = shape.layers * shape.hidden * (2 if mixed and lora else 4), 2 * per_layer
     at_once, held_keys = together * tokens, 0
     logits = logits_bytes(shape, together, tokens, device=device, mixed=mixed, lora=lora)
-    plain = launch.processes > 1 or training.gradient_checkpointing
+    plain = training.launch is not None or training.gradient_checkpointing
     if device == "cpu" and shape.vocabulary >= WRITTEN_ALONE and not plain:
         at_once = min(at_once, max(TOKENS_TOGETHER, tokens))
         held_keys = kv_bytes(shape, together, tokens, 2 if mixed else 4)
         written = training.max_new_tokens * (training.max_episode_steps or tokens) * together
         logits = logits_bytes(shape, 1, min(at_once, written), device=device, mixed=mixed, lora=lora)
     activations = at_once * kept
-    gradients = 4 * shape.trained // launch.shards * (2 if launch.sharding == "ddp" else 1)
-    one_pass = together == rows and launch.sharding != "ddp"
+    gradients = 4 * shape.trained // shards * (2 if copied else 1)
+    one_pass = together == rows and not copied
     update = {
         "activations": activations,
         "one layer's backward pass": at_once * one_layer,
@@ -262,7 +348,7 @@ def _update(
         "logits": logits,
         "gradients": max(0, gradients - activations - logits) if one_pass else gradients,
     }
-    if launch.shards > 1:
+    if shards > 1:
         update["gathered weights"] = 2 * shape.largest * (2 if mixed else 4)
     elif mixed and not lora:
         update["bfloat16 copies"] = 2 * shape.parameters

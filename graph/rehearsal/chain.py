@@ -1,59 +1,44 @@
 """Runs the whole chain of a recipe at toy size: the project's own commands as children, one of them killed and resumed.
 
-Everything is in one temporary folder, which a broken step leaves and a whole rehearsal removes.
+Everything is in one temporary folder, which a broken step leaves and a whole rehearsal removes. What was exercised is
+read from the records of the run.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil  # type: ignore[import-untyped]
+from pydantic import BaseModel
 
-from agents.chat.endpoint import resolve
 from agents.spending import read_requests
 from environments.base import InputError
-from environments.command import FAILURE, MISTAKE, NOTHING
+from environments.command import MISTAKE, NOTHING
 from environments.registry import find_benchmark, packaged_names
 from environments.terminal import say
 from evaluation.settings import ScoringSettings
-from graph.fit import config_of, in_gib
-from graph.preflight import check_memory
 from graph.recipe import load_recipe
-from graph.rehearsal.exercised import NOT_AT_TOY_SIZE, asked_rows, rounds_of, run_rows, unlearnt
-from graph.rehearsal.sizes import (
-    CALLS,
-    COURSES,
-    LEARNT_TASKS,
-    MOST,
-    OTHER_SOURCES,
-    SHORT_CALLS,
-    Exercise,
-    Machine,
-    learning,
-    options,
-    toy,
-)
+from graph.records import Evolution, ExtractionRecord
+from graph.rehearsal.sizes import CALLS, OTHER_SOURCES, machine_at_hand, options, toy, weights_left_out
+from graph.rehearsal.stand_in import WEIGHTS
 from graph.run.stages import scoring_settings
-from graph.serve import VLLM
 from graph.settings import RunSettings
 from memory.processes import ChildFailure, end_of_log, reason_in, run_child
-from memory.records import Task
-from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
-from training.device_memory import device_at_hand
+from memory.records import SignalKind, Task
+from memory.run import IterationDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl
+from memory.run_files import RunFile
 from training.grpo.record import RoundRecord
-from training.rollout.policy_path import policy_folder
 from training.rollout.settings import IN_PROCESS
 
 STEP_SECONDS = 1800.0
@@ -62,230 +47,237 @@ STEP_SECONDS = 1800.0
 SERVER_SECONDS = 900.0
 """Deadline of a server's start."""
 
-CPU_PARAMETERS = 3e8
-"""The largest policy that is rehearsed with its own weights without a GPU: a step takes seconds with it."""
+FEW = 4
+"""Tasks that a stand-in learns (ours): so few that a tiny model writes each of their references now and then."""
+
+SHORT_CALLS = 2
+"""Calls of such a task at most (ours)."""
 
 SHARED = "0.3"
 """Share of a GPU's memory for a server beside a trainer."""
 
 KILLED = -signal.SIGKILL
 
-WEIGHTS = "model.safetensors"
+CHECK = "the check of the recipe itself, as coevolve check makes it"
+KILL = "a kill in the second round, and --resume"
+
+NOT_AT_TOY_SIZE = {
+    "memory, lengths and hours of the recipe's own sizes": "sizes are toy ones: coevolve plan counts",
+    "a checkpoint inside a round": "one is written every 10 steps, and a round had fewer",
+}
+
+NO_SIGNAL: Mapping[SignalKind, str] = {
+    SignalKind.FORGETTING: "no task was solved in a step and failed in a later one",
+    SignalKind.BOUNDARY: "all rollouts of each group ended alike",
+    SignalKind.RARE: "no set of tools was called with success less often than there are different ones",
+}
+
+Made = TypeVar("Made", bound=BaseModel)
+Row = tuple[str, str, str]
+"""What, how it was exercised, and the reason where it was not, else ""."""
 
 
-def machine_at_hand(settings: RunSettings) -> Machine:
-    """Return what a rehearsal finds here; a chat role whose endpoint or key is not there silences all of them."""
-    gpus = 0
-    if settings.policy.device != "cpu" and device_at_hand("auto") == "cuda":
-        import torch
+async def rehearse(recipe: Path, given: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Run the chain of ``recipe`` with the overrides ``given``.
 
-        gpus = torch.cuda.device_count()
-    silent = ""
-    try:
-        for name, role in settings.roles.by_chat().items():
-            resolve(role, name)
-    except InputError as missing:
-        silent = str(missing)
-    return Machine(gpus=gpus, vllm=(VLLM / "bin" / "python").exists(), silent=silent)
-
-
-async def rehearse(recipe: Path, given: Sequence[str]) -> list[Exercise]:
-    """Run the chain of ``recipe`` with the overrides ``given``, and return what was exercised and what was not.
-
-    Raises InputError for a recipe that is wrong, and for a broken step with its cause; its folder is then kept. After a
-    signal it is removed.
+    Returns what was exercised, with how, and what was not, with the reason. Raises InputError for a recipe that is
+    wrong, and for a broken step with its cause; its folder is then kept. After a signal it is removed.
     """
-    settings = load_recipe(recipe, given)
-    machine = machine_at_hand(settings)
-    folder = Path(mkdtemp(prefix="rehearsal-"))
-    say(f"rehearsing {recipe} in {folder}, which is kept if a step breaks")
+    chain = _Chain(recipe, given)
+    say(f"rehearsing {recipe} in {chain.folder}, which is kept if a step breaks")
     try:
-        rows = await _Rehearsal(recipe, list(given), settings, machine, folder).rows()
+        await chain.go_through()
     except asyncio.CancelledError:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(chain.folder, ignore_errors=True)
         raise
-    shutil.rmtree(folder)
-    return rows
+    shutil.rmtree(chain.folder)
+    return chain.done, chain.left_out | NOT_AT_TOY_SIZE
 
 
-def table(rows: Sequence[Exercise]) -> str:
+def table(done: Mapping[str, str], left_out: Mapping[str, str]) -> str:
     """Return what was exercised and what was not, a line each."""
-    lines = []
-    for title, some in (
-        ("exercised", [(row.what, row.how) for row in rows if not row.reason]),
-        ("not exercised", [(row.what, row.reason) for row in rows if row.reason]),
-    ):
-        lines += [title, *(f"  {what}: {words}" for what, words in some)]
-    return "\n".join(lines)
+    lines = ["exercised", *(f"  {what}: {how}" for what, how in done.items())]
+    return "\n".join([*lines, "not exercised", *(f"  {what}: {reason}" for what, reason in left_out.items())])
 
 
-class _Rehearsal:
-    def __init__(self, recipe: Path, given: list[str], settings: RunSettings, machine: Machine, folder: Path) -> None:
-        self.recipe, self.given, self.stated, self.machine, self.folder = recipe, given, settings, machine, folder
+class _Chain:
+    """One rehearsal: the settings to change by dotted key, and what was exercised and left out until now."""
+
+    def __init__(self, recipe: Path, given: Sequence[str]) -> None:
+        self.recipe, self.given = recipe, list(given)
+        self.stated = load_recipe(recipe, given)
+        self.machine = machine_at_hand(self.stated)
+        self.changes, self.left_out = toy(self.stated, self.machine)
+        self.done: dict[str, str] = {}
+        self.folder = Path(mkdtemp(prefix="rehearsal-"))
+        self.run = RunDirectory(self.folder / "run")
         self.began = time.monotonic()
-        self.run = RunDirectory(folder / "run")
 
-    async def rows(self) -> list[Exercise]:
-        """Go through the chain."""
-        changes, left_out = toy(self.stated, self.machine)
-        found = [await self._as_it_is(), *await self._policy(changes)]
+    @property
+    def settings(self) -> RunSettings:
+        return load_recipe(self.recipe, [*self.given, *options(self.changes)])
+
+    def row(self, what: str, how: str, reason: str = "") -> None:
+        (self.left_out if reason else self.done)[what] = reason or how
+
+    async def go_through(self) -> None:
+        await self._optional(CHECK, "passed", "check", "graph.check_recipe", str(self.recipe), *_set(self.given))
+        await self._policy()
         if self.stated.tasks.initial is None and self.stated.roles.by_chat() and not self.machine.silent:
-            if "tasks.initial" not in changes:
-                changes |= {"tasks.initial": await self._first_tasks(changes), **OTHER_SOURCES}
-            left_out.append(Exercise(what="D_0 by the chat model", reason=f"{CALLS} requests are kept for contexts"))
-        async with self._servers(changes) as addresses:
-            if addresses:
-                changes |= {"sampling.servers": addresses}
-                found.append(Exercise(what="vLLM servers", how=f"{len(addresses)} started by graph.serve"))
-            settings = load_recipe(self.recipe, [*self.given, *options(changes)])
-            found.append(await self._loop(options(changes)))
-            found += [*run_rows(self.run, settings), *await self._asked(changes, settings)]
-            found += [await self._scored(name, settings) for name in self._other_sets(settings)]
-        return [*found, *left_out, *NOT_AT_TOY_SIZE]
+            self.left_out["D_0 by the chat model"] = f"{CALLS} requests are kept for contexts"
+            if "tasks.initial" not in self.changes:  # few requests may not give one task
+                self.changes |= {"tasks.initial": str(await self._short_tasks()), **OTHER_SOURCES}
+        async with self._servers():
+            await self._loop()
+            for what, how, reason in (*self._of_the_run(), *asked_rows(self.run.spending_path, self.settings)):
+                self.row(what, how, reason)
+            own = None if self.stated.evaluation.set is None else self.stated.environment.name
+            for name in packaged_names():
+                if name != own and find_benchmark(name).evaluation_sets:
+                    await self._scored(name)
 
-    async def _as_it_is(self) -> Exercise:
-        what = "the check of the recipe itself, as coevolve check makes it"
-        given = [word for one in self.given for word in ("--set", one)]
-        status = await self._step("check", "graph.check_recipe", str(self.recipe), *given, accept=(0, MISTAKE))
-        return Exercise(what=what, how="passed", reason=self._cause("check") if status else "")
+    async def _policy(self) -> None:
+        """Replace a policy whose weights are not rehearsed by a stand-in, and D_0 by tasks that it has learnt."""
+        path = self.stated.policy.path
+        if not (why := weights_left_out(self.settings, self.folder)):
+            self.done["the policy's weights"] = f"{path}, {self.stated.policy.dtype}"
+            return
+        self.left_out[f"the weights of {path}, in place of a tiny model like it"] = why
+        tasks, made = await self._short_tasks(), self.folder / "stand-in"
+        how = f"it has learnt the references of {FEW} short tasks, which are D_0"
+        words = (str(self.recipe), str(tasks), str(made), *self.given, *options(self.changes))
+        await self._optional("tasks that are solved", how, "stand-in", "graph.rehearsal.stand_in", *words)
+        if not (made / WEIGHTS).exists():
+            raise self._broken("stand-in")
+        self.changes |= {"policy.path": str(made), "tasks.initial": str(tasks), **OTHER_SOURCES}
 
-    async def _policy(self, changes: dict[str, Any]) -> list[Exercise]:
-        """Change the policy where its weights are not rehearsed to a stand-in, and D_0 to tasks that it has learnt."""
-        settings = load_recipe(self.recipe, [*self.given, *options(changes)])
-        path = settings.policy.path
-        if not (why := _left_out(settings, self.folder)):
-            return [Exercise(what="the policy's weights", how=f"{path}, {settings.policy.dtype}")]
-        config, made = self.folder / "config.json", self.folder / "stand-in"
-        config.write_text(json.dumps(config_of(settings)))
-        await self._step("stand-in", "training.models.stand_in", str(config), policy_folder(path), str(made))
-        changes["policy.path"] = str(made)
-        changes |= {"tasks.initial": await self._first_tasks(changes, short=True), **OTHER_SOURCES}
-        given = learning(settings, changes["tasks.initial"])
-        for number, course in enumerate(COURSES):
-            out = self.folder / f"taught-{number}"
-            words = ("--model", str(made), "--out", str(out), *given, *course)
-            if status := await self._step(f"learning {number}", "training.warm_start", *words, accept=(0, MISTAKE)):
-                break
-            # The weights alone: the prompts of the first course are not the recipe's.
-            (out / WEIGHTS).replace(made / WEIGHTS)
-        learnt = f"it has learnt the references of {LEARNT_TASKS} short tasks, which are D_0"
-        failed = self._cause(f"learning {number}") if status else ""
-        return [
-            Exercise(what=f"the weights of {path}, in place of a tiny model like it", reason=why),
-            Exercise(what="tasks that are solved", how=learnt, reason=failed),
-        ]
-
-    async def _first_tasks(self, changes: Mapping[str, Any], *, short: bool = False) -> str:
-        """Make D_0 by rules: few requests may not give one task. ``short``: few tasks, of few calls each."""
+    async def _short_tasks(self) -> Path:
+        """Make tasks by unguided exploration and rules, whatever the recipe's D_0 is, and keep the shortest."""
         ruled, _ = toy(self.stated, self.machine.model_copy(update={"silent": "by rules"}))
-        ruled |= {key: changes[key] for key in ("policy.path",) if key in changes}
-        made = self.folder / "d0.jsonl"
-        if not short:
-            await self._explored("D_0", made, ruled, MOST["tasks.initial_count"])
-            return str(made)
-        calls = min(SHORT_CALLS, self.stated.roles.exploration.max_reference_calls)
-        ruled["roles.exploration.max_reference_calls"] = calls
-        await self._explored("D_0", made, ruled, 4 * LEARNT_TASKS)
-        by_length = sorted(read_jsonl(made, Task), key=lambda task: len(str(task.reference)), reverse=True)
-        shortest = [*{str(task.reference): task for task in by_length}.values()][-LEARNT_TASKS:]
-        write_jsonl(made.with_stem("d0-short"), shortest)
-        return str(made.with_stem("d0-short"))
+        ruled = {"tasks": {}, **{key: value for key, value in ruled.items() if not key.startswith("tasks.")}}
+        ruled["roles.exploration.max_reference_calls"] = min(
+            SHORT_CALLS, self.stated.roles.exploration.max_reference_calls
+        )
+        all_of_them, kept = self.folder / "made.jsonl", self.folder / "d0.jsonl"
+        out = ("--output", str(all_of_them), "--count", str(4 * FEW))
+        await self._step("D_0", "graph.seed_tasks", *self._over(ruled), *out)
+        by_length = sorted(read_jsonl(all_of_them, Task), key=lambda task: len(str(task.reference)), reverse=True)
+        write_jsonl(kept, [*{str(task.reference): task for task in by_length}.values()][-FEW:])
+        return kept
 
-    async def _explored(
-        self, name: str, file: Path, changes: Mapping[str, Any], count: int, accept: Sequence[int] = (0,)
-    ) -> None:
-        """Make tasks by unguided exploration, whatever the recipe's D_0 is."""
-        unguided = {"tasks": {}, **{key: value for key, value in changes.items() if not key.startswith("tasks.")}}
-        over = [*self._over(options(unguided)), "--output", str(file), "--count", str(count)]
-        await self._step(name, "graph.seed_tasks", *over, accept=accept)
-
-    def _over(self, changes: Sequence[str]) -> list[str]:
+    def _over(self, changes: Mapping[str, Any]) -> list[str]:
         """Return the options that name the recipe and what is set on top of it."""
-        return ["--recipe", str(self.recipe), *(word for one in (*self.given, *changes) for word in ("--set", one))]
+        return ["--recipe", str(self.recipe), *_set([*self.given, *options(changes)])]
 
-    async def _loop(self, changes: Sequence[str]) -> Exercise:
+    async def _loop(self) -> None:
         """Run the loop, kill it in its second round, and resume it."""
-        command = ("graph.run_iteration", "--run", str(self.run.root), *self._over(changes))
+        command = ("graph.run_iteration", "--run", str(self.run.root), *self._over(self.changes))
         second = self.run.iteration(1)
         killer = asyncio.create_task(_kill_once(second.metrics, command[0]))
         try:
             status = await self._step("loop", *command, accept=(0, NOTHING, KILLED))
         finally:
             killer.cancel()
-        what = "a kill in the second round, and --resume"
-        if status != KILLED:
-            return Exercise(what=what, reason="the run ended before its second round had a step")
-        if second.round.exists():
-            return Exercise(what=what, reason="the round was over before it was killed")
-        await self._step("resume", *command, "--resume", accept=(0, NOTHING))
-        if unlearnt(self.run) and self.stated.tasks.admissions is None:
-            more = ("--resume", "--iterations", str(MOST["iterations"] + 1))
-            await self._step("further iteration", *command, *more, accept=(0, NOTHING))
-        steps = read_json(second.round, RoundRecord).steps
-        return Exercise(
-            what=what,
-            how=f"SIGKILL after step {steps[0].step}; from the first round's checkpoint to step {steps[-1].step}",
-        )
+        if status != KILLED or second.round.exists():
+            ended = "the run ended before its second round had a step" if status != KILLED else ""
+            self.left_out[KILL] = ended or "the round was over before it was killed"
+        if status == KILLED:
+            await self._step("resume", *command, "--resume", accept=(0, NOTHING))
+        if KILL not in self.left_out:
+            first, *_, last = (step.step for step in read_json(second.round, RoundRecord).steps)
+            self.done[KILL] = f"SIGKILL after step {first}; from the first round's checkpoint to step {last}"
 
-    async def _asked(self, changes: dict[str, Any], settings: RunSettings) -> list[Exercise]:
-        """Return the rows of the chat roles; where no context came to them they make one task without one."""
-        ledger = self.run.spending_path
-        if settings.roles.by_chat() and not read_requests(ledger):
-            asked = self.folder / "asked.jsonl"
-            await self._explored("chat roles", asked, changes, 1, accept=(0, FAILURE, MISTAKE))
-            ledger = asked.with_name(f"{asked.name}.{ledger.name}")
-            if not any(one.outcome == "answered" for one in read_requests(ledger)):
-                raise self._broken("chat roles")
-        return list(asked_rows(ledger, settings))
+    def _records(self, file: RunFile, kind: type[Made]) -> list[Made]:
+        return [read_json(one, kind) for one in sorted(self.run.iterations_path.glob(f"*/{file.name}"))]
 
-    def _other_sets(self, settings: RunSettings) -> list[str]:
-        """Return the benchmarks of which the run scored nothing."""
-        own = settings.environment.name if settings.evaluation.set is not None else None
-        return [name for name in packaged_names() if name != own and find_benchmark(name).evaluation_sets]
+    def _of_the_run(self) -> Iterator[Row]:
+        """Yield a row for each part of the loop, by the records of the run."""
+        settings = self.settings
+        rounds = self._records(IterationDirectory.round, RoundRecord)
+        made = self._records(IterationDirectory.evolution, Evolution)
+        steps = [step for one in rounds for step in one.steps]
+        yield "sampling", f"{settings.sampling.engine}, {sum(step.sampled_tokens for step in steps)} tokens", ""
+        if settings.sampling.engine == "vllm_server":
+            way = "whole, by a folder" if settings.policy.lora is None else "an adapter, by name"
+            tokens = sum(one.measured.engine.tokens for one in rounds if one.measured.engine is not None)
+            yield "new weights for vLLM servers", f"{way}; {tokens} tokens sampled by them", ""
+        among = f" in {settings.training.processes} processes" if settings.training.launch is not None else ""
+        rollouts = sum(step.rollouts for step in steps)
+        yield "GRPO", f"{len(rounds)} rounds, {len(steps)} steps, {rollouts} rollouts{among}", ""
+        mixed = sum(step.mixed_groups > 0 for step in steps)
+        gradients = f"gradients to {max(step.grad_norm or 0 for step in steps):.2g}"
+        solved = f"{sum(step.success * step.rollouts for step in steps) / rollouts:.0%} of rollouts succeeded"
+        why = "" if mixed else f"all rollouts of each group ended alike, so that advantages were 0; {solved}"
+        yield "a success signal", f"groups of both results in {mixed} steps, {solved}, {gradients}", why
+        if settings.training.expert is not None:
+            learnt = sum(one.expert.references for one in rounds if one.expert is not None)
+            yield "expert step", f"{learnt} references", "" if learnt else "no reference was learnt"
+        if settings.training.seal is not None:
+            yield "SEAL", f"{sum(one.seal is not None for one in rounds)} rounds", ""
+        if settings.tasks.uses_evolved:
+            grown = rounds[-1].tasks - rounds[0].tasks
+            why = "" if grown else "none was admitted before the last round"
+            yield "a round on evolved tasks", f"{grown} of them", why
+        found = [one.signals for one in self._records(IterationDirectory.extraction, ExtractionRecord)]
+        for kind in settings.signals.kinds if settings.signals.contexts == "signals" else ():
+            count = sum(one.get(kind, 0) for one in found)
+            yield f"signals of {kind}", f"{count}", "" if count else NO_SIGNAL[kind]
+        new, drafts = sum(one.new for one in made), sum(one.drafts for one in made)
+        yield "reflection, contexts", f"{new} new ones", "" if new else "there was no signal whose context is new"
+        admitted = f"{drafts} drafts, {sum(len(one.admitted) for one in made)} admitted"
+        why = "" if drafts else "there was no draft" if new else "there was no context"
+        yield "exploration, abstraction, verification", admitted, why
+        if (scored := settings.evaluation.scored) is not None:
+            yield f"scoring on {scored}", f"before and after each of {len(rounds)} rounds", ""
 
-    async def _scored(self, benchmark: str, settings: RunSettings) -> Exercise:
+    async def _scored(self, benchmark: str) -> None:
         """Score the last checkpoint on two tasks of a benchmark's first development set."""
+        settings = self.settings
         chosen = next(name for name, held_out in find_benchmark(benchmark).evaluation_sets.items() if not held_out)
         own = benchmark == settings.environment.name
-        step, what = f"scoring {benchmark}", f"scoring {benchmark} on {chosen}"
         change: dict[str, Any] = {"environment": benchmark, "evaluation_set": (chosen,), "tasks": None, "limit": 2}
         change |= {} if own else {"options": {}, "max_actions": None, "max_tokens": None, "sampling": IN_PROCESS}
         stated = ScoringSettings.model_validate(scoring_settings(settings).model_dump() | change)
-        file = self.folder / f"{benchmark}.json"
+        step, file = f"scoring {benchmark}", self.folder / f"{benchmark}.json"
         write_json(file, stated)
-        model = str(self.run.root / rounds_of(self.run)[-1].policy)
-        command = ("evaluation.run", "--settings", str(file), "--model", model)
-        status = await self._step(step, *command, accept=(0,) if own else (0, MISTAKE))
-        return Exercise(what=what, how="2 tasks", reason=self._cause(step) if status else "")
+        policy = self.run.root / self._records(IterationDirectory.round, RoundRecord)[-1].policy
+        words = ("evaluation.run", "--settings", str(file), "--model", str(policy))
+        await self._optional(f"{step} on {chosen}", "2 tasks", step, *words, accept=(0,) if own else (0, MISTAKE))
 
     @asynccontextmanager
-    async def _servers(self, changes: dict[str, Any]) -> AsyncIterator[list[str]]:
+    async def _servers(self) -> AsyncIterator[None]:
         """Start the vLLM servers of the recipe, two at most, one without a GPU; end them after the block."""
-        settings = load_recipe(self.recipe, [*self.given, *options(changes)])
+        settings = self.settings
         if settings.sampling.engine != "vllm_server":
-            yield []
+            yield
             return
         trainers = settings.training.processes
         seen = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(self.machine.gpus)))
         free = seen.split(",")[trainers:] or seen.split(",")[:1]
-        wanted = min(len(settings.sampling.servers) or 1, len(free), 2)
-        tasks, urls = [], []
-        for number, port in enumerate(_free_ports(wanted)):
-            options_of = ["--gpu-memory-utilization", SHARED] if 0 < self.machine.gpus <= trainers else []
-            over = self._over(options(changes))[2:]
-            command = ["graph.serve", str(self.recipe), *over, "--port", str(port), *options_of]
-            env = {"CUDA_VISIBLE_DEVICES": free[number]} if self.machine.gpus else {}
-            serving = self._step(f"server {number}", *command, env=env, deadline=24 * STEP_SECONDS)
-            tasks.append(asyncio.create_task(serving))
-            urls.append(f"http://127.0.0.1:{port}")
+        beside = ["--gpu-memory-utilization", SHARED] if 0 < self.machine.gpus <= trainers else []
+        servers: dict[str, asyncio.Task[int]] = {}
+        for port, gpu in zip(_free_ports(min(len(settings.sampling.servers) or 1, 2)), free, strict=False):
+            words = [str(self.recipe), *self._over(self.changes)[2:], "--port", str(port), *beside]
+            env = {"CUDA_VISIBLE_DEVICES": gpu} if self.machine.gpus else {}
+            serving = self._step(f"server {len(servers)}", "graph.serve", *words, env=env, deadline=24 * STEP_SECONDS)
+            servers[f"http://127.0.0.1:{port}"] = asyncio.create_task(serving)
         try:
-            for task, url in zip(tasks, urls, strict=True):
+            for url, task in servers.items():
                 await _wait_healthy(task, url)
-            yield urls
+            self.changes["sampling.servers"] = [*servers]
+            self.done["vLLM servers"] = f"{len(servers)} started by graph.serve"
+            yield
         finally:
-            for task in tasks:
+            for task in servers.values():
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*servers.values(), return_exceptions=True)
+
+    async def _optional(
+        self, what: str, how: str, step: str, *words: str, accept: Sequence[int] = (0, MISTAKE)
+    ) -> None:
+        """Run a command whose refusal, where it is accepted, is the reason why ``what`` was not exercised."""
+        status = await self._step(step, *words, accept=accept)
+        self.row(what, how, self._cause(step) if status else "")
 
     async def _step(
         self,
@@ -317,37 +309,19 @@ class _Rehearsal:
         )
 
 
-def _left_out(settings: RunSettings, folder: Path) -> str:
-    """Return why the policy's own weights are not rehearsed here, "" where they are."""
-    place = Path(policy_folder(settings.policy.path))
-    if not place.is_dir():
-        from huggingface_hub import try_to_load_from_cache
+def asked_rows(ledger: Path, settings: RunSettings) -> Iterator[Row]:
+    """Yield a row for each chat role, by the requests in ``ledger``."""
+    requests = read_requests(ledger)
+    for role in settings.roles.by_chat():
+        own = [one for one in requests if one.role == role]
+        answered = sum(one.outcome == "answered" for one in own)
+        why = f"no reply could be used: {(own[-1].faults or ('refused',))[-1]}" if own else "nothing came to it"
+        tokens = sum(one.measured.prompt_tokens + one.measured.completion_tokens for one in own)
+        yield f"chat model: {role}", f"{answered} of {len(own)} answered, {tokens} tokens", "" if answered else why
 
-        cached = (
-            try_to_load_from_cache(str(place), name) for name in ("model.safetensors", "model.safetensors.index.json")
-        )
-        kept = next((one for one in cached if isinstance(one, str)), None)
-        if kept is None:
-            return "they are not in the hub's cache (hf download)"
-        place = Path(kept).parent
-    weights = [file.stat().st_size for file in place.glob("*.safetensors")]
-    if not weights:
-        return f"there are none in {place}"
-    stated = config_of(settings)
-    width = 4 if (stated.get("dtype") or stated.get("torch_dtype")) == "float32" else 2
-    parameters = sum(weights) / width
-    device = device_at_hand(settings.policy.device)
-    if device == "cpu" and parameters > CPU_PARAMETERS:
-        return f"without a GPU it takes more than minutes with {parameters / 1e9:.1f} billion parameters"
-    # Two checkpoints with Adam's state, and the weights for servers.
-    needed = 0 if settings.policy.lora is not None else parameters * 28
-    if needed > (free := shutil.disk_usage(folder).free):
-        return f"checkpoints take {in_gib(needed)} GiB and {folder.parent} has {in_gib(free)} (TMPDIR names another)"
-    try:
-        check_memory(settings)
-    except InputError as refused:
-        return str(refused)
-    return ""
+
+def _set(values: Sequence[str]) -> list[str]:
+    return [word for one in values for word in ("--set", one)]
 
 
 async def _kill_once(file: Path, module: str) -> None:
@@ -374,16 +348,15 @@ async def _wait_healthy(server: asyncio.Task[int], url: str) -> None:
     from training.rollout.vllm_client import VllmServer
 
     client = VllmServer(url)
-    end = time.monotonic() + SERVER_SECONDS
     try:
-        while True:
-            if server.done():
-                raise InputError(f"the vLLM server at {url} ended with status {await server}")
-            with suppress(Exception):
-                if await client.healthy():
-                    return
-            if time.monotonic() > end:
-                raise InputError(f"the vLLM server at {url} did not answer within {SERVER_SECONDS:g} s: see its log")
-            await asyncio.sleep(0.5)
+        async with asyncio.timeout(SERVER_SECONDS):
+            while not server.done():
+                with suppress(Exception):
+                    if await client.healthy():
+                        return
+                await asyncio.sleep(0.5)
+    except TimeoutError:
+        raise InputError(f"the vLLM server at {url} did not answer within {SERVER_SECONDS:g} s: see its log") from None
     finally:
         await client.close()
+    raise InputError(f"the vLLM server at {url} ended with status {await server}")

@@ -16,8 +16,7 @@ from environments.checkout import GRPO_ALONE
 from graph.preflight import PLANNED_TO_MEASURED, check_memory
 from graph.recipe import load_recipe
 from graph.settings import RunSettings
-from training.model_shape import ModelShape, shape_in_process_of_its_own, shape_of
-from training.plan import GIB
+from training.plan import GIB, ModelShape, shape_in_process_of_its_own, shape_of
 from training.settings import LoraSettings
 
 
@@ -66,7 +65,7 @@ def test_a_policy_that_is_too_large_is_refused_before_anything_is_written(
 
 
 def test_the_refusal_is_as_sure_as_the_plan_was_measured(large: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """4.02e9 parameters of 20 bytes, 1.13 GB of processes, 0.3 of logits, by the plan's largest error: 61 GiB."""
+    """4.02e9 parameters of 20 bytes, 1.13 GB of processes, by the largest error that is allowed for: 61 GiB."""
     having(monkeypatch, 60)
     with pytest.raises(InputError, match=r"needs 61\.\d GiB and this machine has 60\.0"):
         check_memory(recipe(large))

@@ -6,7 +6,7 @@ import pytest
 from support.served_model import QWEN3_4B
 
 from environments.base import InputError
-from training.model_shape import shape_of, shipped_config
+from training.plan import shape_of, shipped_config
 from training.settings import LoraSettings
 
 pytestmark = pytest.mark.slow

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from training.model_shape import ModelShape
 from training.plan import (
-    ONE_PROCESS,
     PROCESS_BYTES,
     RUN,
     WRITTEN_ALONE,
     DeviceNeed,
-    Launch,
+    ModelShape,
     activation_bytes,
     kv_bytes,
     memory_of,
 )
 from training.rollout.settings import IN_PROCESS, SamplingSettings
-from training.settings import LoraSettings, PolicySettings, TrainingSettings
+from training.settings import LaunchSettings, LoraSettings, PolicySettings, TrainingSettings
 
 P = 1_000_000_000
 SHAPE = ModelShape(
@@ -41,13 +39,12 @@ WHOLE = PolicySettings()
 
 def needs(
     policy: PolicySettings = WHOLE,
-    launch: Launch = ONE_PROCESS,
     sampling: SamplingSettings = IN_PROCESS,
     **training: Any,
 ) -> tuple[DeviceNeed, ...]:
     settings = TrainingSettings(**TRAINING | training)
     shape = ADAPTED if policy.lora else SHAPE
-    return memory_of(shape, policy, settings, device="cuda", launch=launch, sampling=sampling).devices
+    return memory_of(shape, policy, settings, device="cuda", sampling=sampling).devices
 
 
 def test_all_weights_are_held_with_adams_moments_and_the_reference() -> None:
@@ -93,8 +90,8 @@ def test_a_kv_cache_has_keys_and_values_of_every_layer() -> None:
 
 def test_sharding_divides_what_is_held_and_ddp_does_not() -> None:
     (one,) = needs()
-    (copies,) = needs(launch=Launch(processes=4, sharding="ddp"))
-    (parts,) = needs(launch=Launch(processes=4, sharding="fsdp"))
+    (copies,) = needs(launch=LaunchSettings(processes=4))
+    (parts,) = needs(launch=LaunchSettings(processes=4, fsdp=True))
     assert copies.held == one.held
     assert copies.update["gradients"] == 8 * P
     for name in ("weights", "optimizer", "reference"):
@@ -112,8 +109,8 @@ def test_a_server_takes_the_samplers_place() -> None:
 
 
 def test_processes_on_a_cpu_share_one_memory_and_one_run() -> None:
-    settings = TrainingSettings(**TRAINING)
-    memory = memory_of(SHAPE, WHOLE, settings, device="cpu", launch=Launch(processes=2, sharding="ddp"))
+    settings = TrainingSettings(**TRAINING, launch=LaunchSettings(processes=2))
+    memory = memory_of(SHAPE, WHOLE, settings, device="cpu")
     (need,) = memory.devices
     assert memory.fullest("cpu") == 2 * need.peak - need.held[RUN]
     assert memory.fullest("cuda") == need.peak

@@ -10,8 +10,8 @@ import pytest
 from support.chat_models import save_model
 
 from environments.base import InputError
-from training.model_shape import shape_of, shipped_config
-from training.models.stand_in import make_stand_in
+from graph.rehearsal.stand_in import make_stand_in
+from training.plan import shape_of, shipped_config
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +64,7 @@ def test_a_model_that_is_small_already_does_not_grow(source: Path, tmp_path: Pat
 
 
 def test_an_architecture_that_nobody_knows_is_refused(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no small model of .* can be built"):
+    with pytest.raises(InputError, match=r"policy.path: .*: this model cannot be built here"):
         make_stand_in({"model_type": "nonesuch"}, str(source), tmp_path / "made")
     assert not (tmp_path / "made").exists()
 
