@@ -6,15 +6,15 @@ A few unguided episodes are explored, and each is played twice more from its beg
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from agents.assembly import UNGUIDED_EXPLORATION, unguided_context
 from agents.scripted.explorer import UnguidedExplorer
-from environments.base import Environment, EnvironmentFault, InputError, Observation, StartState, ToolCall
+from environments.base import Environment, EnvironmentFault, InputError, ToolCall
 from environments.contract.checks import Checked
-from environments.verification.replay import bare_task
+from environments.verification.replay import bare_task, replay
 
 EPISODES = 4
 """Episodes that are explored (our choice): a tool that is called in none is said to be."""
@@ -45,22 +45,22 @@ def look_at(environment: Environment, episodes: int = EPISODES) -> Look:
         try:
             explorer = UnguidedExplorer(UNGUIDED_EXPLORATION)
             found = explorer.explore_now(unguided_context(start, position), environment, position)
-            calls = [one.action for one in found if isinstance(one.action, ToolCall)]
-            first, again = (_played(environment, start, calls) for _ in range(2))
+            calls = tuple(one.action for one in found if isinstance(one.action, ToolCall))
+            played = [replay(environment, bare_task(start), (calls,)) for _ in range(2)]
         except (EnvironmentFault, InputError) as error:
             faults.append(str(error))
             continue
-        if first[0] != again[0]:
+        if played[0].initial != played[1].initial:
             begins[start.id] = None
+        answers, again = (one.turns[0].observations for one in played)
+        changed, changed_again = (
+            [before != after for before, after in pairwise((one.initial, *one.turns[0].states))] for one in played
+        )
         for place, call in enumerate(calls):
-            before, after = first[place], first[place + 1]
             seen.calls[call.name] += 1
-            seen.refused[call.name] += after[0].failed if after[0] else 0
-            seen.changes[call.name] += before[1] != after[1]
-            seen.differs[call.name] += (after[0], before[1] == after[1]) != (
-                again[place + 1][0],
-                again[place][1] == again[place + 1][1],
-            )
+            seen.refused[call.name] += answers[place].failed
+            seen.changes[call.name] += changed[place]
+            seen.differs[call.name] += (answers[place], changed[place]) != (again[place], changed_again[place])
     return seen._replace(begins=tuple(begins), faults=tuple(faults))
 
 
@@ -97,15 +97,3 @@ def findings(look: Look) -> Iterator[Checked]:
 
 def _named(look: Look, holds: Callable[[str], bool]) -> list[str]:
     return [name for name in look.tools if holds(name)]
-
-
-def _played(
-    environment: Environment, start: StartState, calls: Sequence[ToolCall]
-) -> list[tuple[Observation | None, str]]:
-    """Return the state of a fresh episode, and the answer to each call with the state after it."""
-    with closing(environment.open(bare_task(start))) as episode:
-        episode.start()
-        played: list[tuple[Observation | None, str]] = [(None, episode.state())]
-        for call in calls:
-            played.append((episode.step(call), episode.state()))
-        return played

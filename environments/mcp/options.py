@@ -11,7 +11,7 @@ from environments.base import InputError, Record, ToolCall
 from environments.benchmark import TRUST_VARIABLE, Options, explain
 from environments.checkout import append_working_directory
 from environments.declared import where
-from environments.mcp.transports import ServerLaunch, handed_on
+from environments.mcp.connection import ServerLaunch, handed_on
 
 FOLDER = "/workspace"
 """The path of a server's own folder, as agents and records read it."""
