@@ -58,8 +58,9 @@ class ServerStart(Record):
     @field_validator("files", mode="before")
     @classmethod
     def _listed(cls, files: object) -> object:
+        given = [{"path": path, "text": files[path]} for path in files] if isinstance(files, dict) else files
         try:
-            return tuple(StartFile(path=path, text=files[path]) for path in files) if isinstance(files, dict) else files
+            return tuple(map(StartFile.model_validate, given)) if isinstance(given, list) else given
         except ValidationError as error:
             raise ValueError(explain(error)) from None
 
