@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -111,21 +110,6 @@ def check_output(option: str, path: Path, kind: Literal["file", "folder", "ledge
         raise InputError(f"{option} {path} lies below the file {nearest}: choose another path")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise InputError(f"{option} {path} needs permission to write in {nearest}: choose another path")
-
-
-@contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
-    """Yield a folder beside ``path`` that becomes it when the block ends well, and is removed when it does not."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    made = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    made.mkdir()
-    try:
-        yield made
-        # Renaming replaces an empty folder only: one that somebody made meanwhile stays.
-        made.rename(path)
-    except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
-        raise
 
 
 @contextmanager

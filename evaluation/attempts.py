@@ -64,6 +64,8 @@ def evaluate(
     torch.set_num_threads(settings.threads)
     policy = load_policy(settings.model, settings.device, settings.dtype, settings)
     limits = limits_for(policy, settings, budget)
+    if settings.batch is None and settings.sampling.engine == "in_process":
+        limits = limits.model_copy(update={"batch": min(limits.batch, rows_that_fit(policy, settings, limits))})
     sampler = open_sampler(
         settings.sampling,
         policy,
@@ -76,6 +78,17 @@ def evaluate(
         sampler.load_weights(0)
         sampling = settings.samples, settings.temperature
         return attempt(items, policy, sampler, environment, limits, limits.batch, report, *sampling), policy
+
+
+def rows_that_fit(policy: Policy, settings: ScoringSettings, limits: EpisodeLimits) -> int:
+    """Return how many episodes of ``limits.max_tokens`` tokens, 1 at least, half of the free memory holds (ours)."""
+    from training.device_memory import free_bytes
+    from training.model_shape import shape_of
+    from training.plan import sampled_row_bytes
+
+    shape = shape_of(policy.model.config.to_dict())
+    width = 2 if settings.dtype == "bfloat16" else 4
+    return max(1, free_bytes(policy.model.device.type) // 2 // sampled_row_bytes(shape, limits.max_tokens, width))
 
 
 def check_items(items: Sequence[Item], environment: Environment) -> None:

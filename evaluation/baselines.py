@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 from pydantic import JsonValue
 
@@ -60,14 +60,6 @@ class Known(NamedTuple):
 
     clause: Clause
     calls: tuple[ToolCall, ...]
-
-
-class Control(Protocol):
-    """Makes the calls of a user turn from its text and its tools' names."""
-
-    def act(self, turn: UserTurn) -> tuple[ToolCall, ...]:
-        """Return the calls, all of them before the environment answers one."""
-        ...
 
 
 class Lookup:
@@ -138,6 +130,10 @@ class RankedFunction:
                     del left[place]
                     break
         return ToolCall(name=tool.name, arguments=arguments)
+
+
+Control: TypeAlias = Lookup | RankedFunction
+"""Makes the calls of a user turn from its text and its tools' names, before the environment answers one."""
 
 
 def whole(text: str) -> Clause:

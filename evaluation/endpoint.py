@@ -1,27 +1,33 @@
-"""Evaluates a model that an OpenAI-compatible endpoint serves: its limits, its costs, and going on after a stop."""
+"""Evaluates a model that an OpenAI-compatible endpoint serves: its limits, its costs, going on after a stop, its card.
+
+The card says what was scored, by which software, data and limits, and at what cost; it lies beside the outcomes as
+FILE.card.md. The endpoint's address is not in it: what is, may be published wherever the scores may.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agents.spending import Ledger
 from environments.base import Environment, InputError
+from environments.checkout import ROOT
 from environments.command import check_output
-from environments.terminal import say
-from evaluation.card import check_card
-from evaluation.outcomes import TaskOutcome
-from evaluation.sets import Item
+from environments.terminal import markdown_table, say, table_cell
+from evaluation.attempts import Attempts, check_items, episode_limits
+from evaluation.outcomes import Interval, Report, Score, TaskOutcome, score_strata
+from evaluation.sets import Selected, written
 from evaluation.settings import EndpointSettings, ScoringSettings
-from memory.jsonl import append_jsonl, read_json, read_jsonl, write_json, write_jsonl
+from evaluation.test_access import commit_changed, current_commit
+from memory.jsonl import append_jsonl, read_json, read_jsonl, write_atomically, write_json, write_jsonl
+from memory.records import Measured, StopReason
 
-if TYPE_CHECKING:
-    from evaluation.attempts import Attempts
-    from evaluation.selection import Selected
-    from memory.records import Measured
-
+NO_SEED = "no seed is sent: a repeated evaluation gives equal outcomes as far as the endpoint gives equal replies"
+_UNKNOWN = "not stated"
 RENDERING = "endpoint"
 """The rendering in a report."""
 EVERY = 10
@@ -42,27 +48,25 @@ def evaluate_served(
     files that do not fit; BudgetReached and RepeatedFailure, after which the outcomes so far are in ``output``.
     """
     from agents.chat.tool_calling import ToolCallingModel
-    from evaluation.attempts import Attempts, check_items, episode_limits
-    from evaluation.selection import written
     from evaluation.served import attempt_served
 
     check_items(selected.items, environment)
     endpoint = settings.endpoint()
     stated = settings.model_copy(update={"model": endpoint.model, "base_url": endpoint.base_url})
-    kept = KeptOutcomes(output, stated, resume)
-    ledger = Ledger(kept.spending, settings.budget, prefix="--budget-")
+    kept = [] if output is None else _kept(output, stated, resume)
+    wanted = [(item.group, item.task.id) for item in selected.items]
+    done = {key: one for one in kept if (key := (one.group, one.task_id)) in wanted}
+    ledger = Ledger(output and _requests(output), settings.budget, prefix="--budget-")
     model = ToolCallingModel(endpoint, settings.as_role(endpoint.model), ledger, settings.concurrency)
-    missing = kept.missing(selected.items)
-    done, successes = len(selected.items) - len(missing), kept.successes(selected.items)
+    missing = [item for item, key in zip(selected.items, wanted, strict=True) if key not in done]
 
     def over(outcome: TaskOutcome) -> None:
-        nonlocal done, successes
-        (published,) = written([outcome], selected.benchmark)
-        kept.add(outcome, published)
-        done, successes = done + 1, successes + outcome.success
-        report(done, successes)
-        if done % EVERY == 0 or done == len(selected.items):
-            say(f"evaluated {done} of {len(selected.items)}")
+        done[outcome.group, outcome.task_id] = outcome
+        if output is not None:
+            append_jsonl(output, written([outcome], selected.benchmark))
+        report(len(done), sum(one.success for one in done.values()))
+        if len(done) % EVERY == 0 or len(done) == len(wanted):
+            say(f"evaluated {len(done)} of {len(wanted)}")
 
     budget = selected.benchmark.limits
     batch = settings.batch or min(budget.batch, settings.concurrency)
@@ -73,7 +77,7 @@ def evaluate_served(
     if seen.uncounted:
         notes.append(f"{seen.uncounted} replies did not report their tokens: --max-tokens was not kept there")
     decoding = f"temperature {settings.temperature:g}, one attempt a task"
-    return Attempts(kept.of(selected.items), RENDERING, decoding, tuple(notes), ledger.spent())
+    return Attempts(tuple(done[key] for key in wanted), RENDERING, decoding, tuple(notes), ledger.spent())
 
 
 def _costs(spent: Measured) -> str:
@@ -85,72 +89,38 @@ _FREE = (set(EndpointSettings.model_fields) - {"base_url", "temperature"}) | {"l
 """Settings that a resumed evaluation may change: they decide no outcome."""
 
 
-class KeptOutcomes:
-    """The outcomes so far, by group and task, kept so that a stopped evaluation goes on without paying twice.
+def _kept(output: Path, settings: ScoringSettings, resume: bool) -> list[TaskOutcome]:
+    """Return the outcomes that a stopped evaluation does not pay for again; begin the files of a new one.
 
-    Beside the outcomes' file FILE.jsonl lie FILE.settings.json, with everything that decides an outcome, and
-    FILE.requests.jsonl, with one line per request; in the end the card (``evaluation.card``). Attempts that an
-    infrastructure error ended are made again.
-
-    Args:
-        output: the outcomes' file; None keeps nothing.
-        settings: with the endpoint's model and base URL, as they were resolved.
-        resume: go on with the file of an evaluation that was stopped; without it the files must be new.
-
-    Raises InputError for files that exist or are missing, that another evaluation wrote, or that are corrupt.
+    Beside the outcomes' file FILE.jsonl lie FILE.settings.json, with everything that decides an outcome (``settings``,
+    with the endpoint's model and base URL as they were resolved), and FILE.requests.jsonl, with one line per request;
+    in the end the card (``write_card``). Attempts that an infrastructure error ended are made again, and half a line at
+    the end, of a killed evaluation, is left out. Raises InputError for files that exist or are missing, that another
+    evaluation wrote, or that are corrupt.
     """
-
-    def __init__(self, output: Path | None, settings: ScoringSettings, resume: bool) -> None:
-        self.output = output
-        self._done: dict[tuple[str, str], TaskOutcome] = {}
-        if output is None:
-            self.spending: Path | None = None
-            return
-        self.spending = output.with_suffix(".requests.jsonl")
-        stated = output.with_suffix(".settings.json")
-        if resume and stated.exists():
-            _check_equal(stated, settings)
-            self._take(output)
-            return
+    stated = output.with_suffix(".settings.json")
+    if not (resume and stated.exists()):
         if resume and output.exists():
             raise InputError(f"--resume: {stated} is missing, so that {output} cannot be gone on with: choose another")
         if not resume and stated.exists():
             raise InputError(f"{output}: an evaluation began here: go on with --resume, or choose another --output")
-        for path in (output, self.spending, stated):
+        for path in (output, _requests(output), stated, card_path(output)):
             check_output("--output", path)
-        check_card(output)
         write_json(stated, settings)
+        return []
+    _check_equal(stated, settings)
+    if not output.exists():
+        return []
+    content = output.read_bytes()
+    if not content.endswith(b"\n"):
+        output.write_bytes(content[: content.rfind(b"\n") + 1])
+    evaluated = [one for one in read_jsonl(output, TaskOutcome) if one.infrastructure_error is None]
+    write_jsonl(output, evaluated)
+    return evaluated
 
-    def _take(self, output: Path) -> None:
-        """Read the outcomes of the stopped evaluation; half a line at the end, of a killed one, is left out."""
-        if not output.exists():
-            return
-        content = output.read_bytes()
-        if not content.endswith(b"\n"):
-            whole = content[: content.rfind(b"\n") + 1]
-            output.write_bytes(whole)
-        evaluated = [one for one in read_jsonl(output, TaskOutcome) if one.infrastructure_error is None]
-        write_jsonl(output, evaluated)
-        self._done = {(one.group, one.task_id): one for one in evaluated}
 
-    def successes(self, items: Sequence[Item]) -> int:
-        """Return how many of ``items`` were solved so far."""
-        done = (self._done.get((item.group, item.task.id)) for item in items)
-        return sum(one is not None and one.success for one in done)
-
-    def missing(self, items: Sequence[Item]) -> tuple[Item, ...]:
-        """Return the items without an outcome."""
-        return tuple(item for item in items if (item.group, item.task.id) not in self._done)
-
-    def add(self, outcome: TaskOutcome, published: TaskOutcome) -> None:
-        """Keep an outcome; ``published`` is what may be written of it."""
-        self._done[outcome.group, outcome.task_id] = outcome
-        if self.output is not None:
-            append_jsonl(self.output, [published])
-
-    def of(self, items: Sequence[Item]) -> tuple[TaskOutcome, ...]:
-        """Return the outcomes of all ``items``, in their order."""
-        return tuple(self._done[item.group, item.task.id] for item in items)
+def _requests(output: Path) -> Path:
+    return output.with_suffix(".requests.jsonl")
 
 
 def _check_equal(path: Path, settings: ScoringSettings) -> None:
@@ -162,3 +132,86 @@ def _check_equal(path: Path, settings: ScoringSettings) -> None:
                 f"--resume: {path} has {option} {getattr(before, name)}, this command {getattr(settings, name)}: give "
                 "the same, or choose another --output"
             )
+
+
+def card_path(output: Path) -> Path:
+    """Return the file of the card beside the outcomes' file."""
+    return output.with_suffix(".card.md")
+
+
+def write_card(
+    output: Path, settings: ScoringSettings, selected: Selected, report: Report, outcomes: Sequence[TaskOutcome]
+) -> None:
+    """Write the card of ``outcomes``, the attempts that ``report`` is of; one of a resumed evaluation replaces it."""
+    scores = (*report.scores, *score_strata(outcomes))
+    lines = [
+        f"# {table_cell(report.model)} on {table_cell(report.environment)}",
+        "",
+        *markdown_table(("", ""), list(_facts(settings, selected, report, outcomes).items())),
+        "",
+        *markdown_table(("set", "attempted", "held out", "SHA-256 of its tasks"), _sets(settings, selected, outcomes)),
+        "",
+        *markdown_table(
+            ("group", "n", "success", "95 % (Wilson)", "95 % (other states, functions)", "faults", "failures"),
+            [_group(one, outcomes) for one in scores],
+        ),
+        "",
+        "Faults are attempts that the endpoint or the environment failed: they count in no rate.",
+        *(f"\n- {table_cell(note)}" for note in report.notes),
+        "",
+    ]
+    write_atomically(card_path(output), ["\n".join(lines).encode()])
+
+
+def _facts(
+    settings: ScoringSettings, selected: Selected, report: Report, outcomes: Sequence[TaskOutcome]
+) -> dict[str, object]:
+    """Return what the scores are of: software, data, verdict, limits of one attempt, costs."""
+    benchmark, budget, spent = selected.benchmark, selected.benchmark.limits, report.spent or Measured()
+    limits = episode_limits(settings, budget, budget.new_tokens, budget.tokens, 1).model_dump(exclude={"batch"})
+    commit = current_commit(ROOT)
+    state = ", with changed files" if commit is not None and commit_changed(ROOT) else ""
+    return {
+        "model": report.model,
+        "software": f"coevolve {version('coevolve')}, commit {commit or 'unknown'}{state}",
+        "data": benchmark.data or _UNKNOWN,
+        "verdict": benchmark.verdict or _UNKNOWN,
+        "decoding": report.decoding,
+        "seed": NO_SEED,
+        "limits of an attempt": ", ".join(
+            f"{one.removeprefix('max_').replace('_', ' ')} {limits[one]}" for one in limits
+        ),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "cost": f"{_costs(spent)}, {spent.seconds:,.0f} s in requests",
+        "malformed calls": sum(one.malformed for one in outcomes),
+        "user turns by why they stopped": _counts(report.stop_reasons),
+        "mean of the sets": f"{report.mean:.1%}",
+    }
+
+
+def _sets(
+    settings: ScoringSettings, selected: Selected, outcomes: Sequence[TaskOutcome]
+) -> Iterator[tuple[object, ...]]:
+    for name, number in Counter(one.group for one in outcomes).items():
+        if settings.tasks is None:
+            one = selected.benchmark.evaluation_set(name)
+            yield name, f"{number} of {one.tasks}", one.held_out, one.sha256
+        else:
+            yield name, f"{number} of {number}", False, "-"
+
+
+def _group(one: Score, outcomes: Sequence[TaskOutcome]) -> tuple[object, ...]:
+    """Return the row of a set or stratum, with its failures by official error type."""
+    key, stratum, value = one.group.partition("=")
+    members = [o for o in outcomes if o.group == one.group or (stratum and o.strata.get(key) == value)]
+    failures = dict(Counter(o.failure for o in members if o.failure is not None).most_common())
+    intervals = _interval(one.interval), _interval(one.widest)
+    return one.group, one.n, f"{one.success:.1%}", *intervals, one.infrastructure_errors, _counts(failures)
+
+
+def _counts(counts: Mapping[StopReason, int] | Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in counts.items()) or "none"
+
+
+def _interval(interval: Interval) -> str:
+    return f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}"

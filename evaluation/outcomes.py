@@ -16,8 +16,15 @@ from pydantic import Field, model_validator
 from environments.base import Record
 from environments.metrics import SUCCESS, Attempted, Made, Metric, Ratio, success
 from environments.terminal import print_table, printable
-from evaluation.call_shapes import Shape, macro_mean, numbered, rarest_functions
-from evaluation.statistics import Counts, shared_interval, wilson_interval
+from evaluation.statistics import (
+    Counts,
+    Shape,
+    macro_mean,
+    numbered,
+    rarest_functions,
+    shared_interval,
+    wilson_interval,
+)
 from memory.records import Measured, StopReason
 
 Interval = tuple[float, float]

@@ -29,9 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from environments.base import InputError, Record
-from evaluation.call_shapes import numbered, rarest_functions
 from evaluation.outcomes import TaskOutcome, evaluated
-from evaluation.statistics import shared_interval, t_quantile
+from evaluation.statistics import numbered, rarest_functions, shared_interval, t_quantile
 
 LEVEL = 0.05
 DRAWS = 400

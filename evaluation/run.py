@@ -6,7 +6,6 @@ option that is given too replaces what the file states.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import json
 import time
@@ -29,7 +28,7 @@ from training.rendering.options import RenderingOptions
 if TYPE_CHECKING:
     from evaluation.attempts import Attempts
     from evaluation.outcomes import Report, TaskOutcome
-    from evaluation.selection import Selected
+    from evaluation.sets import Selected
 
 
 MOST_PASSES = 8
@@ -49,15 +48,10 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     parameters = [_option(name, fields[name]) for name in what_first if name not in ("options", "sampling")]
     own = inspect.signature(command, eval_str=True).parameters.values()
     parameters += [parameter for parameter in own if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
-
-    @functools.wraps(command)
-    def wrapped(**arguments: Any) -> None:  # noqa: ANN401 - as typer parsed them
-        command(**arguments)
-
-    wrapped.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
     )
-    return wrapped
+    return command
 
 
 def _option(name: str, field: FieldInfo) -> inspect.Parameter:
@@ -164,7 +158,7 @@ class Destination(NamedTuple):
 
 def _evaluate(settings: ScoringSettings, to: Destination) -> None:
     from evaluation.outcomes import print_report, print_rows, score_strata
-    from evaluation.selection import select, written
+    from evaluation.sets import select, written
 
     selected = select(settings)
     metrics = dict(selected.metrics)
@@ -186,7 +180,7 @@ def _evaluate(settings: ScoringSettings, to: Destination) -> None:
         published = written(outcomes, selected.benchmark)
         write_jsonl(to.output, published)
         if settings.served is not None:
-            from evaluation.card import write_card
+            from evaluation.endpoint import write_card
 
             write_card(to.output, settings, selected, reports[0], published)
     if to.as_json:
@@ -203,7 +197,7 @@ def _scored(
 ) -> tuple[Report, Sequence[TaskOutcome]]:
     """Attempt what was selected with the model of the settings; return the report and the outcomes."""
     from evaluation.outcomes import Report, score, total_stops
-    from evaluation.selection import notes_for
+    from evaluation.sets import notes_for
 
     started = time.perf_counter()
     made = _attempted(settings, selected, to)

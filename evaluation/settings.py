@@ -19,7 +19,8 @@ from environments.benchmark import AnyBenchmark
 from environments.checkout import INITIAL_POLICY
 from environments.registry import DEFAULT, benchmark_of
 from environments.sections import GIVEN, Section, requires
-from memory.jsonl import complaint
+from memory.jsonl import complaint, read_jsonl
+from memory.records import Task
 from memory.strict_yaml import read_yaml
 from training.rendering.options import RenderingOptions
 from training.rollout.settings import IN_PROCESS, SamplingSettings
@@ -69,7 +70,11 @@ class AttemptSettings(LimitSettings):
     """How each task is attempted in a study and by hand; a run attempts tasks as it trains on them."""
 
     batch: int | None = Field(
-        None, ge=1, le=65_536, description="episodes decoded together; null: the benchmark's number, else 128"
+        None,
+        ge=1,
+        le=65_536,
+        description="episodes decoded together; null: the benchmark's number, else 128, and at most what half of the "
+        "free memory holds",
     )
     max_actions: int | None = Field(
         None,
@@ -292,15 +297,13 @@ def check_evaluation(settings: EvaluationSettings, environment: Environment | No
 
 
 def _check_tasks(path: str, environment: str | None) -> None:
-    from evaluation.sets import open_tasks
-
-    items = open_tasks(Path(path))
-    if not items:
+    tasks = read_jsonl(Path(path), Task)
+    if not tasks:
         raise InputError(f"evaluation.tasks: {path} holds no task: name another file, or set it to null")
-    for item in items:
-        if environment is not None and item.task.environment != environment:
+    for task in tasks:
+        if environment is not None and task.environment != environment:
             raise InputError(
-                f"evaluation.tasks: task {item.task.id} of {path} is of {item.task.environment}, the run acts in "
+                f"evaluation.tasks: task {task.id} of {path} is of {task.environment}, the run acts in "
                 f"{environment}: name a file of its tasks"
             )
 

@@ -1,9 +1,17 @@
-"""Computes intervals of success rates and of their differences from counts, and p values of differences by seed."""
+"""Computes intervals of success rates and of their differences from counts, and p values of differences by seed.
+
+What tasks share beyond their start state are functions: a policy mostly solves all or none of the tasks that call one,
+so the functions that many tasks call dominate a mean over tasks. A task's *call shape* is the sequence of its
+reference's calls without values; the macro mean gives each shape the same weight. For intervals, a task belongs to the
+rarest function of its reference (ours: it is mostly the one that decides).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from math import atan, cos, pi, sin, sqrt
+from statistics import fmean, stdev
 from typing import TypeAlias
 
 import numpy as np
@@ -11,6 +19,8 @@ from numpy.typing import NDArray
 
 Counts: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
 """Successes or attempts by seed (rows) and task (columns); or the two sums of another share of the attempts."""
+
+Shape = tuple[str, ...]
 
 _ROUNDING = 1e-9  # a whole number of clusters may be a rounding error below it
 _DECIMALS = 12  # a difference of two rates that are equal may be a rounding error away from zero
@@ -24,13 +34,13 @@ def wilson_interval(successes: float, n: int, z: float = 1.959964) -> tuple[floa
     """
     if not 0 <= successes <= n:
         raise ValueError(f"{successes} successes of {n}")
-    if n == 0:
-        return 0.0, 1.0
-    rate = successes / n
-    centre = rate + z * z / (2 * n)
-    spread = z * sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
-    scale = 1 + z * z / n
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+    return _wilson(successes / n, z * z / n) if n else (0.0, 1.0)
+
+
+def _wilson(rate: float, ratio: float) -> tuple[float, float]:
+    """Return Wilson's interval of a rate, where ``ratio`` is the squared quantile over the number of tasks."""
+    middle, half = rate + ratio / 2, sqrt(ratio * rate * (1 - rate) + ratio**2 / 4)
+    return max(0.0, (middle - half) / (1 + ratio)), min(1.0, (middle + half) / (1 + ratio))
 
 
 def t_quantile(p: float, degrees: int) -> float:
@@ -74,8 +84,7 @@ def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, flo
     n = len(values)
     if n < 2:
         return None
-    mean, error = _mean_and_error(values)
-    half = t_quantile((1 + level) / 2, n - 1) * error if error else 0.0
+    mean, half = fmean(values), t_quantile((1 + level) / 2, n - 1) * stdev(values) / sqrt(n)
     return mean - half, mean + half
 
 
@@ -90,17 +99,9 @@ def t_test(values: Sequence[float]) -> float | None:
     if n < 2:
         return None
     exact = [round(value, _DECIMALS) for value in values]
-    mean, error = _mean_and_error(exact)
     if len(set(exact)) == 1:
-        return 0.0 if mean else 1.0
-    return max(0.0, 2 * (1 - _t_below(abs(mean) / error, n - 1)))
-
-
-def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """Return the mean of two values or more, and its standard error."""
-    n = len(values)
-    mean = sum(values) / n
-    return mean, sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n)
+        return 0.0 if exact[0] else 1.0
+    return max(0.0, 2 * (1 - _t_below(abs(fmean(exact)) / stdev(exact) * sqrt(n), n - 1)))
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -178,9 +179,7 @@ def shared_interval(
         return max(-1.0, mean - half), min(1.0, mean + half)
     mean = min(1.0, max(0.0, mean))  # a rate may be a rounding error outside
     spread = mean * (1 - mean)
-    ratio = max(square / spread if spread else 0.0, t**2 * float((weights**2).sum()))
-    middle, half = mean + ratio / 2, sqrt(ratio * spread + ratio**2 / 4)
-    return max(0.0, (middle - half) / (1 + ratio)), min(1.0, (middle + half) / (1 + ratio))
+    return _wilson(mean, max(square / spread if spread else 0.0, t**2 * float((weights**2).sum())))
 
 
 def _weighed(
@@ -220,3 +219,23 @@ def _of_shapes(tasks: Counts, shapes: NDArray[np.int64]) -> NDArray[np.float64]:
     sizes = np.stack([np.bincount(shapes, weights=row) for row in tasks])[:, shapes]
     weights: NDArray[np.float64] = 1 / np.maximum(sizes, 1)
     return weights
+
+
+def macro_mean(attempts: Sequence[tuple[Shape, bool]]) -> float | None:
+    """Return the mean over call shapes of the share solved, in [0, 1]; None without a known shape."""
+    found: dict[Shape, list[bool]] = {}
+    for shape, success in attempts:
+        found.setdefault(shape, []).append(success)
+    return fmean(fmean(one) for one in found.values()) if any(found) else None
+
+
+def rarest_functions(shapes: Sequence[Shape]) -> list[str | int]:
+    """Return for each task the function of its shape that fewest tasks call; its own number where none is known."""
+    calling = Counter(name for shape in shapes for name in set(shape))
+    return [min(shape, key=lambda name: (calling[name], name)) if shape else n for n, shape in enumerate(shapes)]
+
+
+def numbered(labels: Sequence[Hashable]) -> NDArray[np.int64]:
+    """Return equal labels as equal numbers from 0, in the order in which they first appear."""
+    known: dict[Hashable, int] = {}
+    return np.array([known.setdefault(label, len(known)) for label in labels], dtype=np.int64)

@@ -17,7 +17,7 @@ import typer
 
 from environments.base import InputError
 from environments.checkout import ROOT
-from environments.command import check_output, exit_statuses, new_folder
+from environments.command import check_output, exit_statuses
 
 HELD_OUT, TASKS, STARTER = "held-out.jsonl", "lessons.jsonl", "starter"
 RECIPE = "recipe.yaml"
@@ -55,9 +55,11 @@ def command(
     Exit status: 0, 2 for a user's mistake, 1 when the environment failed.
     """
     with exit_statuses():
+        from memory.jsonl import whole_folder
+
         _check_name(name)
         check_output("NAME", Path(name), "folder")
-        with new_folder(Path(name).absolute()) as folder:
+        with whole_folder(Path(name).absolute()) as folder:
             _write(folder, name)
             _make_held_out(folder)
         print(_next(name))

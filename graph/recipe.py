@@ -20,7 +20,7 @@ from environments.declared import look
 from environments.registry import is_import_path
 from graph.settings import RunSettings, check_benchmark
 from memory.run import first_change
-from memory.strict_yaml import Override, changes_given, read_recipe
+from memory.strict_yaml import changes_given, put, read_recipe
 
 __all__ = ["QUICKSTART", "difference", "load_recipe", "with_raised_budget"]
 
@@ -44,7 +44,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
     tree = read_recipe(path)
     given: dict[tuple[str, ...], str] = {}
     for change in changes_given(overrides):
-        _apply(tree, change)
+        put(tree, change.keys, change.value, f"--set {change.given}")
         given[change.keys] = change.given
     try:
         settings = RunSettings.model_validate_json(json.dumps(tree, default=str), strict=True)
@@ -77,17 +77,6 @@ def with_raised_budget(kept: RunSettings, asked: RunSettings) -> RunSettings:
             "training": kept.training.model_copy(update={"report_to": asked.training.report_to}),
         }
     )
-
-
-def _apply(tree: Tree, change: Override) -> None:
-    section = tree
-    for key in change.keys[:-1]:
-        if section.get(key) is None:
-            section[key] = {}
-        section = section[key]
-        if not isinstance(section, dict):
-            raise InputError(f"--set {change.given}: '{key}' is a value, not a section")
-    section[change.keys[-1]] = change.value
 
 
 def _look_at_named(tree: Tree, given: Mapping[tuple[str, ...], str]) -> None:

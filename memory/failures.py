@@ -13,10 +13,9 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,11 +146,11 @@ class FailureMemory:
 
 @contextmanager
 def indexed(folder: Path, settings: MemorySettings, explored: Explored) -> Iterator[FailureMemory]:
-    """Give the memory of ``explored``, those of them that can be compared, with its index made anew in ``folder``."""
+    """Give the memory of ``explored``, with its index made anew in ``folder``."""
     if folder.exists():
         shutil.rmtree(folder)
     with closing(FailureMemory(folder, settings)) as memory:
-        memory.remember(explored.compared, explored.admitted)
+        memory.remember(explored.contexts, explored.admitted)
         yield memory
 
 
@@ -177,35 +176,22 @@ def _chroma() -> Any:  # noqa: ANN401 - its import takes a second, so that it ha
     return chromadb
 
 
-@dataclass(frozen=True)
-class Explored:
-    """Contexts that had a branch, and the number of tasks admitted from each, by context id."""
+class Explored(NamedTuple):
+    """Contexts that had a branch, those that others are compared with; and the tasks admitted from each, by its id."""
 
-    contexts: tuple[FailureContext, ...]
+    contexts: Sequence[FailureContext]
     admitted: Mapping[str, int]
-
-    @property
-    def compared(self) -> tuple[FailureContext, ...]:
-        """Those that the failure memory compares others with."""
-        return tuple(context for context in self.contexts if context.comparable)
-
-
-def explored_in(run: RunDirectory, iteration: int) -> Explored:
-    """Return the contexts that one finished iteration explored."""
-    folder = run.iteration(iteration)
-    new = {one.context_id for one in read_jsonl(folder.judgements, DeduplicationResult) if one.status == "new"}
-    contexts = (one for one in read_jsonl(folder.contexts, FailureContext) if one.id in new)
-    verifications = read_jsonl(folder.verdicts, DraftVerification)
-    return Explored(
-        tuple(contexts), Counter(verification.context_id for verification in verifications if verification.accepted)
-    )
 
 
 def explored_before(run: RunDirectory, iteration: int, since: int) -> Explored:
-    """Return the contexts that the iterations from ``since`` up to ``iteration``, exclusive, explored."""
-    parts = [explored_in(run, number) for number in range(max(0, since), iteration)]
-    admitted = {context_id: count for part in parts for context_id, count in part.admitted.items()}
-    return Explored(tuple(context for part in parts for context in part.contexts), admitted)
+    """Return what the finished iterations from ``since`` up to ``iteration``, exclusive, explored."""
+    contexts, admitted = list[FailureContext](), Counter[str]()
+    for folder in map(run.iteration, range(max(0, since), iteration)):
+        new = {one.context_id for one in read_jsonl(folder.judgements, DeduplicationResult) if one.status == "new"}
+        read = read_jsonl(folder.contexts, FailureContext)
+        contexts += [one for one in read if one.id in new and one.comparable]
+        admitted.update(one.context_id for one in read_jsonl(folder.verdicts, DraftVerification) if one.accepted)
+    return Explored(contexts, admitted)
 
 
 DIMENSION = 1024

@@ -103,7 +103,10 @@ def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Give a folder to write into that is renamed to ``path`` when it is complete, and removed on failure."""
+    """Give a folder to write into that is renamed to ``path`` when it is complete, and removed on failure.
+
+    Renaming replaces an empty folder only: one that somebody made meanwhile stays.
+    """
     partial = path.with_name(f".{path.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
     try:

@@ -306,3 +306,13 @@ def end_of_log(log_path: Path, start: int) -> str:
         end = log.seek(0, os.SEEK_END)
         log.seek(max(start, end - LOG_TAIL))
         return log.read().decode(errors="replace").strip()
+
+
+def reason_in(log_path: Path, start: int = 0) -> str:
+    """Return why a command ended, from what was written to its log since the byte ``start``; empty where nothing was.
+
+    It is the last sentence behind "error: ", else the last line: stdout and stderr reach a log by different ways.
+    """
+    lines = log_path.read_bytes()[start:].decode(errors="replace").strip().splitlines()
+    reasons = (line for line in reversed(lines) if line.startswith("error: "))
+    return next(reasons, lines[-1] if lines else "").removeprefix("error: ")

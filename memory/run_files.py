@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, Self, overload
@@ -20,9 +19,6 @@ ITERATIONS = "iterations"
 """The folder of the iterations' folders."""
 
 _ITERATION_STAGE = re.compile(ITERATIONS + r"/(\d{3,})")
-_BRANCHES = "branches"
-_REFLECTIONS = "reflections"
-_VALIDATIONS = "validations"
 
 
 def iteration_stage(iteration: int) -> str:
@@ -51,10 +47,6 @@ class RunFile:
         self.is_folder = name.endswith("/")
         self.record = record
         self.meaning = meaning
-        self.attribute = ""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.attribute = name
 
     @overload
     def __get__(self, folder: None, owner: type) -> Self: ...
@@ -78,12 +70,6 @@ class Folder(os.PathLike[str]):
     def __truediv__(self, name: str) -> Path:
         return self.root / name
 
-    @classmethod
-    def files(cls) -> Iterator[RunFile]:
-        """Yield the files, those of the base class first."""
-        for base in reversed(cls.__mro__):
-            yield from (value for value in vars(base).values() if isinstance(value, RunFile))
-
 
 class BranchDirectory(Folder):
     """The folder of one branch, ``STAGE/branches/CONTEXT``. Only this branch writes it; ``update`` joins branches."""
@@ -104,7 +90,7 @@ class BranchDirectory(Folder):
         meaning="The tasks that the abstractor proposes.",
     )
     validations = RunFile(
-        f"{_VALIDATIONS}/",
+        "validations/",
         "memory.records.AgentValidation",
         meaning="One file per draft that a validator carried out; a resumed node does not ask again.",
     )
@@ -139,7 +125,7 @@ class StageDirectory(Folder):
         meaning="The failure contexts of the stage.",
     )
     branches = RunFile(
-        f"{_BRANCHES}/",
+        "branches/",
         "memory.run_files.BranchDirectory",
         meaning="One folder per branch, named by its context's id; removed from `seed/` once D_0 is made.",
     )
@@ -276,7 +262,7 @@ class IterationDirectory(StageDirectory):
         meaning="Signals counted by kind, and the ids of those chosen.",
     )
     reflections = RunFile(
-        f"{_REFLECTIONS}/",
+        "reflections/",
         "memory.records.FailureContext",
         meaning="One `SIGNAL.json` per reflected signal; a resumed node does not ask again.",
     )

@@ -6,6 +6,7 @@ object is built: no recipe needs them, and a few lines of them can expand withou
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Hashable, Iterator, Sequence
@@ -151,3 +152,18 @@ def changes_given(overrides: Sequence[str]) -> Iterator[Override]:
         if not equals or not all(keys):
             raise InputError(f"--set {given}: write it as key=value, for example training.steps=5")
         yield Override(keys, parse_yaml(value, f"--set {given}"), given)
+
+
+def put(tree: dict[str, Any], keys: Sequence[str], value: JsonValue, source: str) -> None:
+    """Set the value behind ``keys`` in the sections of a recipe, which are made where they are missing or null.
+
+    Raises InputError that begins with ``source`` where one of the sections is a value.
+    """
+    section = tree
+    for name in keys[:-1]:
+        if section.get(name) is None:
+            section[name] = {}
+        section = section[name]
+        if not isinstance(section, dict):
+            raise InputError(f"{source}: '{name}' is a value, not a section")
+    section[keys[-1]] = copy.deepcopy(value)  # a section, which further keys may change

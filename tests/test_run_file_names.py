@@ -12,15 +12,14 @@ import pytest
 from pydantic import BaseModel
 from support import ROOT
 
-from memory.run import (
+from memory.run import RunDirectory, document
+from memory.run_files import (
     BranchDirectory,
     Folder,
     IterationDirectory,
     PolicyDirectory,
-    RunDirectory,
     RunFile,
     StageDirectory,
-    document,
     iteration_of,
 )
 
@@ -33,9 +32,9 @@ FOLDERS: tuple[type[Folder], ...] = (
 )
 OWNERS = {"memory/run.py", "memory/run_files.py"}
 PACKAGES = ("agents", "benchmarks", "environments", "evaluation", "graph", "memory", "training")
-FILES = {file.name for folder in FOLDERS for file in folder.files() if not file.is_folder}
-PLACES = {file.name for folder in FOLDERS for file in folder.files() if file.is_folder}
 TABLE = [(folder, file) for folder in FOLDERS for file in vars(folder).values() if isinstance(file, RunFile)]
+FILES = {file.name for _, file in TABLE if not file.is_folder}
+PLACES = {file.name for _, file in TABLE if file.is_folder}
 
 
 def sources() -> Iterator[Path]:
@@ -86,7 +85,7 @@ def test_nobody_else_spells_a_name() -> None:
     assert wrong == {}
 
 
-@pytest.mark.parametrize(("folder", "file"), TABLE, ids=[f"{one.__name__}.{file.attribute}" for one, file in TABLE])
+@pytest.mark.parametrize(("folder", "file"), TABLE, ids=[f"{one.__name__}/{file.name}" for one, file in TABLE])
 def test_a_row_names_what_exists(folder: type[Folder], file: RunFile) -> None:
     record = file.record.rpartition(".")
     if record[0]:

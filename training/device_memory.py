@@ -31,6 +31,17 @@ def gpu_bytes() -> int | None:
     return min(torch.cuda.get_device_properties(index).total_memory for index in range(torch.cuda.device_count()))
 
 
+def free_bytes(device: str) -> int:
+    """Return the bytes that nothing uses now: the current GPU's, or the machine's within its control groups' limit."""
+    if device == "cuda":
+        import torch
+
+        return int(torch.cuda.mem_get_info()[0])
+    import psutil
+
+    return min(int(psutil.virtual_memory().available), machine_bytes())
+
+
 def give_back_freed(device: str) -> None:
     """Give freed memory of this process back to the system, where ``device`` is the CPU.
 

@@ -34,6 +34,8 @@ measured; on a GPU the CUDA context, its kernels and the allocator's rounding, a
 RUN_BYTES = 480_000_000
 """Memory of the run's own process, beside the one that trains, where both are in the same memory (CPU; measured)."""
 
+LOGITS_BYTES = 36  # per word of the vocabulary and row that is sampled: float32 logits and probabilities, float64 sums
+
 RUN = "the run beside it"
 
 Device = Literal["cpu", "cuda"]
@@ -142,6 +144,11 @@ def kv_bytes(shape: ModelShape, rows: int, tokens: int, width: int) -> int:
     return 2 * shape.layers * shape.keys * tokens * rows * width
 
 
+def sampled_row_bytes(shape: ModelShape, tokens: int, width: int) -> int:
+    """Return what one episode of ``tokens`` tokens holds while the sampler in process decodes it."""
+    return kv_bytes(shape, 1, tokens, width) + LOGITS_BYTES * shape.vocabulary
+
+
 def memory_of(
     shape: ModelShape,
     policy: PolicySettings,
@@ -198,7 +205,7 @@ def memory_of(
         prompts = min(PREFILL_TOKENS, rows * tokens)
         sampled["KV cache"] = kv_bytes(shape, rows, tokens, dtype_bytes)
         sampled["prompts"] = prompts * 4 * (shape.mlp + shape.hidden) * base_bytes
-        sampled["sampler's logits"] = 36 * shape.vocabulary * rows
+        sampled["sampler's logits"] = LOGITS_BYTES * shape.vocabulary * rows
     else:
         if launch.shards > 1 and "reference" in held:
             sampled["gathered reference"] = shape.parameters * dtype_bytes

@@ -123,8 +123,7 @@ def diversity(
 ) -> None:
     """CoEvolve, table 15: SR@k of the tasks that each evolution admitted, and ED_rel from the target tasks if named."""
     with exit_statuses():
-        from evaluation.analyses.diversity import diversity_note, diversity_table
-        from evaluation.analyses.similarity import text_of
+        from evaluation.analyses.similarity import diversity_note, diversity_table, text_of
 
         admitted: dict[int, list[str]] = {}
         for task in _read_tasks(run):
@@ -145,8 +144,7 @@ def lengths(
 ) -> None:
     """CoEvolve, figures 6 and 7: user turns and calls of synthetic tasks by origin, and of original ones if named."""
     with exit_statuses():
-        from evaluation.analyses.diversity import Lengths, lengths_table
-        from evaluation.sets import calls_of
+        from evaluation.analyses.similarity import Lengths, lengths_table
 
         found: list[Lengths] = []
         if evaluation_set is not None:
@@ -157,7 +155,7 @@ def lengths(
         made = _read_tasks(tasks)
         for origin in dict.fromkeys(task.origin for task in made):
             own = [task for task in made if task.origin == origin]
-            found.append((origin, [len(task.turns) for task in own], [calls_of(task) for task in own]))
+            found.append((origin, [len(task.turns) for task in own], [sum(map(len, task.reference)) for task in own]))
         print_table("lengths of tasks (CoEvolve, figures 6 and 7)", *lengths_table(found))
 
 

@@ -15,8 +15,8 @@ from environments.command import FAILURE, OneSentence, exit_statuses
 from environments.terminal import say
 
 if TYPE_CHECKING:
-    from evaluation.study.plan import Plan
     from evaluation.study.recipe import Mode
+    from evaluation.study.schedule import Plan
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -64,12 +64,12 @@ def main(
     failed; 130 on SIGINT and 143 on SIGTERM.
     """
     from environments.checkout import find_recipe
-    from evaluation.study.plan import Place, make_plan
 
     with exit_statuses():
         from evaluation.study.recipe import load_study
+        from evaluation.study.records import Place
         from evaluation.study.report import write_report
-        from evaluation.study.schedule import check_settings, run_jobs
+        from evaluation.study.schedule import check_settings, make_plan, run_jobs
         from evaluation.test_access import committed
 
         mode: Mode = split or "dev"

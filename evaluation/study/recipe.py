@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from environments.base import InputError, Record
 from environments.benchmark import AnyBenchmark
@@ -18,10 +18,9 @@ from environments.registry import DEFAULT, named_benchmark
 from environments.settings import EnvironmentSettings
 from evaluation.sets import held_out, set_hash
 from evaluation.settings import LOOKUP, AttemptSettings
-from evaluation.study.gates import Gate, check_gates
-from evaluation.study.hypotheses import MOST, Hypothesis, check_hypotheses
+from evaluation.study.claims import MOST, Gate, Hypothesis, Strict, check_gates, check_hypotheses
 from memory.jsonl import complaint
-from memory.strict_yaml import changes_given, read_recipe
+from memory.strict_yaml import changes_given, put, read_recipe
 from training.rendering.options import RenderingOptions
 
 BASELINE = "grpo"
@@ -40,12 +39,6 @@ _FREE = ("training.seal",)  # the exception: what an arm adds to plain GRPO
 _DECIDES_D0 = ("environment", *_FROZEN_TASKS)
 
 Tree = dict[str, Any]
-
-
-class Strict(BaseModel):
-    """A part of the study's recipe: unknown keys are errors that name the key."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Arm(Strict):
@@ -214,16 +207,16 @@ class Study(Record):
         """Return all settings of one run, as a recipe has them. ``admissions`` are those that the arm matches."""
         tree = self._stated(arm)
         if arm.match_admissions is not None:
-            put(tree, "tasks.admissions", list(admissions or ()))
+            _put(tree, "tasks.admissions", list(admissions or ()))
         if SEED in (path := _policy(tree)):
-            put(tree, "policy.path", path.replace(SEED, str(seed)))
+            _put(tree, "policy.path", path.replace(SEED, str(seed)))
         return tree | {"seed": seed}
 
     def _stated(self, arm: Arm) -> Tree:
         """Return what the recipes state for every seed of an arm."""
         tree: Tree = copy.deepcopy(self.shared)
         for key, value in (*arm.overrides.items(), *self.changes.items()):
-            put(tree, key, value)
+            _put(tree, key, value)
         return tree
 
     def iterations(self, arm: Arm) -> int:
@@ -298,7 +291,7 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> Study:
     recipe, tree = read_study(path)
     shared = read_recipe(recipe.base)
     for key, value in recipe.settings.items():
-        put(shared, key, value)
+        _put(shared, key, value)
     changes: dict[str, JsonValue] = {".".join(one.keys): one.value for one in changes_given(overrides)}
     study = Study(
         recipe=recipe,
@@ -356,20 +349,8 @@ def _policy_hash(name: str) -> str:
     return _content_hash(shipped_policy(name) or Path(name))
 
 
-def put(tree: Tree, key: str, value: JsonValue) -> None:
-    """Set one dotted key in a recipe's sections.
-
-    Raises InputError where a part of the key is a value, not a section.
-    """
-    *sections, last = key.split(".")
-    section = tree
-    for name in sections:
-        if section.get(name) is None:
-            section[name] = {}
-        section = section[name]
-        if not isinstance(section, dict):
-            raise InputError(f"{key}: '{name}' is a value, not a section")
-    section[last] = copy.deepcopy(value)  # a section, which further keys may change
+def _put(tree: Tree, key: str, value: JsonValue) -> None:
+    put(tree, key.split("."), value, key)
 
 
 def _content_hash(folder: Path) -> str:

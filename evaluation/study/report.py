@@ -10,12 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from environments.terminal import markdown_table
 from evaluation.outcomes import Interval
-from evaluation.study.comparisons import Cell, Comparison, Estimate
-from evaluation.study.figures import BUDGETS, ArmFacts, unequal_budgets
-from evaluation.study.gates import gate_table, void
-from evaluation.study.hypotheses import Findings, hypothesis_table, points, rule
-from evaluation.study.plan import Place
+from evaluation.study.findings import LEVEL, Cell, Comparison, Estimate, Findings, GateFinding
 from evaluation.study.recipe import BASELINE, Mode, Study
+from evaluation.study.records import BUDGETS, ArmFacts, Place, unequal_budgets
 from evaluation.study.summary import StudySummary, summarise
 from memory.jsonl import write_atomically
 from memory.records import PAPER_SHARES, SignalKind
@@ -31,32 +28,23 @@ STATISTICS = (
 
 
 def write_report(study: Study, mode: Mode, place: Place) -> str:
-    """Write the tables of all results of a mode to summary.md; return them.
+    """Write the tables of all results of a mode, with their notes, to summary.md; return them.
 
-    Development has a file of its own (``development.md``). Raises InputError like ``summarise``.
+    Rates and differences are in percent points. Development has a file of its own (``development.md``). Raises
+    InputError like ``summarise``.
     """
-    said = place.output / READING_FILE
-    reading = said.read_text(encoding="utf-8") if mode == "test" and said.exists() else ""
-    table = study_table(study, mode, summarise(study, mode, place), reading)
-    write_atomically(place.output / ("summary.md" if mode == "test" else "development.md"), [table.encode()])
-    return table
-
-
-def study_table(study: Study, mode: Mode, summary: StudySummary, reading: str = "") -> str:
-    """Return all tables with their notes. Rates and differences are in percent points.
-
-    ``reading`` is put above the tables.
-    """
+    summary, said = summarise(study, mode, place), place.output / READING_FILE
     lines = [f"<!-- made by python -m evaluation.study, mode {mode}, recipe {study.sha256[:12]} -->", ""]
     lines += [line for sentence in void(summary.gates) for line in (sentence, "")]
-    lines += [reading.strip(), ""] if reading.strip() else []
+    if mode == "test" and said.exists() and (reading := said.read_text(encoding="utf-8").strip()):
+        lines += [reading, ""]
     if summary.missing:
         sentence = f"{len(summary.missing)} arms and seeds of the recipe are not there yet"
         lines += [f"**Partial**: {sentence}; n in each row is what is.", ""]
     if study.recipe.scoring.limit is not None:
         lines += [f"Of each evaluation set its first {study.recipe.scoring.limit} tasks only.", ""]
     if summary.gates:
-        lines += ["**Gates** (percent; means over seeds)", "", *markdown_table(*gate_table(summary.gates)), ""]
+        lines += _gates(summary.gates)
     if summary.hypotheses is not None:
         lines += _hypotheses(summary.hypotheses)
     for set_name in dict.fromkeys(name for cells in summary.cells.values() for name in cells):
@@ -65,14 +53,89 @@ def study_table(study: Study, mode: Mode, summary: StudySummary, reading: str = 
     lines += _signals(summary.arms)
     lines += _spending(summary.arms)
     lines += [f"- {note}" for note in _notes(mode, summary)]
-    return "\n".join(lines).rstrip() + "\n"
+    table = "\n".join(lines).rstrip() + "\n"
+    write_atomically(place.output / ("summary.md" if mode == "test" else "development.md"), [table.encode()])
+    return table
+
+
+def void(findings: Sequence[GateFinding]) -> list[str]:
+    """Return the sentences that a report begins with: of failed gates, and of those that are not measured yet."""
+    failed = [f"{one.gate.sentence}, found {_of_gate(one.value)}" for one in findings if one.state == "failed"]
+    waiting = sum(one.state == "not run yet" for one in findings)
+    sentences = []
+    if failed:
+        sentences.append(f"**The trial is void**: {len(failed)} of {len(findings)} gates failed ({'; '.join(failed)}).")
+    if waiting:
+        sentences.append(f"**{waiting} of {len(findings)} gates are not measured yet**: nothing below is a result.")
+    return sentences
+
+
+def _gates(findings: Sequence[GateFinding]) -> list[str]:
+    rows = [
+        (
+            one.gate.sentence,
+            _of_gate(one.value),
+            str(one.seeds) if one.seeds >= one.planned else f"{one.seeds} of {one.planned}",
+            one.state,
+            one.gate.why,
+        )
+        for one in findings
+    ]
+    table = markdown_table(("gate", "found", "n seeds", "state", "why"), rows)
+    return ["**Gates** (percent; means over seeds)", "", *table, ""]
 
 
 def _hypotheses(found: Findings) -> list[str]:
+    rows = []
+    for one in found.findings:
+        stated, expected = one.stated, one.stated.expected / 100
+        interval = None if one.score is None else one.score.interval
+        rows.append(
+            (
+                f"{stated.arm} minus {stated.against}",
+                points(expected) if stated.margin is None else f"within {stated.margin:g}",
+                "" if one.score is None else points(one.score.mean),
+                _interval(interval),
+                "" if interval is None else "yes" if interval[0] <= expected <= interval[1] else "no",
+                _p_value(one.p),
+                _p_value(one.holm),
+                f"{one.seeds} of {one.planned}" if one.seeds < one.planned else str(one.seeds),
+                one.verdict,
+                stated.why,
+            )
+        )
+    first = ("hypothesis", "expected", "found", "95 %", "expected in it")
+    columns = (*first, "p", "Holm's p", "n seeds", "conclusion", "why")
     score = "mean over call shapes" if found.by_shape else "success"
-    lines = [f"**Hypotheses** ({found.set_name}, {score}; percent points)", ""]
-    lines += [*markdown_table(*hypothesis_table(found.findings)), ""]
+    lines = [f"**Hypotheses** ({found.set_name}, {score}; percent points)", "", *markdown_table(columns, rows), ""]
     return lines + [line for sentence in rule(found) for line in (sentence, "")]
+
+
+def rule(findings: Findings) -> list[str]:
+    """Return the sentences of a report that say how its conclusions were reached, and what they do not cover."""
+    each = findings.findings
+    drawn = "seeds, start states and functions"
+    sentences = [
+        f"{len(each)} {'hypothesis was' if len(each) == 1 else 'hypotheses were'} written down; Holm's correction is "
+        "for all of them, run or not. p is two-sided, of the paired t test over seeds: it covers other seeds, not "
+        f"other tasks. 95 % covers other {drawn}, so other tasks; it is not corrected for the number of hypotheses. "
+        f"A difference is shown where Holm's p is below {LEVEL} and the interval excludes zero on the expected side; "
+        "opposite shown: on the other side; difference shown: none was expected. There is no conclusion before all "
+        "seeds are there."
+    ]
+    if any(one.stated.margin is not None for one in each):
+        sentences.append("Equality is shown where the whole of 95 % is within the margin, whatever p is.")
+    plain = [one.stated for one in each if one.score and one.score.interval and not one.functions_drawn]
+    if plain:
+        names = ", ".join(f"{one.arm} minus {one.against}" for one in plain)
+        sentences.append(f"95 % without functions, as call shapes are not known: {names}.")
+    if findings.other_results or findings.other_openings:
+        sentences.append(
+            f"**Written down before?** {findings.other_results} results were made, and the held-out sets accessed "
+            f"{findings.other_openings} times, by another text of the recipe than this one: its history says what was "
+            "expected then."
+        )
+    return sentences
 
 
 def _success(summary: StudySummary, set_name: str) -> list[str]:
@@ -235,6 +298,21 @@ def _labels(arms: Mapping[str, ArmFacts]) -> list[str]:
         names = [name for name in trained if label in arms[name].labels]
         sentence.append(label if names == trained else f"{', '.join(names)}: {label}")
     return sentence
+
+
+def points(rate: float) -> str:
+    """Return a difference of two rates in percent points, with its sign."""
+    return f"{round(100 * rate, 1) + 0.0:+.1f}"  # never -0.0
+
+
+def _p_value(p: float | None) -> str:
+    if p is None:
+        return ""
+    return f"{p:.4f}" if p >= 0.0001 else "<0.0001"
+
+
+def _of_gate(value: float | None) -> str:
+    return "" if value is None else _percent(value / 100)
 
 
 def _percent(rate: float) -> str:

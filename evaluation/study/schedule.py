@@ -1,4 +1,7 @@
-"""Runs and scores the planned arms and seeds of a study in parallel, each by the project's own commands."""
+"""Runs and scores arms and seeds of a study in parallel, each by the project's own commands.
+
+Those are planned that have no result of the same recipe.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,23 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
-from environments.base import EnvironmentFault, InputError
+from environments.base import EnvironmentFault, InputError, Record
 from environments.checkout import ROOT
 from environments.command import MISTAKE, NOTHING
 from environments.terminal import say
 from evaluation.outcomes import TaskOutcome
 from evaluation.settings import LOOKUP, ScoringSettings
 from evaluation.study.arm import FinishedRun
-from evaluation.study.plan import Plan, Planned, current_result
-from evaluation.study.recipe import SEED, Arm, Study, Tree, environment_options
-from evaluation.study.records import ArmHeader, ArmMeasured, ArmResult, tasks_path
+from evaluation.study.recipe import FIRST_SEED, SEED, Arm, Mode, Study, Tree, environment_options
+from evaluation.study.records import ArmHeader, ArmMeasured, ArmResult, Place, current_result, tasks_path
 from evaluation.test_access import current_commit
 from memory.jsonl import read_jsonl, write_atomically, write_json
-from memory.processes import ChildFailure, exclusive, run_child
+from memory.processes import ChildFailure, exclusive, reason_in, run_child
 from memory.run import RunDirectory
-from memory.strict_yaml import read_yaml
+from memory.strict_yaml import dump_yaml
 from training.rendering.options import RenderingOptions
 from training.rollout.settings import IN_PROCESS
 
@@ -38,6 +39,70 @@ ONE_THREAD = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 """Variables of the commands of an arm: arms share the cores."""
+
+
+class Planned(Record):
+    """One arm and seed to run; ``after`` is the arm whose run of the seed must be finished first."""
+
+    arm: str
+    seed: int
+    after: str | None
+
+
+class Plan(Record):
+    """The arms and seeds to run, in order."""
+
+    study: Study
+    mode: Mode
+    place: Place
+    jobs: tuple[Planned, ...]
+
+    def seeds(self) -> dict[str, tuple[int, ...]]:
+        """Return the seeds to run by arm."""
+        names = dict.fromkeys(job.arm for job in self.jobs)
+        return {name: tuple(job.seed for job in self.jobs if job.arm == name) for name in names}
+
+
+def make_plan(study: Study, mode: Mode, place: Place, names: Sequence[str] | None, seeds: Sequence[int] | None) -> Plan:
+    """Return the arms in the recipe's order, each with its seeds, without those that have a result.
+
+    ``names`` and ``seeds`` select. Raises InputError for an unknown arm, a seed of the other mode, a seed beyond an
+    arm's number of seeds in the study, and an arm that takes its admissions from one with neither a result nor a plan.
+    """
+    chosen = [arm for arm in study.recipe.arms if names is None or arm.name in names]
+    for name in names or ():
+        study.recipe.arm(name)
+    _check_seeds(chosen, mode, seeds)
+    jobs: list[Planned] = []
+    for arm in chosen:
+        for seed in _seeds_of(arm, mode, seeds):
+            source = arm.match_admissions
+            if source is not None and Planned(arm=source, seed=seed, after=None) in jobs:
+                jobs.append(Planned(arm=arm.name, seed=seed, after=source))
+            elif current_result(study, mode, place, arm, seed) is None:
+                if source is not None and current_result(study, mode, place, study.recipe.arm(source), seed) is None:
+                    raise InputError(
+                        f"arm {arm.name} takes the numbers admitted from arm {source}, whose seed {seed} is not there: "
+                        f"run {source} first or with it"
+                    )
+                jobs.append(Planned(arm=arm.name, seed=seed, after=None))
+    return Plan(study=study, mode=mode, place=place, jobs=tuple(jobs))
+
+
+def _seeds_of(arm: Arm, mode: Mode, seeds: Sequence[int] | None) -> list[int]:
+    own = range(FIRST_SEED[mode], FIRST_SEED[mode] + arm.seeds)
+    if seeds is None:
+        return list(own)
+    # Development may take any seed from 100 on: settings are tried there.
+    return [seed for seed in seeds if mode == "dev" or seed in own]
+
+
+def _check_seeds(arms: Sequence[Arm], mode: Mode, seeds: Sequence[int] | None) -> None:
+    for seed in seeds or ():
+        if mode == "dev" and seed < FIRST_SEED["dev"]:
+            raise InputError(f"--seeds {seed}: development takes seeds from {FIRST_SEED['dev']} on, lower ones test")
+        if mode == "test" and not any(seed in range(arm.seeds) for arm in arms):
+            raise InputError(f"--seeds {seed}: no chosen arm has this seed in the recipe: choose from 0 on")
 
 
 def run_jobs(plan: Plan, at_once: int, keep_runs: bool) -> list[str]:
@@ -65,14 +130,15 @@ def check_settings(plan: Plan) -> None:
         if not arm.untrained:
             admissions = [1] * plan.study.iterations(arm)
             files.append(plan.place.work / "recipes" / f"{name}.yaml")
-            _write_recipe(files[-1], plan.study.settings_of(arm, plan.seeds()[name][0], admissions))
+            settings = plan.study.settings_of(arm, plan.seeds()[name][0], admissions)
+            write_atomically(files[-1], [dump_yaml(settings).encode()])
     if not files:
         return
     log = plan.place.work / "check.log"
     log.unlink(missing_ok=True)
     argv = [sys.executable, "-m", "graph.check_recipe", *map(str, files)]
     if asyncio.run(run_child(argv, log_path=log, deadline=300, accept=(0, MISTAKE))) == MISTAKE:
-        raise InputError(_last_error(log, 0))
+        raise InputError(reason_in(log))
 
 
 class _Schedule:
@@ -155,16 +221,12 @@ class _Schedule:
         outcomes = await self._attempts(folder, settings, policy, run)
         path = place.result(planned.arm, planned.seed)
         header = ArmHeader(
+            **(await asyncio.to_thread(run.figures) if run else {}),
             arm=arm.name,
             seed=planned.seed,
             recipe=study.run_hash(arm, planned.seed, mode, admissions),
             study=study.sha256,
             initial_policy=study.initial_policy(arm, planned.seed),
-            initial_tasks=run.initial_hash if run else None,
-            labels=run.labels if run else (),
-            functions=run.functions if run else 0,
-            initial_functions=run.initial_functions if run else {},
-            iterations=await asyncio.to_thread(run.figures) if run else (),
             tasks_left_out=run.keep_tasks(tasks_path(path)) if run else "",
             measured=ArmMeasured(wall_seconds=round(time.perf_counter() - started, 1), commit=self._commit),
         )
@@ -210,56 +272,31 @@ class _Schedule:
         argv, deadline = [sys.executable, "-m", *command], self._study.recipe.deadline
         accept = (0, MISTAKE, NOTHING)
         if await run_child(argv, log_path=log, deadline=deadline, accept=accept, env=ONE_THREAD) == MISTAKE:
-            raise InputError(f"{command[0]}: {_last_error(log, start)}")
+            raise InputError(f"{command[0]}: {reason_in(log, start)}")
 
     def _scoring(self, settings: Tree) -> tuple[ScoringSettings, ...]:
         """Return how final policies are scored: as the study says, on the device and servers of its runs.
 
         One command scores all sets, or one each where an environment does not serve several.
         """
-        names = self._study.recipe.set_names(self._plan.mode)
+        names, policy = self._study.recipe.set_names(self._plan.mode), settings.get("policy") or {}
+        stated = {
+            **self._study.recipe.limits,
+            "device": policy.get("device", "auto"),
+            "dtype": policy.get("dtype", "float32"),
+            **{key: policy.get(key) for key in RenderingOptions.model_fields},
+            "sampling": settings.get("sampling") or IN_PROCESS,
+            "environment": self._study.environment,
+            "options": environment_options(settings),
+            "access_log": self._plan.place.access_log if self._plan.mode == "test" else None,
+        }
         commands = (names,) if self._study.benchmark.several_sets else tuple((name,) for name in names)
-        return tuple(self._settings_for(command, settings) for command in commands)
-
-    def _settings_for(self, sets: tuple[str, ...], settings: Tree) -> ScoringSettings:
-        policy = settings.get("policy") or {}
-        return ScoringSettings.model_validate(
-            {
-                **self._study.recipe.limits,
-                "device": policy.get("device", "auto"),
-                "dtype": policy.get("dtype", "float32"),
-                **{key: policy.get(key) for key in RenderingOptions.model_fields},
-                "sampling": settings.get("sampling") or IN_PROCESS,
-                "environment": self._study.environment,
-                "options": environment_options(settings),
-                "evaluation_set": sets,
-                "access_log": self._plan.place.access_log if self._plan.mode == "test" else None,
-            }
-        )
+        return tuple(ScoringSettings.model_validate(stated | {"evaluation_set": sets}) for sets in commands)
 
 
 def _prepare(folder: Path, settings: Tree) -> None:
     """Make the work folder with recipe.yaml; remove the files of an earlier attempt with other settings."""
-    path = folder / RECIPE_FILE
-    if folder.exists() and not _states(path, settings):
+    path, text = folder / RECIPE_FILE, dump_yaml(settings).encode()
+    if folder.exists() and not (path.is_file() and path.read_bytes() == text):
         shutil.rmtree(folder)
-    _write_recipe(path, settings)
-
-
-def _states(path: Path, settings: Tree) -> bool:
-    """Return whether the recipe at ``path`` holds these settings."""
-    try:
-        tree = read_yaml(path)
-    except InputError:
-        return False
-    return bool(tree == settings)
-
-
-def _write_recipe(path: Path, settings: Tree) -> None:
-    write_atomically(path, [yaml.safe_dump(settings, sort_keys=False, allow_unicode=True).encode()])
-
-
-def _last_error(log: Path, start: int) -> str:
-    """Return the last error in a log after its first ``start`` bytes."""
-    said = log.read_bytes()[start:].decode(errors="replace").splitlines()
-    return next((line for line in reversed(said) if line.startswith("error: ")), f"see {log}").removeprefix("error: ")
+    write_atomically(path, [text])

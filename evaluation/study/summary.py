@@ -1,4 +1,7 @@
-"""Summarises the finished arms of a study: their cells by evaluation set, figures, hypotheses and gates."""
+"""Summarises the finished arms of a study: their cells by evaluation set, figures, hypotheses and gates.
+
+A cell is an arm's success on an evaluation set, with its paired differences to other arms, each with intervals.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,10 @@ from typing import NamedTuple
 
 from environments.base import InputError
 from evaluation.settings import LOOKUP
-from evaluation.study.comparisons import Cell, cell, difference
-from evaluation.study.figures import ArmFacts
-from evaluation.study.gates import GateFinding, gate_findings
-from evaluation.study.hypotheses import Findings, findings_of, lookup_row
-from evaluation.study.plan import Place, current_result
+from evaluation.study.claims import lookup_row
+from evaluation.study.findings import Cell, Findings, GateFinding, cell, difference, findings_of, gate_findings
 from evaluation.study.recipe import BASELINE, FIRST_SEED, Arm, Mode, Study
-from evaluation.study.records import ArmHeader, ArmResult, result_seeds
+from evaluation.study.records import ArmFacts, ArmHeader, ArmResult, Place, current_result, result_seeds
 from evaluation.test_access import Access
 from memory.jsonl import read_existing
 

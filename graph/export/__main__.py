@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from environments.base import InputError
-from environments.command import OneSentence, check_output, exit_statuses, new_folder
+from environments.command import OneSentence, check_output, exit_statuses
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -30,6 +30,7 @@ def main(
         from graph.export.content import RunContent
         from graph.export.dataset import TASKS, TRAJECTORIES, write_tables
         from graph.recipe import load_recipe
+        from memory.jsonl import whole_folder
         from memory.run import RunDirectory
 
         check_output("--output", output, "folder")
@@ -42,7 +43,7 @@ def main(
                 f"{directory.tasks_path}: {len(equal)} tasks equal held-out ones, {equal[0]} first: a data set with "
                 "them would spoil the evaluation of whoever trains on it, remove them"
             )
-        with new_folder(output) as folder:
+        with whole_folder(output) as folder:
             tables = write_tables(content, folder)
             (folder / "README.md").write_text(dataset_card(content, tables), encoding="utf-8")
         print(f"{output}: {tables[TASKS]} tasks and {tables[TRAJECTORIES]} trajectories with a card", flush=True)

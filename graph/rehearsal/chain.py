@@ -48,7 +48,7 @@ from graph.rehearsal.sizes import (
 from graph.run.stages import scoring_settings
 from graph.serve import VLLM
 from graph.settings import RunSettings
-from memory.processes import ChildFailure, end_of_log, run_child
+from memory.processes import ChildFailure, end_of_log, reason_in, run_child
 from memory.records import Task
 from memory.run import RunDirectory, read_json, read_jsonl, write_json, write_jsonl
 from training.device_memory import device_at_hand
@@ -308,12 +308,7 @@ class _Rehearsal:
         return self.folder / f"{name.replace(' ', '-')}.log"
 
     def _cause(self, name: str) -> str:
-        """Return the reason in the log of a step: its last sentence after "error: ", else its last line."""
-        lines = [line for line in end_of_log(self._log(name), 0).splitlines() if line.strip()]
-        said = next(
-            (line for line in reversed(lines) if line.startswith("error: ")), (lines or ["it said nothing"])[-1]
-        )
-        return said.removeprefix("error: ")
+        return reason_in(self._log(name)) or "it said nothing"
 
     def _broken(self, name: str, cause: str | None = None) -> InputError:
         say(end_of_log(self._log(name), 0))

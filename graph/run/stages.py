@@ -28,7 +28,7 @@ from graph.records import PrintedProgress, StageSeconds
 from graph.report.summary import Summary, summarise
 from graph.run.progress import Interruption, Progress, Stage
 from graph.settings import RunSettings
-from memory.processes import ChildFailure, run_child
+from memory.processes import ChildFailure, reason_in, run_child
 from memory.run import RunDirectory, read_json, write_json
 from memory.settings import OFFICIAL
 from memory.tasks import admit, load_tasks, tasks_at
@@ -205,11 +205,9 @@ async def _child(
     log_start = log_path.stat().st_size if log_path.exists() else 0
     status = await run_child(argv, log_path=log_path, deadline=deadline, on_line=on_line, accept=(0, MISTAKE))
     if status == MISTAKE:
-        said = log_path.read_bytes()[log_start:].decode(errors="replace").strip().splitlines()
-        if not said:
+        reason = reason_in(log_path, log_start)
+        if not reason:
             raise StorageError(f"{command[0]} could not write why it ended to {log_path}: is the disk full?")
-        # The child's stdout reaches the log by another way than stderr, so the reason need not be the last line.
-        reason = next((line for line in reversed(said) if line.startswith("error: ")), said[-1]).removeprefix("error: ")
         raise (StorageError if storage_refusal(reason) else InputError)(f"{command[0]}: {reason}")
 
 

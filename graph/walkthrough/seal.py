@@ -5,16 +5,15 @@ Its policy is ``recipes/starter-seal``, whose tokenizer knows the cues. It takes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from environments.base import InputError
 from environments.checkout import GRPO_ALONE, ROOT
 from graph.recipe import load_recipe
-from graph.report.charts import Chart, DotRow, Dots, dot_chart
 from graph.report.digest import calls_words, counts_words, task_words
 from graph.report.tables import Table, table
-from graph.walkthrough.small_run import run_module, temporary_folder
+from graph.walkthrough.runs import run_module, temporary_folder
 from memory.jsonl import record_id
 from memory.records import Task, Trajectory
 from memory.run import RunDirectory, read_jsonl, write_jsonl
@@ -113,21 +112,6 @@ def diagnosed_groups(run: RunDirectory, step: int) -> tuple[DiagnosedGroup, ...]
         if pairs:
             groups.append(DiagnosedGroup(task, tuple(one for one, _ in pairs), tuple(found for _, found in pairs)))
     return tuple(groups)
-
-
-def rollouts_chart(played: Mapping[int, Sequence[DiagnosedGroup]]) -> Chart:
-    """Draw every rollout of every step: ``played`` has the groups of each step, of the same tasks in the same order."""
-    rows = [
-        DotRow(
-            task_words(groups[0].task),
-            tuple(
-                Dots(step, tuple(one.success for one in group.rollouts))
-                for step, group in zip(played, groups, strict=True)
-            ),
-        )
-        for groups in zip(*played.values(), strict=True)
-    ]
-    return dot_chart("The rollouts of one round", "step", rows)
 
 
 def diagnosis_table(group: DiagnosedGroup) -> Table:

@@ -19,8 +19,7 @@ from environments.base import InputError, TaskSpec
 from environments.registry import find_benchmark
 from evaluation.attempts import limits_for
 from evaluation.outcomes import Report, TaskOutcome, print_report, score, score_strata
-from evaluation.selection import select, written
-from evaluation.sets import Item, open_set
+from evaluation.sets import Item, open_set, select, written
 from evaluation.settings import ScoringSettings
 from evaluation.test_access import Access
 from memory.jsonl import read_jsonl

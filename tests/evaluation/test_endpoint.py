@@ -36,7 +36,7 @@ from environments.base import (
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.package import CATEGORIES, VERSION
 from environments.registry import named_benchmark
-from evaluation import card
+from evaluation import endpoint as endpoint_module
 from evaluation.attempts import attempt
 from evaluation.outcomes import Report, TaskOutcome
 from evaluation.served import Offered, attempt_served, read_reply
@@ -59,8 +59,8 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     # The commit of the card, without git's processes (``test_the_card_has_the_commit`` starts them).
-    monkeypatch.setattr(card, "current_commit", lambda folder: "c0ffee")
-    monkeypatch.setattr(card, "commit_changed", lambda folder: True)
+    monkeypatch.setattr(endpoint_module, "current_commit", lambda folder: "c0ffee")
+    monkeypatch.setattr(endpoint_module, "commit_changed", lambda folder: True)
 
 
 @pytest.fixture(scope="module")

@@ -259,3 +259,25 @@ def test_samples_differ_and_are_equal_again() -> None:
     assert once == again
     assert [(one.task_id, one.sample) for one in once] == [(item.task.id, n) for item in items for n in range(2)]
     assert len({one.model_copy(update={"sample": 0}).model_dump_json() for one in once}) > len(items), "samples differ"
+
+
+@pytest.mark.parametrize(("free", "rows"), [(0, 1), (3 * 10**6, 3), (10**12, 5)])
+def test_as_many_episodes_are_decoded_together_as_half_of_the_free_memory_holds(
+    free: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from training.rollout.in_process import InProcessSampler
+
+    together = []
+
+    def run(sampler: object, drivers: list, *, temperature: float, concurrency: int) -> None:
+        together.append((len(drivers), concurrency))
+        decode(sampler, drivers, temperature=temperature, concurrency=concurrency)
+
+    decode = InProcessSampler.run
+    monkeypatch.setattr(InProcessSampler, "run", run)
+    monkeypatch.setattr("training.device_memory.free_bytes", lambda device: free * 2)
+    monkeypatch.setattr("training.plan.sampled_row_bytes", lambda shape, tokens, width: 10**6)
+    items = open_set("templated-dev", 5)
+    outcomes, _ = evaluate(items, open_named("bfcl"), ScoringSettings(model=STARTER), BENCHMARK.limits)
+    assert max(count for count, _ in together) == rows
+    assert sum(count for count, _ in together) == len(outcomes) == 5

@@ -15,7 +15,7 @@ from environments.appworld.tasks import official_task
 from environments.registry import open_named
 from evaluation.attempts import task_outcome
 from evaluation.outcomes import TaskOutcome, score
-from evaluation.selection import select
+from evaluation.sets import select
 from evaluation.settings import ScoringSettings
 from memory.jsonl import read_jsonl
 from memory.records import Step, TrajectoryTurn

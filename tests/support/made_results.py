@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from evaluation.call_shapes import Shape
 from evaluation.outcomes import TaskOutcome
+from evaluation.statistics import Shape
 from evaluation.study.recipe import Study, load_study
 from evaluation.study.records import ArmHeader, ArmMeasured, ArmResult, IterationFigures
 

@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation.analyses.diversity import diversity_table, lengths_table, redundancy, relative_energy_distance, spread
-from evaluation.analyses.similarity import Vectors
+from evaluation.analyses.similarity import (
+    Vectors,
+    diversity_table,
+    lengths_table,
+    redundancy,
+    relative_energy_distance,
+    spread,
+)
 
 PAPER_SR = [22.57, 28.61, 16.16, 19.11, 26.14, 21.24, 17.91, 19.82, 22.78, 14.76, 22.22, 25.92]
 PAPER_ED = [0.92, 3.11, 0.76, 0.24, 1.65, 0.79, 0.37, 0.50, 1.20, -0.11, 0.46, 1.49]

@@ -9,10 +9,10 @@ import pytest
 from support.made_results import RECIPE, made_study, result
 
 from environments.base import InputError
-from evaluation.study.hypotheses import MOST, Conclusion, Hypothesis, conclusion, findings_of
-from evaluation.study.plan import Place
+from evaluation.study.claims import MOST, Hypothesis
+from evaluation.study.findings import Conclusion, conclusion, findings_of
 from evaluation.study.recipe import Study
-from evaluation.study.records import ArmResult
+from evaluation.study.records import ArmResult, Place
 from evaluation.study.report import write_report
 from evaluation.study.summary import summarise
 from evaluation.test_access import Access

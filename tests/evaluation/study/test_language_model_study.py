@@ -21,10 +21,9 @@ from environments.bfcl.benchmark import BENCHMARK
 from environments.bfcl.docs import tool_names
 from environments.bfcl.package import CLASSES
 from environments.registry import parse_options
-from evaluation.study.plan import Place, make_plan
 from evaluation.study.recipe import load_study
-from evaluation.study.records import read_result
-from evaluation.study.schedule import check_settings
+from evaluation.study.records import Place, read_result
+from evaluation.study.schedule import check_settings, make_plan
 from memory.records import FailureContext, Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl
 from training.grpo.record import RoundRecord

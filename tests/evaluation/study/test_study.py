@@ -22,10 +22,9 @@ from environments.registry import packaged
 from evaluation.sets import held_out, open_set, set_hash
 from evaluation.study.__main__ import app
 from evaluation.study.arm import FinishedRun
-from evaluation.study.plan import Place, make_plan
 from evaluation.study.recipe import load_study
-from evaluation.study.records import read_header, read_result, tasks_path
-from evaluation.study.schedule import check_settings
+from evaluation.study.records import Place, read_header, read_result, tasks_path
+from evaluation.study.schedule import check_settings, make_plan
 from evaluation.test_access import ACCESS_LOG_FILE, Access, committed
 from memory.jsonl import append_jsonl, read_existing
 from memory.records import Task
@@ -392,7 +391,8 @@ def test_git_must_have_a_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_held_out_evaluation_set_needs_an_access_that_is_logged(tmp_path: Path) -> None:
-    assert [held_out(name) for name in ("templated-dev", "templated-test", "turns-test")] == [False, True, True]
+    bfcl = packaged("bfcl")
+    assert [held_out(name, bfcl) for name in ("templated-dev", "templated-test", "turns-test")] == [False, True, True]
     ledger = tmp_path / "openings.jsonl"
     for place in (None, ledger):
         with pytest.raises(InputError, match="held out"):
@@ -401,7 +401,7 @@ def test_a_held_out_evaluation_set_needs_an_access_that_is_logged(tmp_path: Path
     append_jsonl(ledger, [Access(panels={"templated-test": "of another set"}, **opening)])
     with pytest.raises(InputError, match="held out"):
         open_set("templated-test", 1, ledger)
-    append_jsonl(ledger, [Access(panels={"templated-test": set_hash("templated-test")}, **opening)])
+    append_jsonl(ledger, [Access(panels={"templated-test": set_hash("templated-test", bfcl)}, **opening)])
     assert len(open_set("templated-test", 1, ledger)) == 1
     assert len(read_existing(ledger, Access)) == 2
     with pytest.raises(InputError, match="held out"):

@@ -12,13 +12,11 @@ from environments.base import InputError
 from environments.metrics import CALL_METRICS
 from environments.registry import named_benchmark
 from evaluation.sets import open_set
-from evaluation.study.comparisons import cell, difference
-from evaluation.study.figures import BUDGETS, unequal_budgets
-from evaluation.study.plan import Place, make_plan
+from evaluation.study.findings import cell, difference
 from evaluation.study.recipe import SetsBySplit, load_study
-from evaluation.study.records import read_result
+from evaluation.study.records import BUDGETS, Place, read_result, unequal_budgets
 from evaluation.study.report import write_report
-from evaluation.study.schedule import _Schedule, check_settings
+from evaluation.study.schedule import _Schedule, check_settings, make_plan
 from evaluation.study.summary import summarise
 from evaluation.test_access import Access
 from graph.recipe import load_recipe

@@ -1,11 +1,13 @@
-"""The run that notebooks read: a named one is only read, a folder without one is refused, a failure says why.
+"""The runs that notebooks read: a named one is only read, a folder without one is refused, a failure says why.
 
-And given actions become a rollout that the environment evaluated.
+The recorded run of the language model is whole, small and of no machine. And given actions become a rollout that the
+environment evaluated.
 """
 
 from __future__ import annotations
 
 import shutil
+import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,15 @@ import pytest
 from support.acted_out import acted_out
 from support.made_run import make_run, records, run_graph
 
-import graph.walkthrough.small_run
+import graph.walkthrough.runs
 from environments.base import InputError, MalformedCall, ObservationStatus, ToolCall
-from environments.checkout import GRPO_ALONE
+from environments.checkout import GRPO_ALONE, ROOT
 from environments.example import depot
 from graph.recipe import load_recipe
+from graph.report.lineage import History
 from graph.report.summary import summarise
-from graph.walkthrough.small_run import OVERRIDES, VARIABLE, prepared_run
+from graph.settings import RunSettings, dotted
+from graph.walkthrough.runs import OVERRIDES, RECORDED, VARIABLE, answers_table, language_model_run, prepared_run
 from memory.records import Task
 from memory.run import RunDirectory, write_json
 
@@ -56,7 +60,7 @@ def test_a_named_run_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     run = finished(tmp_path / "run")
     before = records(run.root)
     monkeypatch.setenv(VARIABLE, str(run.root))
-    monkeypatch.setattr(graph.walkthrough.small_run, "_make", lambda root: pytest.fail(f"it makes {root}"))
+    monkeypatch.setattr(graph.walkthrough.runs, "_make", lambda root: pytest.fail(f"it makes {root}"))
     assert prepared_run().root == run.root
     assert records(run.root) == before
 
@@ -69,8 +73,8 @@ def test_without_a_name_it_is_made_in_a_temporary_folder_that_is_removed(
     at_exit: list[tuple[Any, ...]] = []
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(graph.walkthrough.small_run, "_make", lambda root: shutil.copytree(run.root, root))
-    monkeypatch.setattr(graph.walkthrough.small_run.atexit, "register", lambda *words, **options: at_exit.append(words))
+    monkeypatch.setattr(graph.walkthrough.runs, "_make", lambda root: shutil.copytree(run.root, root))
+    monkeypatch.setattr(graph.walkthrough.runs.atexit, "register", lambda *words, **options: at_exit.append(words))
     root = prepared_run().root
     assert root.parent.parent == tmp_path
     ((remove, folder),) = at_exit
@@ -97,7 +101,7 @@ def test_the_settings_are_those_of_grpo_alone_but_for_sizes() -> None:
 @pytest.mark.process
 def test_a_failure_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, str(tmp_path / "run"))
-    monkeypatch.setattr(graph.walkthrough.small_run, "OVERRIDES", ("training.stepps=4",))
+    monkeypatch.setattr(graph.walkthrough.runs, "OVERRIDES", ("training.stepps=4",))
     with pytest.raises(RuntimeError, match=r"status 2.*training\.stepps"):
         prepared_run()
 
@@ -118,3 +122,41 @@ def test_turns_that_are_not_given_are_not_played() -> None:
     played = acted_out(task((GATE,), (LIST,)), ENVIRONMENT, (GATE,))
     assert [turn.text for turn in played.turns] == ["turn 0"]
     assert not played.success
+
+
+@pytest.fixture(scope="module")
+def history() -> History:
+    return History.read(language_model_run())
+
+
+def test_the_archive_holds_records_alone() -> None:
+    assert RECORDED.stat().st_size < 1_000_000
+    with tarfile.open(RECORDED) as archive:
+        for entry in archive.getmembers():
+            assert entry.isfile()
+            assert (entry.uid, entry.gid, entry.uname, entry.mtime) == (0, 0, "", 0)
+            assert entry.name == "answers.jsonl" or entry.name.startswith("run/")
+            assert entry.name.endswith((".json", ".jsonl", ".yaml"))
+            held = archive.extractfile(entry)
+            assert held is not None
+            text = held.read()
+            assert not any(path in text for path in (b"/work/", b"/home/", b"/root/", b"/tmp/"))
+
+
+def test_it_is_a_run_of_the_recipe_on_the_packaged_model(history: History) -> None:
+    shipped, used = dotted(load_recipe(ROOT / "recipes" / "lm.yaml")), dotted(history.run.settings(RunSettings))
+    changed = {key for key in shipped | used if shipped.get(key) != used.get(key)}
+    assert "policy.path" not in changed
+    assert not [key for key in changed if key.startswith(("tasks.", "roles."))]
+
+
+def test_a_task_of_it_came_of_a_weakness(history: History) -> None:
+    assert any(chain.signal is not None and chain.admitted for chain in history.chains.values())
+
+
+def test_each_turn_was_answered_before_and_after(history: History) -> None:
+    rows = answers_table(history).rows
+    assert rows
+    assert [row[0] for row in rows] == ["user", "reference", "before", "after"] * (len(rows) // 4)
+    assert {row[2] for row in rows if row[0] in ("before", "after")} <= {"done", "failed"}
+    assert all(row[1] for row in rows if row[0] in ("user", "reference"))

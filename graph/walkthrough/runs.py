@@ -1,7 +1,10 @@
-"""Prepares the small run that the notebooks read: two iterations of the embedded policy and the scripted roles.
+"""Prepares the runs that the notebooks read: a small one, and a recorded one of the language model.
 
-It takes about a minute of one core, so several notebooks share one: COEVOLVE_NOTEBOOK_RUN names its folder, and the
-first notebook makes it there. Other walkthroughs get temporary folders and commands here.
+The small run has two iterations of the embedded policy and the scripted roles. It takes about a minute of one core, so
+several notebooks share one: COEVOLVE_NOTEBOOK_RUN names its folder, and the first notebook makes it there.
+
+The recorded one has the records of a run of recipes/lm.yaml without its weights, and the messages of greedy decoding on
+a few of the turns that it trained on, of the model before the run and after its last round.
 """
 
 from __future__ import annotations
@@ -11,15 +14,26 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
+from itertools import groupby
 from pathlib import Path
 
-from environments.base import InputError
+from environments.base import InputError, Record
 from environments.checkout import GRPO_ALONE, ROOT, child_variables
+from graph.report.digest import calls_words, task_words
+from graph.report.lineage import History
+from graph.report.tables import Table, table
+from memory.jsonl import read_existing
 from memory.run import RunDirectory
 
 VARIABLE = "COEVOLVE_NOTEBOOK_RUN"
 """The environment variable that names the run which notebooks read."""
+
+LM_VARIABLE = "COEVOLVE_NOTEBOOK_LM_RUN"
+"""The environment variable that names a run of the language model, such as runs/lm, in place of the recorded one."""
+
+RECORDED = ROOT / "notebooks" / "recorded" / "language_model.tar.gz"
 
 OVERRIDES = (
     "iterations=2",
@@ -93,3 +107,41 @@ def run_module(module: str, *words: str, folder: Path = ROOT) -> str:
     if done.returncode:
         raise RuntimeError(f"{module} ended with status {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
     return done.stdout
+
+
+def language_model_run() -> RunDirectory:
+    """Return the run that COEVOLVE_NOTEBOOK_LM_RUN names, else the recorded one, unpacked in a temporary folder."""
+    if named := os.environ.get(LM_VARIABLE):
+        return RunDirectory.open(Path(named).expanduser().resolve())
+    folder = temporary_folder()
+    with tarfile.open(RECORDED) as archive:
+        archive.extractall(folder, filter="data")
+    return RunDirectory.open(folder / "run")
+
+
+class WrittenTurn(Record):
+    """What a policy wrote on a user turn, its messages in order, and whether the turn was done.
+
+    ``policy``: before the run, or after its last round.
+    """
+
+    task_id: str
+    policy: str
+    wrote: tuple[str, ...]
+    success: bool
+
+
+def answers_table(history: History) -> Table:
+    """Return what the recorded model wrote on some human turns before and after the run, beside their references.
+
+    Of another run nothing is recorded: the table has no row.
+    """
+    rows: list[tuple[str, str, str]] = []
+    recorded = read_existing(history.run.root.parent / "answers.jsonl", WrittenTurn)
+    for task_id, answers in groupby(recorded, lambda one: one.task_id):
+        task = history.tasks[task_id]
+        rows.append(("user", task_words(task, 400), ""))
+        rows.append(("reference", calls_words(task.reference[-1], 400), ""))
+        for one in answers:
+            rows.append((one.policy, " ".join(one.wrote), "done" if one.success else "failed"))
+    return table(("", "text", "result"), rows, width=400)
