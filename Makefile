@@ -111,12 +111,13 @@ $(VERIFIERS)/.installed: graph/interop/verifiers/pyproject.toml
 
 verl: install $(VERL)/.installed-$(VLLM_FOR)  ## install verl in .venvs/verl: training.elsewhere (VLLM_FOR=gpu or cpu; detected if not given)
 
-# verl needs transformers below 5.11. This project's packages follow behind its own on the import path.
+# verl needs transformers below 5.11. This project's packages follow behind its own on the import path, but for TRL: verl
+# patches a class that TRL no longer has.
 $(VERL)/.installed-cpu $(VERL)/.installed-gpu: training/elsewhere/verl-requirements.txt
 	$(PYTHON) -m venv --clear $(VERL)
 	$(VERL)/bin/pip --disable-pip-version-check --quiet install $(if $(findstring gpu,$@),"verl[vllm]==0.9.1",--no-deps -r $<)
-	$(PYTHON) -c "import glob, os; [open(d + '/coevolve.pth', 'w').write(p) for d in glob.glob('$(VERL)/lib/*/site-packages') \
-	  for p in glob.glob(os.path.abspath('$(VENV)') + '/lib/*/site-packages')]"
+	$(PYTHON) -c "import glob, os; [open(d + '/coevolve.pth', 'w').write(p + '\nimport sys; sys.modules[\'trl\'] = None\n') \
+	  for d in glob.glob('$(VERL)/lib/*/site-packages') for p in glob.glob(os.path.abspath('$(VENV)') + '/lib/*/site-packages')]"
 	@touch $@
 
 # A server of the recipe is started, and ended with the run.

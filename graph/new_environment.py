@@ -21,6 +21,7 @@ from environments.command import check_output, exit_statuses
 
 HELD_OUT, TASKS, STARTER = "held-out.jsonl", "lessons.jsonl", "starter"
 RECIPE = "recipe.yaml"
+HELD_OUT_TASKS = 80
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _SEEDS = "--set environment.options.seed=1 --set evaluation.tasks=null"
 _TEST = '''"""Holds {name} to the contract of environments: `python -m pytest` in this folder (pip install pytest)."""
@@ -46,7 +47,6 @@ def test_contract(held, request):
 
 def command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="of the environment, its module and its folder")],
-    held_out: Annotated[int, typer.Option(min=1, help="held-out tasks to make")] = 80,
 ) -> None:
     """Write the folder NAME: an environment of your own to change, its recipe, contract test and held-out tasks.
 
@@ -61,8 +61,8 @@ def command(
         check_output("NAME", Path(name), "folder")
         with whole_folder(Path(name).absolute()) as folder:
             _write(folder, name)
-            _make_held_out(folder, held_out)
-        print(_next(name, held_out))
+            _make_held_out(folder)
+        print(_next(name))
 
 
 def _check_name(name: str) -> None:
@@ -103,15 +103,15 @@ def _replaced(text: str, old: str, new: str) -> str:
     return text.replace(old, new)
 
 
-def _make_held_out(folder: Path, count: int) -> None:
+def _make_held_out(folder: Path) -> None:
     from graph.seed_tasks import seed_file
 
-    given = ["environment.options.seed=1", "evaluation.tasks=null", "seed=30", f"tasks.initial_count={count}"]
+    given = ["environment.options.seed=1", "evaluation.tasks=null", "seed=30", f"tasks.initial_count={HELD_OUT_TASKS}"]
     with chdir(folder):
         seed_file(Path(RECIPE), given, None, Path(HELD_OUT))
 
 
-def _next(name: str, held_out: int) -> str:
+def _next(name: str) -> str:
     seed = f"python -P -m graph.seed_tasks --recipe {RECIPE}"
     return f"""{name}: {name}.py (the class), {RECIPE}, test_{name}.py, {HELD_OUT} (tasks of other start states)
 next:
@@ -121,4 +121,4 @@ coevolve environment check {name}:{name}
 python -P -m training.embedded.warm_start --environment {name}:{name} --tasks {TASKS} --steps 40 --out {STARTER}
 coevolve evolve --recipe {RECIPE} --run run
 after a change of the class, make the held-out tasks anew as well:
-rm {HELD_OUT} && {seed} --count {held_out} --seed 30 {_SEEDS} --output {HELD_OUT}"""
+rm {HELD_OUT} && {seed} --count {HELD_OUT_TASKS} --seed 30 {_SEEDS} --output {HELD_OUT}"""

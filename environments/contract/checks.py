@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from inspect import signature
-from itertools import zip_longest
 from typing import NamedTuple
 
 from environments.base import (
@@ -36,8 +35,6 @@ from environments.contract.play import (
     played_tools,
     raises,
     replay_asking,
-    telling,
-    told,
     wrong_arguments,
 )
 from environments.declared import where
@@ -310,14 +307,6 @@ class Contract:
                     one.step(call)
                 hold(other.state() == initial, "an episode sees what happens in another one")
             hold(task.model_dump() == before, "playing a task changes it")
-
-    def interleaved_episodes_are_independent(self, environment: Environment, tasks: Sequence[TaskSpec]) -> None:
-        """Rollouts of one step disturb each other."""
-        alone = [told(environment, task) for task in tasks]
-        playing = [telling(environment, task) for task in tasks]
-        rounds = [*zip_longest(*playing)]
-        together = [tuple(text for text in column if text is not None) for column in zip(*rounds, strict=True)]
-        hold(together == alone, "episodes that take turns answer differently")
 
     def concurrent_episodes_are_independent(self, environment: Environment, tasks: Sequence[TaskSpec]) -> None:
         """Rollouts in threads disturb each other."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from pydantic import JsonValue
@@ -97,20 +97,6 @@ def replay_asking(environment: Environment, task: TaskSpec) -> tuple[str, Outcom
             episode.outcome()
             episode.end_turn()
         return episode.state(), episode.outcome()
-
-
-def telling(environment: Environment, task: TaskSpec) -> Iterator[str]:
-    """Yield texts and states of the reference, one step after the other."""
-    with closing(environment.open(task)) as episode:
-        episode.start()
-        yield episode.state()
-        for call in task.reference[0]:
-            yield f"{episode.step(call).text}\n{episode.state()}"
-
-
-def told(environment: Environment, task: TaskSpec) -> tuple[str, ...]:
-    """Return all that ``telling`` yields."""
-    return tuple(telling(environment, task))
 
 
 def in_turns(tasks: Sequence[TaskSpec]) -> tuple[TaskSpec, ...]:

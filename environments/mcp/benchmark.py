@@ -11,8 +11,7 @@ from pydantic import JsonValue, ValidationError
 from environments.base import Environment, InputError, ToolCall
 from environments.benchmark import TRUST_VARIABLE, Benchmark, KnownValue, explain
 from environments.mcp.options import FILES, MCPOptions, ServerStart
-from environments.mcp.server import ServerFleet, fleet_of, probe_of
-from environments.mcp.tools import GROUP
+from environments.mcp.server import GROUP, ServerFleet, fleet_of, probe_of
 from environments.served.environment import ServedEnvironment
 
 Plain = str | int | float

@@ -11,7 +11,7 @@ from environments.base import InputError, Record, ToolCall
 from environments.benchmark import TRUST_VARIABLE, Options, explain
 from environments.checkout import append_working_directory
 from environments.declared import where
-from environments.mcp.transports import ServerLaunch, handed_on
+from environments.mcp.connection import ServerLaunch, handed_on
 
 FOLDER = "/workspace"
 """The path of a server's own folder, as agents and records read it."""
@@ -58,8 +58,9 @@ class ServerStart(Record):
     @field_validator("files", mode="before")
     @classmethod
     def _listed(cls, files: object) -> object:
+        given = [{"path": path, "text": files[path]} for path in files] if isinstance(files, dict) else files
         try:
-            return tuple(StartFile(path=path, text=files[path]) for path in files) if isinstance(files, dict) else files
+            return tuple(map(StartFile.model_validate, given)) if isinstance(given, list) else given
         except ValidationError as error:
             raise ValueError(explain(error)) from None
 

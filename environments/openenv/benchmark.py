@@ -1,14 +1,207 @@
-"""Define an OpenEnv server as a benchmark: its options, and its own tasks."""
+"""The environment of an OpenEnv server: its tools, start states and own tasks, and attempts at tasks on it.
+
+An environment of OpenEnv has tools, or actions of one form. The form then becomes one tool, ``act``, whose parameters
+are the action's fields. A start is what ``reset(split, index)`` leads to; environments without tasks get ``index`` as
+the seed.
+
+``compare`` says what two attempts are compared by. ``state``: what the server's ``state`` holds beside the id and the
+number of steps. ``reward``: the highest reward so far (0 at least) and whether the episode is over, for a server that
+shows no state. That is weaker: a call that changes something and earns nothing seems to have no effect, so verification
+sees results and rewards alone. With either, an attempt has to receive the results that the reference received.
+
+A task of the server's own has no reference. It is solved when the reward reaches the ``threshold``.
+
+A server may allow few sessions, one by default. One more is opened until the server refuses. From then on, sessions are
+shared by episodes (``environments.served.fleet``), and the server has to repeat what it answered. A process that plays
+nothing for ``IDLE_SECONDS`` gives its sessions up, because another one may need them.
+"""
 
 from __future__ import annotations
 
-from pydantic import Field, JsonValue
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+from pydantic import Field, JsonValue, ValidationError
 
 from environments.addresses import Address, bound_token
+from environments.base import EnvironmentFault, InputError, Outcome, Record, TaskSpec, ToolCall, ToolSpec, TurnOutcome
 from environments.benchmark import Benchmark, OfficialTask, OfficialTasks, Options
-from environments.openenv.environment import Compare, OpenEnvEnvironment, TaskPlace
-from environments.openenv.host import Host
+from environments.openenv import host as limits
+from environments.openenv.host import ACT, Host, Refused, Session, Stepped, read_tools
+from environments.python_class.environment import PythonEpisode
+from environments.served.environment import ServedEnvironment, ServerWorld
+from environments.served.fleet import Fleet, ServerAnswer, ServerPlace
 from environments.verification.replay import bare_task
+
+LOW_REWARD = "low_reward"
+_AGENTS_ERRORS = ("execution_error", "invalid_args", "tool_not_found")
+_BOOKKEEPING = ("episode_id", "step_count")
+_REQUESTS = ("user", "prompt", "instruction", "question", "task", "text", "message")
+Compare = Literal["state", "reward"]
+
+
+class TaskPlace(Record):
+    """Where an episode begins: the arguments of ``reset``."""
+
+    split: str
+    index: int
+
+
+class SessionServer:
+    """A session as ``environments.served.fleet.PlayedServer``; ``first`` is the answer to the last reset."""
+
+    def __init__(self, host: Host, compare: Compare) -> None:
+        self.session = Session(host)
+        self._compare = compare
+        self.leave = self.close = self.session.close
+
+    def begin(self, start: TaskPlace) -> None:
+        """Reset the server. Raises EnvironmentFault where it refuses."""
+        try:
+            self.first = self.session.reset(seed=start.index, split=start.split, index=start.index)
+        except Refused as refused:
+            raise EnvironmentFault(f"the server refuses to reset to {start.split} {start.index} ({refused})") from None
+        self._done, self._reward = self.first.done, self.first.reward
+
+    def call(self, call: ToolCall) -> ServerAnswer:
+        """Take one action; one that the server does not accept is the agent's error, as is any once it is over."""
+        if self._done:
+            return ServerAnswer("the episode is over", True)
+        action: dict[str, JsonValue] = {"type": "call_tool", "tool_name": call.name, "arguments": call.arguments}
+        try:
+            stepped = self.session.step(call.arguments if call.name == ACT else action)
+        except Refused as refused:
+            return ServerAnswer(str(refused), True)
+        self._done = stepped.done
+        self._reward = max((one for one in (self._reward, stepped.reward) if one is not None), default=None)
+        return _answer(stepped)
+
+    def look(self) -> tuple[str, float | None]:
+        """Return what attempts are compared by, and the highest reward."""
+        # A reward below 0 is a price of acting, not progress: any call would seem to change something.
+        compared: JsonValue = max(self._reward or 0.0, 0.0) if self._compare == "reward" else self.comparable()
+        return _text({"done": self._done, self._compare: compared}), self._reward
+
+    def comparable(self) -> dict[str, JsonValue]:
+        """Return what the server's state holds beside the id and the number of steps."""
+        return {key: value for key, value in self.session.state().items() if key not in _BOOKKEEPING}
+
+
+class RewardedEpisode(PythonEpisode):
+    """An attempt at a task of the server's own, without a reference: its reward decides."""
+
+    def __init__(self, task: TaskSpec, world: partial[ServerWorld], threshold: float) -> None:
+        super().__init__(task, world)
+        self._threshold = threshold
+
+    def outcome(self) -> Outcome:
+        """Return the outcome so far."""
+        turns = tuple(
+            TurnOutcome(calls=turn.calls, malformed=turn.malformed, reference_calls=0) for turn in self._turns.played()
+        )
+        reward = getattr(self._live(), "reward", None)
+        solved = reward is not None and reward >= self._threshold
+        return Outcome(success=solved, turns=turns, failure=None if solved else LOW_REWARD)
+
+
+class OpenEnvEnvironment(ServedEnvironment):
+    """The environment of an OpenEnv server.
+
+    Args:
+        host: the server.
+        places: where exploration begins. ``requests`` has what their own tasks ask for.
+        compare: see the module.
+        threshold: the reward from which a task of the server's own is solved.
+
+    Raises InputError where the server cannot be asked, offers tools that cannot be used, or shows no state that can be
+    compared though attempts are compared by it.
+    """
+
+    name = group = "openenv"
+    repeats = True
+
+    def __init__(self, host: Host, places: Sequence[TaskPlace], compare: Compare, threshold: float) -> None:
+        tools: dict[str, ToolSpec] = {}
+        new = partial(SessionServer, host, compare)
+        fleet = Fleet(new, limits.SESSIONS, limits.STEP_SECONDS, again=True, idle=limits.IDLE_SECONDS)
+        super().__init__(fleet, tools)
+        self._threshold = threshold
+        self.requests: list[str] = []
+        try:
+            with fleet.at(ServerPlace(places[0])) as seat:
+                if compare == "state":
+                    self._check_state(seat.server, places[0])
+                for place in places:
+                    seat.server.begin(place)
+                    self.requests.append(request_of(seat.server.first))
+                    found = read_tools(seat.server.session, host, self.name)
+                    for name, tool in found.items():
+                        if tools.setdefault(name, tool) != tool:
+                            raise EnvironmentFault(f"the server documents {name} in two ways, at {place.index}")
+                    key = f"{place.split}-{place.index}"
+                    self._starts += (self.start_state(key, place.model_dump(), found),)
+                seat.place, seat.holder = None, self
+            fleet.leave(self)
+        except EnvironmentFault as fault:
+            raise InputError(f"environment.options: {fault}") from None
+
+    def read_start(self, given: JsonValue) -> TaskPlace:
+        """Return the place that a task names. Raises InputError for what is none."""
+        try:
+            return TaskPlace.model_validate(given)
+        except ValidationError:
+            raise InputError(f"an initial state of {self.name} names split and index under {self.name!r}") from None
+
+    def episode(self, task: TaskSpec, own: partial[ServerWorld], known: partial[ServerWorld]) -> PythonEpisode:
+        """Return an episode of a task with a reference, or of the server's own."""
+        return PythonEpisode(task, own, known) if any(task.reference) else RewardedEpisode(task, own, self._threshold)
+
+    def _check_state(self, server: SessionServer, place: TaskPlace) -> None:
+        one = server.comparable()
+        server.begin(place)
+        if not one or one != server.comparable():
+            what = "differs between two resets" if one else "holds nothing beside the number of steps"
+            raise InputError(
+                f"environment.options.compare: the server's state {what}, so it cannot be compared: set it to reward "
+                "(verification then sees results and rewards alone, which is weaker)"
+            )
+
+
+def request_of(first: Stepped) -> str:
+    """Return what a task of the server asks for: the text of its first observation, or all of it as JSON."""
+    shown: dict[str, JsonValue] = {
+        key: value for key, value in first.observation.items() if key != "metadata" and value not in (None, "")
+    }
+    texts = [shown[key] for key in _REQUESTS if isinstance(shown.get(key), str)]
+    return str(texts[0]) if texts else _text(shown)
+
+
+def _answer(stepped: Stepped) -> ServerAnswer:
+    """Return what a call returned, or the agent's error. Raises EnvironmentFault for an error of the tool's own."""
+    seen = stepped.observation
+    if "tool_name" not in seen:
+        return ServerAnswer(_text({key: value for key, value in seen.items() if key != "metadata"}), False)
+    error, result = seen.get("error"), seen.get("result")
+    if isinstance(error, dict):
+        if error.get("error_type") not in _AGENTS_ERRORS:
+            raise EnvironmentFault(f"a tool of the server failed ({_text(error):.200})")
+        return ServerAnswer(_text(error.get("message")), True)
+    if isinstance(result, dict) and "is_error" in result:  # a result of MCP
+        data = result.get("data")
+        return ServerAnswer(_text(result.get("content") if data is None else data), bool(result["is_error"]))
+    return ServerAnswer(_text(result), False)
+
+
+def _text(value: JsonValue | Mapping[str, Any]) -> str:
+    try:
+        if not isinstance(value, str):
+            value = json.dumps(value, ensure_ascii=False, sort_keys=True, allow_nan=False)
+        value.encode()
+    except (ValueError, RecursionError):
+        raise EnvironmentFault("the server answers numbers or characters that JSON does not have") from None
+    return value
 
 
 class OpenEnvOptions(Options):

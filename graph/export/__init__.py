@@ -1,1 +1,1 @@
-"""Exports of a run: tasks and trajectories as a data set, the policy with its card, trajectories for other tools."""
+"""Exports of a run: tasks and trajectories as a data set with a card."""

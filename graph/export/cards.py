@@ -1,7 +1,7 @@
-"""The README.md of what is exported: a data set's card and a policy's, with the front matter that the hub reads.
+"""The card of an exported data set, its README.md, with the front matter that the hub reads.
 
-Everything in them is read from the run's records; what the records do not say is not in the card. The text is in two
-templates beside this module.
+Everything in it is read from the run's records; what the records do not say is not in the card. The text is in the
+template beside this module.
 """
 
 from __future__ import annotations
@@ -12,18 +12,15 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.resources import files
 
-from huggingface_hub import DatasetCard, DatasetCardData, EvalResult, ModelCard, ModelCardData
+from huggingface_hub import DatasetCard, DatasetCardData
 
 from agents.chat.endpoint import model_of
 from environments.terminal import table_cell
-from evaluation.outcomes import Score
 from graph.export.content import RunContent, stated_settings
 from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES
 from graph.report.digest import REASONS, counts_words
 from graph.settings import RunSettings
-from memory.run import RunDirectory, read_json
 from memory.strict_yaml import dump_yaml
-from training.grpo.record import RoundRecord
 
 _REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 _VERIFIED = {
@@ -34,16 +31,9 @@ _VERIFIED = {
 }
 
 
-def _title(run: RunDirectory) -> str:
-    return f"CoEvolve {run.root.resolve().name}"
-
-
-def dataset_card(content: RunContent, tables: Mapping[str, int], successes: bool) -> str:
-    """Return the README.md of a data set whose ``tables`` have so many rows; its licence is the benchmark's.
-
-    ``successes``: trajectories are those that succeeded.
-    """
-    own, settings, title = content.benchmark.licence, content.settings, _title(content.run)
+def dataset_card(content: RunContent, tables: Mapping[str, int]) -> str:
+    """Return the README.md of a data set whose ``tables`` have so many rows; its licence is the benchmark's."""
+    own, settings, title = content.benchmark.licence, content.settings, f"CoEvolve {content.run.root.resolve().name}"
     front = DatasetCardData(
         pretty_name=title,
         license=None if own is None else own.spdx,
@@ -73,9 +63,8 @@ def dataset_card(content: RunContent, tables: Mapping[str, int], successes: bool
     unverified = "Verification was off: nothing checked that tasks are solvable."
     card = DatasetCard.from_template(
         front,
-        template_str=_template("dataset_card.md"),
+        template_str=files("graph.export").joinpath("dataset_card.md").read_text(encoding="utf-8"),
         title=title,
-        successes=successes,
         provenance=[(name, table_cell(value)) for name, value in provenance.items()],
         settings=dump_yaml(stated).rstrip() if stated else "",
         verified=_VERIFIED[settings.verification.mode] if settings.verification.enabled else unverified,
@@ -89,69 +78,10 @@ def dataset_card(content: RunContent, tables: Mapping[str, int], successes: bool
     return f"{card}\n"
 
 
-def policy_card(
-    run: RunDirectory,
-    settings: RunSettings,
-    record: RoundRecord,
-    *,
-    adapter: bool,
-    compact: bool,
-) -> str:
-    """Return the README.md of the policy that the round of ``record`` made.
-
-    ``adapter``: it is a LoRA adapter. ``compact``: it reads the project's own rendering.
-    """
-    base, title = _base(settings), _title(run)
-    scores = _scores(run, record.iteration)
-    front = ModelCardData(
-        model_name=title,
-        base_model=base,
-        base_model_relation=None if base is None else "adapter" if adapter else "finetune",
-        library_name="peft" if adapter else "transformers",
-        pipeline_tag="text-generation",
-        language=["en"],
-        tags=["coevolve", "grpo", "trl", "agent", "tool-use", *(["lora"] if adapter else [])],
-        eval_results=_eval_results(settings, scores[-1][1]) if scores else None,
-    )
-    stated = stated_settings(settings)
-    scored = settings.evaluation.set
-    card = ModelCard.from_template(
-        front,
-        template_str=_template("policy_card.md"),
-        title=title,
-        record=record,
-        initial=base or stated.get("policy.path", "the project's embedded initial policy"),
-        adapter=adapter,
-        compact=compact,
-        environment=settings.environment.name,
-        seed=settings.seed,
-        scored="--tasks FILE" if scored is None else f"--evaluation-set {scored}",
-        loader="peft.AutoPeftModelForCausalLM" if adapter else "transformers.AutoModelForCausalLM",
-        settings=dump_yaml(stated).rstrip() if stated else "",
-        scores=scores,
-        group=scores[0][1].group if scores else "",
-        n=scores[-1][1].n if scores else 0,
-        limit=settings.evaluation.limit,
-        version=version("coevolve"),
-    )
-    return f"{card}\n"
-
-
 def _base(settings: RunSettings) -> str | None:
     """Return the hub's name of the policy that the run began with; None for a folder."""
     path = settings.policy.path
     return path if _REPOSITORY.fullmatch(path) and not path.startswith((".", "recipes/")) else None
-
-
-def _template(name: str) -> str:
-    return files("graph.export").joinpath(name).read_text(encoding="utf-8")
-
-
-def _scores(run: RunDirectory, last: int) -> list[tuple[str, Score]]:
-    """Return the scores on the run's evaluation set: before the first round, and after each up to ``last``."""
-    paths = {"before training": run.iteration(0).evaluation_before}
-    paths |= {f"after round {number}": run.iteration(number).evaluation_after for number in range(last + 1)}
-    return [(when, read_json(path, Score)) for when, path in paths.items() if path.exists()]
 
 
 def _decontamination(content: RunContent) -> str:
@@ -182,17 +112,3 @@ def _licences(content: RunContent) -> str:
     if base := _base(content.settings):
         words.append(f"Rollouts were written by {base} in training, whose licence may cover what it writes.")
     return " ".join(words)
-
-
-def _eval_results(settings: RunSettings, score: Score) -> list[EvalResult]:
-    return [
-        EvalResult(
-            task_type="text-generation",
-            dataset_type=settings.environment.name,
-            dataset_name=score.group,
-            metric_type=name,
-            metric_name=name,
-            metric_value=round(value, 4),
-        )
-        for name, value in score.metrics.items()
-    ]

@@ -62,23 +62,16 @@ class RunContent:
         """The benchmark of the environment."""
         return benchmark_of(self.environment)
 
-    def trajectories(self, successes: bool = False) -> Iterator[Trajectory]:
-        """Yield the rollouts of finished rounds, in their order; with ``successes`` those that met the official rule.
+    def trajectories(self) -> Iterator[Trajectory]:
+        """Yield the rollouts of finished rounds, in their order.
 
         Raises InputError that names the file and the place of a damaged one.
         """
-        found = [
-            one
-            for one in self.history.rollouts.values()
-            if one.iteration in self.iterations and (one.success or not successes)
-        ]
-        yield from map(self._publishable, self.history.trajectories(found))
-
-    def _publishable(self, one: Trajectory) -> Trajectory:
-        error = one.infrastructure_error
-        if error is None:
-            return one
-        return one.model_copy(update={"infrastructure_error": self.benchmark.published_error(error)})
+        found = [one for one in self.history.rollouts.values() if one.iteration in self.iterations]
+        for one in self.history.trajectories(found):
+            error = one.infrastructure_error
+            shown = None if error is None else self.benchmark.published_error(error)
+            yield one.model_copy(update={"infrastructure_error": shown})
 
     def records(self) -> list[RoundRecord]:
         """Return the record of each finished round."""

@@ -70,12 +70,12 @@ COLUMNS: Mapping[str, Mapping[str, Any]] = {
 Row = dict[str, Any]
 
 
-def write_tables(content: RunContent, folder: Path, successes: bool = False) -> dict[str, int]:
+def write_tables(content: RunContent, folder: Path) -> dict[str, int]:
     """Write a Parquet file for each table below ``folder``, and return how many rows each has.
 
-    ``successes``: trajectories that met the official rule only. Raises InputError for what no table can hold.
+    Raises InputError for what no table can hold.
     """
-    rows = {TASKS: task_rows(content), TRAJECTORIES: trajectory_rows(content, successes)}
+    rows = {TASKS: task_rows(content), TRAJECTORIES: trajectory_rows(content)}
     return {name: _write(folder / f"{name}.parquet", COLUMNS[name], rows[name], content) for name in COLUMNS}
 
 
@@ -118,12 +118,12 @@ def _lineage(content: RunContent, chain: Chain, task: Task) -> Row:
     }
 
 
-def trajectory_rows(content: RunContent, successes: bool = False) -> Iterator[Row]:
+def trajectory_rows(content: RunContent) -> Iterator[Row]:
     """Yield a row for each rollout, with the kinds of signal that mark it and the tasks that came of it."""
     children: dict[str, list[str]] = defaultdict(list)
     for chain in content.history.chains.values():
         children[chain.context.trajectory_id].extend(task.id for task in chain.admitted)
-    for one in content.trajectories(successes):
+    for one in content.trajectories():
         plain = one.model_dump(mode="json", include=set(COLUMNS[TRAJECTORIES]))
         yield plain | {
             "success": None if one.outcome is None else one.success,

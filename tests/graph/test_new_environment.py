@@ -96,9 +96,12 @@ def made(tmp_path_factory: pytest.TempPathFactory, preloaded: None) -> Made:
     above = tmp_path_factory.mktemp("mine")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", [*sys.path])
-        done = new(above, "bakery", "--held-out", "6")
+        done = new(above, "bakery")
     assert done.returncode == 0, done.stderr
     folder, lines = above / "bakery", done.stdout.splitlines()
+    held_out = (folder / "held-out.jsonl").read_text().splitlines(keepends=True)
+    assert len(held_out) == 80
+    (folder / "held-out.jsonl").write_text("".join(held_out[:6]))
     assert lines[2] == "cd bakery"
     return Made(folder, [in_folder(folder, line) for line in lines[3:7]])
 

@@ -278,7 +278,7 @@ BROKEN = {
     "evaluates answers": Broken(episodes(EvaluatesAnswersOnly), "another_final_state_fails"),
     "evaluating acts": Broken(episodes(EvaluatingOpensTheGate), "the_outcome_can_be_asked_at_any_time"),
     "remembers all": Broken(with_world(RemembersAll), "episodes_of_one_task_are_equal_and_isolated"),
-    "shares one world": Broken(SharesOneWorld, "interleaved_episodes_are_independent"),
+    "shares one world": Broken(SharesOneWorld, "episodes_of_one_task_are_equal_and_isolated"),
     "keeps the action": Broken(KeepsTheActionBetweenThreads, "concurrent_episodes_are_independent"),
     "takes foreign tasks": Broken(TakesForeignTasks, "foreign_tasks_are_an_input_error"),
     "never verified": Broken(episodes(NeverSucceeds), "verification_accepts_its_tasks_and_refuses_broken_ones"),

@@ -71,6 +71,9 @@ def answer(request) -> None:  # noqa: PLR0912, PLR0915 - one branch a kind
             os._exit(3)
         case "no JSON":
             send(b"this is { no JSON")
+        case "prints, then answers":
+            send(b"10 % done")
+            reply(request, text("fine"))
         case "binary":
             send(bytes(range(256)).replace(b"\n", b""))
         case "array instead of an object":

@@ -76,6 +76,8 @@ def overrides(training: TrainingSettings, policy: str, job: Path) -> list[str]:
         "data.max_response_length": training.max_tokens,
         "algorithm.adv_estimator": "grpo",
         "actor_rollout_ref.model.path": policy,
+        "actor_rollout_ref.model.use_remove_padding": False,  # that and its attention need FlashAttention, built apart
+        "++actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
         "actor_rollout_ref.model.enable_gradient_checkpointing": training.gradient_checkpointing,
         f"{actor}.optim.lr": training.learning_rate,
         f"{actor}.optim.weight_decay": training.weight_decay,

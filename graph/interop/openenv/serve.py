@@ -1,7 +1,7 @@
 """`coevolve environment serve`: offers tasks to OpenEnv's clients.
 
-The command checks everything, then becomes the server: the same module, run by the Python of OpenEnv's own virtual
-environment. OpenEnv brings fifty packages that nothing else needs, and an older mcp; this project's follow behind them.
+The command checks everything, then begins anew in the Python of OpenEnv's own virtual environment, and serves. OpenEnv
+brings fifty packages that nothing else needs, and an older mcp; this project's follow behind them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import BaseModel, JsonValue
 
 from environments.addresses import Origin
 from environments.base import InputError
@@ -26,27 +25,13 @@ if TYPE_CHECKING:
     from environments.base import Environment
     from memory.records import Task
 
-__all__ = ["Serving", "command", "opened"]
+__all__ = ["command", "opened"]
 
 OPENENV = ROOT / ".venvs" / "openenv"
 TOKEN_VARIABLE = "COEVOLVE_SERVE_TOKEN"
 SHORTEST_TOKEN = 16
-BEHIND = "import runpy, sys; sys.path += {}; runpy.run_module('graph.interop.openenv.serve', run_name='__main__')"
+BEHIND = "import runpy, sys; sys.path += {}; runpy.run_module('graph.check_environment', run_name='__main__')"
 """The packages of this Python come last: OpenEnv needs another major version of mcp."""
-
-
-class Serving(BaseModel):
-    """What is served, and where: the options of the command."""
-
-    name: str | None
-    options: dict[str, JsonValue]
-    run: Path | None
-    tasks: Path | None
-    host: str
-    port: int
-    sessions: int
-    idle: float
-    record: bool = False
 
 
 def command(
@@ -71,30 +56,21 @@ def command(
     Exit status: 0 after a signal, 2 for a user's mistake.
     """
     with exit_statuses():
-        from memory.strict_yaml import options_given
-
-        serving = Serving(
-            name=name,
-            options=options_given(option or []),
-            run=run and run.absolute(),
-            tasks=tasks and tasks.absolute(),
-            host=host,
-            port=port,
-            sessions=sessions,
-            idle=idle,
-            record=record,
-        )
-        _check_address(serving)
+        _check_address(host, port)
         python = OPENENV / "bin" / "python"
         if not python.exists():
             raise InputError(f"there is no Python at {python}: run make openenv")
-        opened(serving)
-        folders = [*dict.fromkeys([sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])]
-        argv = [str(python), "-c", BEHIND.format(folders), serving.model_dump_json()]
-        os.execve(python, argv, {**os.environ, **child_variables()})
+        environment, found = opened(name, option or [], run, tasks, record)
+        if not Path(sys.prefix).samefile(OPENENV):
+            folders = [*dict.fromkeys([sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])]
+            argv = [str(python), "-c", BEHIND.format(folders), *sys.argv[sys.argv.index("serve") :]]
+            os.execve(python, argv, {**os.environ, **child_variables()})
+        _serve(environment, found, None if tasks else run, host, port, sessions, idle, record)
 
 
-def opened(serving: Serving) -> tuple[Environment, tuple[Task, ...]]:
+def opened(
+    name: str | None, option: Sequence[str], run: Path | None, tasks: Path | None, record: bool
+) -> tuple[Environment, tuple[Task, ...]]:
     """Open the environment and read the tasks. Raises InputError where an attempt at one of them cannot begin."""
     from environments.registry import find_benchmark, named_options, open_named
     from graph.interop.attempt import check_tasks
@@ -102,46 +78,59 @@ def opened(serving: Serving) -> tuple[Environment, tuple[Task, ...]]:
     from memory.jsonl import read_jsonl
     from memory.records import Task
     from memory.run import RunDirectory
+    from memory.strict_yaml import options_given
     from memory.tasks import load_tasks
 
-    if (serving.name is None) == (serving.run is None):
+    if (name is None) == (run is None):
         raise InputError("give either NAME or --run, one of the two")
-    if serving.record and (serving.run is None or serving.tasks is not None):
+    if record and (run is None or tasks is not None):
         raise InputError("--record goes with --run alone: a round is made of the run's own tasks")
-    if serving.name is None:
-        if serving.options:
+    options = options_given(option)
+    found: tuple[Task, ...]
+    if name is None:
+        if options:
             raise InputError("--option goes with NAME: a run has the options of its settings")
-        assert serving.run is not None
-        directory = RunDirectory.open(serving.run)
+        assert run is not None
+        directory = RunDirectory.open(run)
         environment = directory.settings(RunSettings).environment.open()
         found, source = load_tasks(directory), str(directory.tasks_path)
     else:
-        found, source = (), serving.name
-        environment = open_named(serving.name, serving.options)
-    if serving.tasks is not None:
-        found, source = tuple(read_jsonl(serving.tasks, Task)), str(serving.tasks)
-    elif serving.name is not None:
-        benchmark = find_benchmark(serving.name)
-        official = benchmark.official_tasks(named_options(benchmark, serving.options))
+        found, source = (), name
+        environment = open_named(name, options)
+    if tasks is not None:
+        found, source = tuple(read_jsonl(tasks, Task)), str(tasks)
+    elif name is not None:
+        benchmark = find_benchmark(name)
+        official = benchmark.official_tasks(named_options(benchmark, options))
         if official is None:
-            raise InputError(f"{serving.name} has no official tasks: name a file of tasks with --tasks")
+            raise InputError(f"{name} has no official tasks: name a file of tasks with --tasks")
         found = tuple(Task(id=one.id, origin="official", **dict(one.spec)) for one in official.tasks)
     check_tasks(environment, found, source)
     return environment, found
 
 
-def _check_address(serving: Serving) -> None:
+def _check_address(host: str, port: int) -> None:
     token = os.environ.get(TOKEN_VARIABLE)
     if token is not None and not (len(token) >= SHORTEST_TOKEN and all("!" <= one <= "~" for one in token)):
         raise InputError(f"{TOKEN_VARIABLE}: give {SHORTEST_TOKEN} characters at least, of ASCII and without spaces")
-    if token is None and not Origin("http", serving.host, serving.port).is_loopback:
+    if token is None and not Origin("http", host, port).is_loopback:
         raise InputError(
-            f"--host {serving.host} can be reached from other machines: set the environment variable {TOKEN_VARIABLE} "
+            f"--host {host} can be reached from other machines: set the environment variable {TOKEN_VARIABLE} "
             "to a token that clients have to send"
         )
 
 
-def _serve(serving: Serving) -> None:
+def _serve(
+    environment: Environment,
+    tasks: tuple[Task, ...],
+    run: Path | None,
+    host: str,
+    port: int,
+    sessions: int,
+    idle: float,
+    record: bool,
+) -> None:
+    """Serve until a signal ends the process: ``tasks``, or all that ``run`` has by then."""
     import socket
 
     from graph.interop.openenv.limits import serve
@@ -151,23 +140,19 @@ def _serve(serving: Serving) -> None:
     from memory.tasks import load_tasks
     from training.elsewhere.rollouts import RolloutWriter
 
-    environment, tasks = opened(serving)
     try:
-        listening = socket.create_server((serving.host, serving.port), backlog=128)
+        listening = socket.create_server((host, port), backlog=128)
     except OSError as error:
-        raise InputError(f"--host {serving.host}, --port {serving.port}: {error.strerror}: choose others") from None
-    address = f"http://{serving.host}:{listening.getsockname()[1]}"
-    run = None if serving.run is None or serving.tasks is not None else RunDirectory.open(serving.run)
-    recorder = RolloutWriter(run.played_path, run.settings(RunSettings).training) if run and serving.record else None
+        raise InputError(f"--host {host}, --port {port}: {error.strerror}: choose others") from None
+    directory = None if run is None else RunDirectory.open(run)
+    recorder = None
+    if directory is not None and record:
+        recorder = RolloutWriter(directory.played_path, directory.settings(RunSettings).training)
 
-    def current() -> Sequence[Task]:
-        return tasks if run is None else load_tasks(run)
+    def current() -> tuple[Task, ...]:
+        return tasks if directory is None else load_tasks(directory)
 
-    app = application(environment, current, serving.sessions, serving.idle, recorder)
+    app = application(environment, current, sessions, idle, recorder)
+    address = f"http://{host}:{listening.getsockname()[1]}"
     say(f"serving {len(tasks)} tasks of {environment.name} at {address} for OpenEnv's clients")
-    serve(app, listening, os.environ.get(TOKEN_VARIABLE), serving.idle)
-
-
-if __name__ == "__main__":
-    with exit_statuses():
-        _serve(Serving.model_validate_json(sys.argv[1]))
+    serve(app, listening, os.environ.get(TOKEN_VARIABLE), idle)

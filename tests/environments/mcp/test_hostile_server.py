@@ -1,6 +1,7 @@
 """A hostile MCP server: each of its answers is a counted fault or an observation, and none ends an episode or a run."""
 
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -69,8 +70,17 @@ def test_a_server_at_fault_is_a_fault_with_its_cause(kind):
     assert "\x1b" not in str(caught.value)
 
 
+def test_after_a_line_that_is_no_message_the_answer_is_not_waited_for_until_the_timeout(monkeypatch):
+    monkeypatch.setattr(connection, "_GRACE", 0.5)
+    began = time.monotonic()
+    with pytest.raises(EnvironmentFault, match=r"no answer; it wrote a line that is no message: 'this is { no JSON"):
+        asked(opened("no JSON", 60.0))
+    assert time.monotonic() - began < 40
+
+
 ANSWERS = {
     "flood of errors": ("ok", "fine"),
+    "prints, then answers": ("ok", "fine"),
     "deep text": ("ok", "[[["),
     "long text": ("ok", "yyy"),
     "control characters": ("ok", "a\N{REPLACEMENT CHARACTER}b"),

@@ -274,6 +274,13 @@ def test_a_mistake_in_the_options_is_one_sentence(options, says):
     assert "\n" not in str(caught.value)
 
 
+def test_options_that_were_written_down_are_read_again():
+    given = {"starts": [{"files": {"notes.txt": "buy milk"}, "calls": []}, [{"name": "open_gate", "arguments": {}}]]}
+    read = parse_options(BENCHMARK, given)
+    assert parse_options(BENCHMARK, read.model_dump(mode="json")) == read
+    assert read.start_states[0].files[0].path == f"{FOLDER}/notes.txt"
+
+
 @pytest.mark.parametrize("path", ["../a", "a/../../b", "/etc/passwd", "a//b", "", ".", "a\0b", "a\\b"])
 def test_no_file_of_a_start_leaves_the_folder(path):
     environment = opened(**FACTORY)

@@ -11,8 +11,7 @@ from support.openenv_host import CounterHost, observation, task
 
 from environments.base import ObservationStatus, ToolCall
 from environments.contract.checks import Contract, check
-from environments.openenv.benchmark import BENCHMARK, OpenEnvOptions
-from environments.openenv.environment import OpenEnvEnvironment
+from environments.openenv.benchmark import BENCHMARK, OpenEnvEnvironment, OpenEnvOptions
 from environments.openenv.host import Host
 from environments.registry import open_named
 from environments.settings import EnvironmentSettings

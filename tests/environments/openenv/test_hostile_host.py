@@ -16,7 +16,7 @@ from support.openenv_host import task as asking
 
 from environments.base import EnvironmentFault, Episode, InputError, ObservationStatus, TaskSpec, ToolCall
 from environments.openenv import host as host_module
-from environments.openenv.environment import OpenEnvEnvironment
+from environments.openenv.benchmark import OpenEnvEnvironment
 from environments.registry import open_named
 
 ADD = ToolCall(name="add_number", arguments={"number": 2})

@@ -17,7 +17,7 @@ from support.own_venvs import OPENENV, of_programs
 from websockets.sync.client import connect
 
 from environments.base import InputError, ObservationStatus, ToolCall
-from environments.openenv.environment import OpenEnvEnvironment
+from environments.openenv.benchmark import OpenEnvEnvironment
 from environments.registry import open_named
 from environments.verification.verify import Refusal, verify
 

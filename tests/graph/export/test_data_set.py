@@ -243,13 +243,6 @@ def test_the_licence_of_a_model_of_the_hub_is_named(evolved: RunDirectory) -> No
     assert "Rollouts were written" not in licences("recipes/starter")
 
 
-def test_successes_alone(evolved: RunDirectory, tmp_path: Path) -> None:
-    done = export(evolved, tmp_path / "set", "--successes")
-    assert done.returncode == 0, done.stderr
-    rows = read(tmp_path / "set" / "trajectories.parquet", columns=["success"])
-    assert {row["success"] for row in rows} == {True}
-
-
 def test_content_that_must_not_be_published_is_refused(
     evolved: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,13 +339,6 @@ def test_long_and_strange_text_is_exported_unchanged(copied: RunDirectory, tmp_p
     assert [message["content"] for message in row["messages"] if message["role"] == "tool"] == [text] * len(steps)
 
 
-def test_options_without_effect_are_refused(evolved: RunDirectory, tmp_path: Path) -> None:
-    done = export(evolved, tmp_path / "out", "--policy", "--successes")
-    assert done.returncode == 2
-    assert "--policy would ignore it" in done.stderr
-    assert not (tmp_path / "out").exists()
-
-
 def test_nothing_is_overwritten(evolved: RunDirectory, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     done = export(evolved, tmp_path / "out")
@@ -362,7 +348,6 @@ def test_nothing_is_overwritten(evolved: RunDirectory, tmp_path: Path) -> None:
 
 def test_a_run_without_a_finished_round_has_nothing_to_export(copied: RunDirectory, tmp_path: Path) -> None:
     copied.iteration(0).round.unlink()
-    for options, words in (([], "nothing to export yet"), (["--policy"], "no policy to export yet")):
-        done = export(copied, tmp_path / "out", *options)
-        assert done.returncode == 2
-        assert words in done.stderr
+    done = export(copied, tmp_path / "out")
+    assert done.returncode == 2
+    assert "nothing to export yet" in done.stderr
