@@ -7,6 +7,7 @@ template the one that Qwen3-Instruct-2507 ships, its tools three of BFCL's with 
 from __future__ import annotations
 
 import json
+import random
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from environments.base import ToolCall
 from environments.bfcl.environment import BFCLEnvironment
 from memory.records import Task
-from training.embedded.demonstrations import Example
-from training.embedded.warm_start import WarmStartSettings, make_model, train
+from training.embedded.new_policy import VOCABULARY, make_model
 from training.rendering.tool_calls import tool_schema
+from training.rollout.episodes import TokenRow
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -26,7 +27,8 @@ Message = dict[Any, Any]
 
 CLASS = "GorillaFileSystem"
 TOOLS = ("cat", "mkdir", "touch")
-LEARNING = WarmStartSettings(steps=120, batch=4, warmup_steps=10, vocabulary=1024, max_length=2048)
+UPDATES = 120
+BATCH = 4
 
 _FOLDERS = ("archive", "drafts", "photos", "letters")
 _FILES = ("notes.txt", "plan.txt", "todo.txt", "list.txt")
@@ -67,21 +69,25 @@ def _task(number: int, text: str, calls: tuple[ToolCall, ...]) -> Task:
 def make_chat_policy(folder: Path) -> None:
     """Warm-start a policy on the tasks' references (half a minute on one core) and write it to ``folder``."""
     schemas = [tool_schema(tool) for tool in BFCLEnvironment((CLASS,)).tools(TOOLS)]
-    teach_chat_policy(folder, [_conversation(task) for task in chat_tasks()], schemas, LEARNING)
+    teach_chat_policy(folder, [_conversation(task) for task in chat_tasks()], schemas)
 
 
 def teach_chat_policy(
-    folder: Path, conversations: Sequence[list[Message]], schemas: list[Message], learning: WarmStartSettings
+    folder: Path, conversations: Sequence[list[Message]], schemas: list[Message], updates: int = UPDATES
 ) -> None:
     """Warm-start a policy on what the assistant says in ``conversations``, and write it to ``folder``."""
     import torch
 
     from training.rollout.policy import save_policy
+    from training.supervised import Learning, learn
 
     torch.set_num_threads(1)
     tokenizer = _tokenizer(conversations, schemas)
-    model = make_model(tokenizer, learning)
-    deque(train(model, _examples(tokenizer, conversations, schemas), tokenizer.pad_token_id, learning), maxlen=0)
+    model = make_model(tokenizer, positions=2048, seed=0)
+    rows = _rows(tokenizer, conversations, schemas)
+    drawn = random.Random(0)
+    batches = [drawn.choices(rows, k=BATCH) for _ in range(updates)]
+    deque(learn(model, batches, Learning(3e-3)), maxlen=0)
     save_policy(folder, model, tokenizer, None)
 
 
@@ -112,7 +118,7 @@ def _tokenizer(conversations: Sequence[list[Message]], schemas: list[Message]) -
     bpe.decoder = decoders.ByteLevel()
     texts = [json.dumps(messages, ensure_ascii=False) for messages in [*conversations, schemas]]
     trainer = trainers.BpeTrainer(
-        vocab_size=LEARNING.vocabulary - len(controls) - len(plain),
+        vocab_size=VOCABULARY - len(controls) - len(plain),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
@@ -127,9 +133,9 @@ def _tokenizer(conversations: Sequence[list[Message]], schemas: list[Message]) -
     )
 
 
-def _examples(
+def _rows(
     tokenizer: PreTrainedTokenizerBase, conversations: Sequence[list[Message]], schemas: list[Message]
-) -> list[Example]:
+) -> list[TokenRow]:
     """Return the conversations by token ids, with a mask of 1 on the assistant's."""
     from trl.chat_template_utils import qwen3_instruct_2507_training_chat_template
 
@@ -143,5 +149,4 @@ def _examples(
         )
         for messages in conversations
     ]
-    names = frozenset(schema["function"]["name"] for schema in schemas)
-    return [Example(list(row["input_ids"]), list(row["assistant_masks"]), names) for row in rows]
+    return [TokenRow([], list(row["input_ids"]), [], list(row["assistant_masks"])) for row in rows]

@@ -161,7 +161,7 @@ class ChatTemplateRendering:
         if not tokenizer.chat_template:
             raise InputError(
                 f"{self.model} has neither a chat template nor coevolve.json: choose an instruction-tuned "
-                "model, or an initial policy made with python -m training.embedded.warm_start"
+                "model, or an initial policy made with python -m training.warm_start --model embedded"
             )
         if tokenizer.eos_token_id is None:
             raise InputError(f"{self.model} has no end-of-message token: set its eos_token")

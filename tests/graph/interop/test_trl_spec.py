@@ -304,7 +304,7 @@ def test_the_script_of_the_documents_trains_over_two_user_turns(tmp_path: Path) 
     """A tiny policy that was taught the conversation acts it out under TRL, and reaches the second user turn."""
     from transformers.utils import get_json_schema
 
-    from benchmarks.chat_policy import LEARNING, teach_chat_policy
+    from benchmarks.chat_policy import teach_chat_policy
 
     run = run_with(tmp_path, [TWO])
     spec = CoEvolveSpec(run.root)
@@ -317,7 +317,7 @@ def test_the_script_of_the_documents_trains_over_two_user_turns(tmp_path: Path) 
         messages += [said, {"role": "tool", "name": call.name, "content": answer}]
     messages.append({"role": "assistant", "content": "Done."})
     schemas = [get_json_schema(getattr(environment, name)) for name in sorted(("mkdir", NEXT, "touch"))]
-    teach_chat_policy(tmp_path / "policy", [messages], schemas, LEARNING.model_copy(update={"steps": 60}))
+    teach_chat_policy(tmp_path / "policy", [messages], schemas, updates=60)
     command = [sys.executable, "docs/train_with_trl.py", str(run.root), str(tmp_path / "policy"), str(tmp_path / "out")]
     options = ["--steps", "2", "--rollouts", "4", "--tokens", "400"]
     surroundings = os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
