@@ -2,68 +2,48 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from enum import StrEnum
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from environments.command import OneSentence, check_output, exit_statuses
 
-if TYPE_CHECKING:
-    from benchmarks.measurement import Measurement
-
 TABLE = Path("benchmarks/results.md")
-SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
-
-class Compared(StrEnum):
-    """The modules that measure, by name; a new one has ``measure(repeats)`` and a line here."""
-
-    GRPO = "grpo"  # five minutes: rollouts and a GRPO step, against plain TRL
-    LANGUAGE_MODEL = "language_model"  # ten minutes on two cores: sampling and learning with 135 M parameters
 
 
 @app.command(cls=OneSentence)
 def main(
-    only: Annotated[list[Compared] | None, typer.Option(help="measure this one; can be given several times")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="pairs of measurements of each figure")] = 5,
     model: Annotated[
-        str | None,
-        typer.Option(help="folder of the model of language_model (.models/smollm2-135m or a random one) and of grpo"),
+        str | None, typer.Option(help="a causal language model with a chat template, in place of a tiny policy")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help=f"the table, JSON lines beside it; {TABLE}, with --only in build/benchmarks/")
+        Path | None, typer.Option(help=f"the table, JSON lines beside it; {TABLE}, with --model in build/benchmarks/")
     ] = None,
 ) -> None:
-    """Measure speed against what a user would run instead, and write the table.
+    """Measure rollouts and a GRPO step against plain TRL, and write the table.
 
-    grpo: rollouts and a GRPO step against plain TRL. language_model: sampling and learning with 135 M parameters
-    against plain transformers, on all cores. Rows are written as soon as a benchmark is done. Exit status: 0,
-    whatever the figures are; 2 for a user's mistake; 1 when a benchmark failed.
+    Five minutes of one core, with a model on two cores an hour. Exit status: 0, whatever the figures are; 2 for a
+    user's mistake; 1 when a side failed.
     """
     with exit_statuses(RuntimeError):
-        names = [one for one in Compared if not only or one in only]
         if output is not None:
             check_output("--output", output)
             check_output("--output", output.with_suffix(".jsonl"))
-        path = output or (TABLE if not only else Path("build/benchmarks") / f"{'-'.join(names)}.md")
-        os.environ.update(SINGLE_THREADED)  # before torch is imported
+        path = output or (TABLE if model is None else Path("build/benchmarks/model.md"))
+        if model is not None:
+            from training.rollout.policy_path import policy_folder
+
+            model = policy_folder(model)
+        from benchmarks.grpo import measure
         from benchmarks.measurement import table
         from memory.jsonl import write_atomically, write_jsonl
 
-        rows: list[Measurement] = []
-        for name in names:
-            print(f"{name}: measuring ...", file=sys.stderr, flush=True)
-            takes = name == Compared.LANGUAGE_MODEL or (name == Compared.GRPO and model is not None)
-            given = {"model": model} if takes else {}
-            rows += import_module(f"benchmarks.{name}").measure(repeats, **given)
-            write_atomically(path, [table(rows).encode()])
-            write_jsonl(path.with_suffix(".jsonl"), rows)
+        rows = measure(repeats, model)
+        write_atomically(path, [table(rows).encode()])
+        write_jsonl(path.with_suffix(".jsonl"), rows)
         print(path.read_text(), end="")
 
 

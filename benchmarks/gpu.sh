@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# On a GPU: the rehearsal of a recipe within 20 minutes, then GRPO steps, sampling and utilisation beside plain TRL and
-# transformers, and vLLM. On the first GPU; `make install develop vllm` comes first. Not run on a GPU yet.
+# On a GPU: the rehearsal of a recipe within 20 minutes, then GRPO steps, rollouts and utilisation beside plain TRL.
+# On the first GPU; `make install develop vllm` comes first. Not run on a GPU yet.
 #
 #   benchmarks/gpu.sh [RECIPE [--set KEY=VALUE ...]]       MODEL=FOLDER: what is timed; Qwen/Qwen3-0.6B of the hub if none
 #
@@ -31,5 +31,4 @@ echo "rehearsed in $((SECONDS - began)) s"
 
 rm -f build/benchmarks/gpu.md build/benchmarks/gpu.jsonl
 visible=${CUDA_VISIBLE_DEVICES:-0}
-CUDA_VISIBLE_DEVICES=${visible%%,*} .venv/bin/python -m benchmarks --only grpo --only language_model \
-  --model "$model" --output build/benchmarks/gpu.md
+CUDA_VISIBLE_DEVICES=${visible%%,*} .venv/bin/python -m benchmarks --model "$model" --output build/benchmarks/gpu.md

@@ -8,13 +8,15 @@ Both sides open the same BFCL tasks of one user turn, act in them with the same 
 scored by the official checker; prompts are equal id by id and only the policy's own tokens count. TRL allows one
 trainer per process, hence a process for each side, measured in turn; one that waits uses no time.
 
-With a ``model`` both act with that one, on the GPU where there is one, in bfloat16 and micro-batches of a group. A
-further row is then the arithmetic of learning, 6 operations for each parameter and token of all rows, over what the
-same device does in one large matrix product: utilisation as it was measured, not of a data sheet.
+With a ``model`` both act with that one, on the GPU where there is one, else on all cores, in bfloat16, half as many
+tasks and micro-batches of a group. Further rows are then the memory that each side has needed, and the arithmetic of
+learning, 6 operations for each parameter and token of all rows, over what the same device does in one large matrix
+product: utilisation as it was measured, not of a data sheet.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,14 +27,12 @@ from benchmarks.chat_policy import make_chat_policy
 from benchmarks.measurement import Measurement, Pair, interleaved, of_pairs
 from environments.base import Record
 
-__all__ = ["OURS", "TRL", "Figures", "measure"]
-
 OURS, TRL = "ours", "trl"
 LEAST = 1.5  # times the sampled tokens per second of TRL's path
 MOST = 0.8  # of the seconds of plain TRL's step
 
 QUIET = {
-    "OMP_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
     "TOKENIZERS_PARALLELISM": "false",
     "TRL_EXPERIMENTAL_SILENCE": "1",
     "HF_HUB_OFFLINE": "1",
@@ -44,6 +44,7 @@ class Figures(Record):
     """The samples of one side for one step, with wall seconds and CPU seconds of the process.
 
     ``rollout_*`` is everything from opening the episodes to their rewards; ``wall`` and ``cpu`` is all of the step.
+    ``peak`` is the GiB that the process has needed so far, of the GPU where it has one.
     """
 
     rollouts: int
@@ -54,6 +55,7 @@ class Figures(Record):
     rollout_cpu: float
     wall: float
     cpu: float
+    peak: float
     parameters: int = 0
     products: float = 0.0
 
@@ -97,15 +99,24 @@ def measure(repeats: int, model: str | None = None) -> Sequence[Measurement]:
             "s",
         ),
         *(
-            of_pairs(
-                "GRPO step without rollouts, utilisation",
-                "RoundTrainer / GRPOTrainer, of a matrix product's operations per second",
-                pairs(lambda taken: taken.utilisation),
-                "",
-                note=f"{model}; matrix product {figures[OURS][0].products / 1e12:.3g} TFLOP/s",
-            )
-            for _ in [model]
-            if model is not None
+            []
+            if model is None
+            else [
+                of_pairs(
+                    "GRPO step, peak memory",
+                    "RoundTrainer over the sampler / GRPOTrainer with environment_factory",
+                    pairs(lambda taken: taken.peak),
+                    "GiB",
+                    note="weights, gradients and AdamW included",
+                ),
+                of_pairs(
+                    "GRPO step without rollouts, utilisation",
+                    "RoundTrainer / GRPOTrainer, of a matrix product's operations per second",
+                    pairs(lambda taken: taken.utilisation),
+                    "",
+                    note=f"{model}; matrix product {figures[OURS][0].products / 1e12:.3g} TFLOP/s",
+                ),
+            ]
         ),
     ]
 
@@ -130,7 +141,8 @@ def _interleaved(repeats: int, model: str | None = None) -> dict[str, tuple[Figu
             )
             for side in (OURS, TRL)
         }
-        taken = interleaved(sides, QUIET, Figures, times)
+        threads = {"OMP_NUM_THREADS": "1" if model is None else str(os.cpu_count())}
+        taken = interleaved(sides, QUIET | threads, Figures, times)
     lengths = {side: figures.prompt_tokens for side, figures in taken[0].items()}
     if len(set(lengths.values())) > 1:
         raise RuntimeError(f"the sides' prompts differ, so that their figures cannot be compared: {lengths} tokens")

@@ -3,19 +3,19 @@
 A step, rollouts and optimisation, is done for every line that is read, and answered with a line of JSON (``Figures``).
 Model, tasks, prompts, number of rollouts, temperature, budget of tokens, reward, loss, KL weight and optimizer are
 equal on both sides, and each runs on one thread. The learning rate is so small that the policy stays what it was. With
-``model`` it is a language model, on the GPU where there is one, in bfloat16 and micro-batches of a group.
+``model`` it is a language model, on the GPU where there is one, else on all cores, in bfloat16, half as many tasks and
+micro-batches of a group.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from queue import SimpleQueue
 from statistics import median
 from typing import IO, Any
 
@@ -60,24 +60,17 @@ class Meter:
     """Waits for a line before a step, and reports its duration where the next one begins."""
 
     def __init__(self, commands: IO[str], answers: IO[str]) -> None:
-        self.answers = answers
+        self.commands, self.answers = commands, answers
         self.begun = False
-        self.turns: SimpleQueue[str] = SimpleQueue()
         self.parameters, self.products = 0, 0.0
-        threading.Thread(target=self._listen, args=(commands,), daemon=True).start()
-
-    def _listen(self, commands: IO[str]) -> None:
-        """Queue the parent's lines; without a parent this process ends at once, in the middle of its work too."""
-        for line in commands:
-            self.turns.put(line)
-        os._exit(ORPHANED)
 
     def turn(self) -> None:
         """Report the step that ends here, if there is one; then wait for the parent, and begin the next."""
         if self.begun:
             self.record()
         self.begun = True
-        self.turns.get()
+        if not self.commands.readline():
+            os._exit(ORPHANED)
         self.rollouts = self.successes = self.sampled_tokens = self.prompt_tokens = 0
         self.rollout_wall = self.rollout_cpu = 0.0
         self.wall, self.cpu = time.perf_counter(), time.process_time()
@@ -107,6 +100,7 @@ class Meter:
             rollout_cpu=self.rollout_cpu,
             wall=time.perf_counter() - self.wall,
             cpu=time.process_time() - self.cpu,
+            peak=_peak(),
             parameters=self.parameters,
             products=self.products,
         )
@@ -193,6 +187,12 @@ def environment_trainer(loaded: Policy, plan: RoundPlan, config: GRPOConfig, met
     return trainer
 
 
+def _peak() -> float:
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 2**30
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
 def operations_per_second(device: torch.device, size: int = 8192) -> float:
     """Return what a bfloat16 product of square matrices does there: the median of five."""
     size = size if device.type == "cuda" else size // 8
@@ -211,16 +211,20 @@ def main(side: str, policy: str, out: str, steps: str, what: str = "") -> None:
     The last step of the plan is never taken: it would end with a checkpoint.
     """
     answers, sys.stdout = sys.stdout, sys.stderr
-    torch.set_num_threads(1)
-    plan = RoundPlan(run_seed=0, iteration=0, first_step=1, steps=(chat_tasks(),) * (int(steps) + 1))
-    meter = Meter(sys.stdin, answers)
     large = what == "model"
-    loaded = load_policy(policy, "auto" if large else "cpu")
-    device = next(loaded.model.parameters()).device
     settings = SETTINGS
     if large:
+        changes = {"tasks_per_step": SETTINGS.tasks_per_step // 2, "micro_batch": SETTINGS.rollouts_per_task}
+        settings = SETTINGS.model_copy(update=changes)
+    else:
+        torch.set_num_threads(1)
+    tasks = chat_tasks()[: settings.tasks_per_step]
+    plan = RoundPlan(run_seed=0, iteration=0, first_step=1, steps=(tasks,) * (int(steps) + 1))
+    meter = Meter(sys.stdin, answers)
+    loaded = load_policy(policy, "auto" if large else "cpu")
+    device = next(loaded.model.parameters()).device
+    if large:
         meter.parameters, meter.products = loaded.model.num_parameters(), operations_per_second(device)
-        settings = SETTINGS.model_copy(update={"micro_batch": SETTINGS.rollouts_per_task})
     on_cpu = device.type == "cpu"
     if side == OURS:
         rollouts = our_rollouts(loaded, plan, meter, settings)

@@ -9,6 +9,7 @@ from support import ROOT
 from typer.testing import CliRunner
 
 from benchmarks import __main__ as command
+from benchmarks import grpo
 from benchmarks.measurement import Measurement, Pair, of_pairs, table
 
 ROW = of_pairs(
@@ -26,34 +27,29 @@ def test_help_answers_without_the_libraries_that_are_measured():
         check=True,
         timeout=60,
     )
-    assert "--only" in shown.stdout
+    assert "--repeats" in shown.stdout
     assert not any(line.endswith((" torch", " chromadb", " trl")) for line in shown.stderr.splitlines())
 
 
-def test_an_unknown_benchmark_is_refused_with_those_there_are(tmp_path):
-    refused = CliRunner().invoke(command.app, ["--only", "speed", "--output", str(tmp_path / "table.md")])
+def test_a_model_that_is_not_there_is_refused(tmp_path):
+    refused = CliRunner().invoke(command.app, ["--model", f"{tmp_path}/none", "--output", str(tmp_path / "table.md")])
     assert refused.exit_code == 2
-    assert "'grpo'" in refused.stderr
-    assert "'language_model'" in refused.stderr
+    assert "none does not exist" in refused.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_measured_before_a_failure_is_kept(tmp_path, monkeypatch):
-    """The first benchmark gives its row, the second breaks off: one sentence, status 1."""
-
+def test_a_side_that_fails_writes_nothing_and_a_measurement_its_table(tmp_path, monkeypatch):
     def fail(repeats, model):
         raise RuntimeError("the side trl ended early with status 1")
 
-    modules = {
-        "benchmarks.grpo": type("First", (), {"measure": staticmethod(lambda repeats: [ROW])}),
-        "benchmarks.language_model": type("Second", (), {"measure": staticmethod(fail)}),
-    }
-    monkeypatch.setattr(command, "import_module", modules.get)
-    monkeypatch.setattr(command, "SINGLE_THREADED", {})
     output = tmp_path / "results" / "table.md"
+    monkeypatch.setattr(grpo, "measure", fail)
     ran = CliRunner().invoke(command.app, ["--output", str(output)])
     assert ran.exit_code == 1
     assert ran.stderr.splitlines()[-1] == "error: the side trl ended early with status 1"
+    assert not output.exists()
+    monkeypatch.setattr(grpo, "measure", lambda repeats, model: [ROW])
+    assert CliRunner().invoke(command.app, ["--output", str(output)]).exit_code == 0
     assert [
         Measurement.model_validate_json(line) for line in output.with_suffix(".jsonl").read_text().splitlines()
     ] == [ROW]

@@ -64,6 +64,7 @@ def figures(sampled: int, rollout: float, step: float) -> Figures:
         rollout_cpu=rollout / 2,
         wall=step,
         cpu=step / 2,
+        peak=1.5,
     )
 
 
@@ -89,11 +90,12 @@ def test_a_models_utilisation_is_its_arithmetic_without_rollouts_over_that_of_a_
     assert measured.utilisation == pytest.approx(6e6 * 6800 / 2 / 1e12)
 
 
-def test_a_given_model_adds_the_row_of_its_utilisation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_given_model_adds_the_rows_of_its_memory_and_utilisation(monkeypatch: pytest.MonkeyPatch) -> None:
     one = figures(400, 2.0, 4.0).model_copy(update={"parameters": 10**6, "products": 1e12})
     asked = []
     monkeypatch.setattr(grpo, "_interleaved", lambda *given: asked.append(given) or {OURS: (one,), TRL: (one,)})
-    *_, last = grpo.measure(1, "some/model")
+    *_, memory, last = grpo.measure(1, "some/model")
+    assert (memory.ours, memory.unit) == (1.5, "GiB")
     assert asked == [(1, "some/model")]
     assert last.ours == one.utilisation
     assert last.note == "some/model; matrix product 1 TFLOP/s"
