@@ -16,7 +16,9 @@ product: utilisation as it was measured, not of a data sheet.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,7 +26,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from benchmarks.chat_policy import make_chat_policy
-from benchmarks.measurement import Measurement, Pair, interleaved, of_pairs
+from benchmarks.measurement import Measurement, of_pairs
 from environments.base import Record
 
 OURS, TRL = "ours", "trl"
@@ -84,8 +86,8 @@ def measure(repeats: int, model: str | None = None) -> Sequence[Measurement]:
         name, compared = f"GRPO step, {clock}", "RoundTrainer over the sampler / GRPOTrainer with environment_factory"
         return of_pairs(name, compared, pairs(figure), "s", f"at most {MOST}", lambda ratio: ratio <= MOST, note)
 
-    def pairs(figure: Callable[[Figures], float]) -> list[Pair]:
-        return [Pair(figure(ours), figure(trl)) for ours, trl in zip(figures[OURS], figures[TRL], strict=True)]
+    def pairs(figure: Callable[[Figures], float]) -> list[tuple[float, float]]:
+        return [(figure(ours), figure(trl)) for ours, trl in zip(figures[OURS], figures[TRL], strict=True)]
 
     return [
         rate("wall clock", lambda taken: taken.sampled_tokens / taken.rollout_wall),
@@ -127,26 +129,44 @@ def _interleaved(repeats: int, model: str | None = None) -> dict[str, tuple[Figu
         policy = Path(model or Path(folder) / "chat-policy")
         if model is None:
             make_chat_policy(policy)
-        times = repeats + 1
-        sides = {
-            side: (
-                sys.executable,
-                "-m",
-                "benchmarks.grpo_side",
-                side,
-                str(policy),
-                str(Path(folder) / side),
-                str(times),
-                *(["model"] if model is not None else []),
+        threads = {"OMP_NUM_THREADS": "1" if model is None else str(os.cpu_count())}
+        command = [sys.executable, "-m", "benchmarks.grpo_side"]
+        given = [f"{repeats + 1}", *(["model"] if model is not None else [])]
+        started = {
+            side: subprocess.Popen(
+                [*command, side, policy, Path(folder) / side, *given],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=os.environ | QUIET | threads,
             )
             for side in (OURS, TRL)
         }
-        threads = {"OMP_NUM_THREADS": "1" if model is None else str(os.cpu_count())}
-        taken = interleaved(sides, QUIET | threads, Figures, times)
+        try:
+            taken = [
+                {side: Figures.model_validate_json(_answered(side, process)) for side, process in started.items()}
+                for _ in range(repeats + 1)
+            ]
+        finally:
+            for process in started.values():
+                process.kill()
+                process.communicate()
     lengths = {side: figures.prompt_tokens for side, figures in taken[0].items()}
     if len(set(lengths.values())) > 1:
         raise RuntimeError(f"the sides' prompts differ, so that their figures cannot be compared: {lengths} tokens")
     return {side: tuple(figures[side] for figures in taken[1:]) for side in (OURS, TRL)}
+
+
+def _answered(side: str, process: subprocess.Popen[str]) -> str:
+    """Make a side take a step; return its line. Raises RuntimeError when it ends early."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):  # its absence shows in the missing answer
+        print("go", file=process.stdin, flush=True)
+    line = process.stdout.readline()
+    if not line:
+        raise RuntimeError(f"the side {side} ended early with status {process.wait()}: its output is above")
+    return line
 
 
 def _what_was_sampled(figures: dict[str, tuple[Figures, ...]]) -> str:

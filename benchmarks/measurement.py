@@ -1,15 +1,12 @@
-"""Measures sides in turn, each in a process of its own; the record of a measurement, and the table of several."""
+"""The record of a measurement, and the table of several."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from statistics import median
-from typing import NamedTuple, TypeVar
 
 import psutil  # type: ignore[import-untyped]
 
@@ -46,74 +43,23 @@ class Measurement(Record):
     note: str = ""
 
 
-class Pair(NamedTuple):
-    """Two figures measured one after the other, so that a slow machine slows both."""
-
-    ours: float
-    other: float
-
-
-Answer = TypeVar("Answer", bound=Record)
-
-
-def interleaved(
-    sides: Mapping[str, Sequence[str]], variables: Mapping[str, str], answer: type[Answer], times: int
-) -> list[dict[str, Answer]]:
-    """Start the command of each side, and ask all in turn for their figures, ``times`` times.
-
-    A side answers each line of its standard input with one line of JSON, and waits between them. ``variables`` are
-    added to its environment. Raises RuntimeError when a side ends early.
-    """
-    started = {
-        side: subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | dict(variables),
-        )
-        for side, command in sides.items()
-    }
-    try:
-        return [
-            {side: answer.model_validate_json(_answered(side, process)) for side, process in started.items()}
-            for _ in range(times)
-        ]
-    finally:
-        for process in started.values():
-            process.kill()
-            process.communicate()
-
-
-def _answered(side: str, process: subprocess.Popen[str]) -> str:
-    """Make a side measure once; return its line."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with contextlib.suppress(BrokenPipeError):  # its absence shows in the missing answer
-        print("go", file=process.stdin, flush=True)
-    line = process.stdout.readline()
-    if not line:
-        raise RuntimeError(f"the side {side} ended early with status {process.wait()}: its output is above")
-    return line
-
-
 def of_pairs(
     name: str,
     compared: str,
-    pairs: Sequence[Pair],
+    pairs: Sequence[tuple[float, float]],
     unit: str,
     expected: str = "",
     met: Callable[[float], bool] | None = None,
     note: str = "",
 ) -> Measurement:
-    """Return the row for interleaved pairs; ``met`` gets the median of the ratios ours / other."""
-    ratios = [pair.ours / pair.other for pair in pairs]
+    """Return the row for pairs of ours and the other's, measured in turn; ``met`` gets the median of their ratios."""
+    ratios = [ours / other for ours, other in pairs]
     ratio = median(ratios)
     return Measurement(
         name=name,
         compared=compared,
-        ours=median(pair.ours for pair in pairs),
-        other=median(pair.other for pair in pairs),
+        ours=median(ours for ours, _ in pairs),
+        other=median(other for _, other in pairs),
         unit=unit,
         ratio=ratio,
         spread=(min(ratios), max(ratios)),

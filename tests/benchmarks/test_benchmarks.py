@@ -10,11 +10,9 @@ from typer.testing import CliRunner
 
 from benchmarks import __main__ as command
 from benchmarks import grpo
-from benchmarks.measurement import Measurement, Pair, of_pairs, table
+from benchmarks.measurement import Measurement, of_pairs, table
 
-ROW = of_pairs(
-    "n|1", "a / b", [Pair(2, 1), Pair(9, 3), Pair(8, 2)], "ms", "at most 2", lambda ratio: ratio <= 2, "loaded"
-)
+ROW = of_pairs("n|1", "a / b", [(2, 1), (9, 3), (8, 2)], "ms", "at most 2", lambda ratio: ratio <= 2, "loaded")
 
 
 @pytest.mark.process
@@ -58,7 +56,7 @@ def test_a_side_that_fails_writes_nothing_and_a_measurement_its_table(tmp_path, 
 
 def test_a_row_follows_from_its_pairs():
     assert (ROW.ours, ROW.other, ROW.ratio, ROW.spread, ROW.repeats, ROW.met) == (8, 2, 3, (2, 4), 3, False)
-    assert of_pairs("n", "a / b", [Pair(2, 1)], "s").met is None
+    assert of_pairs("n", "a / b", [(2, 1)], "s").met is None
 
 
 def test_the_table_escapes_and_marks_what_is_not_met():

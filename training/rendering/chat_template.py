@@ -20,7 +20,6 @@ from environments.base import Action, InputError, MalformedCall, Observation, To
 from environments.words import with_own_descriptions
 from training.rendering.base import EndTurn
 from training.rendering.options import RenderingOptions
-from training.rendering.python_lists import PythonicReader
 from training.rendering.template_process import TemplateFailure, TemplateProcess
 from training.rendering.tool_calls import (
     DUMMY_TOOL,
@@ -28,6 +27,7 @@ from training.rendering.tool_calls import (
     Documentation,
     HermesReader,
     Message,
+    PythonicReader,
     Schema,
     block_action,
     call_id,
