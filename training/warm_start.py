@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from pydantic import Field, JsonValue, ValidationError
@@ -42,6 +42,9 @@ from training.rollout.episodes import LEARNABLE, EpisodeLimits, TokenRow, play_r
 from training.rollout.policy import Policy, load_policy, save_policy
 from training.rollout.policy_path import check_policy_path
 from training.settings import MOST_TOKENS
+
+if TYPE_CHECKING:
+    from training.supervised import Learning
 
 RECORD = "warm_start.json"
 
@@ -132,8 +135,8 @@ def warm_start(
         settings.check_compact(model)
     else:
         check_policy_path(model)
-    if settings.learning_rate is None:
-        settings = settings.model_copy(update={"learning_rate": 3e-3 if model == EMBEDDED else 2e-4})
+    rate = settings.learning_rate or (3e-3 if model == EMBEDDED else 2e-4)
+    settings = settings.model_copy(update={"learning_rate": rate})
     tasks = [read_learnable(file, environment_name) for file in files]
     together = [task for some in tasks for task in some]
     environment = recorded(open_named(environment_name, options, trust_agent_code=trust_agent_code, tasks=together))
@@ -142,7 +145,7 @@ def warm_start(
     with heavy_imports():
         import torch
 
-        from training.supervised import without_parts
+        from training.supervised import Learning, without_parts
 
     torch.set_num_threads(settings.threads)
     if model == EMBEDDED:
@@ -161,7 +164,8 @@ def warm_start(
             raise InputError(f"{file} has nothing but single turns of tasks that are learnt from whole: leave it out")
     drawn = draw([[row.length for row in some] for some in rows], settings, files)
     torch.manual_seed(derive_seed(settings.seed, "warm_start", "dropout") % 2**32)
-    losses = list(_learn(policy, rows, drawn, settings, report))
+    learning = Learning(rate, bfloat16=settings.dtype == "bfloat16")
+    losses = list(_learn(policy, rows, drawn, settings, learning, report))
     tenth = max(1, len(losses) // 10)
     with whole_folder(out) as partial, writing(out):
         save_policy(partial, policy.model, policy.tokenizer, policy.card)
@@ -294,10 +298,11 @@ def _learn(
     rows: Sequence[Sequence[TokenRow]],
     drawn: Sequence[tuple[int, int]],
     settings: StartSettings,
+    learning: Learning,
     report: Callable[[str], None],
 ) -> Iterator[float]:
     """Make the updates; yield the loss of each in nats per written token, and report the progress."""
-    from training.supervised import BATCH, POOL, Diverged, Learning, batches, evenly, learn
+    from training.supervised import BATCH, POOL, Diverged, batches, evenly, learn
 
     updates: list[list[TokenRow]] = []
     for pool in pools(drawn, settings.order):
@@ -308,7 +313,6 @@ def _learn(
                 [some[place] for place in batch] for batch in batches([row.length for row in some], BATCH, seed)
             ]
     total = sum(row.length for batch in updates for row in batch)
-    learning = Learning(settings.learning_rate, bfloat16=settings.dtype == "bfloat16")
     began, reported, done = time.perf_counter(), time.perf_counter(), 0
     try:
         for number, loss in enumerate(learn(policy.model, updates, learning), start=1):
@@ -322,7 +326,7 @@ def _learn(
                 )
             yield loss
     except Diverged as loss:
-        raise InputError(f"the loss became {loss}: lower --learning-rate ({settings.learning_rate:g})") from None
+        raise InputError(f"the loss became {loss}: lower --learning-rate ({learning.learning_rate:g})") from None
 
 
 def _help(option: str) -> str | None:
