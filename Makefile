@@ -156,12 +156,12 @@ $(APPWORLD_RUN)/starter-tasks.jsonl: $(APPWORLD_RUN)/held-out.jsonl
 	$(BIN)/python -m graph.seed_tasks --recipe $(APPWORLD_RECIPE) --seed 20 --count 120 --output $@
 
 $(APPWORLD_RUN)/starter: $(APPWORLD_RUN)/starter-tasks.jsonl
-	$(BIN)/python -m training.embedded.warm_start --environment appworld --tasks $< --steps 100 --max-length 2048 --out $@
+	$(BIN)/python -m training.warm_start --model embedded --environment appworld --tasks $< --passes 13 --max-tokens 2048 --out $@
 
-starter: install  ## train the initial policy again, in build/starter (recipes/starter was made so)
+starter: install  ## make an initial policy like recipes/starter in build/starter
 	mkdir -p build
-	$(BIN)/python -m graph.seed_tasks --recipe recipes/grpo-base.yaml --count 12000 --seed 20 --output build/starter-tasks.jsonl
-	$(BIN)/python -m training.embedded.warm_start --tasks build/starter-tasks.jsonl --steps 230 --out build/starter
+	$(BIN)/python -m graph.seed_tasks --recipe recipes/grpo-base.yaml --count 3700 --seed 20 --output build/starter-tasks.jsonl
+	$(BIN)/python -m training.warm_start --model embedded --tasks build/starter-tasks.jsonl --out build/starter
 
 benchmark: develop model  ## measure speed against what a user would run instead
 	$(BIN)/python -m benchmarks

@@ -7,30 +7,28 @@ template the one that Qwen3-Instruct-2507 ships, its tools three of BFCL's with 
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from environments.base import ToolCall
 from environments.bfcl.environment import BFCLEnvironment
+from memory.jsonl import write_jsonl
 from memory.records import Task
-from training.embedded.demonstrations import Example
-from training.embedded.warm_start import WarmStartSettings, make_model, train
+from training.embedded.new_policy import VOCABULARY, make_model
 from training.rendering.tool_calls import tool_schema
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-Message = dict[Any, Any]
-
 CLASS = "GorillaFileSystem"
 TOOLS = ("cat", "mkdir", "touch")
-LEARNING = WarmStartSettings(steps=120, batch=4, warmup_steps=10, vocabulary=1024, max_length=2048)
+PASSES = 40
+POSITIONS = 2048
 
 _FOLDERS = ("archive", "drafts", "photos", "letters")
 _FILES = ("notes.txt", "plan.txt", "todo.txt", "list.txt")
-_SAID = "Done."
 
 
 def chat_tasks() -> tuple[Task, ...]:
@@ -66,41 +64,22 @@ def _task(number: int, text: str, calls: tuple[ToolCall, ...]) -> Task:
 
 def make_chat_policy(folder: Path) -> None:
     """Warm-start a policy on the tasks' references (half a minute on one core) and write it to ``folder``."""
-    schemas = [tool_schema(tool) for tool in BFCLEnvironment((CLASS,)).tools(TOOLS)]
-    teach_chat_policy(folder, [_conversation(task) for task in chat_tasks()], schemas, LEARNING)
-
-
-def teach_chat_policy(
-    folder: Path, conversations: Sequence[list[Message]], schemas: list[Message], learning: WarmStartSettings
-) -> None:
-    """Warm-start a policy on what the assistant says in ``conversations``, and write it to ``folder``."""
-    import torch
-
     from training.rollout.policy import save_policy
+    from training.warm_start import StartSettings, warm_start
 
-    torch.set_num_threads(1)
-    tokenizer = _tokenizer(conversations, schemas)
-    model = make_model(tokenizer, learning)
-    deque(train(model, _examples(tokenizer, conversations, schemas), tokenizer.pad_token_id, learning), maxlen=0)
-    save_policy(folder, model, tokenizer, None)
-
-
-def _conversation(task: Task) -> list[Message]:
-    """Return the reference as messages, with the environment's observations."""
-    episode = BFCLEnvironment((CLASS,)).open(task)
-    messages: list[Message] = [{"role": "user", "content": episode.start().text}]
-    for call in task.reference[0]:
-        function = {"name": call.name, "arguments": call.arguments}
-        messages.append(
-            {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": function}]}
-        )
-        messages.append({"role": "tool", "content": episode.step(call).text})
-    episode.close()
-    return [*messages, {"role": "assistant", "content": _SAID}]
+    tasks = chat_tasks()
+    schemas = [tool_schema(tool) for tool in BFCLEnvironment((CLASS,)).tools(TOOLS)]
+    tokenizer = chat_tokenizer([json.dumps(schemas), *(task.model_dump_json() for task in tasks)])
+    with TemporaryDirectory() as beside:
+        untrained, file = Path(beside) / "untrained", Path(beside) / "tasks.jsonl"
+        save_policy(untrained, make_model(tokenizer, POSITIONS, seed=0), tokenizer, None)
+        write_jsonl(file, tasks)
+        settings = StartSettings(passes=PASSES, learning_rate=3e-3, max_tokens=POSITIONS, device="cpu")
+        warm_start(str(untrained), [file], folder, settings, report=lambda _: None)
 
 
-def _tokenizer(conversations: Sequence[list[Message]], schemas: list[Message]) -> PreTrainedTokenizerBase:
-    """Train byte-level BPE with Qwen's control tokens on the conversations and one copy of the schemas."""
+def chat_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerBase:
+    """Train byte-level BPE with Qwen's control tokens and chat template on ``texts``."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
     from trl.chat_template_utils import qwen3_instruct_2507_chat_template
@@ -110,9 +89,8 @@ def _tokenizer(conversations: Sequence[list[Message]], schemas: list[Message]) -
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
-    texts = [json.dumps(messages, ensure_ascii=False) for messages in [*conversations, schemas]]
     trainer = trainers.BpeTrainer(
-        vocab_size=LEARNING.vocabulary - len(controls) - len(plain),
+        vocab_size=VOCABULARY - len(controls) - len(plain),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
@@ -125,23 +103,3 @@ def _tokenizer(conversations: Sequence[list[Message]], schemas: list[Message]) -
         pad_token=controls[0],
         chat_template=qwen3_instruct_2507_chat_template,
     )
-
-
-def _examples(
-    tokenizer: PreTrainedTokenizerBase, conversations: Sequence[list[Message]], schemas: list[Message]
-) -> list[Example]:
-    """Return the conversations by token ids, with a mask of 1 on the assistant's."""
-    from trl.chat_template_utils import qwen3_instruct_2507_training_chat_template
-
-    rows: list[Any] = [
-        tokenizer.apply_chat_template(
-            messages,
-            tools=list(schemas),
-            chat_template=qwen3_instruct_2507_training_chat_template,
-            return_dict=True,
-            return_assistant_tokens_mask=True,
-        )
-        for messages in conversations
-    ]
-    names = frozenset(schema["function"]["name"] for schema in schemas)
-    return [Example(list(row["input_ids"]), list(row["assistant_masks"]), names) for row in rows]

@@ -118,7 +118,7 @@ next:
 cd {name}
 coevolve environment check {name}:{name}
 {seed} --count 400 --seed 1 --output {TASKS}
-python -P -m training.embedded.warm_start --environment {name}:{name} --tasks {TASKS} --steps 40 --out {STARTER}
+python -P -m training.warm_start --model embedded --environment {name}:{name} --tasks {TASKS} --passes 2 --out {STARTER}
 coevolve evolve --recipe {RECIPE} --run run
 after a change of the class, make the held-out tasks anew as well:
 rm {HELD_OUT} && {seed} --count {HELD_OUT_TASKS} --seed 30 {_SEEDS} --output {HELD_OUT}"""

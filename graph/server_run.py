@@ -6,6 +6,7 @@ The command is the user's own, on the command line, so that it is trusted for th
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 from collections.abc import Callable, Sequence
@@ -23,8 +24,8 @@ RECIPE = QUICKSTART.with_name("mcp.yaml")
 HELD_OUT = 20
 """Held-out tasks that are made (ours)."""
 
-STEPS = 80
-"""Optimizer steps of the initial policy (ours)."""
+LEARNT = 1280
+"""References that the initial policy learns from, repeated ones counted (ours)."""
 
 
 def begin(command: str, run: Path, given: Sequence[str], tell: Callable[[str], None]) -> None:
@@ -37,7 +38,8 @@ def begin(command: str, run: Path, given: Sequence[str], tell: Callable[[str], N
     from environments.registry import benchmark_of
     from graph.recipe import load_recipe
     from graph.seed_tasks import seed_file
-    from training.embedded.warm_start import WarmStartSettings, warm_start
+    from training.embedded.new_policy import EMBEDDED
+    from training.warm_start import StartSettings, warm_start
 
     start = run.with_name(f"{run.name}-start")
     policy = start / "initial"
@@ -60,9 +62,8 @@ def begin(command: str, run: Path, given: Sequence[str], tell: Callable[[str], N
     other = [f"seed={settings.seed + 1}", f"tasks.initial_count={HELD_OUT}"]
     seed_file(RECIPE, [*stated, *given, *other], None, held_out)
     tasks = seed_file(RECIPE, [*stated, f"evaluation.tasks={json.dumps(str(held_out))}", *given], run, None)
-    made = WarmStartSettings(steps=STEPS, seed=settings.seed)
-    record = warm_start(
-        RunDirectory(run).tasks_path, policy, made, settings.environment.name, options=settings.environment.options
-    )
+    learning = StartSettings(passes=math.ceil(LEARNT / len(tasks)), seed=settings.seed)
+    named, options = settings.environment.name, settings.environment.options
+    record = warm_start(EMBEDDED, [RunDirectory(run).tasks_path], policy, learning, named, options=options)
     tell(f"tasks      {len(tasks)} verified in {run}, {HELD_OUT} held out in {held_out}")
     tell(f"policy     {policy}, {record.parameters:,} parameters, warmed up on these tasks' references")

@@ -61,7 +61,7 @@ def test_only_targets_of_developers_need_the_tools_of_developers() -> None:
 
 
 def test_the_policy_that_run_appworld_makes_has_the_positions_that_its_recipe_asks_for() -> None:
-    made = re.search(r"warm_start --environment appworld .*--max-length (\d+)", (ROOT / "Makefile").read_text())
+    made = re.search(r"warm_start .*--environment appworld .*--max-tokens (\d+)", (ROOT / "Makefile").read_text())
     assert made is not None
     settings = load_recipe(ROOT / "recipes" / "appworld-quickstart.yaml")
     assert int(made[1]) >= max(settings.training.max_tokens, settings.evaluation.max_tokens or 0)

@@ -1,7 +1,7 @@
 """`python -m training.warm_start`: the supervised start of any policy on the references of training tasks (ours).
 
-It starts a language model, or goes on with a policy that there is; ``training.embedded.warm_start`` makes the tiny
-embedded policy and its tokenizer from nothing. Each reference is played in the environment through the policy's own
+It starts a language model, goes on with a policy that there is, or makes the tiny embedded policy and its tokenizer
+(``training.embedded.new_policy``). Each reference is played in the environment through the policy's own
 rendering, as in the expert step of a round, and ``training.supervised`` learns from its tokens. Tasks are verified ones
 or a benchmark's own training tasks; no evaluation set is opened here, and a task of a held-out set is refused.
 
@@ -18,10 +18,10 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from pydantic import Field, JsonValue, ValidationError
@@ -29,18 +29,22 @@ from pydantic import Field, JsonValue, ValidationError
 from environments.base import Environment, InputError, Record, recorded
 from environments.command import OneSentence, check_output, exit_statuses, writing
 from environments.heavy_imports import heavy_imports
-from environments.registry import DEFAULT, is_import_path, open_named
+from environments.registry import DEFAULT, benchmark_of, is_import_path, open_named
 from environments.terminal import say
+from environments.verification.canonical import canonical
 from memory.jsonl import complaint, derive_seed, whole_folder
 from memory.records import Measured, Task
 from memory.run import read_jsonl, write_json
 from memory.strict_yaml import options_given
-from training.embedded.demonstrations import LEARNABLE, refuse_held_out
+from training.embedded.new_policy import EMBEDDED, new_policy
 from training.rendering.options import RenderingOptions
-from training.rollout.episodes import EpisodeLimits, TokenRow, play_references, token_row
+from training.rollout.episodes import LEARNABLE, EpisodeLimits, TokenRow, play_references, token_row
 from training.rollout.policy import Policy, load_policy, save_policy
 from training.rollout.policy_path import check_policy_path
 from training.settings import MOST_TOKENS
+
+if TYPE_CHECKING:
+    from training.supervised import Learning
 
 RECORD = "warm_start.json"
 
@@ -52,14 +56,15 @@ class StartSettings(RenderingOptions, Record):
 
     ``passes`` over each file, with ``tokens`` over each but the last. ``tokens`` go through the model, prompts
     included, up to the end of a row. ``max_tokens`` of one episode, and never more than the model has positions: a
-    longer reference is left out. ``dtype`` is that of matrix products; weights stay float32. Sums of several
-    ``threads`` round otherwise than those of one.
+    longer reference is left out. A policy that is made has as many positions, and a rate for random weights where
+    ``learning_rate`` is None. ``dtype`` is that of matrix products; weights stay float32. Sums of several ``threads``
+    round otherwise than those of one.
     """
 
     passes: int = Field(1, ge=1, le=100_000)
     tokens: int | None = Field(None, ge=1, le=10**12)
     order: Literal["given", "mixed"] = "given"
-    learning_rate: float = Field(2e-4, gt=0, le=1.0)
+    learning_rate: float | None = Field(None, gt=0, le=1.0)
     seed: int = Field(0, ge=0, lt=2**63)
     dtype: Literal["float32", "bfloat16"] = "float32"
     max_tokens: int = Field(4096, ge=16, le=MOST_TOKENS)
@@ -117,14 +122,20 @@ def warm_start(
 ) -> StartRecord:
     """Learn from the references of the tasks in ``files`` and write the policy to ``out`` with its record.
 
-    ``environment_name`` is a benchmark, or module:callable of the environment that the tasks are of; ``options`` are
-    its options. Raises InputError, always before anything is written.
+    ``model`` is a folder, a shipped policy, a hub id or EMBEDDED. ``environment_name`` is a benchmark, or
+    module:callable of the environment that the tasks are of; ``options`` are its options. Raises InputError, always
+    before anything is written.
     """
     began = time.perf_counter()
     check_output("--out", out, "folder")
     if settings.tokens is not None and len(files) == 1 and settings.passes > 1:
         raise InputError("--passes: the only file is repeated until --tokens are used: give one of the two")
-    check_policy_path(model)
+    if model == EMBEDDED:
+        settings.check_compact(model)
+    else:
+        check_policy_path(model)
+    rate = settings.learning_rate or (3e-3 if model == EMBEDDED else 2e-4)
+    settings = settings.model_copy(update={"learning_rate": rate})
     tasks = [read_learnable(file, environment_name) for file in files]
     together = [task for some in tasks for task in some]
     environment = recorded(open_named(environment_name, options))
@@ -133,10 +144,13 @@ def warm_start(
     with heavy_imports():
         import torch
 
-        from training.supervised import without_parts
+        from training.supervised import Learning, without_parts
 
     torch.set_num_threads(settings.threads)
-    policy = load_policy(model, settings.device, options=settings)
+    if model == EMBEDDED:
+        policy = new_policy(environment, together, settings.max_tokens, settings.seed, settings.device)
+    else:
+        policy = load_policy(model, settings.device, options=settings)
     if policy.adapter:
         raise InputError(f"--model {model} is a LoRA adapter: save the merged model (peft's merge_and_unload)")
     report(f"playing the references of {len(together)} tasks")
@@ -149,7 +163,8 @@ def warm_start(
             raise InputError(f"{file} has nothing but single turns of tasks that are learnt from whole: leave it out")
     drawn = draw([[row.length for row in some] for some in rows], settings, files)
     torch.manual_seed(derive_seed(settings.seed, "warm_start", "dropout") % 2**32)
-    losses = list(_learn(policy, rows, drawn, settings, report))
+    learning = Learning(rate, bfloat16=settings.dtype == "bfloat16")
+    losses = list(_learn(policy, rows, drawn, settings, learning, report))
     tenth = max(1, len(losses) // 10)
     with whole_folder(out) as partial, writing(out):
         save_policy(partial, policy.model, policy.tokenizer, policy.card)
@@ -196,6 +211,18 @@ def read_learnable(file: Path, environment: str) -> list[Task]:
         if task.environment != environment and not is_import_path(environment):
             raise InputError(f"{where} is of the environment {task.environment!r}: name it with --environment")
     return tasks
+
+
+def refuse_held_out(path: Path, tasks: Iterable[Task], environment: Environment) -> None:
+    """Raise InputError naming the first task of ``path`` whose content is that of a held-out task."""
+    sets = benchmark_of(environment).held_out()
+    for task in tasks:
+        try:
+            same = sets.match(task, canonical(environment, task))
+        except RecursionError:
+            same = "Its state contains itself."
+        if same is not None:
+            raise InputError(f"{path}: task {task.id} is held out: {same} Remove it")
 
 
 def played(
@@ -270,10 +297,11 @@ def _learn(
     rows: Sequence[Sequence[TokenRow]],
     drawn: Sequence[tuple[int, int]],
     settings: StartSettings,
+    learning: Learning,
     report: Callable[[str], None],
 ) -> Iterator[float]:
     """Make the updates; yield the loss of each in nats per written token, and report the progress."""
-    from training.supervised import BATCH, POOL, Diverged, Learning, batches, evenly, learn
+    from training.supervised import BATCH, POOL, Diverged, batches, evenly, learn
 
     updates: list[list[TokenRow]] = []
     for pool in pools(drawn, settings.order):
@@ -284,7 +312,6 @@ def _learn(
                 [some[place] for place in batch] for batch in batches([row.length for row in some], BATCH, seed)
             ]
     total = sum(row.length for batch in updates for row in batch)
-    learning = Learning(settings.learning_rate, bfloat16=settings.dtype == "bfloat16")
     began, reported, done = time.perf_counter(), time.perf_counter(), 0
     try:
         for number, loss in enumerate(learn(policy.model, updates, learning), start=1):
@@ -298,7 +325,7 @@ def _learn(
                 )
             yield loss
     except Diverged as loss:
-        raise InputError(f"the loss became {loss}: lower --learning-rate ({settings.learning_rate:g})") from None
+        raise InputError(f"the loss became {loss}: lower --learning-rate ({learning.learning_rate:g})") from None
 
 
 def _help(option: str) -> str | None:
@@ -311,7 +338,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command(cls=OneSentence)
 def main(
     context: typer.Context,
-    model: Annotated[str, typer.Option(help="the policy to start from: a folder, a shipped policy or a hub id")],
+    model: Annotated[str, typer.Option(help="a folder, a shipped policy, a hub id, or embedded: a tiny one is made")],
     tasks: Annotated[list[Path], typer.Option(help="JSONL file of training tasks; several are learnt from in order")],
     out: Annotated[Path, typer.Option(help="new folder for the policy")],
     environment: Annotated[
@@ -326,7 +353,9 @@ def main(
         int | None, typer.Option(help="tokens that go through the model, prompts included; the last file fills them")
     ] = None,
     order: Annotated[str, typer.Option(help="given: file after file; mixed: the same rows spread evenly")] = "given",
-    learning_rate: Annotated[float, typer.Option(help="peak learning rate")] = 2e-4,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="peak learning rate; if none 2e-4, of embedded 3e-3")
+    ] = None,
     seed: Annotated[int, typer.Option(help="of the order and the batches")] = 0,
     dtype: Annotated[str, typer.Option(help="type of matrix products: float32 or bfloat16")] = "float32",
     max_tokens: Annotated[

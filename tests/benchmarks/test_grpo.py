@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 
 import pytest
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 
-from benchmarks import chat_policy, grpo
-from benchmarks.chat_policy import CLASS, TOOLS, chat_tasks
+from benchmarks import grpo
+from benchmarks.chat_policy import CLASS, TOOLS, chat_tasks, chat_tokenizer
 from benchmarks.grpo import OURS, TRL, Figures
 from environments.base import UserTurn
 from environments.bfcl.environment import BFCLEnvironment
@@ -43,8 +44,7 @@ def test_both_sides_read_the_same_prompt(environment: BFCLEnvironment) -> None:
 
     specs = environment.tools(TOOLS)
     schemas = [tool_schema(spec) for spec in specs]
-    conversations = [chat_policy._conversation(task) for task in chat_tasks()]
-    tokenizer = chat_policy._tokenizer(conversations, schemas)
+    tokenizer = chat_tokenizer([json.dumps(schemas), *(task.model_dump_json() for task in chat_tasks())])
     for task in chat_tasks()[:2]:
         messages = [{"role": "user", "content": task.turns[0]}]
         trl = tokenizer.apply_chat_template([messages], tools=schemas, add_generation_prompt=True, return_dict=True)

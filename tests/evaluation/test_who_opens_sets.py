@@ -73,6 +73,4 @@ def test_only_evaluation_names_appworlds_test_splits() -> None:
 
 
 def test_warm_start_calls_no_role() -> None:
-    assert not any(
-        name.split(".")[0] in {"agents", "graph"} for name in imports(ROOT / "training" / "embedded" / "warm_start.py")
-    )
+    assert not any(name.split(".")[0] in {"agents", "graph"} for name in imports(ROOT / "training" / "warm_start.py"))

@@ -97,10 +97,7 @@ def test_a_second_round_names_the_first(made: Path, tmp_path: Path) -> None:
         ("graph.seed_tasks", ["--run", "{}/run"]),
         ("graph.seed_tasks", ["--count", "1", "--output", "{}/d0.jsonl"]),
         ("evaluation.run", ["--evaluation-set", "templated-dev", "--limit", "8", "--output", "{}/outcomes.jsonl"]),
-        (
-            "training.embedded.warm_start",
-            ["--tasks", "{}/mine.jsonl", "--out", "{}/out", "--steps", "1", "--hidden", "32"],
-        ),
+        ("training.warm_start", ["--model", "embedded", "--tasks", "{}/mine.jsonl", "--out", "{}/out"]),
     ],
 )
 @pytest.mark.slow

@@ -150,4 +150,4 @@ def test_a_policy_of_another_environment_is_a_mistake(made: Made, monkeypatch: p
     options = ("--environment", "bakery:bakery", "--tasks", "run/tasks.jsonl", "--model", "recipes/starter")
     done = run_here("evaluation.run", *options, cwd=made.folder)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "make an initial policy for these with python -m training.embedded.warm_start" in done.stderr
+    assert "make an initial policy for these with python -m training.warm_start --model embedded" in done.stderr

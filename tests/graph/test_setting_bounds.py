@@ -15,7 +15,6 @@ from environments.base import InputError
 from evaluation.study.recipe import StudyRecipe
 from graph.recipe import QUICKSTART, load_recipe
 from graph.settings import RunSettings
-from training.embedded.warm_start import WarmStartSettings
 from training.warm_start import StartSettings
 
 
@@ -41,9 +40,7 @@ def numbers(annotation: Any, metadata: list[Any], name: str) -> Iterator[tuple[s
             yield from numbers(one, [], name)
 
 
-@pytest.mark.parametrize(
-    ("settings", "least"), [(RunSettings, 60), (StudyRecipe, 3), (WarmStartSettings, 11), (StartSettings, 6)]
-)
+@pytest.mark.parametrize(("settings", "least"), [(RunSettings, 60), (StudyRecipe, 3), (StartSettings, 6)])
 def test_every_number_of_the_settings_has_an_upper_bound(settings: type[BaseModel], least: int) -> None:
     found = dict(numbers(settings, [], ""))
     assert len(found) >= least, found

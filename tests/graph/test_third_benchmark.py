@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "recipe.yaml").write_text(RECIPE)
     for module, *options in (
         ("graph.seed_tasks", "--recipe", "recipe.yaml", "--count", "40", "--seed", "9", "--output", "lessons.jsonl"),
-        ("training.embedded.warm_start", "--environment", NAME, *SMALL_STARTER),
+        ("training.warm_start", "--environment", NAME, *SMALL_STARTER),
         ("graph.check_recipe", "recipe.yaml"),
     ):
         done = run_here(module, *options, cwd=folder)
@@ -67,8 +67,8 @@ def test_no_held_out_task_is_trained_on(folder: Path) -> None:
     item = BENCHMARK.open_evaluation_set("dev", 1)[0]
     leaked = Task(id="leaked", origin="given", **dict(item.spec.model_copy(update={"split": "train"})))
     (folder / "leaked.jsonl").write_text("".join(one.model_dump_json() + "\n" for one in (tasks[0], leaked)))
-    learnt = ("--environment", NAME, "--tasks", "leaked.jsonl", "--out", "other")
-    done = run_here("training.embedded.warm_start", *learnt, cwd=folder)
+    learnt = ("--model", "embedded", "--environment", NAME, "--tasks", "leaked.jsonl", "--out", "other")
+    done = run_here("training.warm_start", *learnt, cwd=folder)
     assert done.returncode == 2
     assert "task leaked is held out" in done.stderr
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from support import ROOT
 
-SMALL_STARTER = ("--tasks", "lessons.jsonl", "--steps", "40", "--out", "starter")
+SMALL_STARTER = ("--model", "embedded", "--tasks", "lessons.jsonl", "--passes", "16", "--out", "starter")
 """Options of a warm start on the tasks of ``lessons.jsonl``: seconds of one core, a policy that hardly acts."""
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import random
-import tempfile
 from functools import cache
-from pathlib import Path
 
 from environments.base import ToolCall
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.templated.wordings import render_task
 from memory.records import Task
-from memory.run import write_jsonl
-from training.embedded.warm_start import WarmStartSettings, warm_start
-from training.rollout.policy import Policy, load_policy
+from training.embedded.new_policy import new_policy
+from training.rollout.episodes import EpisodeLimits, play_references, token_row
+from training.rollout.policy import Policy
 
 VEHICLE = "VehicleControlAPI"
 FILES = "GorillaFileSystem"
@@ -68,14 +66,16 @@ def made_tasks(count: int = 50) -> tuple[Task, ...]:
 @cache
 def trained_policy(steps: int = 100) -> Policy:
     """A policy that mostly solves ``made_tasks``; trained in a few seconds."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "policy"
-        write_jsonl(Path(folder) / "tasks.jsonl", made_tasks())
-        warm_start(Path(folder) / "tasks.jsonl", path, small_settings(steps))
-        return load_policy(str(path), device="cpu")
+    import torch
 
+    from training.supervised import Learning, learn
 
-def small_settings(steps: int, seed: int = 0, **others: float | bool) -> WarmStartSettings:
-    return WarmStartSettings(
-        steps=steps, seed=seed, hidden=64, layers=2, vocabulary=640, batch=8, warmup_steps=10, held_out=5, **others
-    )
+    torch.set_num_threads(1)
+    policy = new_policy(environment(), made_tasks(), positions=1024, seed=0, hidden=64, layers=2)
+    limits = EpisodeLimits(max_new_tokens=200, max_tokens=1024)
+    rows = [token_row(one, filler=0) for one in play_references(policy, environment(), made_tasks(), limits)]
+    drawn = random.Random(0)
+    updates = [drawn.choices(rows, k=8) for _ in range(steps)]
+    for _ in learn(policy.model, updates, Learning(3e-3)):
+        pass
+    return policy

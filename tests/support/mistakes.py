@@ -141,17 +141,17 @@ CASES = {
     "round of no run": Case("training.run_round", f"{ROUND} 0", "is not a run, it has no settings.yaml"),
     "round that is done": Case("training.run_round", f"{ROUND} 0", "exists, iteration 0 has its round", a_run),
     "warm start on no tasks": Case(
-        "training.embedded.warm_start", "--tasks {}/none.jsonl --out {}/out", "none.jsonl does not exist"
+        "training.warm_start", "--model embedded --tasks {}/none.jsonl --out {}/out", "none.jsonl does not exist"
     ),
     "supervised start with a wrong option": Case(
         "training.warm_start",
         "--model {}/none --tasks {}/none.jsonl --out {}/out --order random",
         "--order: Input should be 'given' or 'mixed'",
     ),
-    "warm start with a wrong option": Case(
-        "training.embedded.warm_start",
-        "--tasks {}/none.jsonl --out {}/out --balance 2",
-        "--balance: Input should be less",
+    "embedded start with an option of a chat template": Case(
+        "training.warm_start",
+        "--model embedded --tasks {}/none.jsonl --out {}/out --thinking",
+        "embedded has no chat template, its rendering is compact: leave it null",
     ),
     "unknown evaluation set": Case(
         "evaluation.run", "--evaluation-set nonsense --output {}/o", "--evaluation-set nonsense: no such set"

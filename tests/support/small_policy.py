@@ -101,7 +101,7 @@ def learn(
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from training.embedded.tokenizer import train_tokenizer
+    from training.embedded.new_policy import train_tokenizer
     from training.rollout.policy import PolicyCard, save_policy
 
     torch.manual_seed(seed)

@@ -117,10 +117,12 @@ def test_what_must_not_be_learnt_from_is_refused_by_line(tmp_path: Path, changes
         read_learnable(tasks_file(tmp_path / "none.jsonl", []), "bfcl")
 
 
-def test_a_held_out_task_is_refused_before_the_model_is_loaded(tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("disguise", [{}, {"unused": 1}])
+def test_a_held_out_task_is_refused_before_the_model_is_loaded(tmp_path: Path, monkeypatch, disguise) -> None:
     monkeypatch.setattr("training.warm_start.load_policy", None)
     spec = load_set("templated-dev")[0].spec
-    mine = Task(id="mine", origin="given", **{**dict(spec), "split": "train"})
+    state = {**spec.initial_state, **disguise}
+    mine = Task(id="mine", origin="given", **{**dict(spec), "split": "train", "initial_state": state})
     files = [tasks_file(tmp_path / name, some) for name, some in (("a", made_tasks()[:2]), ("b", [mine]))]
     with pytest.raises(InputError, match="b: task mine is held out"):
         warm_start("recipes/starter", files, tmp_path / "out", StartSettings())

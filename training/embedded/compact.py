@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CompactRendering:
-    """Opens pointer-copy dialogues for a policy whose tokenizer ``training.embedded.tokenizer`` made."""
+    """Opens pointer-copy dialogues for a policy whose tokenizer ``training.embedded.new_policy`` made."""
 
     name = "compact"
 
@@ -29,7 +29,8 @@ class CompactRendering:
         self.vocabulary: dict[str, int] = tokenizer.get_vocab()
         if LINE not in self.vocabulary:
             raise InputError(
-                "the tokenizer was not made for the compact rendering: use python -m training.embedded.warm_start"
+                "the tokenizer was not made for the compact rendering: use python -m training.warm_start "
+                "--model embedded"
             )
 
     def begin(self) -> CompactDialogue:
@@ -53,7 +54,7 @@ class CompactRendering:
         if unknown:
             raise InputError(
                 f"the policy's vocabulary has no token for {', '.join(unknown[:3])}: use the classes that it was "
-                "made for, or make an initial policy for these with python -m training.embedded.warm_start"
+                "made for, or make an initial policy for these with python -m training.warm_start --model embedded"
             )
 
     def encode(self, text: str) -> list[int]:

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pydantic import Field, JsonValue
 
-from environments.base import Action, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
+from environments.base import Action, InputError, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
 from environments.benchmark import CompactCaps
 from environments.learning_interface import HintKind
 from training.rendering.base import EndTurn
@@ -180,10 +180,14 @@ class CompactText:
         return isinstance(value, int) and 0 <= value <= self.settings.small_number
 
     def action(self, call: Action | EndTurn) -> str:
-        """Return the line of ``call``: of a known tool, with arguments in the order of the documentation."""
+        """Return the line of ``call``, with arguments in the order of the documentation.
+
+        Raises InputError for a call of a tool that is not known.
+        """
         if not isinstance(call, ToolCall):
             return (END if isinstance(call, EndTurn) else call.text) + LINE
-        tool = self.tools[call.name]
+        if (tool := self.tools.get(call.name)) is None:
+            raise InputError(f"a reference calls {call.name}, which its task does not offer: leave that task out")
         order = {parameter.name: place for place, parameter in enumerate(tool.parameters)}
         names = sorted(call.arguments, key=lambda name: order.get(name, len(order)))
         return f"{CALL}{call.name}" + "".join(f" @{n}={self._write(tool, n, call.arguments[n])}" for n in names) + LINE

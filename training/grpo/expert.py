@@ -37,11 +37,10 @@ from environments.base import InputError
 from environments.registry import benchmark_of
 from memory.jsonl import derive_seed
 from memory.records import Measured, Task
-from training.embedded.demonstrations import LEARNABLE
 from training.grpo.group_rollouts import GroupRollouts
 from training.grpo.ranks import Ranks
 from training.grpo.record import ExpertRecord, RoundFailure
-from training.rollout.episodes import TokenRow, limits_of, play_references, token_row
+from training.rollout.episodes import LEARNABLE, TokenRow, limits_of, play_references, token_row
 from training.settings import ExpertSettings
 from training.supervised import BATCH, POOL, Diverged, Learning, batches, evenly, in_one_row, learn, without_parts
 

@@ -234,7 +234,6 @@ class _Round:
             self.run.served_path,
             bfloat16=self.bfloat16,
             adapter=settings.policy.lora is not None,
-            first=ranks.first,
             by_first=ranks.by_first,
             gather=whole_state if ranks.sharded else None,
         )

@@ -20,7 +20,6 @@ from environments.base import Action, InputError, MalformedCall, Observation, To
 from environments.task_text import with_own_descriptions
 from training.rendering.base import EndTurn
 from training.rendering.options import RenderingOptions
-from training.rendering.python_lists import PythonicReader
 from training.rendering.template_process import TemplateFailure, TemplateProcess
 from training.rendering.tool_calls import (
     DUMMY_TOOL,
@@ -28,6 +27,7 @@ from training.rendering.tool_calls import (
     Documentation,
     HermesReader,
     Message,
+    PythonicReader,
     Schema,
     block_action,
     call_id,
@@ -161,7 +161,7 @@ class ChatTemplateRendering:
         if not tokenizer.chat_template:
             raise InputError(
                 f"{self.model} has neither a chat template nor coevolve.json: choose an instruction-tuned "
-                "model, or an initial policy made with python -m training.embedded.warm_start"
+                "model, or an initial policy made with python -m training.warm_start --model embedded"
             )
         if tokenizer.eos_token_id is None:
             raise InputError(f"{self.model} has no end-of-message token: set its eos_token")

@@ -2,8 +2,13 @@
 
 Three readers. ``HermesReader`` reads ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>`` (Qwen2.5, Qwen3,
 Hermes), call by call, so that one broken call does not hide its neighbours. ``PythonicReader`` reads a list of calls in
-Python (``training.rendering.python_lists``). ``ResponseTemplateReader`` leaves any other format to the parser of
-transformers, which follows the tokenizer's ``response_template`` (a model's own, or TRL's).
+Python. ``ResponseTemplateReader`` leaves any other format to the parser of transformers, which follows the tokenizer's
+``response_template`` (a model's own, or TRL's).
+
+A list, ``[cd(folder="document"), ls()]``, is the format of BFCL's own prompt and of Llama 4. It counts at the beginning
+of a line: ``[``, a name and ``(``, and reaches to the end of the message, a code fence aside. Arguments are literals,
+JSON's true, false and null among them; positional ones have the parameters' names in the order of the documentation. A
+message without a list ends the turn. The rules are ours.
 
 ``block_action`` reads a fenced block of Python as an action, AppWorld's way to act without a tool call, where the tool
 ``python`` requires one text, its ``code``, and nothing else. The rule (ours; the benchmark's own agents differ): a
@@ -14,6 +19,7 @@ the second was written before the first one's output was seen.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import textwrap
@@ -23,6 +29,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pydantic import JsonValue
 
 from environments.base import Action, MalformedCall, Parameter, ToolCall, ToolSpec
+from environments.python_calls import call_of as python_call
+from environments.python_calls import expression
 from training.rendering.base import EndTurn
 from training.rendering.strict_json import read_json, tool_call
 
@@ -34,6 +42,14 @@ _OPEN_THINKING = "<think>"
 _THINKING = re.compile(r"<think>.*?(?:</think>|$)", re.DOTALL)
 _TOOL_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|$)", re.DOTALL)
 _JSON_TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "string", "code": "string"}
+
+MAX_CHARACTERS = 20_000
+"""Characters of a list of calls (our choice): a longer one is malformed."""
+
+MOST_CALLS = 200
+"""Calls of one message (our choice), far above what an episode allows in a user turn."""
+
+_BEGIN = re.compile(r"^[ \t]*\[\s*[^\W\d][\w.]*\s*\(", re.MULTILINE)
 
 Schema = dict[str, Any]
 Message = dict[str, Any]
@@ -86,6 +102,41 @@ def without_thinking(message: str, head: str) -> str:
     """Return ``message`` without its thinking; ``head``, the text before it, may have opened the block."""
     opened = _OPEN_THINKING if head.rstrip().endswith(_OPEN_THINKING) else ""
     return _THINKING.sub("", opened + message)
+
+
+class PythonicReader:
+    """Reads a list of calls in Python."""
+
+    def read(self, message: str, stop: str, head: str, tools: Sequence[Schema]) -> tuple[Action, ...] | EndTurn:
+        """See CallReader. A list that is not Python is one MalformedCall, a part that is not a call one of its own."""
+        said = without_thinking(message, head)
+        begin = _BEGIN.search(said)
+        if begin is None or (takes_blocks(tools) and block_action(said) is not None):
+            return EndTurn(text=said.strip())
+        text = said[begin.start() :].strip("` \t\r\n")
+        try:
+            if len(text) > MAX_CHARACTERS:
+                raise ValueError(f"the list of calls is longer than {MAX_CHARACTERS} characters")
+            tree = expression(text)
+            if not isinstance(tree, ast.List):
+                raise ValueError("the message is not one list of calls, as in [name(parameter=value)]")
+            if len(tree.elts) > MOST_CALLS:
+                raise ValueError(f"the list has more than {MOST_CALLS} calls")
+        except ValueError as error:
+            return (MalformedCall(text=message, reason=str(error)),)
+        parameters = {tool["function"]["name"]: tuple(tool["function"]["parameters"]["properties"]) for tool in tools}
+        whole = message if len(tree.elts) == 1 else None
+        return tuple(
+            _listed(node, whole or ast.get_source_segment(text, node) or text, parameters) for node in tree.elts
+        )
+
+
+def _listed(node: ast.expr, text: str, parameters: dict[str, tuple[str, ...]]) -> ToolCall | MalformedCall:
+    """Return the call that a part of the list is; ``text`` is what a MalformedCall shows."""
+    try:
+        return tool_call(*python_call(node, parameters.get))
+    except ValueError as error:
+        return MalformedCall(text=text, reason=str(error))
 
 
 class ResponseTemplateReader:

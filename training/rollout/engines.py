@@ -31,7 +31,6 @@ def open_sampler(
     bfloat16: bool,
     adapter: bool,
     stored: bool = False,
-    first: bool = True,
     by_first: Callable[[Callable[[], Any]], Any] = lambda act: act(),
     gather: Callable[[Any], dict[str, Any]] | None = None,
 ) -> Sampler:
@@ -42,8 +41,8 @@ def open_sampler(
         bfloat16: the policy's matrix products are computed in it.
         adapter: the policy's layers hold a LoRA adapter, now or once training has begun.
         stored: the policy's weights are those of its path, and do not change.
-        first: this process loads servers; of several that train together, one does.
-        by_first: calls a function in the first process alone, and returns its result in all.
+        by_first: of several processes that train together, calls a function in the first one alone, and returns its
+            result in all.
         gather: with weights that are divided among those processes: returns the model's whole tensors by name in the
             first one, where all have called it.
 
@@ -58,7 +57,7 @@ def open_sampler(
 
     path = _stored_folder(policy.path) if stored else None
     weights = PolicyWeights(policy, folder, adapter=adapter, autocast=bfloat16, stored=path, gather=gather)
-    return VllmServers(settings, weights, 0.2 if bfloat16 else 1e-3, first=first, by_first=by_first)
+    return VllmServers(settings, weights, 0.2 if bfloat16 else 1e-3, by_first=by_first)
 
 
 def _stored_folder(path: str) -> Path:

@@ -6,7 +6,7 @@ task's reference, written in the policy's own format: its ids take the path of s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import Field
@@ -22,15 +22,18 @@ from environments.base import (
     Outcome,
     Record,
     ToolCall,
+    ToolSpec,
     UserTurn,
 )
 from environments.turns import GivenTurn, open_for_agent
 from memory.records import Step, StopReason, Task, TrajectoryTurn
-from training.embedded.demonstrations import in_order
 from training.rendering.base import Dialogue, EndTurn, Rendering
 from training.rollout.policy import Policy
 from training.rollout.sampling import EpisodeDriver, FinishReason, Sampled, Sampler, TokenPrompt
 from training.settings import TrainingSettings
+
+LEARNABLE = frozenset({"seed", "evolved", "given", "official"})
+"""Origins of tasks whose references may be learnt from: verified ones, and a benchmark's own of its training split."""
 
 
 class EpisodeLimits(Record):
@@ -182,6 +185,21 @@ def play_references(
             rollout.close()
         results.append(rollout.result())
     return tuple(results)
+
+
+def in_order(calls: Iterable[ToolCall], tools: Sequence[ToolSpec]) -> Iterator[ToolCall]:
+    """Yield the calls with every list of documented choices in the order of the documentation.
+
+    Explorers draw such lists in any order; references in one order are easier to learn from.
+    """
+    choices = {(tool.name, parameter.name): parameter.choices for tool in tools for parameter in tool.parameters}
+    for call in calls:
+        arguments = dict(call.arguments)
+        for name, value in arguments.items():
+            documented = choices.get((call.name, name), ())
+            if isinstance(value, list) and all(item in documented for item in value):
+                arguments[name] = sorted(value, key=documented.index)
+        yield call.model_copy(update={"arguments": arguments})
 
 
 def token_row(result: EpisodeResult, filler: int) -> TokenRow:

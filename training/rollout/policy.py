@@ -24,6 +24,7 @@ from training.rollout.policy_path import hub_trouble, policy_folder
 from training.settings import PolicySettings
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 ADAPTER = "adapter_config.json"
@@ -79,9 +80,7 @@ def load_policy(
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    name = "cuda" if device == "auto" and torch.cuda.is_available() else "cpu" if device == "auto" else device
-    if name == "cuda" and not torch.cuda.is_available():
-        raise InputError("device cuda was asked for and this machine has none: set the device to auto or cpu")
+    place = chosen_device(device)
     path = policy_folder(path)
     base = adapter_base(path)
     card, tokenizer, rendering = load_rendering(path, options)
@@ -102,9 +101,19 @@ def load_policy(
         from training.rollout.lora import load_adapter
 
         load_adapter(model, path)
-    torch.nn.Module.to(model, torch.device(name))
+    torch.nn.Module.to(model, place)
     model.train(False)
     return Policy(path, model, tokenizer, rendering, card, adapter=base is not None)
+
+
+def chosen_device(device: str) -> torch.device:
+    """Return where a model goes; auto: to a GPU if there is one. Raises InputError for cuda where there is none."""
+    import torch
+
+    name = "cuda" if device == "auto" and torch.cuda.is_available() else "cpu" if device == "auto" else device
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("device cuda was asked for and this machine has none: set the device to auto or cpu")
+    return torch.device(name)
 
 
 def load_initial_policy(settings: PolicySettings) -> Policy:

@@ -45,7 +45,7 @@ def policy_folder(path: str) -> str:
     if ours or beside_folders or not _HUB_ID.fullmatch(path):
         raise InputError(
             f"the policy {path} does not exist: name a folder or a hub id, or make an initial policy with "
-            "python -m training.embedded.warm_start"
+            "python -m training.warm_start --model embedded"
         )
     return path
 

@@ -95,8 +95,8 @@ class VllmServers(Sampler):
     """Samples from the servers that ``settings`` name, with the weights of ``weights``.
 
     ``tolerance``: nats by which a server's log-probability may differ from the trainer's. ``transport``: in place of
-    the network, for tests. ``first``: of several processes that train together, this one loads the servers;
-    ``by_first`` calls a function in that process alone, and returns its result in all.
+    the network, for tests. ``by_first``: of several processes that train together, calls a function in the first one
+    alone, and returns its result in all.
     """
 
     def __init__(
@@ -105,10 +105,8 @@ class VllmServers(Sampler):
         weights: PolicyWeights,
         tolerance: float,
         transport: httpx.AsyncBaseTransport | None = None,
-        first: bool = True,
         by_first: Callable[[Callable[[], Any]], Any] = lambda act: act(),
     ) -> None:
-        self._first = first
         self._by_first = by_first
         self._weights = weights
         self._tolerance = tolerance

@@ -298,13 +298,38 @@ def test_trl_leaves_a_fault_out_of_its_update(tmp_path: Path, monkeypatch: pytes
     assert advantages == [0.0] * 3
 
 
+def teach_conversation(folder: Path, messages: list[dict[str, Any]], schemas: list[dict[str, Any]]) -> None:
+    """Write a tiny policy that says what the assistant says in ``messages``."""
+    import torch
+    from trl.chat_template_utils import qwen3_instruct_2507_training_chat_template
+
+    from benchmarks.chat_policy import chat_tokenizer
+    from training.embedded.new_policy import make_model
+    from training.rollout.episodes import TokenRow
+    from training.rollout.policy import save_policy
+    from training.supervised import Learning, learn
+
+    torch.set_num_threads(1)
+    tokenizer = chat_tokenizer([json.dumps(messages), json.dumps(schemas)])
+    model = make_model(tokenizer, positions=2048, seed=0)
+    read = tokenizer.apply_chat_template(
+        messages,
+        tools=schemas,
+        chat_template=qwen3_instruct_2507_training_chat_template,
+        return_dict=True,
+        return_assistant_tokens_mask=True,
+    )
+    row = TokenRow([], list(read["input_ids"]), [], list(read["assistant_masks"]))
+    for _ in learn(model, [[row]] * 60, Learning(3e-3)):
+        pass
+    save_policy(folder, model, tokenizer, None)
+
+
 @pytest.mark.process
 @pytest.mark.long
 def test_the_script_of_the_documents_trains_over_two_user_turns(tmp_path: Path) -> None:
     """A tiny policy that was taught the conversation acts it out under TRL, and reaches the second user turn."""
     from transformers.utils import get_json_schema
-
-    from benchmarks.chat_policy import LEARNING, teach_chat_policy
 
     run = run_with(tmp_path, [TWO])
     spec = CoEvolveSpec(run.root)
@@ -317,7 +342,7 @@ def test_the_script_of_the_documents_trains_over_two_user_turns(tmp_path: Path) 
         messages += [said, {"role": "tool", "name": call.name, "content": answer}]
     messages.append({"role": "assistant", "content": "Done."})
     schemas = [get_json_schema(getattr(environment, name)) for name in sorted(("mkdir", NEXT, "touch"))]
-    teach_chat_policy(tmp_path / "policy", [messages], schemas, LEARNING.model_copy(update={"steps": 60}))
+    teach_conversation(tmp_path / "policy", messages, schemas)
     command = [sys.executable, "docs/train_with_trl.py", str(run.root), str(tmp_path / "policy"), str(tmp_path / "out")]
     options = ["--steps", "2", "--rollouts", "4", "--tokens", "400"]
     surroundings = os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}

@@ -12,7 +12,7 @@ from environments.bfcl.package import tool_names, tool_specs
 from environments.learning_interface import HintKind
 from training.embedded.compact import CompactRendering
 from training.embedded.compact_text import CompactSettings, CompactText, cue_words
-from training.embedded.tokenizer import train_tokenizer
+from training.embedded.new_policy import train_tokenizer
 from training.seal.seal import GUIDELINES, guideline
 from training.seal.settings import InterfaceSettings
 

@@ -11,8 +11,8 @@ from environments.bfcl.package import CLASSES, tool_names
 from environments.checkout import ROOT
 from memory.run import read_json
 from training.embedded.compact_text import CALL, cue_words
-from training.embedded.warm_start import RECORD
 from training.rollout.policy import PolicyCard
+from training.warm_start import RECORD
 
 FOLDER = ROOT / "recipes" / "starter-world"
 

@@ -12,11 +12,11 @@ from support.made_policy import FILES, call, environment, made_tasks, task, trai
 
 from environments.base import EnvironmentFault, InputError
 from memory.records import Task
-from training.embedded.demonstrations import demonstrate, example
+from training.embedded.new_policy import reference_lines
 from training.rendering.base import EndTurn
 from training.rendering.chat_template import check_writing
 from training.rendering.options import RenderingOptions
-from training.rollout.episodes import EpisodeLimits, play_references
+from training.rollout.episodes import EpisodeLimits, in_order, play_references
 from training.rollout.policy import Policy, load_policy
 
 WIDE = EpisodeLimits(max_new_tokens=200, max_tokens=30000)
@@ -37,18 +37,34 @@ def control_tokens() -> Task:
     return task((call("touch", file_name="a.txt"), call("echo", content=text, file_name="a.txt")), group=FILES)
 
 
-def test_the_compact_reference_is_what_the_supervised_start_learns() -> None:
+def test_the_compact_reference_has_the_lines_that_the_tokenizer_was_trained_on() -> None:
     policy = trained_policy(1)
     tasks = made_tasks()[:15]
     assert any(len(one.turns) > 1 for one in tasks)
     results = play_references(policy, environment(), tasks, WIDE)
     for one, result in zip(tasks, results, strict=True):
-        learnt = example(demonstrate(environment(), one), policy.rendering)
-        assert [*result.prompt_ids, *result.completion_ids] == learnt.ids
-        assert [0] * len(result.prompt_ids) + list(result.mask) == learnt.mask
+        lines = list(reference_lines(environment(), one, policy.rendering.settings))
+        assert policy.tokenizer.decode([*result.prompt_ids, *result.completion_ids]) == "".join(lines)
+        written = [token for token, own in zip(result.completion_ids, result.mask, strict=True) if own]
+        assert policy.tokenizer.decode(written) == "".join(line for line in lines if line[0] == "A")
         assert result.outcome.success
         assert [tuple(s.action for s in turn.steps) for turn in result.turns] == list(one.reference)
         assert all(turn.ended for turn in result.turns)
+
+
+def test_lists_of_documented_choices_are_said_in_the_order_of_the_documentation() -> None:
+    tools = environment().tools(["lockDoors", "display_log"])
+    doors = call("lockDoors", unlock=True, door=["rear_right", "driver"])
+    free = call("display_log", messages=["b", "a"])
+    made, same = in_order([doors, free], tools)
+    assert made.arguments == {"unlock": True, "door": ["driver", "rear_right"]}
+    assert same == free
+
+
+def test_a_call_that_its_task_does_not_offer_is_refused_in_a_sentence() -> None:
+    made = several_turns().model_copy(update={"tools": ("pwd",)})
+    with pytest.raises(InputError, match="a reference calls mkdir, which its task does not offer"):
+        play_references(trained_policy(1), environment(), [made], WIDE)
 
 
 @pytest.mark.parametrize("make", [several_turns, control_tokens])

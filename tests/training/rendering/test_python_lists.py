@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from environments.base import MalformedCall, Parameter, ToolCall, ToolSpec
 from training.rendering.base import EndTurn
-from training.rendering.python_lists import MAX_CHARACTERS, MOST_CALLS, PythonicReader
-from training.rendering.tool_calls import tool_schema
+from training.rendering.tool_calls import MAX_CHARACTERS, MOST_CALLS, PythonicReader, tool_schema
 
 
 def tool(name: str, *parameters: str) -> ToolSpec:

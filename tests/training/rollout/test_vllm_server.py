@@ -280,7 +280,7 @@ def test_of_several_processes_one_loads_and_all_sample(made) -> None:
         return shared[-1]
 
     first = made(ranks={"by_first": by_first})
-    other = made(fakes=first.fakes, ranks={"first": False, "by_first": lambda act: shared[-1]})
+    other = made(fakes=first.fakes, ranks={"by_first": lambda act: shared[-1]})
     for version in (0, 1):
         first.sampler.load_weights(version)
         other.sampler.load_weights(version)
