@@ -220,7 +220,11 @@ def _next(
         yield f"  {coevolve} show {story.task.id} --run {root}   # the task above, step by step"
     yield f"  {trusting} studio --run {root}   # the run's graph in LangGraph Studio"
     yield f"  {trusting} evolve --run {root} --iterations {len(summaries) + 3} --resume   # three more iterations"
-    yield f"  {scoring} --model {policy}"
+    stated = run.iteration(summaries[-1].iteration).evaluation_settings
+    if stated.exists():  # its limits are the run's: without them a language model takes hours
+        yield f"  {trusting} evaluate --settings {quote(str(stated))} --model {policy}   # with --limit N, more tasks"
+    else:
+        yield f"  {scoring} --model {policy}"
     if scored is not None:  # of its own training tasks a lookup knows everything
         yield f"  {scoring} --model lookup --train {quote(str(run.tasks_path))}   # what the tasks say without a model"
     yield "  notebooks/01_one_iteration.ipynb   # follows one failure through every step"

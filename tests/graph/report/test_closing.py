@@ -22,8 +22,9 @@ from graph.report.digest import REASONS, call_words
 from graph.report.lineage import History
 from graph.report.mistakes import first_story
 from graph.report.summary import Summary, summarise
+from graph.run.stages import scoring_settings
 from memory.records import SignalKind, Trajectory
-from memory.run import RunDirectory, read_jsonl, write_jsonl
+from memory.run import RunDirectory, read_jsonl, write_json, write_jsonl
 from memory.tasks import load_tasks
 
 
@@ -198,6 +199,25 @@ def test_the_commands_can_be_copied(
             assert given["run"] == run.root
             assert given.get("resume", True)
     assert settings.environment.for_evaluation["starts"] == 7
+
+
+def test_a_policy_is_scored_again_under_the_limits_of_its_run(
+    evolved: tuple[RunDirectory, Summary], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, summary = evolved
+    scored = RunDirectory(shutil.copytree(run.root, tmp_path / "scored"))
+    stated = scoring_settings(load_recipe(run.settings_path, ["evaluation.set=templated-dev", "evaluation.limit=7"]))
+    write_json(scored.iteration(summary.iteration).evaluation_settings, stated)
+    monkeypatch.setattr("graph.report.closing._coevolve", lambda: "coevolve")
+    commands = [line.strip() for line in told(scored, [summary]).splitlines()]
+    (again,) = (line for line in commands if line.startswith("coevolve evaluate"))
+    read: list[ScoringSettings] = []
+    monkeypatch.setattr("evaluation.run._evaluate", lambda settings, destination: read.append(settings))
+    monkeypatch.setattr("memory.processes.watch_parent", lambda: None)
+    _, name, *arguments = shlex.split(again, comments=True)
+    command = typer.main.get_command(importlib.import_module(COMMANDS[name][0]).app)
+    command.main(arguments, standalone_mode=False)
+    assert read == [stated.model_copy(update={"model": f"{scored.root}/policy/none"})]
 
 
 def test_commands_are_those_of_this_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
