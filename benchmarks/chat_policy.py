@@ -71,7 +71,7 @@ def make_chat_policy(folder: Path) -> None:
     schemas = [tool_schema(tool) for tool in BFCLEnvironment((CLASS,)).tools(TOOLS)]
     tokenizer = chat_tokenizer([json.dumps(schemas), *(task.model_dump_json() for task in tasks)])
     with TemporaryDirectory() as beside:
-        untrained, file = Path(beside) / "untrained", Path(beside) / "tasks.jsonl"
+        untrained, file = Path(beside) / "untrained", Path(beside) / "learnt.jsonl"
         save_policy(untrained, make_model(tokenizer, POSITIONS, seed=0), tokenizer, None)
         write_jsonl(file, tasks)
         settings = StartSettings(passes=PASSES, learning_rate=3e-3, max_tokens=POSITIONS, device="cpu")

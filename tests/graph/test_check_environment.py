@@ -13,7 +13,7 @@ from environments.contract.checks import PROPERTIES
 SHOPS = """
 import random
 from environments.example import Depot, depot
-from environments.python_class.environment import PythonEnvironment
+from environments.python_class.environment import PythonEnvironment, ToolRefused
 
 STARTS = [start.initial_state["Depot"] for start in depot(4).starts()]
 
@@ -34,6 +34,10 @@ class Counts(Depot):
         "List what waits in the depot."
         Counts.seen += 1
         return [*super().list_parcels(), str(Counts.seen // 200)]
+    def _waiting(self, label: str) -> dict[str, int]:
+        if label not in self.parcels:
+            raise ToolRefused("no such parcel")
+        return self.parcels[label]
 
 class Mute(Depot):
     def shut_gate(self) -> None:

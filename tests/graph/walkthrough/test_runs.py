@@ -140,7 +140,9 @@ def test_the_archive_holds_records_alone() -> None:
             held = archive.extractfile(entry)
             assert held is not None
             text = held.read()
-            assert not any(path in text for path in (b"/work/", b"/home/", b"/root/", b"/tmp/"))
+            # BFCL's file systems have a folder /tmp, which an explorer may enter.
+            folders = (b"/work/", b"/home/", b"/root/") + ((b"/tmp/",) if "interactions" not in entry.name else ())
+            assert not any(path in text for path in folders)
 
 
 def test_it_is_a_run_of_the_recipe_on_the_packaged_model(history: History) -> None:
