@@ -17,7 +17,7 @@ COMMANDS = {
     "study": ("evaluation.study.__main__", "Run arms and seeds of a study, and report on them."),
     "plan": ("graph.plan", "Say what a recipe needs, memory by device and hours, before anything is downloaded."),
     "check": ("graph.check_recipe", "Check recipes as a run does before it begins."),
-    "export": ("graph.export.__main__", "Write a run's tasks, trajectories or policy for others, with a card."),
+    "export": ("graph.export.__main__", "Write a run's tasks and trajectories as a data set with a card."),
     "environment": ("graph.check_environment", "Check an environment of your own, or serve tasks to other frameworks."),
     "show": ("graph.show", "Follow a task, context, rollout or tool of a run in the terminal."),
     "report": ("graph.write_report", "Write one HTML page with a run's story, task by task."),
