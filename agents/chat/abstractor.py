@@ -15,7 +15,7 @@ one out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from agents.chat.transcript import context_text, interactions_text, preface_text
 from agents.evidence import executed
 from agents.live import call_of, context_task, dependent, preface_of, setup_for, successful_runs
 from agents.settings import ExplorationSettings
-from environments.base import Environment, ObservationStatus, ToolCall, ToolSpec
+from environments.base import Environment, ToolCall, ToolSpec
 from environments.registry import benchmark_of
 from environments.verification.programs import blocks, called, program_tool
 from memory.jsonl import record_id
@@ -69,12 +69,12 @@ class ProposedPrograms(BaseModel):
     tasks: list[ProposedProgram]
 
 
-def _first_problem(problems: Iterable[str | None], final: bool) -> str | None:
-    """Return the problem of the first unusable task; after the repair only if all are unusable."""
-    found = list(problems)
-    if final and None in found:
+def _first_problem(read: Sequence[object], final: bool) -> str | None:
+    """Return the problem of the first unusable task, a text in ``read``; after the repair only if all are unusable."""
+    problems = [one for one in read if isinstance(one, str)]
+    if final and len(problems) < len(read):
         return None
-    return next((problem for problem in found if problem), None if found else "there is no task in it")
+    return next(iter(problems), None if read else "there is no task in it")
 
 
 class ProgramAbstractor:
@@ -100,7 +100,7 @@ class ProgramAbstractor:
         ``preface`` begins the prompt. Raises RoleRefused, or its subclass BudgetReached, when no proposal is usable
         after one repair.
         """
-        messages = prompt(
+        system, user = prompt(
             "abstract_program",
             preface=preface,
             tools=tools_text((self._program,)),
@@ -113,9 +113,9 @@ class ProgramAbstractor:
         )
         reply, measured = await self._model.ask(
             ProposedPrograms,
-            messages.system,
-            messages.user,
-            lambda reply, final: _first_problem(map(self._wrong, reply.tasks), final),
+            system,
+            user,
+            lambda reply, final: _first_problem([self._wrong(task) for task in reply.tasks], final),
             subject=context.id,
             iteration=context.iteration,
         )
@@ -262,7 +262,7 @@ class ChatAbstractor:
             return await writer.abstract(context, interactions, preface)
         if longest < self._settings.min_reference_calls:
             return ()
-        messages = prompt(
+        system, user = prompt(
             "abstract",
             preface=preface,
             tools=tools_text(tools),
@@ -276,13 +276,14 @@ class ChatAbstractor:
         )
         reply, measured = await self._model.ask(
             ProposedTasks,
-            messages.system,
-            messages.user,
-            lambda reply, final: _first_problem((self._wrong(task, interactions) for task in reply.tasks), final),
+            system,
+            user,
+            lambda reply, final: _first_problem([self._chosen(task, interactions) for task in reply.tasks], final),
             subject=context.id,
             iteration=context.iteration,
         )
-        chosen = [_chosen(task, interactions) for task in reply.tasks if self._wrong(task, interactions) is None]
+        read = [self._chosen(task, interactions) for task in reply.tasks]
+        chosen = [one for one in read if isinstance(one, _Chosen)]
         if self._settings.order == "long_first":
             chosen.sort(key=lambda one: len(one.interactions()), reverse=True)
         drafts = await asyncio.to_thread(
@@ -291,13 +292,15 @@ class ChatAbstractor:
         # One reply proposes all drafts, so the first draft carries its cost.
         return (drafts[0].model_copy(update={"measured": measured}), *drafts[1:])
 
-    def _wrong(self, task: ProposedTask, interactions: Sequence[Interaction]) -> str | None:
-        """Say in a sentence why a task is unusable; None if it is usable."""
-        turns = _numbers(task, interactions)
-        if isinstance(turns, str):
-            return turns
-        calls = [number for turn in turns for number in turn]
-        return self._wrong_form(task, calls) or _wrong_calls(calls, interactions)
+    def _chosen(self, task: ProposedTask, interactions: Sequence[Interaction]) -> _Chosen | str:
+        """Return a usable proposal; of another one a sentence that says why it is not."""
+        numbers = _numbers(task, interactions)
+        if isinstance(numbers, str):
+            return numbers
+        calls = [number for turn in numbers for number in turn]
+        wrong = self._wrong_form(task, calls) or _wrong_calls(calls, interactions)
+        turns = (tuple(interactions[number] for number in turn) for turn in numbers)
+        return wrong or _Chosen(tuple(turn.query.strip() for turn in task.turns), tuple(turns))
 
     def _wrong_form(self, task: ProposedTask, calls: Sequence[int]) -> str | None:
         settings, most = self._settings, MOST_TURNS
@@ -379,15 +382,9 @@ def _wrong_calls(calls: Sequence[int], interactions: Sequence[Interaction]) -> s
         return f"the interactions {calls} are not of one run"
     if list(calls) != sorted(calls):
         return f"the turns do not follow the order of the run: {calls}"
-    refused = [number for number in calls if not _succeeded(interactions[number])]
+    successful = {one.id for run in successful_runs(interactions) for one in run}
+    refused = [number for number in calls if interactions[number].id not in successful]
     return f"interaction {refused[0]} did not succeed" if refused else None
-
-
-def _chosen(task: ProposedTask, interactions: Sequence[Interaction]) -> _Chosen:
-    numbers = _numbers(task, interactions)
-    assert not isinstance(numbers, str)
-    turns = (tuple(interactions[number] for number in turn) for turn in numbers)
-    return _Chosen(tuple(turn.query.strip() for turn in task.turns), tuple(turns))
 
 
 def _difficulty(
@@ -399,7 +396,3 @@ def _difficulty(
     if len(chosen.turns) > 1 or dependent(piece, setup, context, environment):
         return Difficulty.HARD
     return Difficulty.MEDIUM
-
-
-def _succeeded(interaction: Interaction) -> bool:
-    return isinstance(interaction.action, ToolCall) and interaction.observation.status is ObservationStatus.OK
