@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import NamedTuple
 
@@ -77,20 +78,17 @@ def _first_problem(read: Sequence[object], final: bool) -> str | None:
     return next(iter(problems), None if read else "there is no task in it")
 
 
+@dataclass(frozen=True)
 class ProgramAbstractor:
-    """Writes drafts whose references are programs for ``program``, the tool that runs them."""
+    """Writes drafts whose references are programs for ``program``, the tool that runs them.
 
-    def __init__(
-        self,
-        model: StructuredModel,
-        settings: ExplorationSettings,
-        program: ToolSpec,
-        everyday: Collection[str],
-    ) -> None:
-        self._model = model
-        self._settings = settings
-        self._program = program
-        self._everyday = everyday
+    Calls of the groups in ``everyday`` do not make a task harder.
+    """
+
+    model: StructuredModel
+    settings: ExplorationSettings
+    program: ToolSpec
+    everyday: Collection[str]
 
     async def abstract(
         self, context: FailureContext, interactions: Sequence[Interaction], preface: str
@@ -103,15 +101,15 @@ class ProgramAbstractor:
         system, user = prompt(
             "abstract_program",
             preface=preface,
-            tools=tools_text((self._program,)),
+            tools=tools_text((self.program,)),
             context=context_text(context),
-            interactions=interactions_text(interactions, self._program),
-            order=_LONG_FIRST if self._settings.order == "long_first" else _EASY_PROGRAMS_FIRST,
-            most=str(self._settings.drafts_per_context),
-            shortest=str(self._settings.min_reference_calls),
-            longest=str(self._settings.max_reference_calls),
+            interactions=interactions_text(interactions, self.program),
+            order=_LONG_FIRST if self.settings.order == "long_first" else _EASY_PROGRAMS_FIRST,
+            most=str(self.settings.drafts_per_context),
+            shortest=str(self.settings.min_reference_calls),
+            longest=str(self.settings.max_reference_calls),
         )
-        reply, measured = await self._model.ask(
+        reply, measured = await self.model.ask(
             ProposedPrograms,
             system,
             user,
@@ -120,9 +118,9 @@ class ProgramAbstractor:
             iteration=context.iteration,
         )
         usable = [task for task in reply.tasks if self._wrong(task) is None]
-        if self._settings.order == "long_first":
+        if self.settings.order == "long_first":
             usable.sort(key=lambda task: len(blocks(task.code)), reverse=True)
-        del usable[self._settings.drafts_per_context :]
+        del usable[self.settings.drafts_per_context :]
         drafts = [self._draft(task, place, context, interactions) for place, task in enumerate(usable)]
         # One reply proposes all drafts, so the first draft carries its cost.
         return (drafts[0].model_copy(update={"measured": measured}), *drafts[1:])
@@ -137,7 +135,7 @@ class ProgramAbstractor:
             return f"the code of {task.request[:80]!r} cannot be read: {error}"
         if not tools:
             return f"the code of {task.request[:80]!r} calls no API"
-        shortest, longest = self._settings.min_reference_calls, self._settings.max_reference_calls
+        shortest, longest = self.settings.min_reference_calls, self.settings.max_reference_calls
         if shortest <= count <= longest:
             return None
         return f"the code of {task.request[:80]!r} has {count} statements, not {shortest} to {longest}"
@@ -145,12 +143,12 @@ class ProgramAbstractor:
     def _draft(
         self, task: ProposedProgram, place: int, context: FailureContext, interactions: Sequence[Interaction]
     ) -> Draft:
-        parameter = self._program.program
+        parameter = self.program.program
         assert parameter is not None
-        reference = [ToolCall(name=self._program.name, arguments={parameter.name: one}) for one in blocks(task.code)]
+        reference = [ToolCall(name=self.program.name, arguments={parameter.name: one}) for one in blocks(task.code)]
         update = {
             "turns": (task.request.strip(),),
-            "tools": (self._program.name,),
+            "tools": (self.program.name,),
             "reference": (tuple(reference),),
         }
         return Draft(
@@ -158,7 +156,7 @@ class ProgramAbstractor:
             id=record_id("draft", context.id, place),
             context_id=context.id,
             parents=_sources(called(task.code), interactions),
-            difficulty=_difficulty_of_tools(called(task.code), self._everyday),
+            difficulty=_difficulty_of_tools(called(task.code), self.everyday),
         )
 
 

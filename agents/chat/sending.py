@@ -131,22 +131,25 @@ class Delivery:
         self._concurrency = concurrency
         self._breaker = Breaker()
 
-    def works(self) -> None:
-        """Note that the endpoint gave what can be read."""
+    def works(self, question: Question) -> None:
+        """Note that ``question`` got what can be read: one that does not fails."""
+        question.read = True
         self._breaker.succeeded()
 
-    def stop_where_hopeless(self, failure: RoleRefused, what: str, advice: str) -> None:
-        """Raise RepeatedFailure after too many consecutive failures; questions in progress end with it, too.
-
-        ``what`` says in the plural what failed, ``advice`` what may help.
-        """
+    def _stop_where_hopeless(self, failure: RoleRefused) -> None:
+        """Raise RepeatedFailure after too many consecutive failures; questions in progress end with it, too."""
         row = self._breaker.failed()
         if row is None:
             return
         endpoint = self._endpoint
+        advice = f"try a larger {endpoint.setting('max_tokens')} or another model"
+        if isinstance(failure, EndpointFailed):
+            limit, does = ("--concurrency", " and calls tools") if endpoint.commanded else ("roles.concurrency", "")
+            url = endpoint.setting("base_url")
+            advice = f"check {url} and whether the endpoint answers{does}, lower {limit} if it is limited"
         stopped = RepeatedFailure(
-            f"{endpoint.owner} ({endpoint.base_url}, model {endpoint.model}): {row} {what}, the last: {failure}; the "
-            f"ledger has all of them. To go on, {advice}"
+            f"{endpoint.owner} ({endpoint.base_url}, model {endpoint.model}): {row} questions in a row got no reply "
+            f"that can be read, the last: {failure}; the ledger has all of them. To go on, {advice}"
         )
         self._breaker.stop(stopped)
         raise stopped from None
@@ -155,7 +158,8 @@ class Delivery:
     def recorded(self, question: Question, iteration: int | None) -> Iterator[None]:
         """Add a line on ``question`` to the ledger when the block ends, also where it is cancelled.
 
-        ``iteration`` is None for D_0 and outside of a run. A question that sent nothing has no line.
+        ``iteration`` is None for D_0 and outside of a run. A question that sent nothing has no line. Raises
+        RepeatedFailure instead of RoleRefused after too many consecutive questions that got nothing to read.
         """
         outcome: Literal["answered", "refused", "failed"] = "failed"
         try:
@@ -168,6 +172,8 @@ class Delivery:
             outcome = "failed" if isinstance(refusal, EndpointFailed) else "refused"
             if isinstance(refusal, BudgetReached):
                 question.faults.append(str(refusal))
+            elif not question.read:
+                self._stop_where_hopeless(refusal)
             raise
         finally:
             # One short line, on the event loop: a thread would not be waited for by a cancelled question.
