@@ -50,13 +50,7 @@ class BudgetReached(RoleRefused):
 
 def added(one: Measured, other: Measured) -> Measured:
     """Add two costs."""
-    return Measured(
-        seconds=one.seconds + other.seconds,
-        calls=one.calls + other.calls,
-        prompt_tokens=one.prompt_tokens + other.prompt_tokens,
-        completion_tokens=one.completion_tokens + other.completion_tokens,
-        money=one.money + other.money,
-    )
+    return Measured(**{name: getattr(one, name) + getattr(other, name) for name in Measured.model_fields})
 
 
 def read_requests(path: Path) -> list[Request]:

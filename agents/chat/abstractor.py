@@ -15,9 +15,9 @@ one out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import islice, takewhile
+from itertools import islice
 from typing import NamedTuple
 
 from pydantic import AliasChoices, BaseModel, Field, model_validator
@@ -351,25 +351,20 @@ def _numbers(task: ProposedTask, interactions: Sequence[Interaction]) -> list[li
     called = [call for turn in task.turns for call in turn.calls]
     if all(isinstance(call, int) for call in called):
         return [sorted(call for call in turn.calls if isinstance(call, int)) for turn in task.turns]
+    wanted = [one if isinstance(one, int) else ToolCall(name=one.tool, arguments=one.arguments) for one in called]
     number_of = {one.id: number for number, one in enumerate(interactions)}
-    longest: list[int] = []
+    furthest = 0
     for run in successful_runs(interactions):
-        rest = iter(run)
-        made = (next((number_of[one.id] for one in rest if _is(call, one, number_of)), None) for call in called)
-        numbers = [number for number in takewhile(lambda number: number is not None, made) if number is not None]
-        if len(numbers) == len(called):
+        rest = ((number_of[one.id], call_of(one)) for one in run)
+        found = (next((number for number, made in rest if want in (number, made)), None) for want in wanted)
+        numbers = [number for number in found if number is not None]  # the rest is used up once one is missing
+        if len(numbers) == len(wanted):
             left = iter(numbers)
             return [list(islice(left, len(turn.calls))) for turn in task.turns]
-        longest = max(longest, numbers, key=len)
-    missing = called[len(longest)]
-    shown = missing if isinstance(missing, int) else executed(ToolCall(name=missing.tool, arguments=missing.arguments))
+        furthest = max(furthest, len(numbers))
+    missing = wanted[furthest]
+    shown = missing if isinstance(missing, int) else executed(missing)
     return f"no run has these calls with success in this order; {shown} is missing"
-
-
-def _is(call: int | NextAction, one: Interaction, number_of: Mapping[str, int]) -> bool:
-    if isinstance(call, int):
-        return number_of[one.id] == call
-    return call_of(one) == ToolCall(name=call.tool, arguments=call.arguments)
 
 
 def _wrong_calls(calls: Sequence[int], interactions: Sequence[Interaction]) -> str | None:
