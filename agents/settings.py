@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -153,29 +153,6 @@ class ExplorationSettings(Section):
                 f"({self.max_reference_calls}): no draft could be made"
             )
         return self
-
-
-def requests_per_context(
-    chat: Collection[str],
-    *,
-    reflects: bool,
-    rounds: int,
-    steps: int,
-    drafts: int = 0,
-    validator_steps: int = 0,
-) -> int:
-    """Return the requests of one context's roles at most, without retries, where ``chat`` are those of a chat model.
-
-    One reflection, a request for each of the explorer's ``rounds`` x ``steps`` actions, one abstraction, and for each
-    of its ``drafts`` one per action of the validator.
-    """
-    counts = {
-        "reflector": int(reflects),
-        "explorer": rounds * steps,
-        "abstractor": 1,
-        "validator": drafts * validator_steps,
-    }
-    return sum(count for role, count in counts.items() if role in chat)
 
 
 class RolesSettings(Section):

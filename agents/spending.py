@@ -14,8 +14,6 @@ from environments.base import InputError, Record
 from memory.jsonl import append_jsonl, complaint
 from memory.records import Measured
 
-__all__ = ["BudgetReached", "Ledger", "Request", "added", "encodable", "read_requests"]
-
 
 def encodable(text: str) -> str:
     """Escape what UTF-8 cannot encode (lone surrogates)."""
@@ -52,13 +50,7 @@ class BudgetReached(RoleRefused):
 
 def added(one: Measured, other: Measured) -> Measured:
     """Add two costs."""
-    return Measured(
-        seconds=one.seconds + other.seconds,
-        calls=one.calls + other.calls,
-        prompt_tokens=one.prompt_tokens + other.prompt_tokens,
-        completion_tokens=one.completion_tokens + other.completion_tokens,
-        money=one.money + other.money,
-    )
+    return Measured(**{name: getattr(one, name) + getattr(other, name) for name in Measured.model_fields})
 
 
 def read_requests(path: Path) -> list[Request]:
@@ -149,13 +141,12 @@ class Ledger:
         with self._lock:
             self._spent = added(self._spent, cost)
 
-    def add(self, request: Request, paid: bool = False) -> None:
-        """Append the request to the file. ``paid``: ``pay`` has counted its calls, tokens and money already.
+    def add(self, request: Request) -> None:
+        """Append the request, which ``pay`` has counted, to the file.
 
         Raises OSError, which names the file, when it cannot be written.
         """
         with self._lock:
-            self._spent = added(self._spent, Measured(seconds=request.measured.seconds) if paid else request.measured)
             if self._path is None:
                 return
             if not self._mended:
@@ -201,11 +192,6 @@ class Breaker:
     def stop(self, why: Exception) -> None:
         """Let nothing more begin: ``why`` would make all other work fail too."""
         self._stopped = why
-
-    @property
-    def stopped(self) -> bool:
-        """Return whether nothing more may begin."""
-        return self._stopped is not None
 
     def check(self) -> None:
         """Raise the exception for which the work was stopped, if it was."""

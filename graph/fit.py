@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from agents.chat.endpoint import destination
-from agents.settings import requests_per_context
 from environments.base import InputError, Record
 from graph.settings import RunSettings
 from memory.jsonl import parse_json, read_whole
@@ -33,9 +32,9 @@ class Forecast(Record):
 
     ``rollouts``: iterations x steps x tasks per step x K. ``sampled_tokens``: at most ``training.max_tokens`` each.
     ``gpu_hours``: rollouts x ``plan.gpu_seconds``; ``hours``: over the machine's GPUs. ``requests``: of chat roles, at
-    most (``requests_per_context`` for every context). Where exploration makes D_0, as many contexts as tasks are
-    counted for it, an assumption: some give several tasks and some none. ``prompt_tokens`` and ``completion_tokens``:
-    requests x tokens of a request. ``roles_money``: the roles' tokens x their prices, the dearest of several roles.
+    most, without retries. Where exploration makes D_0, as many contexts as tasks are counted for it, an assumption:
+    some give several tasks and some none. ``prompt_tokens`` and ``completion_tokens``: requests x tokens of a request.
+    ``roles_money``: the roles' tokens x their prices, the dearest of several roles.
     """
 
     rollouts: int
@@ -266,14 +265,14 @@ def _requests(settings: RunSettings, rollouts: int) -> int:
     validates = validation.enabled and validation.mode != "deterministic"
 
     def each(reflects: bool) -> int:
-        return requests_per_context(
-            roles.by_chat().keys(),
-            reflects=reflects,
-            rounds=limits.rounds,
-            steps=limits.steps,
-            drafts=limits.drafts_per_context,
-            validator_steps=roles.validator_actions + 1 if validates else 0,  # one more by the judge
-        )
+        """Return the requests of one context's roles at most, without retries."""
+        counts = {
+            "reflector": int(reflects),
+            "explorer": limits.rounds * limits.steps,
+            "abstractor": 1,
+            "validator": limits.drafts_per_context * (roles.validator_actions + 1) if validates else 0,  # and the judge
+        }
+        return sum(counts[role] for role in roles.by_chat())
 
     read = rollouts * (signals.last_steps or settings.training.steps) // settings.training.steps
     most = signals.contexts_per_iteration or read * len(signals.kinds)

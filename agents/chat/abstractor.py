@@ -15,8 +15,9 @@ one out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import islice, takewhile
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from pydantic import AliasChoices, BaseModel, Field, model_validator
@@ -28,7 +29,7 @@ from agents.chat.transcript import context_text, interactions_text, preface_text
 from agents.evidence import executed
 from agents.live import call_of, context_task, dependent, preface_of, setup_for, successful_runs
 from agents.settings import ExplorationSettings
-from environments.base import Environment, ObservationStatus, ToolCall, ToolSpec
+from environments.base import Environment, ToolCall, ToolSpec
 from environments.registry import benchmark_of
 from environments.verification.programs import blocks, called, program_tool
 from memory.jsonl import record_id
@@ -69,28 +70,25 @@ class ProposedPrograms(BaseModel):
     tasks: list[ProposedProgram]
 
 
-def _first_problem(problems: Iterable[str | None], final: bool) -> str | None:
-    """Return the problem of the first unusable task; after the repair only if all are unusable."""
-    found = list(problems)
-    if final and None in found:
+def _first_problem(read: Sequence[object], final: bool) -> str | None:
+    """Return the problem of the first unusable task, a text in ``read``; after the repair only if all are unusable."""
+    problems = [one for one in read if isinstance(one, str)]
+    if final and len(problems) < len(read):
         return None
-    return next((problem for problem in found if problem), None if found else "there is no task in it")
+    return next(iter(problems), None if read else "there is no task in it")
 
 
+@dataclass(frozen=True)
 class ProgramAbstractor:
-    """Writes drafts whose references are programs for ``program``, the tool that runs them."""
+    """Writes drafts whose references are programs for ``program``, the tool that runs them.
 
-    def __init__(
-        self,
-        model: StructuredModel,
-        settings: ExplorationSettings,
-        program: ToolSpec,
-        everyday: Collection[str],
-    ) -> None:
-        self._model = model
-        self._settings = settings
-        self._program = program
-        self._everyday = everyday
+    Calls of the groups in ``everyday`` do not make a task harder.
+    """
+
+    model: StructuredModel
+    settings: ExplorationSettings
+    program: ToolSpec
+    everyday: Collection[str]
 
     async def abstract(
         self, context: FailureContext, interactions: Sequence[Interaction], preface: str
@@ -100,29 +98,29 @@ class ProgramAbstractor:
         ``preface`` begins the prompt. Raises RoleRefused, or its subclass BudgetReached, when no proposal is usable
         after one repair.
         """
-        messages = prompt(
+        system, user = prompt(
             "abstract_program",
             preface=preface,
-            tools=tools_text((self._program,)),
+            tools=tools_text((self.program,)),
             context=context_text(context),
-            interactions=interactions_text(interactions, self._program),
-            order=_LONG_FIRST if self._settings.order == "long_first" else _EASY_PROGRAMS_FIRST,
-            most=str(self._settings.drafts_per_context),
-            shortest=str(self._settings.min_reference_calls),
-            longest=str(self._settings.max_reference_calls),
+            interactions=interactions_text(interactions, self.program),
+            order=_LONG_FIRST if self.settings.order == "long_first" else _EASY_PROGRAMS_FIRST,
+            most=str(self.settings.drafts_per_context),
+            shortest=str(self.settings.min_reference_calls),
+            longest=str(self.settings.max_reference_calls),
         )
-        reply, measured = await self._model.ask(
+        reply, measured = await self.model.ask(
             ProposedPrograms,
-            messages.system,
-            messages.user,
-            lambda reply, final: _first_problem(map(self._wrong, reply.tasks), final),
+            system,
+            user,
+            lambda reply, final: _first_problem([self._wrong(task) for task in reply.tasks], final),
             subject=context.id,
             iteration=context.iteration,
         )
         usable = [task for task in reply.tasks if self._wrong(task) is None]
-        if self._settings.order == "long_first":
+        if self.settings.order == "long_first":
             usable.sort(key=lambda task: len(blocks(task.code)), reverse=True)
-        del usable[self._settings.drafts_per_context :]
+        del usable[self.settings.drafts_per_context :]
         drafts = [self._draft(task, place, context, interactions) for place, task in enumerate(usable)]
         # One reply proposes all drafts, so the first draft carries its cost.
         return (drafts[0].model_copy(update={"measured": measured}), *drafts[1:])
@@ -137,7 +135,7 @@ class ProgramAbstractor:
             return f"the code of {task.request[:80]!r} cannot be read: {error}"
         if not tools:
             return f"the code of {task.request[:80]!r} calls no API"
-        shortest, longest = self._settings.min_reference_calls, self._settings.max_reference_calls
+        shortest, longest = self.settings.min_reference_calls, self.settings.max_reference_calls
         if shortest <= count <= longest:
             return None
         return f"the code of {task.request[:80]!r} has {count} statements, not {shortest} to {longest}"
@@ -145,12 +143,12 @@ class ProgramAbstractor:
     def _draft(
         self, task: ProposedProgram, place: int, context: FailureContext, interactions: Sequence[Interaction]
     ) -> Draft:
-        parameter = self._program.program
+        parameter = self.program.program
         assert parameter is not None
-        reference = [ToolCall(name=self._program.name, arguments={parameter.name: one}) for one in blocks(task.code)]
+        reference = [ToolCall(name=self.program.name, arguments={parameter.name: one}) for one in blocks(task.code)]
         update = {
             "turns": (task.request.strip(),),
-            "tools": (self._program.name,),
+            "tools": (self.program.name,),
             "reference": (tuple(reference),),
         }
         return Draft(
@@ -158,7 +156,7 @@ class ProgramAbstractor:
             id=record_id("draft", context.id, place),
             context_id=context.id,
             parents=_sources(called(task.code), interactions),
-            difficulty=_difficulty_of_tools(called(task.code), self._everyday),
+            difficulty=_difficulty_of_tools(called(task.code), self.everyday),
         )
 
 
@@ -262,7 +260,7 @@ class ChatAbstractor:
             return await writer.abstract(context, interactions, preface)
         if longest < self._settings.min_reference_calls:
             return ()
-        messages = prompt(
+        system, user = prompt(
             "abstract",
             preface=preface,
             tools=tools_text(tools),
@@ -276,13 +274,14 @@ class ChatAbstractor:
         )
         reply, measured = await self._model.ask(
             ProposedTasks,
-            messages.system,
-            messages.user,
-            lambda reply, final: _first_problem((self._wrong(task, interactions) for task in reply.tasks), final),
+            system,
+            user,
+            lambda reply, final: _first_problem([self._chosen(task, interactions) for task in reply.tasks], final),
             subject=context.id,
             iteration=context.iteration,
         )
-        chosen = [_chosen(task, interactions) for task in reply.tasks if self._wrong(task, interactions) is None]
+        read = [self._chosen(task, interactions) for task in reply.tasks]
+        chosen = [one for one in read if isinstance(one, _Chosen)]
         if self._settings.order == "long_first":
             chosen.sort(key=lambda one: len(one.interactions()), reverse=True)
         drafts = await asyncio.to_thread(
@@ -291,13 +290,15 @@ class ChatAbstractor:
         # One reply proposes all drafts, so the first draft carries its cost.
         return (drafts[0].model_copy(update={"measured": measured}), *drafts[1:])
 
-    def _wrong(self, task: ProposedTask, interactions: Sequence[Interaction]) -> str | None:
-        """Say in a sentence why a task is unusable; None if it is usable."""
-        turns = _numbers(task, interactions)
-        if isinstance(turns, str):
-            return turns
-        calls = [number for turn in turns for number in turn]
-        return self._wrong_form(task, calls) or _wrong_calls(calls, interactions)
+    def _chosen(self, task: ProposedTask, interactions: Sequence[Interaction]) -> _Chosen | str:
+        """Return a usable proposal; of another one a sentence that says why it is not."""
+        numbers = _numbers(task, interactions)
+        if isinstance(numbers, str):
+            return numbers
+        calls = [number for turn in numbers for number in turn]
+        wrong = self._wrong_form(task, calls) or _wrong_calls(calls, interactions)
+        turns = (tuple(interactions[number] for number in turn) for turn in numbers)
+        return wrong or _Chosen(tuple(turn.query.strip() for turn in task.turns), tuple(turns))
 
     def _wrong_form(self, task: ProposedTask, calls: Sequence[int]) -> str | None:
         settings, most = self._settings, MOST_TURNS
@@ -350,25 +351,20 @@ def _numbers(task: ProposedTask, interactions: Sequence[Interaction]) -> list[li
     called = [call for turn in task.turns for call in turn.calls]
     if all(isinstance(call, int) for call in called):
         return [sorted(call for call in turn.calls if isinstance(call, int)) for turn in task.turns]
+    wanted = [one if isinstance(one, int) else ToolCall(name=one.tool, arguments=one.arguments) for one in called]
     number_of = {one.id: number for number, one in enumerate(interactions)}
-    longest: list[int] = []
+    furthest = 0
     for run in successful_runs(interactions):
-        rest = iter(run)
-        made = (next((number_of[one.id] for one in rest if _is(call, one, number_of)), None) for call in called)
-        numbers = [number for number in takewhile(lambda number: number is not None, made) if number is not None]
-        if len(numbers) == len(called):
+        rest = ((number_of[one.id], call_of(one)) for one in run)
+        found = (next((number for number, made in rest if want in (number, made)), None) for want in wanted)
+        numbers = [number for number in found if number is not None]  # the rest is used up once one is missing
+        if len(numbers) == len(wanted):
             left = iter(numbers)
             return [list(islice(left, len(turn.calls))) for turn in task.turns]
-        longest = max(longest, numbers, key=len)
-    missing = called[len(longest)]
-    shown = missing if isinstance(missing, int) else executed(ToolCall(name=missing.tool, arguments=missing.arguments))
+        furthest = max(furthest, len(numbers))
+    missing = wanted[furthest]
+    shown = missing if isinstance(missing, int) else executed(missing)
     return f"no run has these calls with success in this order; {shown} is missing"
-
-
-def _is(call: int | NextAction, one: Interaction, number_of: Mapping[str, int]) -> bool:
-    if isinstance(call, int):
-        return number_of[one.id] == call
-    return call_of(one) == ToolCall(name=call.tool, arguments=call.arguments)
 
 
 def _wrong_calls(calls: Sequence[int], interactions: Sequence[Interaction]) -> str | None:
@@ -379,15 +375,9 @@ def _wrong_calls(calls: Sequence[int], interactions: Sequence[Interaction]) -> s
         return f"the interactions {calls} are not of one run"
     if list(calls) != sorted(calls):
         return f"the turns do not follow the order of the run: {calls}"
-    refused = [number for number in calls if not _succeeded(interactions[number])]
+    successful = {one.id for run in successful_runs(interactions) for one in run}
+    refused = [number for number in calls if interactions[number].id not in successful]
     return f"interaction {refused[0]} did not succeed" if refused else None
-
-
-def _chosen(task: ProposedTask, interactions: Sequence[Interaction]) -> _Chosen:
-    numbers = _numbers(task, interactions)
-    assert not isinstance(numbers, str)
-    turns = (tuple(interactions[number] for number in turn) for turn in numbers)
-    return _Chosen(tuple(turn.query.strip() for turn in task.turns), tuple(turns))
 
 
 def _difficulty(
@@ -399,7 +389,3 @@ def _difficulty(
     if len(chosen.turns) > 1 or dependent(piece, setup, context, environment):
         return Difficulty.HARD
     return Difficulty.MEDIUM
-
-
-def _succeeded(interaction: Interaction) -> bool:
-    return isinstance(interaction.action, ToolCall) and interaction.observation.status is ObservationStatus.OK

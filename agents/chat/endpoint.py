@@ -36,7 +36,6 @@ OPENAI_URL = "https://api.openai.com/v1"
 MODEL_VARIABLE = "COEVOLVE_CHAT_MODEL"
 URL_VARIABLE = "OPENAI_BASE_URL"
 KEY_VARIABLE = "OPENAI_API_KEY"
-_URL_SOURCE = f"the environment variable {URL_VARIABLE}"
 HIDDEN = "[key]"
 SHORTEST_SECRET = 8
 """Keys with fewer characters are placeholders for endpoints without keys: not secret, and redacting them would mangle
@@ -120,7 +119,7 @@ def destination(settings: ChatSettings, role: str, *, commanded: bool = False) -
     chosen_here = not commanded and settings.base_url is not None  # by whoever wrote the recipe
     if origin in bound:
         return KeyBinding(url, bound[origin])
-    if not chosen_here or origin == _of_the_openai_key():
+    if not chosen_here or origin == _checked(*_of_the_environment()):
         unset = origin.is_loopback and not os.environ.get(KEY_VARIABLE, "").strip()
         return KeyBinding(url, None if unset else KEY_VARIABLE)
     if origin.is_loopback:
@@ -156,7 +155,7 @@ def _setting(role: str, name: str, commanded: bool, own: Collection[str]) -> str
 def _base_url(settings: ChatSettings, role: str, commanded: bool) -> tuple[str, str]:
     """Return where the URL is stated, for a message, and the URL."""
     if settings.base_url is None:
-        return _URL_SOURCE, str(os.environ.get(URL_VARIABLE) or OPENAI_URL)
+        return _of_the_environment()
     return _setting(role, "base_url", commanded, _own(settings)), settings.base_url
 
 
@@ -167,9 +166,9 @@ def _checked(name: str, url: str) -> Origin:
         raise InputError(f"{name} is not the URL of an endpoint: it {error}") from None
 
 
-def _of_the_openai_key() -> Origin:
-    """Return the server that the user's environment names for ``OPENAI_API_KEY``."""
-    return _checked(_URL_SOURCE, os.environ.get(URL_VARIABLE) or OPENAI_URL)
+def _of_the_environment() -> tuple[str, str]:
+    """Return like ``_base_url`` the endpoint that the user's environment names, which ``OPENAI_API_KEY`` is for."""
+    return f"the environment variable {URL_VARIABLE}", os.environ.get(URL_VARIABLE) or OPENAI_URL
 
 
 def _key(variable: str, base_url: str, role: str, commanded: bool) -> SecretStr:

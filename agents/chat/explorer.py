@@ -89,7 +89,7 @@ class ChatExplorer:
                 stack.enter_context, live_run(environment, context, number, self._settings.steps)
             )
             for step in range(self._settings.steps):
-                messages = prompt(
+                system, user = prompt(
                     "explore",
                     preface=preface_text(run.preface),
                     tools=documentation,
@@ -102,7 +102,7 @@ class ChatExplorer:
                     left=str(self._settings.steps - step),
                 )
                 reply, measured = await self._model.ask(
-                    NextCall, messages.system, messages.user, subject=context.id, iteration=context.iteration
+                    NextCall, system, user, subject=context.id, iteration=context.iteration
                 )
                 if not reply.tool:
                     return

@@ -13,7 +13,7 @@ import httpx2
 from openai import DefaultAsyncHttpxClient, DefaultHttpxClient
 from pydantic import BaseModel, Field, ValidationError
 
-from agents.chat.endpoint import HIDDEN, SHORTEST_SECRET, Endpoint
+from agents.chat.endpoint import Endpoint
 from agents.chat.sending import Fault, Usage, attempt, fault_of
 from memory.jsonl import complaint
 
@@ -91,7 +91,7 @@ class GuardedClient(DefaultAsyncHttpxClient):
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(verify=certificates())
-        self._secret = endpoint.key.get_secret_value()
+        self._endpoint = endpoint
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, DefaultAsyncHttpxClient] = WeakKeyDictionary()
 
     async def send(self, request: Request, **options: Any) -> Response:  # noqa: ANN401
@@ -107,29 +107,22 @@ class GuardedClient(DefaultAsyncHttpxClient):
             finally:
                 await response.aclose()
             headers = [
-                (name, self._hidden(value))
+                (name, self._endpoint.hide(value))
                 for name, value in response.headers.multi_items()
                 if name.lower() not in _OF_THE_ORIGINAL
             ]
-            body = body.replace(self._secret.encode(), HIDDEN.encode()) if self._is_secret else body
+            body = self._endpoint.hide(body.decode("latin-1")).encode("latin-1")  # byte for byte: the key is ASCII
             answer = type(response)(response.status_code, headers=headers, content=body, request=request)
             ended(_usage_of(body) if answer.is_success else fault_of(answer))
         return answer
 
     def _with_key(self, request: Request) -> Request:
         headers = {name: value for name, value in request.headers.items() if name.lower() in _SENT}
-        if self._secret:
-            headers["authorization"] = f"Bearer {self._secret}"
+        if key := self._endpoint.key.get_secret_value():
+            headers["authorization"] = f"Bearer {key}"
         return httpx2.Request(
             request.method, request.url, headers=headers, stream=request.stream, extensions=request.extensions
         )
-
-    @property
-    def _is_secret(self) -> bool:
-        return len(self._secret) >= SHORTEST_SECRET
-
-    def _hidden(self, text: str) -> str:
-        return text.replace(self._secret, HIDDEN) if self._is_secret else text
 
 
 async def _read(response: Response) -> bytes:

@@ -80,7 +80,7 @@ class ChatReflector:
         if trajectory.outcome is None:
             raise RoleRefused(f"trajectory {trajectory.id} ended in an infrastructure error: nothing to read")
         tools = environment.tools(evidence.task.tools)
-        messages = prompt(
+        system, user = prompt(
             "reflect",
             tools=tools_text(tools),
             signal=_signal_text(evidence),
@@ -90,8 +90,8 @@ class ChatReflector:
         )
         reply, measured = await self._model.ask(
             Reflection,
-            messages.system,
-            messages.user,
+            system,
+            user,
             lambda reply, final: _problem(reply, evidence),
             subject=evidence.signal.id,
             iteration=evidence.signal.iteration,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
@@ -30,9 +30,10 @@ from memory.records import Measured
 LONGEST_FAULT = 300
 BODY_SHOWN = 120
 MILLION = 1_000_000
+FaultKind = Literal["passing", "mistake", "format", "length", "rejected"]
 _PASSING = frozenset({408, 409, 429})
 _USERS_MISTAKES = frozenset({401, 402, 403, 404})
-_WORDS = {
+_WORDS: dict[FaultKind, tuple[frozenset[int], tuple[str, ...]]] = {
     "format": (frozenset({400, 422}), ("response_format", "json_schema", "structured output")),
     "length": (
         frozenset({400, 413, 422}),
@@ -41,7 +42,6 @@ _WORDS = {
 }
 """Of a fault's kind: the statuses that it has, and the words of which one is in the response."""
 
-FaultKind = Literal["passing", "mistake", "format", "length", "rejected"]
 Usage = tuple[int, int]
 """Prompt and completion tokens that a response reports."""
 Reply = TypeVar("Reply")
@@ -74,9 +74,7 @@ def fault_of(response: httpx2.Response) -> Fault:
         return Fault(text)
     if status in _USERS_MISTAKES:
         return Fault(text, "mistake")
-    kinds: tuple[Literal["format", "length"], ...] = ("format", "length")
-    for kind in kinds:
-        statuses, words = _WORDS[kind]
+    for kind, (statuses, words) in _WORDS.items():
         if status in statuses and any(word in whole for word in words):
             return Fault(text, kind)
     return Fault(text, "rejected")
@@ -133,22 +131,25 @@ class Delivery:
         self._concurrency = concurrency
         self._breaker = Breaker()
 
-    def works(self) -> None:
-        """Note that the endpoint gave what can be read."""
+    def works(self, question: Question) -> None:
+        """Note that ``question`` got what can be read: one that does not fails."""
+        question.read = True
         self._breaker.succeeded()
 
-    def stop_where_hopeless(self, failure: RoleRefused, what: str, advice: str) -> None:
-        """Raise RepeatedFailure after too many consecutive failures; questions in progress end with it, too.
-
-        ``what`` says in the plural what failed, ``advice`` what may help.
-        """
+    def _stop_where_hopeless(self, failure: RoleRefused) -> None:
+        """Raise RepeatedFailure after too many consecutive failures; questions in progress end with it, too."""
         row = self._breaker.failed()
         if row is None:
             return
         endpoint = self._endpoint
+        advice = f"try a larger {endpoint.setting('max_tokens')} or another model"
+        if isinstance(failure, EndpointFailed):
+            limit, does = ("--concurrency", " and calls tools") if endpoint.commanded else ("roles.concurrency", "")
+            url = endpoint.setting("base_url")
+            advice = f"check {url} and whether the endpoint answers{does}, lower {limit} if it is limited"
         stopped = RepeatedFailure(
-            f"{endpoint.owner} ({endpoint.base_url}, model {endpoint.model}): {row} {what}, the last: {failure}; the "
-            f"ledger has all of them. To go on, {advice}"
+            f"{endpoint.owner} ({endpoint.base_url}, model {endpoint.model}): {row} questions in a row got no reply "
+            f"that can be read, the last: {failure}; the ledger has all of them. To go on, {advice}"
         )
         self._breaker.stop(stopped)
         raise stopped from None
@@ -157,7 +158,8 @@ class Delivery:
     def recorded(self, question: Question, iteration: int | None) -> Iterator[None]:
         """Add a line on ``question`` to the ledger when the block ends, also where it is cancelled.
 
-        ``iteration`` is None for D_0 and outside of a run. A question that sent nothing has no line.
+        ``iteration`` is None for D_0 and outside of a run. A question that sent nothing has no line. Raises
+        RepeatedFailure instead of RoleRefused after too many consecutive questions that got nothing to read.
         """
         outcome: Literal["answered", "refused", "failed"] = "failed"
         try:
@@ -170,6 +172,8 @@ class Delivery:
             outcome = "failed" if isinstance(refusal, EndpointFailed) else "refused"
             if isinstance(refusal, BudgetReached):
                 question.faults.append(str(refusal))
+            elif not question.read:
+                self._stop_where_hopeless(refusal)
             raise
         finally:
             # One short line, on the event loop: a thread would not be waited for by a cancelled question.
@@ -183,7 +187,7 @@ class Delivery:
                     model=self._endpoint.model,
                     measured=question.cost,
                 )
-                self._ledger.add(request, paid=True)
+                self._ledger.add(request)
 
     async def deliver(self, request: Callable[[], Awaitable[Reply]], question: Question) -> Reply:
         """Send ``request`` and return its reply.
@@ -227,7 +231,7 @@ class Delivery:
             except (httpx2.RequestError, OSError) as error:
                 raise self._fail(question, _connection(error)) from None
             finally:
-                question.cost = added(question.cost, Measured(seconds=clock() - started))
+                self._pay(question, Measured(seconds=clock() - started))
 
     def _ended(self, question: Question, ended: Fault | Usage | None) -> None:
         if isinstance(ended, Fault):
@@ -282,8 +286,7 @@ def _connection(error: Exception) -> Fault:
 _SENDING: ContextVar[tuple[Delivery, Question]] = ContextVar("sending")
 
 
-@asynccontextmanager
-async def attempt() -> AsyncIterator[Callable[[Fault | Usage | None], None]]:
+def attempt() -> AbstractAsyncContextManager[Callable[[Fault | Usage | None], None]]:
     """Count one attempt of the request that is delivered around this.
 
     Gives what is told how it ended: the fault of the response, or the tokens that it reports, None where it does not.
@@ -291,8 +294,7 @@ async def attempt() -> AsyncIterator[Callable[[Fault | Usage | None], None]]:
     budget forbids, and RepeatedFailure once the role was stopped.
     """
     delivery, question = _SENDING.get()
-    async with delivery.attempt(question) as ended:
-        yield ended
+    return delivery.attempt(question)
 
 
 def _gate(base_url: str, limit: int) -> asyncio.Semaphore:

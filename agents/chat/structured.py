@@ -6,7 +6,7 @@ After a reply that cannot be used there is one repair turn, then a recorded refu
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +24,10 @@ from agents.chat.replies import (
     shortened,
     shown,
 )
-from agents.chat.sending import Delivery, EndpointFailed, FormatRejected, Question
+from agents.chat.sending import Delivery, FormatRejected, Question
 from agents.roles import RoleRefused
 from agents.settings import ChatSettings
-from agents.spending import BudgetReached, Ledger
+from agents.spending import Ledger
 from environments.base import InputError
 from memory.records import Measured
 
@@ -84,24 +84,9 @@ class StructuredModel:
         consecutive questions without a readable reply: one that is readable and unusable shows that the model works.
         """
         question = Question(subject)
-        try:
-            with self._delivery.recorded(question, iteration):
-                reply = await self._reply(schema, system, prompt, check, question)
-        except BudgetReached:
-            raise
-        except RoleRefused as refusal:
-            if isinstance(refusal, EndpointFailed) or not question.read:
-                self._delivery.stop_where_hopeless(
-                    refusal, "questions in a row got no reply that can be read", self._advice(refusal)
-                )
-            raise
+        with self._delivery.recorded(question, iteration):
+            reply = await self._reply(schema, system, prompt, check, question)
         return reply, question.cost
-
-    def _advice(self, refusal: RoleRefused) -> str:
-        if isinstance(refusal, EndpointFailed):
-            url = self._endpoint.setting("base_url")
-            return f"check {url} and whether the endpoint answers, lower roles.concurrency if it is limited"
-        return f"try a larger {self._endpoint.setting('max_tokens')} or another model"
 
     async def _reply(
         self,
@@ -111,7 +96,7 @@ class StructuredModel:
         check: Callable[[Reply, bool], str | None],
         question: Question,
     ) -> Reply:
-        messages = [("system", system), ("human", prompt)]
+        messages: list[Any] = [("system", f"{system}\n\n{instruction(schema)}"), ("human", prompt)]
         problem = ""
         for final in (False, True):
             message = await self._send(schema, messages, question)
@@ -121,8 +106,7 @@ class StructuredModel:
                 raise RoleRefused(f"the model refused: {self._endpoint.hide(refusal)}")
             try:
                 reply = read_reply(schema, message)
-                question.read = True
-                self._delivery.works()
+                self._delivery.works(question)
                 problem = check(reply, final) or ""
                 if not problem:
                     return reply
@@ -135,17 +119,15 @@ class StructuredModel:
             messages += [("ai", shown(message)), ("human", _repair(schema, problem))]
         raise RoleRefused(f"the model's reply cannot be used, after one repair: {problem}")
 
-    async def _send(self, schema: type[Reply], messages: Sequence[tuple[str, str]], question: Question) -> AIMessage:
-        """Return the model's message; the system message comes first in ``messages``. Raises like ``deliver``."""
-        (role, system), *others = messages
-        sent: Any = [(role, f"{system}\n\n{instruction(schema)}"), *others]
+    async def _send(self, schema: type[Reply], messages: list[Any], question: Question) -> AIMessage:
+        """Return the model's message. Raises like ``deliver``."""
         if self._binds:
             runnable = bound(self._model, schema)
             try:
-                return await self._delivery.deliver(lambda: runnable.ainvoke(sent), question)
+                return await self._delivery.deliver(lambda: runnable.ainvoke(messages), question)
             except FormatRejected:
                 self._binds = False
-        return await self._delivery.deliver(lambda: self._model.ainvoke(sent), question)
+        return await self._delivery.deliver(lambda: self._model.ainvoke(messages), question)
 
 
 def open_model(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agents.chat.endpoint import Endpoint
-from agents.chat.sending import ContextExceeded, Delivery, EndpointFailed, Question, Usage
+from agents.chat.sending import ContextExceeded, Delivery, Question, Usage
 from agents.settings import ChatSettings
 from agents.spending import Ledger
 
@@ -92,21 +92,13 @@ class ToolCallingModel:
             )
             return completion
 
-        try:
-            with self._delivery.recorded(question, iteration=None):
+        with self._delivery.recorded(question, iteration=None):
+            try:
                 answered = await self._delivery.deliver(ask, question)
-        except ContextExceeded:
-            self._delivery.works()
-            raise
-        except EndpointFailed as failure:
-            url, concurrency = (self._endpoint.setting(name) for name in ("base_url", "concurrency"))
-            self._delivery.stop_where_hopeless(
-                failure,
-                "requests in a row got no answer",
-                f"check {url} and whether the endpoint answers and calls tools, lower {concurrency} if it is limited",
-            )
-            raise
-        self._delivery.works()
+            except ContextExceeded:  # the endpoint works
+                self._delivery.works(question)
+                raise
+            self._delivery.works(question)
         return self._read(answered)
 
     def _read(self, completion: ChatCompletion) -> ChatReply:

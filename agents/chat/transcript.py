@@ -13,29 +13,21 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from string import Template
-from typing import NamedTuple
 
 from pydantic import JsonValue
 
 from agents.evidence import executed
 from environments.base import Action, MalformedCall, Observation, Outcome, Parameter, ToolCall, ToolSpec, TurnOutcome
 from environments.verification.programs import program_tool
-from memory.records import FailureContext, Interaction, SignalKind, Trajectory, Unsignalled
+from memory.records import FailureContext, Interaction, Trajectory, Unsignalled
 
 _FOLDER = Path(__file__).parent / "prompts"
 
 
-class RequestMessages(NamedTuple):
-    """The two messages that open a request."""
-
-    system: str
-    user: str
-
-
-def prompt(name: str, **values: str) -> RequestMessages:
-    """Fill the placeholders of a role's prompt. Raises KeyError for one that is not given."""
+def prompt(name: str, **values: str) -> tuple[str, str]:
+    """Fill the placeholders of a role's prompt: its system and its user message. Raises KeyError for one not given."""
     system = f"{_template(f'{name}_system').substitute(values)}\n\n{_template('data').substitute()}"
-    return RequestMessages(system, _template(f"{name}_user").substitute(values))
+    return system, _template(f"{name}_user").substitute(values)
 
 
 @cache
@@ -108,19 +100,12 @@ def context_text(context: FailureContext) -> str:
 
     The setup is left out, because it may contain reference calls of earlier turns.
     """
-    guidance = _guidance(context.kind)
-    return f"{weakness_text(context)}\n\n{guidance}" if guidance else weakness_text(context)
+    guidance = f"guidance_{context.kind}"  # of a kind without advice there is no such file
+    advised = (_FOLDER / f"{guidance}.txt").is_file()
+    return _weakness_text(context) + (f"\n\n{_template(guidance).substitute()}" if advised else "")
 
 
-def _guidance(kind: SignalKind | Unsignalled | None) -> str:
-    """Return the text ``prompts/guidance_KIND.txt``; empty for a kind without one."""
-    if kind is None or not (_FOLDER / f"guidance_{kind}.txt").is_file():
-        return ""
-    return _template(f"guidance_{kind}").substitute()
-
-
-def weakness_text(context: FailureContext) -> str:
-    """Write a failure context without guidance."""
+def _weakness_text(context: FailureContext) -> str:
     if context.kind in (None, Unsignalled.UNGUIDED):
         return "There is no particular weakness: find out what the tools can do here."
     if context.kind is Unsignalled.COVERAGE:

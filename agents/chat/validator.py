@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
+from dataclasses import dataclass, field
 
 from pydantic import Field, StrictBool
 
@@ -98,7 +99,7 @@ class ChatValidator:
 
     async def _judge(self, draft: Draft, tools: tuple[ToolSpec, ...], run: _Run, iteration: int | None) -> RunJudgement:
         kind = "code in Python that calls APIs" if program_tool(tools) is not None else "calls of tools"
-        messages = prompt(
+        system, user = prompt(
             "judge",
             preface=run.preface,
             tools=tools_text(tools),
@@ -111,40 +112,31 @@ class ChatValidator:
             history=run.history,
             last="(none)" if run.last is None else data("observation", run.last.full_text, MAX_OBSERVATION),
         )
-        reply, _ = await self._model.ask(
-            RunJudgement, messages.system, messages.user, subject=draft.id, iteration=iteration
-        )
+        reply, _ = await self._model.ask(RunJudgement, system, user, subject=draft.id, iteration=iteration)
         return reply
 
 
+@dataclass
 class _Run:
     """The agent's episode, single use: it reads each user turn with the calls that are said to fulfil it.
 
-    Args:
-        model: the chat model.
-        draft: the task.
-        environment: where it is played.
-        iteration: of the questions' costs; None for D_0.
-        actions: most actions, all user turns together.
+    ``iteration``: of the questions' costs; None for D_0. ``actions``: most actions, all user turns together.
     """
 
-    def __init__(
-        self, model: StructuredModel, draft: Draft, environment: Environment, iteration: int | None, actions: int
-    ) -> None:
-        self.preface = ""
-        self.made = 0
-        self.last: Observation | None = None
-        self._model = model
-        self._draft = draft
-        self._environment = environment
-        self._iteration = iteration
-        self._actions = actions
-        self._said: list[str] = []
+    model: StructuredModel
+    draft: Draft
+    environment: Environment
+    iteration: int | None
+    actions: int
+    preface: str = ""
+    made: int = 0
+    last: Observation | None = None
+    said: list[str] = field(default_factory=list)
 
     @property
     def history(self) -> str:
         """The user turns, actions and observations so far, as a prompt shows them."""
-        return "\n".join(self._said)
+        return "\n".join(self.said)
 
     async def play(self) -> Outcome:
         """Play the episode and return the environment's outcome.
@@ -152,7 +144,7 @@ class _Run:
         A reply that stays unusable ends it: that is the model's own failure. Raises EndpointFailed and BudgetReached,
         which say nothing about the draft, and EnvironmentFault.
         """
-        with closing(await asyncio.to_thread(self._environment.open, self._draft)) as episode:
+        with closing(await asyncio.to_thread(self.environment.open, self.draft)) as episode:
             try:
                 await self._converse(episode)
             except (BudgetReached, EndpointFailed):
@@ -163,41 +155,39 @@ class _Run:
 
     async def _converse(self, episode: Episode) -> None:
         """Go through the agent's user turns until the last one has ended or no action is left."""
-        played, first = await asyncio.to_thread(open_for_agent, episode, self._draft)
+        played, first = await asyncio.to_thread(open_for_agent, episode, self.draft)
         self.preface = preface_text((played[0].opened if played else first).preface)
         for one in played:
-            tools = acting_tools(await asyncio.to_thread(self._environment.tools, one.opened.tools))
-            self._said += [f"User: {data('user', one.opened.full_text)}", attempt_text(one.steps, program_tool(tools))]
+            tools = acting_tools(await asyncio.to_thread(self.environment.tools, one.opened.tools))
+            self.said += [f"User: {data('user', one.opened.full_text)}", attempt_text(one.steps, program_tool(tools))]
         turn: UserTurn | None = first
         while turn is not None:
             await self._turn(episode, turn)
-            turn = await asyncio.to_thread(episode.end_turn) if self.made < self._actions else None
+            turn = await asyncio.to_thread(episode.end_turn) if self.made < self.actions else None
 
     async def _turn(self, episode: Episode, turn: UserTurn) -> None:
         """Act until the model ends the turn or no action is left."""
-        tools = acting_tools(await asyncio.to_thread(self._environment.tools, turn.tools))
+        tools = acting_tools(await asyncio.to_thread(self.environment.tools, turn.tools))
         documentation, program = tools_text(tools), program_tool(tools)
-        self._said += [f"User: {data('user', turn.full_text)}", attempt_text((), program)]
+        self.said += [f"User: {data('user', turn.full_text)}", attempt_text((), program)]
         done: list[tuple[Action, Observation]] = []
-        while self.made < self._actions:
-            messages = prompt(
+        while self.made < self.actions:
+            system, user = prompt(
                 "validate",
                 preface=self.preface,
                 tools=documentation,
                 history=self.history,
-                solution=reference_text(self._draft.reference[turn.index], program),
-                left=str(self._actions - self.made),
+                solution=reference_text(self.draft.reference[turn.index], program),
+                left=str(self.actions - self.made),
             )
-            reply, _ = await self._model.ask(
-                NextAction, messages.system, messages.user, subject=self._draft.id, iteration=self._iteration
-            )
+            reply, _ = await self.model.ask(NextAction, system, user, subject=self.draft.id, iteration=self.iteration)
             if not reply.tool:
                 return
             action = offered(reply.tool, reply.arguments, turn.tools)
             self.last = await asyncio.to_thread(episode.step, action)
             done.append((action, self.last))
             self.made += 1
-            self._said[-1] = attempt_text(done, program)
+            self.said[-1] = attempt_text(done, program)
 
 
 def reference_text(calls: tuple[ToolCall, ...], program: ToolSpec | None) -> str:

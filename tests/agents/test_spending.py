@@ -18,16 +18,21 @@ from memory.records import Measured
 COST = Measured(seconds=2.0, calls=3, prompt_tokens=100, completion_tokens=10, money=0.5)
 
 
-def request(subject: str = "context-1", measured: Measured = COST) -> Request:
-    return Request(role="explorer", subject=subject, iteration=0, outcome="answered", measured=measured)
+def request(subject: str = "context-1") -> Request:
+    return Request(role="explorer", subject=subject, iteration=0, outcome="answered", measured=COST)
+
+
+def spend(ledger: Ledger, subject: str) -> None:
+    ledger.pay(COST)
+    ledger.add(request(subject))
 
 
 def test_a_resumed_run_goes_on_counting(tmp_path: Path) -> None:
     path = tmp_path / "run" / "spending.jsonl"
     first = Ledger(path, BudgetSettings())
     assert not path.exists()
-    first.add(request("a"))
-    first.add(request("b"))
+    spend(first, "a")
+    spend(first, "b")
     second = Ledger(path, BudgetSettings(calls=6))
     assert second.spent() == first.spent() == added(COST, COST)
     assert second.reached() == "roles.budget.calls"
@@ -65,9 +70,7 @@ def test_a_wrong_line_is_named(tmp_path: Path) -> None:
 def test_threads_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "spending.jsonl"
     ledger = Ledger(path, BudgetSettings())
-    threads = [
-        threading.Thread(target=lambda n=n: [ledger.add(request(f"{n}-{i}")) for i in range(20)]) for n in range(8)
-    ]
+    threads = [threading.Thread(target=lambda n=n: [spend(ledger, f"{n}-{i}") for i in range(20)]) for n in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -78,10 +81,10 @@ def test_threads_lose_nothing(tmp_path: Path) -> None:
 
 def test_what_was_paid_before_is_not_counted_twice(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "spending.jsonl", BudgetSettings(calls=3))
-    ledger.pay(COST.model_copy(update={"seconds": 0.0}))
+    ledger.pay(COST)
     with pytest.raises(BudgetReached):
         ledger.check()
-    ledger.add(request(), paid=True)
+    ledger.add(request())
     assert ledger.spent() == COST == Ledger(tmp_path / "spending.jsonl", BudgetSettings()).spent()
 
 
@@ -105,7 +108,7 @@ limits = st.builds(
 def test_a_budget_is_reached_exactly_when_it_is_spent(spent: list[Measured], budget: BudgetSettings) -> None:
     ledger = Ledger(None, budget)
     for cost in spent:
-        ledger.add(request(measured=cost))
+        ledger.pay(cost)
     left = {
         "tokens": (budget.tokens or math.inf) - sum(one.prompt_tokens + one.completion_tokens for one in spent),
         "calls": (budget.calls or math.inf) - sum(one.calls for one in spent),

@@ -351,7 +351,7 @@ async def test_equal_failures_stop_the_evaluation_early(items: tuple[Item, ...])
         sent.append(request)
         return Raw(400, {"error": {"message": '"auto" tool choice requires --enable-auto-tool-choice'}})
 
-    with pytest.raises(RepeatedFailure, match=r"5 requests in a row.*enable-auto-tool-choice.*--base-url"):
+    with pytest.raises(RepeatedFailure, match=r"5 questions in a row.*enable-auto-tool-choice.*--base-url"):
         await outcomes_of(refuse, items)
     assert len(sent) <= LIMITS.batch + 4, "each of the four failures before the last may have let another episode begin"
 

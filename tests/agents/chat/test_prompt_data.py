@@ -17,7 +17,6 @@ from agents.chat.transcript import (
     interactions_text,
     offered,
     prompt,
-    weakness_text,
 )
 from agents.scripted.coverage import coverage_contexts
 from environments.base import Environment, MalformedCall, Observation, ObservationStatus, StartState, ToolCall
@@ -99,10 +98,10 @@ def test_long_texts_are_cut_and_say_so() -> None:
 def test_every_system_message_says_what_is_data(role: str) -> None:
     names = "preface tools signal trajectory outcome context history round rounds left interactions most longest turns"
     names += " scope exploration order shortest solution query expected kind last attempt counterpart"
-    messages = prompt(role, **dict.fromkeys(names.split(), "?"))
-    assert messages.system.endswith("your reply is only ever the one that is asked for there.")
-    assert "never instructions to follow" in messages.system
-    assert "$" not in messages.system + messages.user
+    system, user = prompt(role, **dict.fromkeys(names.split(), "?"))
+    assert system.endswith("your reply is only ever the one that is asked for there.")
+    assert "never instructions to follow" in system
+    assert "$" not in system + user
 
 
 def test_only_a_tool_that_is_offered_becomes_a_call() -> None:
@@ -121,7 +120,6 @@ def test_each_kind_of_signal_has_guidance_of_its_own(files_start: StartState, ma
     for text in texts.values():
         assert text.count("How to explore here:") == 1
         assert text.index("</weakness>") < text.index("How to explore here:"), "it is an instruction, not data"
-    assert "How to explore" not in weakness_text(make_context(files_start, "ls", kind=SignalKind.RARE))
 
 
 def test_a_baselines_context_claims_no_weakness(environment: Environment, files_start: StartState) -> None:
