@@ -88,11 +88,11 @@ def _small_files(source: str) -> Path:
 
     from training.rollout.policy_path import hub_trouble
 
+    trouble = hub_trouble(source)
     try:
-        offline = hub_trouble(source) is not None
-        return Path(snapshot_download(source, allow_patterns=list(SMALL), local_files_only=offline))
+        return Path(snapshot_download(source, allow_patterns=list(SMALL), local_files_only=trouble is not None))
     except OSError as error:
-        cause = " ".join(str(error).split())[:200]
+        cause = trouble or " ".join(str(error).split())[:200]
         raise InputError(
             f"policy.path: the tokenizer of {source} is neither here nor on a hub that can be reached ({cause}): "
             "download it first, or name a folder with --set policy.path=FOLDER"
