@@ -40,7 +40,9 @@ def main(
     ] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="one setting of every arm; @FILE: all those of a file"),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="one setting of every arm, or of scoring; @FILE: all those of a file"
+        ),
     ] = None,
     plan_only: Annotated[
         bool,
@@ -100,7 +102,7 @@ def main(
 def _plan(recipe: Path, arms: str | None, seeds: tuple[int, ...] | None, changes: list[str]) -> NoReturn:
     """Become ``coevolve plan`` for the arms and seeds: one estimator, of the package above this one."""
     given = [*(("--arms", arms) if arms is not None else ()), *(("--seeds", str(len(seeds))) if seeds else ())]
-    given += [word for change in changes for word in ("--set", change)]
+    given += [word for change in changes if not change.startswith("scoring.") for word in ("--set", change)]
     words = [sys.executable, "-m", "graph.plan", str(recipe), *given]
     os.execve(sys.executable, words, {**os.environ, **child_variables()})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -265,14 +265,16 @@ class Study(Record):
         return _sha256([run, self.policies.get(policy, policy), scored, self.recipe.limits, looked])
 
 
-def read_study(path: Path) -> tuple[StudyRecipe, Tree]:
+def read_study(path: Path, changes: Mapping[str, JsonValue] | None = None) -> tuple[StudyRecipe, Tree]:
     """Return the study at ``path`` as it is stated, and its file's content; no other file is looked at.
 
-    Raises InputError that names the file and the key.
+    ``changes`` of the file's own limits of scoring, by dotted key. Raises InputError that names the file and the key.
     """
     tree = read_recipe(path)
     if "base" not in tree:
         raise InputError(f"{path}: not a study's recipe, which names as base the recipe of a run")
+    for key, value in (changes or {}).items():
+        _put(tree, key, value)
     try:
         return StudyRecipe.model_validate_json(json.dumps(tree, default=str), strict=True), tree
     except ValidationError as error:
@@ -282,17 +284,20 @@ def read_study(path: Path) -> tuple[StudyRecipe, Tree]:
 def load_study(path: Path, overrides: Sequence[str] = ()) -> Study:
     """Read the study at ``path``; files that it names are looked up from the working directory, as in recipes.
 
-    ``overrides`` are settings on top of every arm's (``dotted.key=value``, or ``@FILE``), part of the study's hashes.
+    ``overrides`` are settings on top of every arm's (``dotted.key=value``, or ``@FILE``), part of the study's hashes;
+    those of ``scoring`` are the study's own limits of attempts.
 
     What ships with the project, recipes and initial policies, is found from any working directory.
 
     Raises InputError that names the file and the key.
     """
-    recipe, tree = read_study(path)
+    given: dict[str, JsonValue] = {".".join(one.keys): one.value for one in changes_given(overrides)}
+    scoring = {key: value for key, value in given.items() if key.startswith("scoring.")}
+    changes = {key: value for key, value in given.items() if key not in scoring}
+    recipe, tree = read_study(path, scoring)
     shared = read_recipe(recipe.base)
     for key, value in recipe.settings.items():
         _put(shared, key, value)
-    changes: dict[str, JsonValue] = {".".join(one.keys): one.value for one in changes_given(overrides)}
     study = Study(
         recipe=recipe,
         shared=shared,

@@ -360,6 +360,17 @@ def test_settings_on_top_come_after_every_arms_and_belong_to_its_result(tmp_path
     assert plain.run_hash(starter, 0, "dev", None) == changed.run_hash(starter, 0, "dev", None), "it is not trained"
 
 
+def test_limits_of_scoring_are_the_studys_own_settings() -> None:
+    path = Path("recipes/study-world.yaml")
+    plain, changed = load_study(path), load_study(path, ["scoring.max_tokens=256", "iterations=2"])
+    assert changed.recipe.scoring == plain.recipe.scoring.model_copy(update={"max_tokens": 256})
+    arm = plain.recipe.arms[1]
+    assert changed.settings_of(arm, 0, None) == plain.settings_of(arm, 0, None) | {"iterations": 2}
+    assert changed.run_hash(arm, 0, "dev", None) != plain.run_hash(arm, 0, "dev", None)
+    with pytest.raises(InputError, match=r"study-world.yaml: .*'?scoring\.?.*max_token"):
+        load_study(path, ["scoring.max_token=256"])
+
+
 def test_plan_runs_nothing_and_says_what_the_arms_need(tmp_path: Path) -> None:
     done = study(made_recipe(tmp_path), "--plan", "--arms", "grpo,full", "--seeds", "100-102", "--set", "iterations=4")
     assert done.returncode == 0, done.stderr
