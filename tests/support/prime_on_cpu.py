@@ -14,11 +14,13 @@ import os
 import re
 import sys
 import tomllib
+import traceback
 from collections.abc import AsyncIterator, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+ANSWERS, sys.stdout = sys.stdout, sys.stderr  # prime-rl logs on stdout
 SOURCES = os.environ.get("COEVOLVE_PRIME_RL")
 if SOURCES:
     sys.path += [f"{SOURCES}/src", f"{SOURCES}/packages/prime-rl-configs/src"]
@@ -123,8 +125,16 @@ async def called(config: Any, address: str, clients: Sequence[Any], wait: asynci
 
 async def main(url: str, endpoints: list[str], draws: int) -> None:
     clients = [vf.EvalClientConfig(base_url=endpoint, api_key_var="NO_KEY") for endpoint in endpoints]
+    try:
+        await evolved(url, clients, draws)
+    except Exception:  # noqa: BLE001
+        traceback.print_exc()
+        os._exit(1)  # asyncio would wait for the environment server, which outlives its cancelling
+
+
+async def evolved(url: str, clients: Sequence[Any], draws: int) -> None:
     if SOURCES:
-        config = documented(url, len(endpoints))
+        config = documented(url, len(clients))
         env, play = config.train.source[0].env, dispatched
     else:
         env = config = resolve_env_config(
@@ -140,9 +150,11 @@ async def main(url: str, endpoints: list[str], draws: int) -> None:
     async for episode in play(config, server.address, clients, wait):
         number += 1
         (trace,) = episode.traces
-        print(json.dumps({"task": episode.task.key, "reward": trace.reward, "ok": episode.ok}), flush=True)
+        print(
+            json.dumps({"task": episode.task.key, "reward": trace.reward, "ok": episode.ok}), file=ANSWERS, flush=True
+        )
         if number == 2 * len(clients):
-            print(json.dumps("two draws are done"), flush=True)
+            print(json.dumps("two draws are done"), file=ANSWERS, flush=True)
             await asyncio.to_thread(sys.stdin.readline)
             wait.set()
         if number == draws * len(clients):
