@@ -84,7 +84,7 @@ class MCPOptions(Options):
     factory: str | None = Field(
         None,
         description="module:function without arguments that returns a new server of the package mcp, for servers in "
-        f"this process: the fastest; it needs {TRUST_VARIABLE}=1, too",
+        f"this process; it needs {TRUST_VARIABLE}=1, too",
     )
     url: Address | None = Field(
         None,
