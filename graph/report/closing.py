@@ -222,7 +222,7 @@ def _next(
     yield f"  {trusting} evolve --run {root} --iterations {len(summaries) + 3} --resume   # three more iterations"
     stated = run.iteration(summaries[-1].iteration).evaluation_settings
     if stated.exists():  # its limits are the run's: without them a language model takes hours
-        yield f"  {trusting} evaluate --settings {quote(str(stated))} --model {policy}   # with --limit N, more tasks"
+        yield f"  {trusting} evaluate --settings {quote(str(stated))} --model {policy}   # its last score again"
     else:
         yield f"  {scoring} --model {policy}"
     if scored is not None:  # of its own training tasks a lookup knows everything
