@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation.analyses.similarity import (
+from evaluation.similarity import (
     Vectors,
     diversity_table,
     lengths_table,

@@ -1,4 +1,4 @@
-"""CoEvolve's figures and tables of tasks: similarity to evaluation tasks (figure 5, table 13), diversity (table 15,
+"""Tables and figures of CoEvolve on tasks: similarity to evaluation tasks (figure 5, table 13), diversity (table 15,
 appendix A.5: redundancy, and distance from target tasks), and lengths (figures 6 and 7).
 
 Similarity is a leak report, too: the paper's synthetic tasks reach a cosine of 0.97 to the set they are scored on. What
@@ -19,13 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from environments.base import InputError, TaskSpec
-from evaluation.analyses import Table
 from memory.failures import DIMENSION, hashed_ngrams
 from memory.jsonl import derive_seed
-from memory.records import Task
 
-Vectors: TypeAlias = NDArray[np.float64]
-"""One vector of length 1 per row."""
+Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
+"""The head and the rows of a table, as text."""
 
 EMBEDDER = f"hashed-ngrams-{DIMENSION}"
 """The name of ``embed`` in reports."""
@@ -33,7 +31,8 @@ EMBEDDER = f"hashed-ngrams-{DIMENSION}"
 BIN = 0.05
 """The width of a bin of figure 5 (ours)."""
 
-_ROWS = 512  # texts embedded, and rows of cosines held, at once
+Vectors: TypeAlias = NDArray[np.float64]
+"""One vector of length 1 per row."""
 
 
 class NearestTarget(NamedTuple):
@@ -51,8 +50,7 @@ def text_of(task: TaskSpec) -> str:
 
 def embed(texts: Sequence[str]) -> Vectors:
     """Return the failure memory's vector of each text (ours; the papers name no encoder): it compares wordings."""
-    parts = [hashed_ngrams(list(texts[begin : begin + _ROWS])) for begin in range(0, len(texts), _ROWS)]
-    rows = np.concatenate([np.asarray(part, dtype=np.float64) for part in parts])
+    rows = np.asarray(hashed_ngrams(texts), dtype=np.float64)
     vectors: Vectors = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     return vectors
 
@@ -62,18 +60,11 @@ def nearest_targets(
 ) -> list[NearestTarget]:
     """Return for each task the target with the largest cosine, the first of equal ones. Ids and vectors are by row."""
     found = []
-    for begin in range(0, len(tasks), _ROWS):
-        products = vectors[begin : begin + _ROWS] @ target_vectors.T
-        for task, row in zip(tasks[begin : begin + _ROWS], products, strict=True):
-            place = int(row.argmax())
-            found.append(NearestTarget(task, targets[place], float(np.clip(row[place], -1.0, 1.0))))
+    for task, vector in zip(tasks, vectors, strict=True):
+        cosines = target_vectors @ vector
+        place = int(cosines.argmax())
+        found.append(NearestTarget(task, targets[place], float(np.clip(cosines[place], -1.0, 1.0))))
     return found
-
-
-def nearest_of(tasks: Sequence[Task], targets: Sequence[Task]) -> list[NearestTarget]:
-    """Return the nearest of the targets to each task, by their texts."""
-    vectors, aims = (embed([text_of(one) for one in some]) for some in (tasks, targets))
-    return nearest_targets([one.id for one in tasks], vectors, [one.id for one in targets], aims)
 
 
 def similarity_table(nearest: Sequence[NearestTarget]) -> Table:
@@ -163,26 +154,18 @@ def diversity_table(evolutions: Mapping[int, Sequence[str]], targets: Sequence[s
     for iteration, texts in sorted(evolutions.items()):
         vectors = embed(texts)
         figures.append((redundancy(vectors, neighbours), relative_energy_distance(aims, vectors)))
-        rows.append((str(iteration), str(len(texts)), *map(_percent, figures[-1])))
+        rows.append(
+            (str(iteration), str(len(texts)), *("" if one is None else f"{100 * one:.2f}" for one in figures[-1]))
+        )
     spreads = [spread([100 * value for value in column if value is not None]) for column in zip(*figures, strict=True)]
-    for place, name in enumerate(("mean", "variance")):
-        rows.append((name, "", *("" if (value := one[place]) is None else f"{value:.2f}" for one in spreads)))
+    for name, values in zip(("mean", "variance"), zip(*spreads, strict=True), strict=True):
+        rows.append((name, "", *("" if value is None else f"{value:.2f}" for value in values)))
     return ("iteration", "tasks", f"SR@{neighbours}", "ED_rel"), rows
-
-
-def diversity_note(targets: int, neighbours: int) -> str:
-    """Return what the figures are of, and why a cell is empty."""
-    aims = f"{targets} target tasks" if targets else "no target tasks, so no ED_rel"
-    return f"{EMBEDDER}; {aims}; SR@{neighbours} needs more than {neighbours} tasks"
 
 
 def spread(values: Sequence[float]) -> tuple[float | None, float | None]:
     """Return mean and sample variance over evolutions, as the paper prints them; None where they are not defined."""
     return fmean(values) if values else None, variance(values) if len(values) > 1 else None
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.2f}"
 
 
 Lengths = tuple[str, Sequence[int], Sequence[int | None]]

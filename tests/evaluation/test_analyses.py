@@ -47,7 +47,7 @@ def outcomes(solved: list[bool]) -> list[TaskOutcome]:
 
 
 def analyse(*arguments: str | Path) -> str:
-    done = run_here("evaluation.analyses.__main__", *map(str, arguments))
+    done = run_here("evaluation.analyses", *map(str, arguments))
     assert done.returncode == 0, done.stderr
     return " ".join(done.stdout.split())
 
@@ -75,7 +75,7 @@ def test_subsets_are_files_that_a_run_can_start_from(run: RunDirectory, tmp_path
         assert len(given) == 2
         assert all(isinstance(task, Task) for task in given)
     again = run_here(
-        "evaluation.analyses.__main__",
+        "evaluation.analyses",
         "similarity",
         str(run.root),
         "--subsets",
@@ -136,7 +136,7 @@ def test_a_mistake_is_one_sentence(
 ) -> None:
     made(tmp_path)
     given = [str(run.root) if one == "RUN" else one for one in arguments]
-    done = run_here("evaluation.analyses.__main__", *given, cwd=tmp_path)
+    done = run_here("evaluation.analyses", *given, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
     assert says in done.stderr
@@ -151,6 +151,6 @@ def test_power_of_a_study_from_the_outcomes_of_an_arm_s_seeds(tmp_path: Path) ->
         write_jsonl(tmp_path / f"{seed}.jsonl", rows)
     files = [str(tmp_path / f"{seed}.jsonl") for seed in range(3)]
     asked = ("power", *files, "--seeds", "4", "--clusters", "30")
-    shown = run_here("evaluation.analyses.__main__", *asked)
+    shown = run_here("evaluation.analyses", *asked)
     assert shown.stdout.startswith("4 seeds on 30 clusters of 30 tasks show a difference of")
     assert "among 5 hypotheses" in analyse(*asked, "--stratum", "category=base", "--hypotheses", "5")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from environments.base import InputError
-from evaluation.analyses.similarity import (
+from evaluation.similarity import (
     NearestTarget,
     near_table,
     nearest_targets,
