@@ -22,7 +22,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 class Compared(StrEnum):
-    """The modules that measure, by name; a new one has ``measure(repeats)`` and a line here."""
+    """The modules that measure, by name; a new one has ``measure(repeats, model)`` and a line here."""
 
     GRPO = "grpo"  # five minutes: rollouts and a GRPO step, against plain TRL
     LANGUAGE_MODEL = "language_model"  # ten minutes on two cores: sampling and learning with 135 M parameters
@@ -59,9 +59,7 @@ def main(
         rows: list[Measurement] = []
         for name in names:
             print(f"{name}: measuring ...", file=sys.stderr, flush=True)
-            takes = name == Compared.LANGUAGE_MODEL or (name == Compared.GRPO and model is not None)
-            given = {"model": model} if takes else {}
-            rows += import_module(f"benchmarks.{name}").measure(repeats, **given)
+            rows += import_module(f"benchmarks.{name}").measure(repeats, model)
             write_atomically(path, [table(rows).encode()])
             write_jsonl(path.with_suffix(".jsonl"), rows)
         print(path.read_text(), end="")

@@ -8,14 +8,12 @@ equal on both sides, and each runs on one thread. The learning rate is so small 
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from queue import SimpleQueue
 from statistics import median
 from typing import IO, Any
 
@@ -25,8 +23,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from benchmarks.chat_policy import CLASS, TOOLS, chat_tasks
-from benchmarks.grpo import OURS, Figures
+from benchmarks.grpo import CLASS, OURS, TOOLS, Figures, chat_tasks
 from environments.bfcl.environment import BFCLEnvironment
 from graph.interop.trl_spec import environment_class, outcome_reward
 from memory.processes import ORPHANED
@@ -57,30 +54,36 @@ SETTINGS = TrainingSettings(
 
 
 class Meter:
-    """Waits for a line before a step, and reports its duration where the next one begins."""
+    """Waits for a line before a step, and reports its duration where the next one begins.
 
-    def __init__(self, commands: IO[str], answers: IO[str]) -> None:
-        self.answers = answers
-        self.begun = False
-        self.turns: SimpleQueue[str] = SimpleQueue()
-        self.parameters, self.products = 0, 0.0
-        threading.Thread(target=self._listen, args=(commands,), daemon=True).start()
+    ``parameters`` and ``products`` are those of a language model.
+    """
 
-    def _listen(self, commands: IO[str]) -> None:
-        """Queue the parent's lines; without a parent this process ends at once, in the middle of its work too."""
-        for line in commands:
-            self.turns.put(line)
-        os._exit(ORPHANED)
+    def __init__(self, commands: IO[str], answers: IO[str], parameters: int = 0, products: float = 0.0) -> None:
+        self._commands, self._answers, self._parameters, self._products = commands, answers, parameters, products
+        self._begun: tuple[float, float] | None = None
+        self.counted: Counter[str] = Counter()
+        self.rollout_wall = self.rollout_cpu = 0.0
 
     def turn(self) -> None:
         """Report the step that ends here, if there is one; then wait for the parent, and begin the next."""
-        if self.begun:
-            self.record()
-        self.begun = True
-        self.turns.get()
-        self.rollouts = self.successes = self.sampled_tokens = self.prompt_tokens = 0
+        if self._begun is not None:
+            wall, cpu = self._begun
+            figures = Figures(
+                **{name: self.counted[name] for name in ("rollouts", "successes", "sampled_tokens", "prompt_tokens")},
+                rollout_wall=self.rollout_wall,
+                rollout_cpu=self.rollout_cpu,
+                wall=time.perf_counter() - wall,
+                cpu=time.process_time() - cpu,
+                parameters=self._parameters,
+                products=self._products,
+            )
+            print(figures.model_dump_json(), file=self._answers, flush=True)
+        if not self._commands.readline():
+            sys.exit(ORPHANED)
+        self.counted.clear()
         self.rollout_wall = self.rollout_cpu = 0.0
-        self.wall, self.cpu = time.perf_counter(), time.process_time()
+        self._begun = time.perf_counter(), time.process_time()
 
     @contextmanager
     def rolling_out(self) -> Iterator[None]:
@@ -92,59 +95,26 @@ class Meter:
 
     def count(self, prompt_ids: Sequence[Sequence[int]], mask: Sequence[Sequence[int]]) -> None:
         """Add rollouts: their prompts, and masks that are 1 where a token was sampled."""
-        self.rollouts += len(prompt_ids)
-        self.prompt_tokens += sum(map(len, prompt_ids))
-        self.sampled_tokens += sum(map(sum, mask))
-
-    def record(self) -> None:
-        """Answer the parent."""
-        figures = Figures(
-            rollouts=self.rollouts,
-            successes=self.successes,
-            sampled_tokens=self.sampled_tokens,
-            prompt_tokens=self.prompt_tokens,
-            rollout_wall=self.rollout_wall,
-            rollout_cpu=self.rollout_cpu,
-            wall=time.perf_counter() - self.wall,
-            cpu=time.process_time() - self.cpu,
-            parameters=self.parameters,
-            products=self.products,
-        )
-        print(figures.model_dump_json(), file=self.answers, flush=True)
+        prompts, sampled = sum(map(len, prompt_ids)), sum(map(sum, mask))
+        self.counted.update(rollouts=len(prompt_ids), prompt_tokens=prompts, sampled_tokens=sampled)
 
 
-class MeteredRollouts(GroupRollouts):
-    """The rollouts of the in-process sampler, measured."""
+def our_rollouts(loaded: Policy, plan: RoundPlan, meter: Meter, settings: TrainingSettings) -> GroupRollouts:
+    """Play the rollouts of a round, measured; of their trajectories only the successes are counted."""
 
-    meter: Meter
-
-    def step(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
-        """Begin a step of the round: as GroupRollouts, measured."""
-        self.meter.turn()
-        with self.meter.rolling_out():
-            batch = super().step(prompts, trainer)
-        self.meter.count(batch["prompt_ids"], batch["env_mask"])
-        return batch
-
-
-def our_rollouts(loaded: Policy, plan: RoundPlan, meter: Meter, settings: TrainingSettings) -> MeteredRollouts:
-    """Play the rollouts of a round with these settings; of their trajectories only the successes are counted."""
-    environment = BFCLEnvironment((CLASS,))
+    class Metered(GroupRollouts):
+        def step(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
+            meter.turn()
+            with meter.rolling_out():
+                batch = super().step(prompts, trainer)
+            meter.count(batch["prompt_ids"], batch["env_mask"])
+            return batch
 
     def keep(trajectories: Sequence[Trajectory]) -> None:
-        meter.successes += sum(trajectory.success for trajectory in trajectories)
+        meter.counted["successes"] += sum(trajectory.success for trajectory in trajectories)
 
-    rollouts = MeteredRollouts(
-        plan,
-        loaded,
-        InProcessSampler(loaded.model),
-        environment,
-        settings,
-        keep=keep,
-        stopwatch=Stopwatch(),
-    )
-    rollouts.meter = meter
-    return rollouts
+    sampler, environment = InProcessSampler(loaded.model), BFCLEnvironment((CLASS,))
+    return Metered(plan, loaded, sampler, environment, settings, keep=keep, stopwatch=Stopwatch())
 
 
 def environment_trainer(loaded: Policy, plan: RoundPlan, config: GRPOConfig, meter: Meter) -> GRPOTrainer:
@@ -168,7 +138,7 @@ def environment_trainer(loaded: Policy, plan: RoundPlan, config: GRPOConfig, met
         def _calculate_rewards(self, *given: object) -> torch.Tensor:
             with meter.rolling_out():
                 rewards: torch.Tensor = super()._calculate_rewards(*given)
-            meter.successes += int(rewards.sum())
+            meter.counted["successes"] += int(rewards.sum())
             return rewards
 
     environment = BFCLEnvironment((CLASS,))
@@ -213,22 +183,21 @@ def main(side: str, policy: str, out: str, steps: str, what: str = "") -> None:
     answers, sys.stdout = sys.stdout, sys.stderr
     torch.set_num_threads(1)
     plan = RoundPlan(run_seed=0, iteration=0, first_step=1, steps=(chat_tasks(),) * (int(steps) + 1))
-    meter = Meter(sys.stdin, answers)
-    large = what == "model"
-    loaded = load_policy(policy, "auto" if large else "cpu")
+    loaded = load_policy(policy, "auto" if what == "model" else "cpu")
     device = next(loaded.model.parameters()).device
-    settings = SETTINGS
-    if large:
-        meter.parameters, meter.products = loaded.model.num_parameters(), operations_per_second(device)
+    settings, size = SETTINGS, (0, 0.0)
+    if what == "model":
+        size = loaded.model.num_parameters(), operations_per_second(device)
         settings = SETTINGS.model_copy(update={"micro_batch": SETTINGS.rollouts_per_task})
+    meter = Meter(sys.stdin, answers, *size)
+    if side != OURS:
+        settings = settings.model_copy(update={"max_tokens": COMPLETION})
     on_cpu = device.type == "cpu"
+    config = trainer_config(settings, plan, Path(out), NEVER, on_cpu=on_cpu, bfloat16=what == "model")
     if side == OURS:
         rollouts = our_rollouts(loaded, plan, meter, settings)
-        config = trainer_config(settings, plan, Path(out), NEVER, on_cpu=on_cpu, bfloat16=large)
         train(config, rollouts, RoundCallback(plan, rollouts.stopwatch, lambda *_: None, lambda _: None), None)
         return
-    settings = settings.model_copy(update={"max_tokens": COMPLETION})
-    config = trainer_config(settings, plan, Path(out), NEVER, on_cpu=on_cpu, bfloat16=large)
     config.max_tool_calling_iterations = SETTINGS.max_actions
     trainer = environment_trainer(loaded, plan, config, meter)
     for printer in (PrinterCallback, ProgressCallback):

@@ -18,21 +18,18 @@ import random
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from benchmarks.measurement import Measurement, Pair, interleaved, of_pairs
+import torch
+
+from benchmarks.measurement import Measurement, interleaved, of_pairs
 from environments.base import InputError, Record
 from environments.checkout import ROOT
 from training.rollout.sampling import Sampled, TokenPrompt
-
-if TYPE_CHECKING:
-    import torch
-
-__all__ = ["OURS", "PLAIN", "VLLM", "LanguageModelFigures", "Shape", "measure"]
 
 OURS, PLAIN, VLLM = "ours", "plain", "vllm"
 MODEL = Path(".models/smollm2-135m")
@@ -99,70 +96,41 @@ def measure(repeats: int, model: str | None = None, shape: Shape | None = None) 
     with TemporaryDirectory(prefix="benchmark-") as folder:
         path = model or (str(MODEL) if MODEL.is_dir() else _random_model(Path(folder) / "llama"))
         arguments = path, shape.model_dump_json()
-        sides: dict[str, tuple[str, ...]]
         sides = {side: (sys.executable, "-m", "benchmarks.language_model", side, *arguments) for side in (OURS, PLAIN)}
         if any(VLLM_FOLDER.glob(".installed-*")):
-            sides[VLLM] = (
-                str(VLLM_FOLDER / "bin" / "python"),
-                str(Path(__file__).with_name("vllm_side.py")),
-                *arguments,
-            )
+            python, program = VLLM_FOLDER / "bin" / "python", Path(__file__).with_name("vllm_side.py")
+            sides[VLLM] = (str(python), str(program), *arguments)
         threads = {"OMP_NUM_THREADS": str(os.cpu_count())}
         # The first time is not counted.
         taken = interleaved(sides, threads, LanguageModelFigures, repeats + 1)[1:]
-    figures = {side: [each[side] for each in taken] for side in sides}
-
-    def pairs(figure: Callable[[LanguageModelFigures], float], other: str = PLAIN) -> list[Pair]:
-        return [Pair(figure(ours), figure(its)) for ours, its in zip(figures[OURS], figures[other], strict=True)]
+    pairs = [(each[OURS], each[PLAIN]) for each in taken]
+    products = median(plain.products for _, plain in pairs)
+    size = f"{shape.tasks} tasks x {shape.rollouts} rows, {shape.prompt} shared and {shape.new} new ids"
+    note = f"{Path(path).name}, {os.cpu_count()} threads; {size}; bfloat16 prefill {products:.0f} GFLOP/s"
+    learnt = shape.rows * (shape.prompt + shape.new)
 
     def sampled(one: LanguageModelFigures) -> float:
         return shape.rows * shape.new / one.sampling
 
-    products = median(each.products for each in figures[PLAIN])
-    size = f"{shape.tasks} tasks x {shape.rollouts} rows, {shape.prompt} shared and {shape.new} new ids"
-    what = f"{Path(path).name}, {os.cpu_count()} threads; {size}; bfloat16 prefill {products:.0f} GFLOP/s"
-    learnt = shape.rows * (shape.prompt + shape.new)
-    return [
-        of_pairs(
-            "language model, sampling",
-            "in-process sampler / transformers generate",
-            pairs(sampled),
-            "sampled tokens/s",
-            f"at least {FASTER:g}",
-            lambda ratio: ratio >= FASTER,
-            what,
-        ),
-        *(
-            of_pairs(
-                "language model, sampling beside vLLM",
-                "in-process sampler / vLLM (its CPU build without compilation)",
-                pairs(sampled, other),
-                "sampled tokens/s",
-                note=what,
-            )
-            for other in figures.keys() & {VLLM}
-        ),
-        of_pairs(
-            "language model, learning",
-            "scoring of RoundTrainer / model(input_ids, labels=), forward, backward and update",
-            pairs(lambda one: learnt / one.learning),
-            "tokens/s",
-            note=f"{what}; all {learnt:,} tokens of the rows count, shared ones in each row",
-        ),
-        of_pairs(
-            "language model, peak memory",
-            f"sampling and learning in one process, micro-batches of {shape.rollouts} rows / of {ROWS}",
-            pairs(lambda one: one.peak),
-            "GiB",
-            f"ours at most {MOST:g} GiB",
-            lambda _: max(each.peak for each in figures[OURS]) <= MOST,
-            "weights, gradients and AdamW included, without a reference model",
-        ),
-    ]
+    name, compared, unit = "language model, sampling", "in-process sampler / transformers generate", "sampled tokens/s"
+    rows = [of_pairs(name, compared, pairs, sampled, unit, least=FASTER, note=note)]
+    if VLLM in sides:
+        name, compared = f"{name} beside vLLM", "in-process sampler / vLLM (its CPU build without compilation)"
+        beside = [(each[OURS], each[VLLM]) for each in taken]
+        rows.append(of_pairs(name, compared, beside, sampled, unit, note=note))
+    compared = "scoring of RoundTrainer / model(input_ids, labels=), forward, backward and update"
+    counted = f"{note}; all {learnt:,} tokens of the rows count, shared ones in each row"
+    speed = of_pairs(
+        "language model, learning", compared, pairs, lambda one: learnt / one.learning, "tokens/s", note=counted
+    )
+    compared = f"sampling and learning in one process, micro-batches of {shape.rollouts} rows / of {ROWS}"
+    held = "weights, gradients and AdamW included, without a reference model"
+    memory = of_pairs("language model, peak memory", compared, pairs, lambda one: one.peak, "GiB", note=held)
+    met = max(own.peak for own, _ in pairs) <= MOST
+    return [*rows, speed, memory.model_copy(update={"expected": f"ours at most {MOST:g} GiB", "met": met})]
 
 
 def _random_model(folder: Path) -> str:
-    import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
@@ -188,60 +156,51 @@ class _Writer:
 
 
 class _Side:
-    """One side in its own process. ``seconds`` samples the rows of a step and learns from them."""
+    """One side in its own process."""
 
     def __init__(self, side: str, path: str, shape: Shape) -> None:
-        import torch
         from transformers import AutoModelForCausalLM
 
-        self.side, self.shape = side, shape
-        self.model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="sdpa")
-        self.rounded: Any = None
-        if side == PLAIN:
-            self.rounded = AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16, attn_implementation="sdpa")
+        self.shape, self.ours = shape, side == OURS
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        for model in filter(None, (self.model, self.rounded)):
-            model.to(self.device)
+
+        def load(dtype: torch.dtype) -> Any:  # noqa: ANN401 - transformers has no types
+            model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation="sdpa")
+            return model.to(self.device)
+
+        self.model = load(torch.float32)
+        self.rounded = None if self.ours else load(torch.bfloat16)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-6)
         rng, last = random.Random(0), self.model.config.vocab_size
         self.prompts = [[rng.randrange(10, last) for _ in range(shape.prompt)] for _ in range(shape.tasks)]
 
     def figures(self) -> LanguageModelFigures:
-        """Sample and learn once."""
+        """Sample the rows of a step, and learn from them."""
         began = self._now()
-        rows = self._sampled() if self.rounded is None else self._generated()
+        rows = self._sampled() if self.ours else self._generated()
         sampled = self._now()
         self.model.train()
-        for start in range(0, len(rows), size := self.shape.rollouts if self.rounded is None else ROWS):
-            self._backward(rows[start : start + size])
+        for part in rows.split(self.shape.rollouts if self.ours else ROWS):
+            with torch.autocast(self.device.type, torch.bfloat16):
+                loss = self._loss(part)
+            loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         self.optimizer.zero_grad()
         learnt = self._now()
         self.model.train(False)
-        peak = self._peak()
-        return LanguageModelFigures(
-            sampling=sampled - began, learning=learnt - sampled, peak=peak, products=self._products()
-        )
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        if self.device.type == "cuda":
+            peak = torch.cuda.max_memory_allocated() / 2**30
+        products = 0.0 if self.ours else self._products()
+        return LanguageModelFigures(sampling=sampled - began, learning=learnt - sampled, peak=peak, products=products)
 
     def _now(self) -> float:
         """Return the time once the device has done its work."""
-        import torch
-
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter()
 
-    def _peak(self) -> float:
-        """Return the GiB that the process has needed, of the GPU where it has one."""
-        import torch
-
-        if self.device.type == "cuda":
-            return torch.cuda.max_memory_allocated() / 2**30
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-
     def _sampled(self) -> torch.Tensor:
-        import torch
-
         from training.rollout.in_process import InProcessSampler
 
         writers = [
@@ -252,36 +211,28 @@ class _Side:
         return torch.tensor([writer.prompt.ids + writer.written for writer in writers], device=self.device)
 
     def _generated(self) -> torch.Tensor:
-        import torch
-
         assert self.rounded is not None
         ids = torch.tensor(self.prompts, device=self.device).repeat_interleave(self.shape.rollouts, dim=0)
-        new = self.shape.new
-        length = {"max_new_tokens": new, "min_new_tokens": new}
+        length = {"max_new_tokens": self.shape.new, "min_new_tokens": self.shape.new}
         rows: torch.Tensor = self.rounded.generate(
             ids, attention_mask=torch.ones_like(ids), do_sample=True, temperature=1.0, top_k=0, top_p=1.0, **length
         )
         return rows
 
-    def _backward(self, rows: torch.Tensor) -> None:
-        import torch
-
+    def _loss(self, rows: torch.Tensor) -> torch.Tensor:
         from training.grpo.scoring import score_written
 
-        with torch.autocast(self.device.type, torch.bfloat16):
-            if self.rounded is None:
-                everything = torch.ones_like(rows)
-                written = everything[:, self.shape.prompt :]
-                loss = -score_written(self.model, rows, everything, written, 1.0, entropy=True).logps.mean()
-            else:
-                loss = self.model(input_ids=rows, labels=rows, use_cache=False).loss
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss: torch.Tensor
+        if self.ours:
+            everything = torch.ones_like(rows)
+            written = everything[:, self.shape.prompt :]
+            loss = -score_written(self.model, rows, everything, written, 1.0, entropy=True).logps.mean()
+        else:
+            loss = self.model(input_ids=rows, labels=rows, use_cache=False).loss
+        return loss
 
     def _products(self) -> float:
-        import torch
-
-        if self.rounded is None:
-            return 0.0
+        assert self.rounded is not None
         backbone = self.rounded.base_model
         weights = sum(weight.numel() for weight in backbone.layers.parameters())
         ids = torch.arange(10, 522, device=self.device).expand(8, -1) % self.model.config.vocab_size

@@ -6,14 +6,15 @@ import contextlib
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from statistics import median
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import psutil  # type: ignore[import-untyped]
 
 from environments.base import Record
+from environments.terminal import markdown_table
 from training.device_memory import gpu_bytes
 
 _PACKAGES = ("torch", "transformers", "trl", "chromadb", "bfcl-eval")
@@ -22,6 +23,8 @@ _READING = (
     "Ours and other are medians; the ratio ours / other is the median over interleaved pairs, the spread its smallest"
     " and largest."
 )
+
+Answer = TypeVar("Answer", bound=Record)
 
 
 class Measurement(Record):
@@ -46,16 +49,6 @@ class Measurement(Record):
     note: str = ""
 
 
-class Pair(NamedTuple):
-    """Two figures measured one after the other, so that a slow machine slows both."""
-
-    ours: float
-    other: float
-
-
-Answer = TypeVar("Answer", bound=Record)
-
-
 def interleaved(
     sides: Mapping[str, Sequence[str]], variables: Mapping[str, str], answer: type[Answer], times: int
 ) -> list[dict[str, Answer]]:
@@ -66,11 +59,7 @@ def interleaved(
     """
     started = {
         side: subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | dict(variables),
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | dict(variables)
         )
         for side, command in sides.items()
     }
@@ -100,73 +89,66 @@ def _answered(side: str, process: subprocess.Popen[str]) -> str:
 def of_pairs(
     name: str,
     compared: str,
-    pairs: Sequence[Pair],
+    pairs: Iterable[tuple[Answer, Answer]],
+    figure: Callable[[Answer], float],
     unit: str,
-    expected: str = "",
-    met: Callable[[float], bool] | None = None,
+    *,
+    least: float | None = None,
+    most: float | None = None,
     note: str = "",
 ) -> Measurement:
-    """Return the row for interleaved pairs; ``met`` gets the median of the ratios ours / other."""
-    ratios = [pair.ours / pair.other for pair in pairs]
-    ratio = median(ratios)
+    """Return the row for a figure of pairs of answers, ours first: one is given after the other, as machines slow down.
+
+    ``least`` or ``most`` is what is expected of the median of the ratios ours / other.
+    """
+    ours, others = zip(*((figure(own), figure(other)) for own, other in pairs), strict=True)
+    ratios = [own / other for own, other in zip(ours, others, strict=True)]
+    ratio, expected, met = median(ratios), "", None
+    if least is not None:
+        expected, met = f"at least {least:g}", ratio >= least
+    elif most is not None:
+        expected, met = f"at most {most:g}", ratio <= most
     return Measurement(
         name=name,
         compared=compared,
-        ours=median(pair.ours for pair in pairs),
-        other=median(pair.other for pair in pairs),
+        ours=median(ours),
+        other=median(others),
         unit=unit,
         ratio=ratio,
         spread=(min(ratios), max(ratios)),
-        repeats=len(pairs),
+        repeats=len(ratios),
         expected=expected,
-        met=None if met is None else met(ratio),
+        met=met,
         note=note,
     )
 
 
 def table(measurements: Sequence[Measurement]) -> str:
     """Return the whole file in Markdown: the machine, one row per measurement, and the notes."""
-    lines = ["# Benchmarks", "", f"Measured by `python -m benchmarks` on {_machine()}.", _READING, ""]
-    lines += [_line(_COLUMNS), _line(["---"] * len(_COLUMNS))]
-    lines += [_line(_cells(measurement)) for measurement in measurements]
-    notes = [f"- {measurement.name}: {measurement.note}" for measurement in measurements if measurement.note]
-    return "\n".join([*lines, *(["", *notes] if notes else [])]) + "\n"
+    rows = [
+        (
+            *(one.name, one.compared, f"{_number(one.ours)} {one.unit}", f"{_number(one.other)} {one.unit}"),
+            *(_number(one.ratio), f"{_number(one.spread[0])} to {_number(one.spread[1])}", one.expected),
+            *({True: "yes", False: "**no**", None: ""}[one.met], one.repeats),
+        )
+        for one in measurements
+    ]
+    notes = [f"- {one.name}: {one.note}" for one in measurements if one.note]
+    head = ["# Benchmarks", "", f"Measured by `python -m benchmarks` on {_machine()}.", _READING, ""]
+    return "\n".join([*head, *markdown_table(_COLUMNS, rows), *(["", *notes] if notes else [])]) + "\n"
 
 
 def _machine() -> str:
     memory = psutil.virtual_memory().total / 2**30
     packages = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
     kind = f"{os.cpu_count()} CPU cores ({platform.machine()}), {memory:.0f} GiB of memory, {platform.system()}"
-    return f"{kind}{_gpu()}, Python {platform.python_version()}, {packages}"
+    if gpu_bytes():  # torch is imported only where there is one
+        import torch
 
-
-def _gpu() -> str:
-    """Return the name of the GPU that is measured; torch is imported only where there is one."""
-    if not gpu_bytes():
-        return ""
-    import torch
-
-    return f", {torch.cuda.get_device_name(0)}"
-
-
-def _cells(one: Measurement) -> list[str]:
-    return [
-        one.name,
-        one.compared,
-        f"{_number(one.ours)} {one.unit}",
-        f"{_number(one.other)} {one.unit}",
-        _number(one.ratio),
-        f"{_number(one.spread[0])} to {_number(one.spread[1])}",
-        one.expected,
-        {True: "yes", False: "**no**", None: ""}[one.met],
-        str(one.repeats),
-    ]
+        kind += f", {torch.cuda.get_device_name(0)}"
+    return f"{kind}, Python {platform.python_version()}, {packages}"
 
 
 def _number(value: float) -> str:
     """Format with three digits, or all digits before the point."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

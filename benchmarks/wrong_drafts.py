@@ -25,7 +25,7 @@ from pydantic import JsonValue
 
 from agents.scripted.arguments import UniformArguments
 from agents.scripted.values import Scalar, Sightings
-from environments.base import Environment, TaskSpec, ToolCall, ToolSpec
+from environments.base import Environment, ToolCall, ToolSpec
 from environments.benchmark import AnyBenchmark, Options
 from environments.registry import benchmark_of
 from environments.task_text import render_documented
@@ -107,11 +107,16 @@ def _wrong(draft: Draft, environment: Environment) -> Iterator[tuple[str, Draft]
             yield str(made[0]), made[1]
         rng = random.Random(f"{draft.id} {seed}")
         free = [tool for tool in environment.tools(draft.tools) if not any(p.required for p in tool.parameters)]
-        t = rng.randrange(len(draft.reference))
-        calls = list(draft.reference[t])
-        calls.insert(rng.randint(0, len(calls)), ToolCall(name=rng.choice(free).name))
-        reference = (*draft.reference[:t], tuple(calls), *draft.reference[t + 1 :])
-        yield ADDED, draft.model_copy(update={"reference": reference})
+        turn = rng.randrange(len(draft.reference))
+        place = rng.randint(0, len(draft.reference[turn]))
+        yield ADDED, _changed(draft, turn, slice(place, place), [ToolCall(name=rng.choice(free).name)])
+
+
+def _changed(draft: Draft, turn: int, place: slice, calls: Sequence[ToolCall]) -> Draft:
+    """Return the draft with ``calls`` in ``place`` of a turn's reference."""
+    own = list(draft.reference[turn])
+    own[place] = calls
+    return draft.model_copy(update={"reference": (*draft.reference[:turn], tuple(own), *draft.reference[turn + 1 :])})
 
 
 def _sets(count: int) -> Iterator[tuple[str, Environment, list[Draft]]]:
@@ -146,12 +151,9 @@ def _turns(benchmark: AnyBenchmark, options: Options) -> Iterator[Draft]:
         for t, (text, calls) in enumerate(zip(task.spec.turns, task.spec.reference, strict=True)):
             alone = {"turns": (text,), "reference": (calls,), "setup": before, "withheld": {}}
             if calls:
-                yield _draft(task.spec.model_copy(update=alone), f"{task.id}-{t}")
+                own = {"id": f"{task.id}-{t}", "context_id": ""}
+                yield Draft.model_validate({**dict(task.spec), **alone, **own})
             before += calls
-
-
-def _draft(task: TaskSpec, name: str) -> Draft:
-    return Draft(**{field: getattr(task, field) for field in TaskSpec.model_fields}, id=name, context_id="")
 
 
 def perturb(draft: Draft, seed: int, environment: Environment) -> tuple[Change, Draft] | None:
@@ -166,34 +168,28 @@ def perturb(draft: Draft, seed: int, environment: Environment) -> tuple[Change, 
     places = [(t, c) for t, turn in enumerate(draft.reference) for c in range(len(turn))]
     if not places:
         return None
-    where = rng.choice(places)
-    before = draft.reference[where[0]][where[1]]
+    turn, place = rng.choice(places)
+    before = draft.reference[turn][place]
     tools = {tool.name: tool for tool in environment.tools(draft.tools)}
     others = [tool for name, tool in sorted(tools.items()) if name != before.name]
     values = _values(draft)
-    after: ToolCall | None = None
+    after: list[ToolCall] = []
     if before.name in tools and before.arguments and (rng.random() < 0.5 or (len(places) == 1 and not others)):
-        change, after = Change.ARGUMENT, _with_another_value(before, tools[before.name], values, rng)
+        change, after = Change.ARGUMENT, [_with_another_value(before, tools[before.name], values, rng)]
     elif others and (len(places) == 1 or rng.random() < 0.5):
-        change, after = Change.REPLACED, UniformArguments(values, {}, rng).draw(rng.choice(others))
+        change, after = Change.REPLACED, [UniformArguments(values, {}, rng).draw(rng.choice(others))]
     elif len(places) > 1:
         change = Change.LEFT_OUT
     else:
         return None
-    return change, draft.model_copy(update={"reference": _put(draft.reference, where, after)})
+    return change, _changed(draft, turn, slice(place, place + 1), after)
 
 
 def _with_another_value(call: ToolCall, tool: ToolSpec, values: Sequence[Scalar], rng: random.Random) -> ToolCall:
     name = rng.choice(sorted(call.arguments))
     given = call.arguments[name]
-    for _ in range(_DRAWS):
-        drawn = UniformArguments(values, {}, rng).draw(tool).arguments.get(name, given)
-        if drawn != given:
-            return _replacing(call, name, drawn)
-    return _replacing(call, name, _next_to(given))
-
-
-def _replacing(call: ToolCall, name: str, value: JsonValue) -> ToolCall:
+    drawn = (UniformArguments(values, {}, rng).draw(tool).arguments.get(name, given) for _ in range(_DRAWS))
+    value = next((one for one in drawn if one != given), _next_to(given))
     return ToolCall(name=call.name, arguments=call.arguments | {name: value})
 
 
@@ -222,15 +218,6 @@ def _values(draft: Draft) -> tuple[Scalar, ...]:
     for call in (*draft.setup, *(call for turn in draft.reference for call in turn)):
         seen += [v for v in call.arguments.values() if isinstance(v, str | int | float) and not isinstance(v, bool)]
     return tuple(dict.fromkeys(seen))
-
-
-def _put(
-    reference: tuple[tuple[ToolCall, ...], ...], where: tuple[int, int], call: ToolCall | None
-) -> tuple[tuple[ToolCall, ...], ...]:
-    turn, place = where
-    calls = reference[turn]
-    changed = (*calls[:place], *((call,) if call is not None else ()), *calls[place + 1 :])
-    return (*reference[:turn], changed, *reference[turn + 1 :])
 
 
 if __name__ == "__main__":

@@ -138,17 +138,19 @@ Control: TypeAlias = Lookup | RankedFunction
 
 def whole(text: str) -> Clause:
     """Return a whole text as one clause."""
-    values = tuple(double or single or number for double, single, number in _VALUE.findall(text))
-    return Clause(frozenset(_WORD.findall(_VALUE.sub(" ", text).lower())), values)
+    return Clause(frozenset(_WORD.findall(_VALUE.sub(" ", text).lower())), _values(text))
+
+
+def _values(text: str) -> tuple[str, ...]:
+    return tuple(double or single or number for double, single, number in _VALUE.findall(text))
 
 
 def clauses(text: str) -> tuple[Clause, ...]:
     """Split ``text`` at its connectives, not at those inside quoted values."""
-    values = [double or single or number for double, single, number in _VALUE.findall(text)]
-    found = []
+    values, found = _values(text), []
     for part in _JOINED.split(_VALUE.sub(_HOLE, text)):
         here, values = values[: part.count(_HOLE)], values[part.count(_HOLE) :]
-        found.append(Clause(frozenset(_WORD.findall(part.lower())), tuple(here)))
+        found.append(Clause(frozenset(_WORD.findall(part.lower())), here))
     return tuple(found)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -122,16 +122,14 @@ class ScoreChange(Record):
 
     def words(self, separator: str = ", ") -> str:
         """Return one line for a table: each metric before and after, the interval of the last success, the tasks."""
-        return separator.join(self._words())
-
-    def _words(self) -> Iterator[str]:
         before, after = self.before, self.after
-        yield f"{before.success:.3f} -> {after.success:.3f}"
-        yield f"95 %: {after.widest[0]:.2f}-{after.widest[1]:.2f}"
-        for name, value in after.metrics.items():
-            if name != SUCCESS:
-                yield f"{name} {_number(before.metrics.get(name)) or '-'} -> {_number(value)}"
-        yield f"{after.group}, n={after.n}"
+        others = [
+            f"{name} {_number(before.metrics.get(name)) or '-'} -> {_number(value)}"
+            for name, value in after.metrics.items()
+            if name != SUCCESS
+        ]
+        rates = (f"{before.success:.3f} -> {after.success:.3f}", f"95 %: {after.widest[0]:.2f}-{after.widest[1]:.2f}")
+        return separator.join((*rates, *others, f"{after.group}, n={after.n}"))
 
 
 class PairedChange(NamedTuple):
@@ -242,23 +240,24 @@ def score(group: str, outcomes: Sequence[TaskOutcome], metrics: Mapping[str, Met
     Attempts with an infrastructure error count in no metric; a metric that is not defined (nan) is left out.
     """
     members = [o for o in outcomes if o.group == group]
-    tried = evaluated(members)
+    tried, attempts = evaluated(members), attempted(members)
     tasks, successes = len({o.task_id for o in tried}), sum(o.success for o in tried)
-    attempts = [(o.shape, o.success) for o in tried]
-    others = _metrics(members, metrics or {})
     known = any(o.shape for o in tried)
+    values = {name: metric(attempts) if attempts else math.nan for name, metric in (metrics or {}).items()}
+    defined = {name: value for name, value in values.items() if not math.isnan(value)}
+    quotients = {name: metric for name, metric in (metrics or {}).items() if isinstance(metric, Ratio)}
+    intervals = {name: metric_interval(quotients[name], [members]) for name in defined if name in quotients}
     return Score(
         group=group,
         n=len(tried),
         successes=successes,
-        metrics={SUCCESS: successes / len(tried) if tried else 0.0}
-        | {name: value for name, (value, _) in others.items()},
-        intervals={name: interval for name, (_, interval) in others.items() if interval is not None},
+        metrics={SUCCESS: successes / len(tried) if tried else 0.0} | defined,
+        intervals={name: interval for name, interval in intervals.items() if interval is not None},
         interval=wilson_interval(successes * tasks / len(tried) if tried else 0, tasks),
         clusters=len({o.cluster for o in tried}),
         infrastructure_errors=len(members) - len(tried),
         shared_interval=metric_interval(success, [members]),
-        macro=macro_mean(attempts),
+        macro=macro_mean([(o.shape, o.success) for o in tried]),
         macro_interval=metric_interval(success, [members], by_shape=True) if known else None,
         shapes=len({o.shape for o in tried if o.shape}),
     )
@@ -285,17 +284,6 @@ def attempted(members: Sequence[TaskOutcome]) -> list[Attempted]:
         )
         for o in evaluated(members)
     ]
-
-
-def _metrics(members: Sequence[TaskOutcome], metrics: Mapping[str, Metric]) -> dict[str, tuple[float, Interval | None]]:
-    """Return the metrics that are defined, each with its interval where it is a quotient."""
-    attempts = attempted(members)
-    values = {name: metric(attempts) if attempts else math.nan for name, metric in metrics.items()}
-    return {
-        name: (value, metric_interval(metric, [members]) if isinstance(metric := metrics[name], Ratio) else None)
-        for name, value in values.items()
-        if not math.isnan(value)
-    }
 
 
 def score_strata(outcomes: Sequence[TaskOutcome], metrics: Mapping[str, Metric] | None = None) -> tuple[Score, ...]:

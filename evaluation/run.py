@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
@@ -60,11 +60,18 @@ def _option(name: str, field: FieldInfo) -> inspect.Parameter:
     # Typer makes --x and --no-x of a truth value whose flag is not spelt out: wanted where null is a third value.
     three_valued = bool in get_args(kind)
     shown: dict[str, Any] = {"parser": _tools_shown, "metavar": "all|K"} if name == "tools_shown" else {}
+    # The command line names the option that is out of its bounds.
+    bounds = {
+        bound: getattr(constraint, attribute)
+        for constraint in field.metadata
+        for attribute, bound in (("ge", "min"), ("le", "max"))
+        if hasattr(constraint, attribute)
+    }
     option = typer.Option(
         f"{flag}/--no-{flag[2:]}" if three_valued else flag,
         help=field.description,
         show_default=str(field.default) if field.default not in (None, (), False) else False,
-        **dict(_bounds(field)),
+        **bounds,
         **shown,
     )
     kind = str | None if name == "tools_shown" else kind  # typer has no type for a word or a number
@@ -77,14 +84,6 @@ def _tools_shown(text: str) -> str | int:
         return RenderingOptions.checked_count(int(text) if text.isdecimal() else text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-
-
-def _bounds(field: FieldInfo) -> Iterator[tuple[str, Any]]:
-    """Yield the field's bounds for the command line, which names the option that is out of them."""
-    for constraint in field.metadata:
-        for attribute, bound in (("ge", "min"), ("le", "max")):
-            if hasattr(constraint, attribute):
-                yield bound, getattr(constraint, attribute)
 
 
 @app.command(cls=OneSentence)

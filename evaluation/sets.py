@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from environments.base import Environment, InputError, Record
-from environments.benchmark import AnyBenchmark, EvaluationTask
+from environments.benchmark import AnyBenchmark
 from environments.checkout import ROOT
 from environments.command import check_output
 from environments.metrics import OF_ANY_TASKS, Metric
@@ -73,7 +73,16 @@ def open_set(
     benchmark = benchmark or find_benchmark(DEFAULT)
     if held_out(name, benchmark):
         _check_access(name, limit, access_log, model, benchmark)
-    return _items(name, benchmark.open_evaluation_set(name, limit))
+    return tuple(
+        Item(
+            task=Task(id=one.id, origin=one.origin, **dict(one.spec)),
+            group=name,
+            cluster=one.cluster,
+            reference_calls=one.reference_calls,
+            strata=one.strata,
+        )
+        for one in benchmark.open_evaluation_set(name, limit)
+    )
 
 
 def _check_access(name: str, limit: int | None, access_log: Path | None, model: str, benchmark: AnyBenchmark) -> None:
@@ -89,19 +98,6 @@ def _check_access(name: str, limit: int | None, access_log: Path | None, model: 
     tasks = described.tasks if limit is None else min(limit, described.tasks)
     panels, commit = {name: described.sha256}, current_commit(ROOT)
     log_access(access_log, Access(date=now(), commit=commit, panels=panels, model=model, tasks=tasks))
-
-
-def _items(group: str, tasks: tuple[EvaluationTask, ...]) -> tuple[Item, ...]:
-    return tuple(
-        Item(
-            task=Task(id=one.id, origin=one.origin, **dict(one.spec)),
-            group=group,
-            cluster=one.cluster,
-            reference_calls=one.reference_calls,
-            strata=one.strata,
-        )
-        for one in tasks
-    )
 
 
 def open_tasks(path: Path, limit: int | None = None) -> tuple[Item, ...]:
@@ -185,25 +181,20 @@ def written(outcomes: Sequence[TaskOutcome], benchmark: AnyBenchmark) -> tuple[T
 def _selected(settings: ScoringSettings, benchmark: AnyBenchmark) -> tuple[Item, ...]:
     if settings.tasks is not None:
         return open_tasks(settings.tasks, settings.limit)
-    if any(held_out(name, benchmark) for name in settings.evaluation_set):
-        _check_models(settings)  # before the access is logged
     models = ", ".join(settings.models)
+    if any(held_out(name, benchmark) for name in settings.evaluation_set):  # the access is logged after these checks
+        if settings.served is not None:
+            settings.endpoint()
+        else:
+            from training.rollout.policy_path import check_policy_path
+
+            for model in set(settings.models) - set(CONTROLS):
+                check_policy_path(model)
     return tuple(
         item
         for name in dict.fromkeys(settings.evaluation_set)
         for item in open_set(name, settings.limit, settings.access_log, model=models, benchmark=benchmark)
     )
-
-
-def _check_models(settings: ScoringSettings) -> None:
-    if settings.served is not None:
-        settings.endpoint()
-        return
-    from training.rollout.policy_path import check_policy_path
-
-    for model in settings.models:
-        if model not in CONTROLS:
-            check_policy_path(model)
 
 
 def _open(settings: ScoringSettings, benchmark: AnyBenchmark, actions: int) -> Environment:

@@ -15,7 +15,6 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from agents.settings import BudgetSettings, ChatSettings
 from environments.base import Environment, InputError
-from environments.benchmark import AnyBenchmark
 from environments.checkout import INITIAL_POLICY
 from environments.registry import DEFAULT, benchmark_of
 from environments.settings import GIVEN, Section, requires
@@ -289,29 +288,25 @@ def check_evaluation(settings: EvaluationSettings, environment: Environment | No
 
     Without an environment a file of tasks is read, and a set is not checked.
     """
-    if settings.tasks is not None:
-        _check_tasks(settings.tasks, None if environment is None else environment.name)
-    elif settings.set is not None and environment is not None:
-        _check_set(settings.set, environment.name, benchmark_of(environment))
-
-
-def _check_tasks(path: str, environment: str | None) -> None:
-    tasks = read_jsonl(Path(path), Task)
-    if not tasks:
-        raise InputError(f"evaluation.tasks: {path} holds no task: name another file, or set it to null")
-    for task in tasks:
-        if environment is not None and task.environment != environment:
+    path, name = settings.tasks, settings.set
+    if path is not None:
+        tasks = read_jsonl(Path(path), Task)
+        if not tasks:
+            raise InputError(f"evaluation.tasks: {path} holds no task: name another file, or set it to null")
+        strange = [task for task in tasks if environment is not None and task.environment != environment.name]
+        if strange and environment is not None:
             raise InputError(
-                f"evaluation.tasks: task {task.id} of {path} is of {task.environment}, the run acts in "
-                f"{environment}: name a file of its tasks"
+                f"evaluation.tasks: task {strange[0].id} of {path} is of {strange[0].environment}, the run acts in "
+                f"{environment.name}: name a file of its tasks"
             )
-
-
-def _check_set(name: str, environment: str, benchmark: AnyBenchmark) -> None:
+        return
+    if name is None or environment is None:
+        return
+    benchmark = benchmark_of(environment)
     known = benchmark.evaluation_sets
     if name not in known:
         instead = f"choose one of {', '.join(known)}" if known else "set it to null"
-        raise InputError(f"evaluation.set: no evaluation set is called {name!r} in {environment}: {instead}")
+        raise InputError(f"evaluation.set: no evaluation set is called {name!r} in {environment.name}: {instead}")
     if known[name]:
         raise InputError(
             f"evaluation.set: {name} is held out, and a run would score on it again and again: choose a development "

@@ -186,7 +186,10 @@ def _weighed(
     successes: Counts, tasks: Counts, shapes: NDArray[np.int64] | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return by seed the rate, what each task adds to its error, and each task's weight; both (seeds, tasks)."""
-    own = tasks.astype(np.float64) if shapes is None else tasks * _of_shapes(tasks, shapes)
+    own = tasks.astype(np.float64)
+    if shapes is not None:  # the mean over tasks is then the mean over call shapes
+        sizes = np.stack([np.bincount(shapes, weights=row) for row in tasks])[:, shapes]
+        own = tasks * (1 / np.maximum(sizes, 1))
     weights = own / own.sum(axis=1, keepdims=True)
     solved = weights * successes / np.maximum(tasks, 1)
     rates = solved.sum(axis=1)
@@ -212,13 +215,6 @@ def _one_way(parts: NDArray[np.float64], numbers: NDArray[np.int64]) -> float:
 def _effective(weights: NDArray[np.float64], numbers: NDArray[np.int64]) -> float:
     """Return the number of equal clusters that are worth these unequal ones; the weights sum to 1."""
     return 1 / float((np.bincount(numbers, weights=weights) ** 2).sum())
-
-
-def _of_shapes(tasks: Counts, shapes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the weight of each task, (seeds, tasks), with which a mean over tasks is the mean over call shapes."""
-    sizes = np.stack([np.bincount(shapes, weights=row) for row in tasks])[:, shapes]
-    weights: NDArray[np.float64] = 1 / np.maximum(sizes, 1)
-    return weights
 
 
 def macro_mean(attempts: Sequence[tuple[Shape, bool]]) -> float | None:

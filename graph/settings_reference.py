@@ -92,21 +92,21 @@ def _items(fields: Mapping[str, Schema], definitions: Schema) -> Iterator[str]:
 def _default(field: Schema, definitions: Schema) -> str:
     """Return a setting's default, and its choices where there are some."""
     chosen = _choices(field, definitions)
-    default = "required" if "default" not in field else f"`{_value(field['default'])}`"
+    default = f"`{json.dumps(field['default'], ensure_ascii=False)}`" if "default" in field else "required"
     return f"{default} {'or' if default == '`null`' else 'of'} {', '.join(chosen)}" if chosen else default
 
 
 def _needs(field: Schema) -> str:
-    """Return what a setting is for; an empty string where it is for every recipe."""
-    return " and ".join(_in_words(need) for need in field.get("requires", ()))
+    """Return what a setting is for; an empty string where it is for every recipe.
 
-
-def _in_words(need: Mapping[str, Any]) -> str:
-    """Return a requirement as words, once where it is the same of several sections."""
-    alike = {(key.rpartition(".")[2], *map(str, wanted)) for key, wanted in need.items()}
-    if len(need) > 2 and len(alike) == 1:
-        return f"`{in_words({next(iter(need)).rpartition('.')[2]: next(iter(need.values()))})}` of any role"
-    return f"`{in_words(need)}`"
+    A requirement that is the same of several sections is said once.
+    """
+    found = []
+    for need in field.get("requires", ()):
+        own = {key.rpartition(".")[2]: wanted for key, wanted in need.items()}
+        alike = len(need) > 2 and len(own) == 1 and all(wanted in own.values() for wanted in need.values())
+        found.append(f"`{in_words(own)}` of any role" if alike else f"`{in_words(need)}`")
+    return " and ".join(found)
 
 
 def _meaning(field: Schema) -> str:
@@ -134,10 +134,6 @@ def _choices(field: Schema, definitions: Schema) -> list[str]:
     if "items" in field:
         return _choices(field["items"], definitions)
     return [f"`{value}`" for value in field.get("enum", ())]
-
-
-def _value(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 if __name__ == "__main__":

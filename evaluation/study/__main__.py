@@ -68,10 +68,9 @@ def main(
     from environments.checkout import find_recipe
 
     with exit_statuses():
-        from evaluation.study.recipe import load_study
-        from evaluation.study.records import Place
         from evaluation.study.report import write_report
         from evaluation.study.schedule import check_settings, make_plan, run_jobs
+        from evaluation.study.study import Place, load_study
         from evaluation.test_access import committed
 
         mode: Mode = split or "dev"

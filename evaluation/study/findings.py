@@ -1,4 +1,4 @@
-"""What came of a study: arms compared on an evaluation set, its hypotheses and its gates.
+"""What came of a study: arms compared on an evaluation set, and its hypotheses.
 
 A hypothesis is tested on the study's main score: that of each mode's first evaluation set, the mean over call shapes
 where they are known, else success. The rule of a conclusion is ours:
@@ -12,15 +12,12 @@ where they are known, else success. The rule of a conclusion is ours:
 A difference is shown where both agree. Where a recipe states a margin of equality, equality is shown where the interval
 is within it, which is stricter than two one-sided tests at 5 % (Schuirmann, Journal of Pharmacokinetics and
 Biopharmaceutics 15, 1987).
-
-Gates are measured in the mode that is reported, on its first evaluation set: in development they tell whether a test
-set is worth opening.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal, NamedTuple
@@ -28,12 +25,10 @@ from typing import Literal, NamedTuple
 from environments.metrics import Metric, Ratio, success
 from evaluation.outcomes import Interval, TaskOutcome, attempted, evaluated, metric_interval
 from evaluation.statistics import holm, macro_mean, t_interval, t_test
-from evaluation.study.claims import Gate, Hypothesis, Measure
-from evaluation.study.records import ArmFacts, ArmResult
-from memory.records import SignalKind
+from evaluation.study.recipe import Hypothesis
+from evaluation.study.study import ArmResult
 
 Conclusion = Literal["shown", "difference shown", "opposite shown", "equality shown", "not shown", "not run yet"]
-State = Literal["passed", "failed", "not run yet"]
 Attempts = Mapping[int, Sequence[TaskOutcome]]
 
 LEVEL = 0.05
@@ -91,8 +86,12 @@ class Cell(Comparison):
     differences: Mapping[str, Comparison]
 
 
+Results = Mapping[int, ArmResult]
+"""The results of one arm by seed."""
+
+
 def cell(
-    results: Mapping[int, ArmResult],
+    results: Results,
     set_name: str,
     metrics: Mapping[str, Metric] | None = None,
     differences: Mapping[str, Comparison] | None = None,
@@ -122,10 +121,7 @@ def cell(
 
 
 def difference(
-    arm: Mapping[int, ArmResult],
-    other: Mapping[int, ArmResult],
-    set_name: str,
-    metrics: Mapping[str, Metric] | None = None,
+    arm: Results, other: Results, set_name: str, metrics: Mapping[str, Metric] | None = None
 ) -> Comparison | None:
     """Return ``arm`` minus ``other`` by seed, over tasks that both were evaluated on; None without a seed of both."""
     left: dict[int, list[TaskOutcome]] = {}
@@ -139,45 +135,41 @@ def difference(
     return _compared(left, metrics or {}, right) if left else None
 
 
-def _compared(attempts: Attempts, metrics: Mapping[str, Metric], minus: Attempts | None = None) -> Comparison:
-    """Return what the attempts are estimates of; a metric that is not defined for any seed is left out."""
-    known = any(one.shape for outcomes in attempts.values() for one in outcomes)
-    rate = _estimate(success, attempts, minus)
-    assert rate is not None, "each seed has an attempt that was evaluated"
-    found = {name: _estimate(metric, attempts, minus) for name, metric in metrics.items()}
-    return Comparison(
-        success=rate,
-        macro=_estimate(success, attempts, minus, by_shape=True) if known else None,
-        metrics={name: one for name, one in found.items() if one is not None},
-    )
-
-
-def _estimate(metric: Metric, attempts: Attempts, minus: Attempts | None, *, by_shape: bool = False) -> Estimate | None:
-    """Return the metric over tasks, or success over call shapes; None where it is not defined for any seed."""
-    values = {
-        seed: _value(metric, outcomes, by_shape) - (_value(metric, minus[seed], by_shape) if minus else 0.0)
-        for seed, outcomes in attempts.items()
-    }
-    by_seed = {seed: value for seed, value in values.items() if not math.isnan(value)}
-    if not by_seed:
-        return None
-    interval = None
-    if isinstance(metric, Ratio) and len(attempts) > 1:
-        others = None if minus is None else [minus[seed] for seed in attempts]
-        interval = metric_interval(metric, list(attempts.values()), others, by_shape=by_shape)
-    return Estimate(by_seed, interval)
-
-
-def _value(metric: Metric, outcomes: Sequence[TaskOutcome], by_shape: bool) -> float:
-    tried = evaluated(outcomes)
-    if by_shape:
-        mean = macro_mean([(one.shape, one.success) for one in tried])
-        return math.nan if mean is None else mean
-    return metric(attempted(outcomes)) if tried else math.nan
-
-
 def _of_set(result: ArmResult, set_name: str) -> list[TaskOutcome]:
     return [one for one in result.outcomes if one.group == set_name]
+
+
+def _compared(attempts: Attempts, metrics: Mapping[str, Metric], minus: Attempts | None = None) -> Comparison:
+    """Return what the attempts are estimates of; a metric that is not defined for any seed is left out."""
+
+    def value(metric: Metric, outcomes: Sequence[TaskOutcome], by_shape: bool) -> float:
+        tried = evaluated(outcomes)
+        if by_shape:
+            mean = macro_mean([(one.shape, one.success) for one in tried])
+            return math.nan if mean is None else mean
+        return metric(attempted(outcomes)) if tried else math.nan
+
+    def estimate(metric: Metric, by_shape: bool = False) -> Estimate | None:
+        values = {
+            seed: value(metric, outcomes, by_shape) - (value(metric, minus[seed], by_shape) if minus else 0.0)
+            for seed, outcomes in attempts.items()
+        }
+        by_seed = {seed: one for seed, one in values.items() if not math.isnan(one)}
+        interval = None
+        if by_seed and isinstance(metric, Ratio) and len(attempts) > 1:
+            others = None if minus is None else [minus[seed] for seed in attempts]
+            interval = metric_interval(metric, list(attempts.values()), others, by_shape=by_shape)
+        return Estimate(by_seed, interval) if by_seed else None
+
+    known = any(one.shape for outcomes in attempts.values() for one in outcomes)
+    rate = estimate(success)
+    assert rate is not None, "each seed has an attempt that was evaluated"
+    found = {name: estimate(metric) for name, metric in metrics.items()}
+    return Comparison(
+        success=rate,
+        macro=estimate(success, by_shape=True) if known else None,
+        metrics={name: one for name, one in found.items() if one is not None},
+    )
 
 
 class HypothesisFinding(NamedTuple):
@@ -270,63 +262,3 @@ def conclusion(
     if expected == 0:
         return "difference shown"
     return "shown" if found * expected > 0 else "opposite shown"
-
-
-class GateFinding(NamedTuple):
-    """A gate and what came of it: ``value`` is the mean over ``seeds`` of the ``planned`` seeds, in percent.
-
-    There is no state before all seeds are there. Marks are counted together over seeds and rounds.
-    """
-
-    gate: Gate
-    value: float | None
-    seeds: int
-    planned: int
-
-    @property
-    def state(self) -> State:
-        """Whether the gate is passed."""
-        if self.value is None or self.seeds < self.planned:
-            return "not run yet"
-        return "passed" if self.gate.at_least <= self.value <= self.gate.at_most else "failed"
-
-
-def gate_findings(
-    gates: Sequence[Gate], cells: Mapping[str, Cell], facts: Mapping[str, ArmFacts], planned: Mapping[str, int]
-) -> tuple[GateFinding, ...]:
-    """Return what came of each gate.
-
-    ``cells`` are the arms' on the main evaluation set, ``facts`` their figures, ``planned`` their numbers of seeds in
-    the mode.
-    """
-    found = []
-    for one in gates:
-        there = [_seeds(one.measure, name, cells, facts) for name in one.names]
-        seeds = set.intersection(*there)
-        value = None
-        if seeds:
-            own, *others = (_figure(one.measure, name, seeds, cells, facts) for name in one.names)
-            value = round(100 * (own - sum(others)), 6)
-        found.append(GateFinding(one, value, len(seeds), min(planned[name] for name in one.names)))
-    return tuple(found)
-
-
-def _seeds(measure: Measure, name: str, cells: Mapping[str, Cell], facts: Mapping[str, ArmFacts]) -> set[int]:
-    """Return the seeds of which the arm has the figure."""
-    if measure == "success":
-        return set(cells[name].success.by_seed) if name in cells else set()
-    return {one.seed for one in facts[name].trained} if name in facts else set()
-
-
-def _figure(
-    measure: Measure, name: str, seeds: Collection[int], cells: Mapping[str, Cell], facts: Mapping[str, ArmFacts]
-) -> float:
-    """Return an arm's figure in [0, 1]."""
-    if measure == "success":
-        return fmean(cells[name].success.by_seed[seed] for seed in seeds)
-    if measure == "mixed_groups":
-        return fmean(one.mixed_groups for each in facts[name].rounds for one in each)
-    marks = facts[name].marks
-    total = sum(marks[kind] for kind in SignalKind)
-    # Without a mark there is no share, and the signals do not occur: that fails, too.
-    return marks[measure] / total if total else 0.0

@@ -1,27 +1,25 @@
-"""The recipe of a study: what all arms share, what each arm changes, and which evaluation sets they are scored on."""
+"""The recipe of a study: what all arms share, what each arm changes, which evaluation sets they are scored on; and what
+it claims before anything runs: hypotheses, and gates (ours).
+
+A hypothesis is a difference that is expected before a test set is opened. A gate is a range of a figure that the
+records have: a comparison of two sources of tasks says something only where tasks can be learnt from and the signals
+occur. A study of which a gate fails is void, and its report begins with that. Nothing of them is chosen afterwards.
+What came of both is in ``findings``.
+"""
 
 from __future__ import annotations
 
-import copy
-import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, JsonValue, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
-from environments.base import InputError, Record
-from environments.benchmark import AnyBenchmark
-from environments.checkout import INITIAL_POLICY, shipped_policy
-from environments.registry import DEFAULT, named_benchmark
-from environments.settings import EnvironmentSettings
-from evaluation.sets import held_out, set_hash
+from environments.base import InputError
 from evaluation.settings import LOOKUP, AttemptSettings
-from evaluation.study.claims import MOST, Gate, Hypothesis, Strict, check_gates, check_hypotheses
 from memory.jsonl import complaint
-from memory.strict_yaml import changes_given, put, read_recipe
-from training.rendering.options import RenderingOptions
+from memory.strict_yaml import put, read_recipe
 
 BASELINE = "grpo"
 """The arm that all others are compared with."""
@@ -36,9 +34,95 @@ FIRST_SEED: dict[Mode, int] = {"dev": 100, "test": 0}
 _FROZEN = ("seed", "iterations", "environment", "policy", "training", "evaluation", "deadlines")
 _FROZEN_TASKS = ("tasks.initial", "tasks.initial_count")
 _FREE = ("training.seal",)  # the exception: what an arm adds to plain GRPO
-_DECIDES_D0 = ("environment", *_FROZEN_TASKS)
 
 Tree = dict[str, Any]
+
+Measure = Literal["success", "mixed_groups", "forgetting", "boundary", "rare"]
+
+MOST = 50
+"""The largest number of hypotheses of a study."""
+
+
+Percent = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
+
+
+class Strict(BaseModel):
+    """A part of the study's recipe: unknown keys are errors that name the key."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Hypothesis(Strict):
+    """A difference between two arms that is expected, with its size."""
+
+    arm: str = Field(description="the arm that is expected to differ")
+    against: str = Field(description="the arm that it is compared with; lookup: the lookup over the arm's own tasks")
+    expected: Percent = Field(
+        description="size of arm minus against that is expected, in percent points of the main score; 0: none, which "
+        "a study may refute but cannot show",
+    )
+    margin: Annotated[Percent, Field(gt=0)] | None = Field(
+        None,
+        description="where no difference is expected: percent points within which two arms count as equal; equality is "
+        "shown where the whole interval is within them",
+    )
+    why: str = Field(min_length=1, max_length=500, description="one sentence of the report: why it is expected")
+
+    @model_validator(mode="after")
+    def _claims_equality(self) -> Self:
+        if self.margin is not None and self.expected != 0:
+            raise ValueError(f"margin is for arms that are expected to be equal, and expected is {self.expected:g}")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The arms that have to run: the arm, and the one it is compared with."""
+        return (self.arm,) if self.against == LOOKUP else (self.arm, self.against)
+
+    @property
+    def row(self) -> str:
+        """The row of the report that the arm is compared with."""
+        return lookup_row(self.arm) if self.against == LOOKUP else self.against
+
+
+class Gate(Strict):
+    """A range, in percent, that a figure of an arm has to be in, or its difference to that of another arm."""
+
+    measure: Measure = Field(
+        description="success: of the main evaluation set's tasks; mixed_groups: share of GRPO's groups in which some "
+        "rollouts succeed and some fail; forgetting, boundary, rare: the kind's share of the signals' marks"
+    )
+    arm: str = Field(description="the arm whose seeds are measured")
+    against: str | None = Field(None, description="the arm that is subtracted; null: the figure itself is meant")
+    at_least: Percent = Field(description="the smallest value, in percent")
+    at_most: Percent = Field(100.0, description="the largest value, in percent")
+    why: str = Field(min_length=1, max_length=500, description="one sentence of the report: why it has to hold")
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        if self.at_least > self.at_most:
+            raise ValueError(f"at_least is {self.at_least:g} and at_most {self.at_most:g}: no value passes")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The arms that have to run."""
+        return (self.arm,) if self.against is None else (self.arm, self.against)
+
+    @property
+    def sentence(self) -> str:
+        """The demand in words."""
+        whose = self.arm if self.against is None else f"{self.arm} minus {self.against}"
+        unit = "%" if self.against is None else "points"
+        fixed = {"success": "success", "mixed_groups": "groups that are mixed"}
+        words = fixed.get(self.measure, f"marks that are {self.measure}")
+        least = f"{self.at_least:g} to {self.at_most:g}" if self.at_most < 100 else f"at least {self.at_least:g}"
+        return f"{words} of {whose}: {least} {unit}"
+
+
+def lookup_row(arm: str) -> str:
+    """Return the name of the report's row with the lookup over the tasks of ``arm``."""
+    return f"{arm} ({LOOKUP})"
 
 
 class Arm(Strict):
@@ -128,20 +212,16 @@ class StudyRecipe(Strict):
     def _arms_share(self) -> Self:
         if "seed" in self.varies:
             raise ValueError("'varies' names seed, which each run has of its own: remove it")
-        for key in self.varies:
-            if not _is_shared(key):
-                raise ValueError(f"'varies' names {key}, which arms may override anyway: remove it")
-        for arm in self.arms:
-            for key in () if arm.untrained else arm.overrides:
-                if _is_shared(key) and not self._varies(key):
-                    raise ValueError(
-                        f"'{arm.name}' overrides {key}, which all arms share: move it to settings, or name it in "
-                        "'varies' where the study is about it"
-                    )
+        if own := [key for key in self.varies if not _is_shared(key)]:
+            raise ValueError(f"'varies' names {own[0]}, which arms may override anyway: remove it")
+        varied = tuple(f"{key}." for key in self.varies)
+        for arm in (one for one in self.arms if not one.untrained):
+            if wrong := [key for key in arm.overrides if _is_shared(key) and not f"{key}.".startswith(varied)]:
+                raise ValueError(
+                    f"'{arm.name}' overrides {wrong[0]}, which all arms share: move it to settings, or name it in "
+                    "'varies' where the study is about it"
+                )
         return self
-
-    def _varies(self, key: str) -> bool:
-        return any(key == one or key.startswith(f"{one}.") for one in self.varies)
 
     @model_validator(mode="after")
     def _arms_fit(self) -> Self:
@@ -161,9 +241,38 @@ class StudyRecipe(Strict):
                 raise ValueError(f"'{arm.name}' has more seeds than '{other}', whose admissions it matches")
         if unknown := [name for pair in self.compare for name in pair if name not in names]:
             raise ValueError(f"compare names '{unknown[0]}', which is not an arm: choose from {', '.join(names)}")
-        untrained = [arm.name for arm in self.arms if arm.untrained]
-        check_hypotheses(self.hypotheses, {arm.name: arm.seeds for arm in self.arms}, untrained, self.lookup)
-        check_gates(self.gates, names, untrained)
+        return self
+
+    @model_validator(mode="after")
+    def _hypotheses_can_be_tested(self) -> Self:
+        arms, stated = {arm.name: arm for arm in self.arms}, set[frozenset[str]]()
+        for one in self.hypotheses:
+            names, pair = f"'{one.arm}' against '{one.against}'", frozenset((one.arm, one.row))
+            if unknown := [name for name in one.names if name not in arms]:
+                raise ValueError(f"hypotheses name '{unknown[0]}', which is not an arm: choose from {', '.join(arms)}")
+            if one.arm == one.against:
+                raise ValueError(f"hypotheses compare '{one.arm}' with itself: name another arm")
+            if one.against == LOOKUP and (not self.lookup or arms[one.arm].untrained):
+                raise ValueError(f"hypotheses state {names}, which is not scored: set lookup, and name a trained arm")
+            if pair in stated:
+                raise ValueError(f"hypotheses state {names} twice, in one order or the other: remove one")
+            stated.add(pair)
+            if all(arms[name].untrained for name in one.names):
+                raise ValueError(f"hypotheses state {names}, whose seeds are alike as neither is trained: use compare")
+            if few := [name for name in one.names if arms[name].seeds < 2]:
+                raise ValueError(f"hypotheses state {names}, but '{few[0]}' has one seed: a test needs at least 2")
+        return self
+
+    @model_validator(mode="after")
+    def _gates_can_be_measured(self) -> Self:
+        arms = {arm.name: arm for arm in self.arms}
+        for one in self.gates:
+            if unknown := [name for name in one.names if name not in arms]:
+                raise ValueError(f"gates name '{unknown[0]}', which is not an arm: choose from {', '.join(arms)}")
+            if one.measure != "success" and (idle := [name for name in one.names if arms[name].untrained]):
+                raise ValueError(
+                    f"gates ask for {one.measure} of '{idle[0]}', which is not trained: name a trained arm"
+                )
         return self
 
     @property
@@ -174,10 +283,10 @@ class StudyRecipe(Strict):
 
     def arm(self, name: str) -> Arm:
         """Return the arm of that name. Raises InputError for an unknown one."""
-        for arm in self.arms:
-            if arm.name == name:
-                return arm
-        raise InputError(f"no arm is called {name!r}: choose from {', '.join(arm.name for arm in self.arms)}")
+        found = [arm for arm in self.arms if arm.name == name]
+        if not found:
+            raise InputError(f"no arm is called {name!r}: choose from {', '.join(arm.name for arm in self.arms)}")
+        return found[0]
 
     def set_names(self, mode: Mode) -> tuple[str, ...]:
         """Return the evaluation sets that a mode scores on."""
@@ -189,82 +298,6 @@ def _is_shared(key: str) -> bool:
     return (key.partition(".")[0] in _FROZEN or key in _FROZEN_TASKS) and not key.startswith(_FREE)
 
 
-class Study(Record):
-    """A study's recipe with the base recipe's settings and the hashes of initial policies and evaluation sets.
-
-    ``changes`` are settings that come after those of every arm, by dotted key (--set). ``policies`` has the hashes of
-    the initial policies by path; one whose path names the seed has none, as it is made for the study.
-    """
-
-    recipe: StudyRecipe
-    shared: dict[str, JsonValue]
-    changes: dict[str, JsonValue] = {}
-    sha256: str
-    policies: dict[str, str]
-    set_hashes: dict[str, str]
-
-    def settings_of(self, arm: Arm, seed: int, admissions: Sequence[int] | None) -> Tree:
-        """Return all settings of one run, as a recipe has them. ``admissions`` are those that the arm matches."""
-        tree = self._stated(arm)
-        if arm.match_admissions is not None:
-            _put(tree, "tasks.admissions", list(admissions or ()))
-        if SEED in (path := _policy(tree)):
-            _put(tree, "policy.path", path.replace(SEED, str(seed)))
-        return tree | {"seed": seed}
-
-    def _stated(self, arm: Arm) -> Tree:
-        """Return what the recipes state for every seed of an arm."""
-        tree: Tree = copy.deepcopy(self.shared)
-        for key, value in (*arm.overrides.items(), *self.changes.items()):
-            _put(tree, key, value)
-        return tree
-
-    def iterations(self, arm: Arm) -> int:
-        """Return the iterations of an arm's runs. Raises InputError when no recipe states them."""
-        found = self.settings_of(arm, 0, None).get("iterations")
-        if not isinstance(found, int):
-            raise InputError(f"{self.recipe.base}: state 'iterations' there or in the study's settings")
-        return found
-
-    def start_of(self, arm: Arm) -> str:
-        """Return what the arm changes of the settings that decide D_0: arms with equal ones have equal tasks."""
-        own = {key: value for key, value in arm.overrides.items() if key.startswith(_DECIDES_D0)}
-        return json.dumps(own, sort_keys=True) if own else ""
-
-    def policy_of(self, arm: Arm, seed: int) -> str:
-        """Return the policy that the arm starts from with this seed, or scores."""
-        return _policy(self.settings_of(arm, seed, None))
-
-    def initial_policy(self, arm: Arm, seed: int) -> str:
-        """Return the hash of the policy that a seed starts from where each has its own, else ""."""
-        return _policy_hash(self.policy_of(arm, seed)) if SEED in self.stated_policy(arm) else ""
-
-    def stated_policy(self, arm: Arm) -> str:
-        """Return the policy as the recipe states it, for every seed."""
-        return _policy(self._stated(arm))
-
-    @property
-    def environment(self) -> str:
-        """The name of the environment whose evaluation sets are scored."""
-        section = self.shared.get("environment")
-        return str(section.get("name", DEFAULT)) if isinstance(section, dict) else DEFAULT
-
-    @property
-    def benchmark(self) -> AnyBenchmark:
-        """The benchmark of the evaluation sets. Raises InputError for one that does not exist."""
-        return named_benchmark(self.environment)
-
-    def run_hash(self, arm: Arm, seed: int, mode: Mode, admissions: Sequence[int] | None) -> str:
-        """Return the SHA-256 of everything stated that decides the outcomes of one arm and seed."""
-        settings = self.settings_of(arm, seed, None if arm.untrained else admissions)
-        run: Tree | None = (_how_scored(settings) or None) if arm.untrained else settings
-        names = self.recipe.set_names(mode)
-        scored: JsonValue = [[name, self.set_hashes[name]] for name in names]
-        looked = self.recipe.lookup and not arm.untrained
-        policy = self.stated_policy(arm)
-        return _sha256([run, self.policies.get(policy, policy), scored, self.recipe.limits, looked])
-
-
 def read_study(path: Path, changes: Mapping[str, JsonValue] | None = None) -> tuple[StudyRecipe, Tree]:
     """Return the study at ``path`` as it is stated, and its file's content; no other file is looked at.
 
@@ -274,102 +307,8 @@ def read_study(path: Path, changes: Mapping[str, JsonValue] | None = None) -> tu
     if "base" not in tree:
         raise InputError(f"{path}: not a study's recipe, which names as base the recipe of a run")
     for key, value in (changes or {}).items():
-        _put(tree, key, value)
+        put(tree, key.split("."), value, key)
     try:
         return StudyRecipe.model_validate_json(json.dumps(tree, default=str), strict=True), tree
     except ValidationError as error:
         raise InputError(f"{path}: {complaint(error).replace('Value error, ', '')}") from None
-
-
-def load_study(path: Path, overrides: Sequence[str] = ()) -> Study:
-    """Read the study at ``path``; files that it names are looked up from the working directory, as in recipes.
-
-    ``overrides`` are settings on top of every arm's (``dotted.key=value``, or ``@FILE``), part of the study's hashes;
-    those of ``scoring`` are the study's own limits of attempts.
-
-    What ships with the project, recipes and initial policies, is found from any working directory.
-
-    Raises InputError that names the file and the key.
-    """
-    given: dict[str, JsonValue] = {".".join(one.keys): one.value for one in changes_given(overrides)}
-    scoring = {key: value for key, value in given.items() if key.startswith("scoring.")}
-    changes = {key: value for key, value in given.items() if key not in scoring}
-    recipe, tree = read_study(path, scoring)
-    shared = read_recipe(recipe.base)
-    for key, value in recipe.settings.items():
-        _put(shared, key, value)
-    study = Study(
-        recipe=recipe,
-        shared=shared,
-        changes=changes,
-        sha256=_sha256([tree, shared, *([changes] if changes else [])]),
-        policies={},
-        set_hashes={},
-    )
-    stated = dict.fromkeys(map(study.stated_policy, recipe.arms))
-    policies = {name: _policy_hash(name) for name in stated if SEED not in name}
-    try:
-        set_hashes = {name: sha256 for mode in FIRST_SEED for name, sha256 in _checked_sets(study, mode)}
-        _check_matching(study)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-    return study.model_copy(update={"policies": policies, "set_hashes": set_hashes})
-
-
-def _checked_sets(study: Study, mode: Mode) -> Iterator[tuple[str, str]]:
-    """Yield each set of a mode with its hash. Raises InputError for an unknown one and for one of the other split."""
-    for name in study.recipe.set_names(mode):
-        if held_out(name, study.benchmark) != (mode == "test"):
-            raise InputError(f"the evaluation set {name} is not of the split {mode}: move it to the other list")
-        yield name, set_hash(name, study.benchmark)
-
-
-def _check_matching(study: Study) -> None:
-    """Raise InputError where an arm matches the admissions of one with another number of iterations."""
-    for arm in study.recipe.arms:
-        if arm.match_admissions is not None:
-            other = study.recipe.arm(arm.match_admissions)
-            if study.iterations(arm) != study.iterations(other):
-                raise InputError(f"'{arm.name}' matches the admissions of '{other.name}', of other iterations")
-
-
-def environment_options(settings: Tree) -> dict[str, JsonValue]:
-    """Return the options of a run's environment that its evaluations need."""
-    section = settings.get("environment")
-    return EnvironmentSettings.model_validate(section).for_evaluation if isinstance(section, dict) else {}
-
-
-def _how_scored(settings: Tree) -> Tree:
-    """Return what a recipe states of how a policy is scored, beside the policy itself."""
-    policy = settings.get("policy") or {}
-    return {key: policy[key] for key in (*RenderingOptions.model_fields, "dtype") if policy.get(key) is not None}
-
-
-def _policy(settings: Tree) -> str:
-    policy = settings.get("policy")
-    return str(policy.get("path", INITIAL_POLICY)) if isinstance(policy, dict) else INITIAL_POLICY
-
-
-def _policy_hash(name: str) -> str:
-    return _content_hash(shipped_policy(name) or Path(name))
-
-
-def _put(tree: Tree, key: str, value: JsonValue) -> None:
-    put(tree, key.split("."), value, key)
-
-
-def _content_hash(folder: Path) -> str:
-    """Hash the files of a folder by name and content; a model of a hub has its id."""
-    if not folder.is_dir():
-        return str(folder)
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return _sha256([[str(f.relative_to(folder)), _file_hash(f)] for f in files])
-
-
-def _file_hash(path: Path) -> str:
-    with path.open("rb") as file:  # in pieces: a shard of a real model's weights has gigabytes
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sha256(content: JsonValue) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

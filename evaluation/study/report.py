@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 
 from environments.terminal import markdown_table
 from evaluation.outcomes import Interval
-from evaluation.study.findings import LEVEL, Cell, Comparison, Estimate, Findings, GateFinding
-from evaluation.study.recipe import BASELINE, Mode, Study
-from evaluation.study.records import BUDGETS, ArmFacts, Place, unequal_budgets
-from evaluation.study.summary import StudySummary, summarise
+from evaluation.study.findings import LEVEL, Cell, Comparison, Estimate, Findings
+from evaluation.study.recipe import BASELINE, Mode
+from evaluation.study.study import Place, Study
+from evaluation.study.summary import BUDGETS, ArmFacts, GateFinding, StudySummary, summarise, unequal_budgets
 from memory.jsonl import write_atomically
 from memory.records import PAPER_SHARES, SignalKind
 
@@ -70,6 +70,11 @@ def void(findings: Sequence[GateFinding]) -> list[str]:
     return sentences
 
 
+def _section(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a table with its title; nothing where it has no row."""
+    return [title, "", *markdown_table(head, rows), ""] if rows else []
+
+
 def _gates(findings: Sequence[GateFinding]) -> list[str]:
     rows = [
         (
@@ -81,8 +86,7 @@ def _gates(findings: Sequence[GateFinding]) -> list[str]:
         )
         for one in findings
     ]
-    table = markdown_table(("gate", "found", "n seeds", "state", "why"), rows)
-    return ["**Gates** (percent; means over seeds)", "", *table, ""]
+    return _section("**Gates** (percent; means over seeds)", ("gate", "found", "n seeds", "state", "why"), rows)
 
 
 def _hypotheses(found: Findings) -> list[str]:
@@ -97,17 +101,16 @@ def _hypotheses(found: Findings) -> list[str]:
                 "" if one.score is None else points(one.score.mean),
                 _interval(interval),
                 "" if interval is None else "yes" if interval[0] <= expected <= interval[1] else "no",
-                _p_value(one.p),
-                _p_value(one.holm),
+                *("" if p is None else f"{p:.4f}" if p >= 0.0001 else "<0.0001" for p in (one.p, one.holm)),
                 f"{one.seeds} of {one.planned}" if one.seeds < one.planned else str(one.seeds),
                 one.verdict,
                 stated.why,
             )
         )
     first = ("hypothesis", "expected", "found", "95 %", "expected in it")
-    columns = (*first, "p", "Holm's p", "n seeds", "conclusion", "why")
     score = "mean over call shapes" if found.by_shape else "success"
-    lines = [f"**Hypotheses** ({found.set_name}, {score}; percent points)", "", *markdown_table(columns, rows), ""]
+    title = f"**Hypotheses** ({found.set_name}, {score}; percent points)"
+    lines = _section(title, (*first, "p", "Holm's p", "n seeds", "conclusion", "why"), rows)
     return lines + [line for sentence in rule(found) for line in (sentence, "")]
 
 
@@ -159,8 +162,8 @@ def _success(summary: StudySummary, set_name: str) -> list[str]:
         )
     head = ("arm", "n seeds", "success", "95 %", f"minus {BASELINE}", "95 %", "t", "by seed")
     shaped = ("by shape", "95 %", f"minus {BASELINE}, by shape", "95 %") if by_shape else ()
-    table = markdown_table((*head, "extra calls per solved task", *metrics, *shaped), rows)
-    lines = [f"**{set_name}** ({_sizes(list(there.values()))})", "", *table, ""]
+    head = (*head, "extra calls per solved task", *metrics, *shaped)
+    lines = _section(f"**{set_name}** ({_sizes(list(there.values()))})", head, rows)
     for name, found in there.items():
         for other, one in found.differences.items():
             if other == BASELINE:
@@ -204,36 +207,20 @@ def _sizes(cells: Sequence[Cell]) -> str:
 
 
 def _course(arms: Mapping[str, ArmFacts]) -> list[str]:
-    rows = []
-    for name, facts in arms.items():
-        rounds = facts.rounds
-        if not rounds:
-            continue
-        rows.append(
-            (
-                name,
-                " ".join("-" if success is None else _percent(success) for success in facts.successes),
-                " ".join(f"{sum(sum(one.signals.values()) for one in each) / len(each):.0f}" for each in rounds),
-                " ".join(f"{sum(one.admitted for one in each) / len(each):.0f}" for each in rounds),
-                "" if facts.acceptance is None else _percent(facts.acceptance),
-                _percent(facts.in_tasks),
-                _percent(facts.in_training),
-                "" if facts.evolution_share is None else _percent(facts.evolution_share),
-            )
+    rows = [
+        (
+            name,
+            " ".join("-" if success is None else _percent(success) for success in facts.successes),
+            " ".join(f"{sum(sum(one.signals.values()) for one in each) / len(each):.0f}" for each in facts.rounds),
+            " ".join(f"{sum(one.admitted for one in each) / len(each):.0f}" for each in facts.rounds),
+            *map(_share, (facts.acceptance, facts.in_tasks, facts.in_training, facts.evolution_share)),
         )
-    if not rows:
-        return []
-    head = (
-        "arm",
-        "dev set by round",
-        "signals by round",
-        "admitted by round",
-        "acceptance",
-        "functions in D_t",
-        "functions trained on",
-        "evolution's share (scripted roles)",
-    )
-    return ["**Course** (means over seeds; percent where not counts)", "", *markdown_table(head, rows), ""]
+        for name, facts in arms.items()
+        if facts.rounds
+    ]
+    counts = ("arm", "dev set by round", "signals by round", "admitted by round")
+    shares = ("acceptance", "functions in D_t", "functions trained on", "evolution's share (scripted roles)")
+    return _section("**Course** (means over seeds; percent where not counts)", (*counts, *shares), rows)
 
 
 def _signals(arms: Mapping[str, ArmFacts]) -> list[str]:
@@ -242,15 +229,11 @@ def _signals(arms: Mapping[str, ArmFacts]) -> list[str]:
     for name, facts in arms.items():
         counts = [facts.marks[kind] for kind in SignalKind]
         if sum(counts):
-            shares = (_percent(count / sum(counts)) for count in counts)
-            rows.append((name, f"{sum(counts):,}", *shares))
-    if not rows:
-        return []
-    for which, paper in zip(("first", "second"), PAPER_SHARES, strict=True):
+            rows.append((name, f"{sum(counts):,}", *(_percent(count / sum(counts)) for count in counts)))
+    for which, paper in zip(("first", "second"), PAPER_SHARES, strict=True) if rows else ():
         rows.append((f"CoEvolve's figure 4, {which} benchmark", "", *(f"{share:.1f}" for share in paper)))
     head = ("arm", "marks", *(f"{kind} %" for kind in SignalKind))
-    sentence = "**Signals** (marks on trajectories, in all rounds of all seeds)"
-    return [sentence, "", *markdown_table(head, rows), ""]
+    return _section("**Signals** (marks on trajectories, in all rounds of all seeds)", head, rows)
 
 
 def _spending(arms: Mapping[str, ArmFacts]) -> list[str]:
@@ -270,9 +253,8 @@ def _spending(arms: Mapping[str, ArmFacts]) -> list[str]:
         )
         for name, facts in arms.items()
     ]
-    table = markdown_table(("arm", "what it is", "seeds", *columns, "wall s, most"), rows)
     sentence = "**Budgets** (of each seed; seconds of a run that was stopped are of its last attempt)"
-    return [sentence, "", *table, ""] if rows else []
+    return _section(sentence, ("arm", "what it is", "seeds", *columns, "wall s, most"), rows)
 
 
 def _notes(mode: Mode, summary: StudySummary) -> list[str]:
@@ -294,8 +276,9 @@ def _labels(arms: Mapping[str, ArmFacts]) -> list[str]:
     """Return the labels of the figures, each with its arms unless all trained arms have it."""
     trained = [name for name, facts in arms.items() if facts.rounds]
     sentence = []
-    for label in dict.fromkeys(label for one in arms.values() for label in one.labels):
-        names = [name for name in trained if label in arms[name].labels]
+    found = {name: [label for one in facts.headers for label in one.labels] for name, facts in arms.items()}
+    for label in dict.fromkeys(label for labels in found.values() for label in labels):
+        names = [name for name in trained if label in found[name]]
         sentence.append(label if names == trained else f"{', '.join(names)}: {label}")
     return sentence
 
@@ -305,14 +288,12 @@ def points(rate: float) -> str:
     return f"{round(100 * rate, 1) + 0.0:+.1f}"  # never -0.0
 
 
-def _p_value(p: float | None) -> str:
-    if p is None:
-        return ""
-    return f"{p:.4f}" if p >= 0.0001 else "<0.0001"
-
-
 def _of_gate(value: float | None) -> str:
-    return "" if value is None else _percent(value / 100)
+    return _share(None if value is None else value / 100)
+
+
+def _share(rate: float | None) -> str:
+    return "" if rate is None else _percent(rate)
 
 
 def _percent(rate: float) -> str:

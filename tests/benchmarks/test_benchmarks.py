@@ -9,11 +9,9 @@ from support import ROOT
 from typer.testing import CliRunner
 
 from benchmarks import __main__ as command
-from benchmarks.measurement import Measurement, Pair, of_pairs, table
+from benchmarks.measurement import Measurement, of_pairs, table
 
-ROW = of_pairs(
-    "n|1", "a / b", [Pair(2, 1), Pair(9, 3), Pair(8, 2)], "ms", "at most 2", lambda ratio: ratio <= 2, "loaded"
-)
+ROW = of_pairs("n|1", "a / b", [(2, 1), (9, 3), (8, 2)], float, "ms", most=2, note="loaded")
 
 
 @pytest.mark.process
@@ -45,7 +43,7 @@ def test_what_was_measured_before_a_failure_is_kept(tmp_path, monkeypatch):
         raise RuntimeError("the side trl ended early with status 1")
 
     modules = {
-        "benchmarks.grpo": type("First", (), {"measure": staticmethod(lambda repeats: [ROW])}),
+        "benchmarks.grpo": type("First", (), {"measure": staticmethod(lambda repeats, model: [ROW])}),
         "benchmarks.language_model": type("Second", (), {"measure": staticmethod(fail)}),
     }
     monkeypatch.setattr(command, "import_module", modules.get)
@@ -62,7 +60,7 @@ def test_what_was_measured_before_a_failure_is_kept(tmp_path, monkeypatch):
 
 def test_a_row_follows_from_its_pairs():
     assert (ROW.ours, ROW.other, ROW.ratio, ROW.spread, ROW.repeats, ROW.met) == (8, 2, 3, (2, 4), 3, False)
-    assert of_pairs("n", "a / b", [Pair(2, 1)], "s").met is None
+    assert of_pairs("n", "a / b", [(2, 1)], float, "s").met is None
 
 
 def test_the_table_escapes_and_marks_what_is_not_met():

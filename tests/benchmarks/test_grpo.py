@@ -11,8 +11,7 @@ import pytest
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 
 from benchmarks import grpo
-from benchmarks.chat_policy import CLASS, TOOLS, chat_tasks, chat_tokenizer
-from benchmarks.grpo import OURS, TRL, Figures
+from benchmarks.grpo import CLASS, TOOLS, Figures, chat_tasks, chat_tokenizer
 from environments.base import UserTurn
 from environments.bfcl.environment import BFCLEnvironment
 
@@ -71,8 +70,8 @@ def figures(sampled: int, rollout: float, step: float) -> Figures:
 def test_rows_of_rollouts_and_of_the_step(
     slow: float, ratio: float, met: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = {OURS: (figures(400, 2.0, 4.0),) * 3, TRL: (figures(400, 2.0 * slow, 4.0 * slow),) * 3}
-    monkeypatch.setattr(grpo, "_interleaved", lambda repeats, model: {side: taken[side][:repeats] for side in taken})
+    taken = [(figures(400, 2.0, 4.0), figures(400, 2.0 * slow, 4.0 * slow))]
+    monkeypatch.setattr(grpo, "_interleaved", lambda repeats, model: taken * repeats)
     rate, rate_cpu, step, step_cpu, rest = grpo.measure(3)
     assert (rate.ours, rate_cpu.ours) == (200.0, 400.0)
     assert rate.ratio == rate_cpu.ratio == pytest.approx(1 / ratio)
@@ -92,7 +91,7 @@ def test_a_models_utilisation_is_its_arithmetic_without_rollouts_over_that_of_a_
 def test_a_given_model_adds_the_row_of_its_utilisation(monkeypatch: pytest.MonkeyPatch) -> None:
     one = figures(400, 2.0, 4.0).model_copy(update={"parameters": 10**6, "products": 1e12})
     asked = []
-    monkeypatch.setattr(grpo, "_interleaved", lambda *given: asked.append(given) or {OURS: (one,), TRL: (one,)})
+    monkeypatch.setattr(grpo, "_interleaved", lambda *given: asked.append(given) or [(one, one)])
     *_, last = grpo.measure(1, "some/model")
     assert asked == [(1, "some/model")]
     assert last.ours == one.utilisation
@@ -110,16 +109,16 @@ def test_a_step_is_reported_where_the_next_one_begins() -> None:
     assert answers.getvalue() == ""
     with meter.rolling_out():
         meter.count([[1, 2, 3]], [[0, 1, 1]])
-    meter.successes += 1
+    meter.counted["successes"] += 1
     meter.turn()
     first = Figures.model_validate_json(answers.getvalue())
     assert (first.rollouts, first.successes, first.prompt_tokens, first.sampled_tokens) == (1, 1, 3, 2)
     assert 0 < first.rollout_wall <= first.wall
-    assert meter.rollouts == 0, "the next step is counted from nothing"
+    assert meter.counted["rollouts"] == 0, "the next step is counted from nothing"
 
 
 @pytest.mark.process
 @pytest.mark.long
 def test_both_sides_take_a_step_over_equal_prompts() -> None:
     """It raises where a side breaks off, or where prompts differ; a step alone is none that counts."""
-    assert grpo._interleaved(repeats=0) == {OURS: (), TRL: ()}
+    assert grpo._interleaved(repeats=0) == []

@@ -21,7 +21,7 @@ from support.faulty_server import FaultyServer
 from support.small_policy import make_policy, small_tasks
 
 from agents.spending import read_requests
-from evaluation.study.recipe import load_study
+from evaluation.study.study import load_study
 from graph.recipe import load_recipe
 from graph.records import Evolution, ExtractionRecord
 from graph.report.summary import Summary

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from evaluation.outcomes import TaskOutcome
 from evaluation.statistics import Shape
-from evaluation.study.recipe import Study, load_study
-from evaluation.study.records import ArmHeader, ArmMeasured, ArmResult, IterationFigures
+from evaluation.study.study import ArmHeader, ArmMeasured, ArmResult, IterationFigures, Study, load_study
 
 RECIPE = """\
 base: BASE

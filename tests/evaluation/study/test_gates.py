@@ -9,9 +9,8 @@ import pytest
 from support.made_results import RECIPE, made_study, result
 
 from environments.base import InputError
-from evaluation.study.recipe import Study
-from evaluation.study.records import Place
 from evaluation.study.report import write_report
+from evaluation.study.study import Place, Study
 from evaluation.study.summary import summarise
 
 YES, NO = True, False

@@ -9,11 +9,10 @@ import pytest
 from support.made_results import RECIPE, made_study, result
 
 from environments.base import InputError
-from evaluation.study.claims import MOST, Hypothesis
 from evaluation.study.findings import Conclusion, conclusion, findings_of
-from evaluation.study.recipe import Study
-from evaluation.study.records import ArmResult, Place
+from evaluation.study.recipe import MOST, Hypothesis
 from evaluation.study.report import write_report
+from evaluation.study.study import ArmResult, Place, Study
 from evaluation.study.summary import summarise
 from evaluation.test_access import Access
 from memory.jsonl import append_jsonl

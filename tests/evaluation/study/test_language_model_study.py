@@ -20,9 +20,8 @@ from environments.base import InputError
 from environments.bfcl.benchmark import BENCHMARK
 from environments.bfcl.package import CLASSES, tool_names
 from environments.registry import parse_options
-from evaluation.study.recipe import load_study
-from evaluation.study.records import Place, read_result
 from evaluation.study.schedule import check_settings, make_plan
+from evaluation.study.study import Place, load_study, read_result
 from memory.records import FailureContext, Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl
 from training.grpo.record import RoundRecord

@@ -21,10 +21,8 @@ from environments.base import InputError
 from environments.registry import packaged
 from evaluation.sets import held_out, open_set, set_hash
 from evaluation.study.__main__ import app
-from evaluation.study.arm import FinishedRun
-from evaluation.study.recipe import load_study
-from evaluation.study.records import Place, read_header, read_result, tasks_path
-from evaluation.study.schedule import check_settings, make_plan
+from evaluation.study.schedule import FinishedRun, check_settings, make_plan
+from evaluation.study.study import Place, load_study, read_header, read_result
 from evaluation.test_access import ACCESS_LOG_FILE, Access, committed
 from memory.jsonl import append_jsonl, read_existing
 from memory.records import Task
@@ -156,7 +154,7 @@ def test_the_tasks_of_an_arm_are_kept_beside_its_result_where_they_may_be_publis
 ) -> None:
     """All of them, so that a lookup can be scored again; none of a benchmark whose content stays where it is."""
     run = made_run.make_run(tmp_path / "run")
-    kept = tasks_path(tmp_path / "out" / "raw" / "full-100.jsonl.gz")
+    kept = Place(output=tmp_path / "out", work=tmp_path).tasks("full", 100)
     assert kept == tmp_path / "out" / "tasks" / "full-100.jsonl.gz"
     assert FinishedRun(run.root, 0).keep_tasks(kept) == ""
     before = kept.read_bytes()

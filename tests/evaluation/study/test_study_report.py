@@ -13,11 +13,11 @@ from environments.metrics import CALL_METRICS
 from environments.registry import named_benchmark
 from evaluation.sets import open_set
 from evaluation.study.findings import cell, difference
-from evaluation.study.recipe import SetsBySplit, load_study
-from evaluation.study.records import BUDGETS, Place, read_result, unequal_budgets
+from evaluation.study.recipe import SetsBySplit
 from evaluation.study.report import write_report
-from evaluation.study.schedule import _Schedule, check_settings, make_plan
-from evaluation.study.summary import summarise
+from evaluation.study.schedule import check_settings, make_plan
+from evaluation.study.study import Place, load_study, read_result
+from evaluation.study.summary import BUDGETS, summarise, unequal_budgets
 from evaluation.test_access import Access
 from graph.recipe import load_recipe
 from memory.jsonl import append_jsonl
@@ -397,8 +397,8 @@ def test_one_command_scores_the_sets_that_one_environment_serves(tmp_path, place
         update={"recipe": study.recipe.model_copy(update={"sets": SetsBySplit(dev=("dev", "dev"), test=("test",))})}
     )
     for mode, expected in (("dev", [("dev", "dev")] if several else [("dev",), ("dev",)]), ("test", [("test",)])):
-        schedule = _Schedule(make_plan(twice, mode, place, None, None), 1, False)
-        found = schedule._scoring(twice.settings_of(twice.recipe.arm("grpo"), 100, None))
+        plan = make_plan(twice, mode, place, None, None)
+        found = plan.scoring(twice.settings_of(twice.recipe.arm("grpo"), 100, None))
         assert [one.evaluation_set for one in found] == expected
         for one in found:
             assert (one.max_new_tokens, one.limit, one.thinking, one.tools_shown) == (70, 3, False, 4)
@@ -411,8 +411,8 @@ def test_final_policies_are_sampled_by_the_servers_of_the_runs(tmp_path, place):
     plain = of_lamps(tmp_path)
     servers = {"engine": "vllm_server", "servers": ["http://127.0.0.1:8000"]}
     study = plain.model_copy(update={"changes": {"sampling": servers}})
-    schedule = _Schedule(make_plan(study, "dev", place, None, None), 1, False)
-    (scoring,) = schedule._scoring(study.settings_of(study.recipe.arm("grpo"), 100, None))
+    plan = make_plan(study, "dev", place, None, None)
+    (scoring,) = plan.scoring(study.settings_of(study.recipe.arm("grpo"), 100, None))
     assert scoring.sampling.model_dump(include={"engine", "servers"}) == {
         **servers,
         "servers": ("http://127.0.0.1:8000",),

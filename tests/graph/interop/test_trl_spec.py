@@ -303,7 +303,7 @@ def teach_conversation(folder: Path, messages: list[dict[str, Any]], schemas: li
     import torch
     from trl.chat_template_utils import qwen3_instruct_2507_training_chat_template
 
-    from benchmarks.chat_policy import chat_tokenizer
+    from benchmarks.grpo import chat_tokenizer
     from training.embedded.new_policy import make_model
     from training.rollout.episodes import TokenRow
     from training.rollout.policy import save_policy
