@@ -96,6 +96,7 @@ def measure(repeats: int, model: str | None = None, shape: Shape | None = None) 
     with TemporaryDirectory(prefix="benchmark-") as folder:
         path = model or (str(MODEL) if MODEL.is_dir() else _random_model(Path(folder) / "llama"))
         arguments = path, shape.model_dump_json()
+        sides: dict[str, tuple[str, ...]]
         sides = {side: (sys.executable, "-m", "benchmarks.language_model", side, *arguments) for side in (OURS, PLAIN)}
         if any(VLLM_FOLDER.glob(".installed-*")):
             python, program = VLLM_FOLDER / "bin" / "python", Path(__file__).with_name("vllm_side.py")
@@ -165,7 +166,7 @@ class _Side:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
         def load(dtype: torch.dtype) -> Any:  # noqa: ANN401 - transformers has no types
-            model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation="sdpa")
+            model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation="sdpa")
             return model.to(self.device)
 
         self.model = load(torch.float32)
@@ -180,9 +181,10 @@ class _Side:
         rows = self._sampled() if self.ours else self._generated()
         sampled = self._now()
         self.model.train()
-        for part in rows.split(self.shape.rollouts if self.ours else ROWS):
+        size = self.shape.rollouts if self.ours else ROWS
+        for start in range(0, len(rows), size):
             with torch.autocast(self.device.type, torch.bfloat16):
-                loss = self._loss(part)
+                loss = self._loss(rows[start : start + size])
             loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         self.optimizer.zero_grad()
