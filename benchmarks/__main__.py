@@ -34,7 +34,7 @@ def main(
     repeats: Annotated[int, typer.Option(min=1, help="pairs of measurements of each figure")] = 5,
     model: Annotated[
         str | None,
-        typer.Option(help="folder of the model of language_model (.models/smollm2-135m or a random one) and of grpo"),
+        typer.Option(help="folder of the model of language_model (.models/smollm2-135m if none) and of grpo"),
     ] = None,
     output: Annotated[
         Path | None, typer.Option(help=f"the table, JSON lines beside it; {TABLE}, with --only in build/benchmarks/")

@@ -21,7 +21,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -38,22 +37,6 @@ MOST = 6.0  # GiB of a process that samples and learns
 ROWS = 4  # of plain learning at once: all of them take 20 GiB
 
 VLLM_FOLDER = ROOT / ".venvs" / "vllm"
-
-RANDOM: dict[str, Any] = {
-    "vocab_size": 49152,
-    "hidden_size": 576,
-    "intermediate_size": 1536,
-    "num_hidden_layers": 30,
-    "num_attention_heads": 9,
-    "num_key_value_heads": 3,
-    "head_dim": 64,
-    "max_position_embeddings": 8192,
-    "tie_word_embeddings": True,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 2,
-}
-"""The configuration of SmolLM2-135M, for a Llama with random weights."""
 
 
 class Shape(Record):
@@ -87,23 +70,21 @@ class LanguageModelFigures(Record):
 def measure(repeats: int, model: str | None = None, shape: Shape | None = None) -> Sequence[Measurement]:
     """Measure tokens per second of sampling and of learning, and peak memory.
 
-    ``model`` is the folder of a causal language model; None: MODEL where it is there, else a Llama of its configuration
-    with random weights. Raises InputError for a folder without a model, RuntimeError when a side ends early.
+    ``model`` is the folder of a causal language model; None: MODEL. Raises InputError for a folder without a model,
+    RuntimeError when a side ends early.
     """
-    shape = shape or Shape()
-    if model is not None and not (Path(model) / "config.json").is_file():
-        raise InputError(f"--model {model} has no config.json: name the folder of a causal language model")
-    with TemporaryDirectory(prefix="benchmark-") as folder:
-        path = model or (str(MODEL) if MODEL.is_dir() else _random_model(Path(folder) / "llama"))
-        arguments = path, shape.model_dump_json()
-        sides: dict[str, tuple[str, ...]]
-        sides = {side: (sys.executable, "-m", "benchmarks.language_model", side, *arguments) for side in (OURS, PLAIN)}
-        if any(VLLM_FOLDER.glob(".installed-*")):
-            python, program = VLLM_FOLDER / "bin" / "python", Path(__file__).with_name("vllm_side.py")
-            sides[VLLM] = (str(python), str(program), *arguments)
-        threads = {"OMP_NUM_THREADS": str(os.cpu_count())}
-        # The first time is not counted.
-        taken = interleaved(sides, threads, LanguageModelFigures, repeats + 1)[1:]
+    shape, path = shape or Shape(), model or str(MODEL)
+    if not (Path(path) / "config.json").is_file():
+        raise InputError(f"--model {path} has no config.json: run make model, or name a causal language model's folder")
+    arguments = path, shape.model_dump_json()
+    sides: dict[str, tuple[str, ...]]
+    sides = {side: (sys.executable, "-m", "benchmarks.language_model", side, *arguments) for side in (OURS, PLAIN)}
+    if any(VLLM_FOLDER.glob(".installed-*")):
+        python, program = VLLM_FOLDER / "bin" / "python", Path(__file__).with_name("vllm_side.py")
+        sides[VLLM] = (str(python), str(program), *arguments)
+    # The first time is not counted.
+    threads = {"OMP_NUM_THREADS": str(os.cpu_count())}
+    taken = interleaved(sides, threads, LanguageModelFigures, repeats + 1)[1:]
     pairs = [(each[OURS], each[PLAIN]) for each in taken]
     products = median(plain.products for _, plain in pairs)
     size = f"{shape.tasks} tasks x {shape.rollouts} rows, {shape.prompt} shared and {shape.new} new ids"
@@ -129,14 +110,6 @@ def measure(repeats: int, model: str | None = None, shape: Shape | None = None) 
     memory = of_pairs("language model, peak memory", compared, pairs, lambda one: one.peak, "GiB", note=held)
     met = max(own.peak for own, _ in pairs) <= MOST
     return [*rows, speed, memory.model_copy(update={"expected": f"ours at most {MOST:g} GiB", "met": met})]
-
-
-def _random_model(folder: Path) -> str:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    LlamaForCausalLM(LlamaConfig(**RANDOM)).save_pretrained(folder)
-    return str(folder)
 
 
 class _Writer:

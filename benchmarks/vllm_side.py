@@ -18,11 +18,6 @@ from pathlib import Path
 from typing import Any
 
 
-def _prompts(tasks: int, prompt: int, last: int) -> list[list[int]]:
-    rng = random.Random(0)
-    return [[rng.randrange(10, last) for _ in range(prompt)] for _ in range(tasks)]
-
-
 def main(path: str, shape: str) -> None:
     """Answer each line of the standard input with the wall seconds of sampling the rows."""
     answers = os.fdopen(os.dup(1), "w")
@@ -51,8 +46,10 @@ def main(path: str, shape: str) -> None:
         seed=0,
         skip_tokenizer_init=True,
     )
-    last = engine.llm_engine.model_config.get_vocab_size()
-    prompts = [{"prompt_token_ids": ids} for ids in _prompts(rows["tasks"], rows["prompt"], last)]
+    rng, last = random.Random(0), engine.llm_engine.model_config.get_vocab_size()
+    prompts = [
+        {"prompt_token_ids": [rng.randrange(10, last) for _ in range(rows["prompt"])]} for _ in range(rows["tasks"])
+    ]
     sampling = vllm.SamplingParams(
         n=rows["rollouts"], temperature=1.0, max_tokens=rows["new"], min_tokens=rows["new"], ignore_eos=True, logprobs=0
     )

@@ -11,7 +11,7 @@ from environments.base import Action, InputError, Observation, Outcome, ToolCall
 from environments.benchmark import Limits
 from environments.terminal import say
 from environments.verification.canonical import hashed_call
-from evaluation.outcomes import TaskOutcome
+from evaluation.outcomes import GREEDY, TaskOutcome
 from memory.jsonl import derive_seed
 from memory.records import Measured, StopReason, count_stops
 
@@ -44,12 +44,12 @@ def evaluate(
     settings: ScoringSettings,
     budget: Limits,
     report: Callable[[int, int], None] = lambda done, successes: None,
-) -> tuple[tuple[TaskOutcome, ...], Policy]:
+) -> Attempts:
     """Load the model and attempt every item, as often as ``settings`` says.
 
     ``report`` gets the counts of attempts and successes after each. ``budget`` has the limits that ``settings`` leaves
-    open. Raises InputError for an unknown model, an empty selection
-    and tasks of another environment, EngineFailure for servers that fail.
+    open. Raises InputError for an unknown model, an empty selection and tasks of another environment, EngineFailure for
+    servers that fail.
     """
     from training.rollout.policy_path import check_policy_path
 
@@ -77,7 +77,10 @@ def evaluate(
     with closing(sampler):
         sampler.load_weights(0)
         sampling = settings.samples, settings.temperature
-        return attempt(items, policy, sampler, environment, limits, limits.batch, report, *sampling), policy
+        outcomes = attempt(items, policy, sampler, environment, limits, limits.batch, report, *sampling)
+    number = "one attempt" if settings.samples == 1 else f"{settings.samples} attempts"
+    decoding = f"temperature {settings.temperature:g}, {number} a task" if settings.temperature else GREEDY
+    return Attempts(outcomes, policy.rendering.name, decoding)
 
 
 def rows_that_fit(policy: Policy, settings: ScoringSettings, limits: EpisodeLimits) -> int:

@@ -6,15 +6,12 @@ of tasks as its evaluation set has, with replacement; within each cluster it tak
 tells them apart. What a seed changes in all tasks alike is lost by that and added again, with the variance that the
 pairs' means have beyond that of their clusters.
 
-A true difference of constant size moves the estimate and leaves the rest. The study shows one that is large enough for
-its interval to exclude zero and for its p to stay below the level after Holm's correction; the smallest such one is
-computed for each simulated study, and the ``power`` quantile of them is what that share of studies shows.
+A true difference of constant size moves the estimate and leaves the rest. The smallest one whose interval excludes zero
+and whose p stays below the level after Holm's correction is computed for each simulated study; the ``power`` quantile
+of them is what that share of studies shows.
 
 What it cannot know: development sets have few clusters and policies. Arms of one seed that start alike differ less by
 chance than two seeds do. A difference that is in some tasks alone varies more.
-
-Before there is an outcome, a study is planned from a share of tasks that one of two policies solves and the other does
-not (``assumed_outcomes``).
 """
 
 from __future__ import annotations

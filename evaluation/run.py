@@ -221,7 +221,6 @@ def _attempted(settings: ScoringSettings, selected: Selected, to: Destination) -
     """Attempt what was selected with the model, baseline or endpoint that the settings name."""
     from evaluation.attempts import Attempts, evaluate
     from evaluation.baselines import NO_MODEL, control, play
-    from evaluation.outcomes import GREEDY
 
     budget = selected.benchmark.limits
     max_actions = settings.max_actions or budget.actions
@@ -242,12 +241,7 @@ def _attempted(settings: ScoringSettings, selected: Selected, to: Destination) -
         from evaluation.endpoint import evaluate_served
 
         return evaluate_served(settings, selected, opened, to.output, to.resume, report_progress)
-    outcomes, policy = evaluate(selected.items, opened, settings, budget, report_progress)
-    decoding = GREEDY
-    if settings.temperature:
-        attempts = "one attempt" if settings.samples == 1 else f"{settings.samples} attempts"
-        decoding = f"temperature {settings.temperature:g}, {attempts} a task"
-    return Attempts(outcomes, policy.rendering.name, decoding)
+    return evaluate(selected.items, opened, settings, budget, report_progress)
 
 
 if __name__ == "__main__":

@@ -43,8 +43,7 @@ def write_report(study: Study, mode: Mode, place: Place) -> str:
         lines += [f"**Partial**: {sentence}; n in each row is what is.", ""]
     if study.recipe.scoring.limit is not None:
         lines += [f"Of each evaluation set its first {study.recipe.scoring.limit} tasks only.", ""]
-    if summary.gates:
-        lines += _gates(summary.gates)
+    lines += _gates(summary.gates)
     if summary.hypotheses is not None:
         lines += _hypotheses(summary.hypotheses)
     for set_name in dict.fromkeys(name for cells in summary.cells.values() for name in cells):
@@ -163,7 +162,10 @@ def _success(summary: StudySummary, set_name: str) -> list[str]:
     head = ("arm", "n seeds", "success", "95 %", f"minus {BASELINE}", "95 %", "t", "by seed")
     shaped = ("by shape", "95 %", f"minus {BASELINE}, by shape", "95 %") if by_shape else ()
     head = (*head, "extra calls per solved task", *metrics, *shaped)
-    lines = _section(f"**{set_name}** ({_sizes(list(there.values()))})", head, rows)
+    tasks, clusters = max(one.tasks for one in there.values()), max(one.clusters for one in there.values())
+    errors = sum(one.infrastructure_errors for one in there.values())
+    left_out = f", {errors} attempts with an infrastructure error left out" if errors else ""
+    lines = _section(f"**{set_name}** ({tasks} tasks, {clusters} clusters{left_out})", head, rows)
     for name, found in there.items():
         for other, one in found.differences.items():
             if other == BASELINE:
@@ -198,12 +200,6 @@ def _macro(one: Comparison | None) -> tuple[str, str]:
         return "", ""
     mean = points(one.macro.mean)
     return mean.removeprefix("+") if isinstance(one, Cell) else mean, _interval(one.macro.interval)
-
-
-def _sizes(cells: Sequence[Cell]) -> str:
-    errors = sum(one.infrastructure_errors for one in cells)
-    sentence = f"{max(one.tasks for one in cells)} tasks, {max(one.clusters for one in cells)} clusters"
-    return sentence + (f", {errors} attempts with an infrastructure error left out" if errors else "")
 
 
 def _course(arms: Mapping[str, ArmFacts]) -> list[str]:

@@ -219,11 +219,6 @@ class IterationFigures(ResultRecord):
     measured: dict[str, float]
 
     @property
-    def environment_calls(self) -> int:
-        """The calls of rollouts and exploration together."""
-        return self.rollout_calls + self.exploration_calls
-
-    @property
     def acceptance(self) -> float | None:
         """Share of drafts that verification accepted, over quota or not; None without drafts."""
         passed = self.admitted + self.refused.get("over_quota", 0)

@@ -31,7 +31,7 @@ EQUAL: Mapping[str, Callable[[ArmHeader], int]] = {
 
 BUDGETS: Mapping[str, Callable[[ArmHeader], int]] = {
     **EQUAL,
-    "environment calls": lambda header: sum(one.environment_calls for one in header.iterations),
+    "environment calls": lambda header: sum(one.rollout_calls + one.exploration_calls for one in header.iterations),
     "supervised tokens": lambda header: sum(one.supervised_tokens for one in header.iterations),
     "through the model": lambda header: sum(one.processed_tokens for one in header.iterations),
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import language_model
-from benchmarks.language_model import RANDOM, Shape, measure
+from benchmarks.language_model import Shape, measure
 from environments.base import InputError
 
 pytestmark = [pytest.mark.slow, pytest.mark.process]
@@ -17,8 +17,8 @@ def save_small(folder: Path) -> str:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     small = {"vocab_size": 600, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "head_dim": 32}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
-    LlamaForCausalLM(LlamaConfig(**RANDOM | small | heads)).save_pretrained(folder)
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True}
+    LlamaForCausalLM(LlamaConfig(**small | heads)).save_pretrained(folder)
     return str(folder)
 
 

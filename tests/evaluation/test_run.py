@@ -278,6 +278,6 @@ def test_as_many_episodes_are_decoded_together_as_half_of_the_free_memory_holds(
     monkeypatch.setattr("training.device_memory.free_bytes", lambda device: free * 2)
     monkeypatch.setattr("training.plan.sampled_row_bytes", lambda shape, tokens, width: 10**6)
     items = open_set("templated-dev", 5)
-    outcomes, _ = evaluate(items, open_named("bfcl"), ScoringSettings(model=STARTER), BENCHMARK.limits)
+    outcomes = evaluate(items, open_named("bfcl"), ScoringSettings(model=STARTER), BENCHMARK.limits).outcomes
     assert max(count for count, _ in together) == rows
     assert sum(count for count, _ in together) == len(outcomes) == 5
