@@ -53,7 +53,6 @@ ADDED = "added"
 KINDS = ("right", *map(str, Change), ADDED)
 SETS = (("templates, two classes", "quickstart"), ("templates, eight classes", "world"), ("depot", "own-environment"))
 BY_WORDS = (Refusal.UNMET_REQUEST, Refusal.UNASKED_CALL)
-WITHOUT = "accepted without"
 _CHANGES = 2
 _CATEGORY = "base-"  # the other official categories have its turns again
 _HEAD = ("drafts", "kind", "all", *(f"`{reason}`" for reason in BY_WORDS), "accepted without", "accepted with")
@@ -72,33 +71,27 @@ def main(count: Annotated[int, typer.Option(min=1, help="tasks of each recipe")]
 def measured(environment: Environment, drafts: Iterable[Draft]) -> dict[str, tuple[int, ...]]:
     """Return the last five columns of the table by kind of draft."""
     found: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
+
+    def accepted(kind: str, draft: Draft) -> bool:
+        """Count the draft, and return whether it is accepted without the rules on words."""
+        result = verify(draft, environment, (), ())
+        without = result.accepted
+        if result.reason in BY_WORDS:
+            with patch.multiple(verification, unmet_request=_none, unasked_call=_none):
+                without = verify(draft, environment, (), ()).accepted
+        # A draft that the other checks refuse, too, is not a find of these rules.
+        found[kind].update(["all", *(["without", result.reason or "with"] if without else [])])
+        return without
+
     for draft in drafts:
-        if _count(found["right"], draft, environment):
+        if accepted("right", draft):
             for kind, changed in _wrong(draft, environment):
-                _count(found[kind], changed, environment)
-    return {kind: _row(counts) for kind, counts in found.items()}
-
-
-def _count(counts: Counter[str], draft: Draft, environment: Environment) -> bool:
-    """Count the draft, and return whether it is accepted without the rules on words."""
-    result = verify(draft, environment, (), ())
-    accepted = result.accepted
-    if result.reason in BY_WORDS:
-        with patch.multiple(verification, unmet_request=_none, unasked_call=_none):
-            accepted = verify(draft, environment, (), ()).accepted
-    counts[WITHOUT] += accepted
-    # A draft that the other checks refuse, too, is not a find of these rules.
-    counts[(result.reason or "accepted") if accepted else "refused"] += 1
-    return accepted
+                accepted(kind, changed)
+    return {kind: tuple(counts[one] for one in ("all", *BY_WORDS, "without", "with")) for kind, counts in found.items()}
 
 
 def _none(*_: object) -> None:
     return None
-
-
-def _row(counts: Counter[str]) -> tuple[int, ...]:
-    whole = counts[WITHOUT] + counts["refused"]
-    return (whole, *(counts[reason] for reason in BY_WORDS), counts[WITHOUT], counts["accepted"])
 
 
 def _wrong(draft: Draft, environment: Environment) -> Iterator[tuple[str, Draft]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 
 from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses
-from environments.metrics import Metric, mixed, pass_at
+from environments.metrics import mixed, pass_at
 from environments.terminal import say
 from evaluation.settings import CONTROLS, ENDPOINT, ScoringSettings, read_settings, sampling_on
 from memory.strict_yaml import options_given
@@ -156,22 +156,38 @@ class Destination(NamedTuple):
 
 
 def _evaluate(settings: ScoringSettings, to: Destination) -> None:
-    from evaluation.outcomes import print_report, print_rows, score_strata
-    from evaluation.sets import select, written
+    from evaluation.outcomes import Report, print_report, print_rows, score, score_strata, total_stops
+    from evaluation.sets import notes_for, select, written
 
     selected = select(settings)
+    groups = tuple(dict.fromkeys(item.group for item in selected.items))
     metrics = dict(selected.metrics)
     if settings.samples > 1:
         metrics |= {f"pass@{(k := min(settings.samples, MOST_PASSES))}": pass_at(k), "mixed": mixed}
     reports: list[Report] = []
     outcomes: list[TaskOutcome] = []
     for model in settings.models:
-        report, attempts = _scored(settings.model_copy(update={"model": model}), selected, metrics, to)
+        started = time.perf_counter()
+        one = settings.model_copy(update={"model": model})
+        made = _attempted(one, selected, to)
+        scores = tuple(score(group, made.outcomes, metrics) for group in groups)
+        report = Report(
+            environment=settings.environment,
+            model=model,
+            rendering=made.rendering,
+            decoding=made.decoding,
+            notes=(*made.notes, *notes_for(made.rendering, one, selected.benchmark, made.outcomes)),
+            scores=scores,
+            mean=sum(each.success for each in scores) / len(scores),
+            seconds=time.perf_counter() - started,
+            stop_reasons=total_stops(made.outcomes),
+            spent=made.spent,
+        )
         reports.append(report)
-        outcomes += attempts
-    for one in outcomes:
-        if one.infrastructure_error is not None:
-            say(f"{one.task_id} could not be evaluated: {one.infrastructure_error}")
+        outcomes += made.outcomes
+    for outcome in outcomes:
+        if outcome.infrastructure_error is not None:
+            say(f"{outcome.task_id} could not be evaluated: {outcome.infrastructure_error}")
     if to.output is not None:
         from memory.run import write_jsonl
 
@@ -189,32 +205,6 @@ def _evaluate(settings: ScoringSettings, to: Destination) -> None:
         print_rows(reports)
     else:
         print_report(reports[0], score_strata(outcomes, metrics))
-
-
-def _scored(
-    settings: ScoringSettings, selected: Selected, metrics: Mapping[str, Metric], to: Destination
-) -> tuple[Report, Sequence[TaskOutcome]]:
-    """Attempt what was selected with the model of the settings; return the report and the outcomes."""
-    from evaluation.outcomes import Report, score, total_stops
-    from evaluation.sets import notes_for
-
-    started = time.perf_counter()
-    made = _attempted(settings, selected, to)
-    groups = tuple(dict.fromkeys(item.group for item in selected.items))
-    scores = tuple(score(group, made.outcomes, metrics) for group in groups)
-    report = Report(
-        environment=settings.environment,
-        model=settings.model,
-        rendering=made.rendering,
-        decoding=made.decoding,
-        notes=(*made.notes, *notes_for(made.rendering, settings, selected.benchmark, made.outcomes)),
-        scores=scores,
-        mean=sum(one.success for one in scores) / len(scores),
-        seconds=time.perf_counter() - started,
-        stop_reasons=total_stops(made.outcomes),
-        spent=made.spent,
-    )
-    return report, made.outcomes
 
 
 def _attempted(settings: ScoringSettings, selected: Selected, to: Destination) -> Attempts:

@@ -83,7 +83,8 @@ def main(
             if folder.exists() and not folder.is_dir():
                 raise InputError(f"{option} {folder} is a file: name a folder")
         failures: list[str] = []
-        plan = None if report else make_plan(study, mode, place, _names(arms), _numbers(seeds))
+        names = None if arms is None else tuple(name.strip() for name in arms.split(",") if name.strip())
+        plan = None if report else make_plan(study, mode, place, names, _numbers(seeds))
         if plan is not None and plan.jobs:
             files = [find_recipe(one) for one in (recipe, study.recipe.base, *_files(changes, mode))]
             commit = committed(files) if mode == "test" else None
@@ -115,10 +116,6 @@ def _files(changes: list[str], mode: Mode) -> list[Path]:
             "give --set @FILE"
         )
     return [Path(change[1:]) for change in changes if change.startswith("@")]
-
-
-def _names(arms: str | None) -> tuple[str, ...] | None:
-    return None if arms is None else tuple(name.strip() for name in arms.split(",") if name.strip())
 
 
 def _numbers(seeds: str | None) -> tuple[int, ...] | None:
