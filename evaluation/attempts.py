@@ -197,7 +197,9 @@ def outcome_of(
     calls = sum(len(observation.calls) for _, observation in steps)
     success = outcome is not None and outcome.success
     wanted = item.reference_calls
-    made = [call for action, observation in steps for call in observation.calls or _refused(action)]
+    # A call of an unknown tool is answered without being run.
+    refused = [(action,) if isinstance(action, ToolCall) else () for action, _ in steps]
+    made = [call for (_, shown), own in zip(steps, refused, strict=True) for call in shown.calls or own]
     reference = [call for turn in item.task.reference[item.task.played :] for call in turn]
     return TaskOutcome(
         task_id=item.task.id,
@@ -220,8 +222,3 @@ def outcome_of(
         calls_wanted=tuple(map(hashed_call, reference)) if reference or wanted == 0 else None,
         partial=outcome.partial if outcome else None,
     )
-
-
-def _refused(action: Action) -> tuple[ToolCall, ...]:
-    """Return the call that an environment answered without running it, for an unknown tool's name."""
-    return (action,) if isinstance(action, ToolCall) else ()

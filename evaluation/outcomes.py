@@ -228,12 +228,6 @@ class Report(Record):
     spent: Measured | None = Field(None, exclude_if=operator.not_)
 
 
-def total_stops(outcomes: Sequence[TaskOutcome]) -> dict[StopReason, int]:
-    """Sum the attempts' user turns by why they stopped; reasons without a turn are left out."""
-    totals = {reason: sum(one.stop_reasons.get(reason, 0) for one in outcomes) for reason in StopReason}
-    return {reason: total for reason, total in totals.items() if total}
-
-
 def score(group: str, outcomes: Sequence[TaskOutcome], metrics: Mapping[str, Metric] | None = None) -> Score:
     """Return the score of the outcomes that belong to ``group``: ``success``, and ``metrics`` by their names.
 

@@ -22,6 +22,7 @@ from environments.command import OneSentence, check_output, exit_statuses
 from environments.metrics import mixed, pass_at
 from environments.terminal import say
 from evaluation.settings import CONTROLS, ENDPOINT, ScoringSettings, read_settings, sampling_on
+from memory.records import StopReason
 from memory.strict_yaml import options_given
 from training.rendering.options import RenderingOptions
 
@@ -156,7 +157,7 @@ class Destination(NamedTuple):
 
 
 def _evaluate(settings: ScoringSettings, to: Destination) -> None:
-    from evaluation.outcomes import Report, print_report, print_rows, score, score_strata, total_stops
+    from evaluation.outcomes import Report, print_report, print_rows, score, score_strata
     from evaluation.sets import notes_for, select, written
 
     selected = select(settings)
@@ -171,6 +172,7 @@ def _evaluate(settings: ScoringSettings, to: Destination) -> None:
         one = settings.model_copy(update={"model": model})
         made = _attempted(one, selected, to)
         scores = tuple(score(group, made.outcomes, metrics) for group in groups)
+        stops = {reason: sum(each.stop_reasons.get(reason, 0) for each in made.outcomes) for reason in StopReason}
         report = Report(
             environment=settings.environment,
             model=model,
@@ -180,7 +182,7 @@ def _evaluate(settings: ScoringSettings, to: Destination) -> None:
             scores=scores,
             mean=sum(each.success for each in scores) / len(scores),
             seconds=time.perf_counter() - started,
-            stop_reasons=total_stops(made.outcomes),
+            stop_reasons={reason: total for reason, total in stops.items() if total},
             spent=made.spent,
         )
         reports.append(report)
