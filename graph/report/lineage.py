@@ -8,14 +8,14 @@ iteration whose graph is not done are read from their folders.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import BinaryIO, NamedTuple
 
 from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
@@ -45,32 +45,22 @@ from memory.run import (
 from memory.tasks import load_tasks
 
 
-class _Head(BaseModel):
-    """A trajectory without its turns: 50,000 of them fit into memory, and are read ten times faster."""
+class Rollout(BaseModel):
+    """One rollout without its turns: 50,000 of them fit into memory, and are read ten times faster.
 
-    model_config = ConfigDict(extra="ignore")
-
-    id: str
-    task_id: str
-    step: int
-    sample: int
-    success: bool | None = Field(None, validation_alias=AliasPath("outcome", "success"))
-
-
-class Rollout(NamedTuple):
-    """One rollout without its turns.
-
-    ``success`` is None for an infrastructure error.
+    ``iteration`` is that of its file, ``success`` None for an infrastructure error.
     ``start`` is the byte at which its line begins in the iteration's trajectories.jsonl.
     """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     id: str
     task_id: str
     iteration: int
     step: int
     sample: int
-    success: bool | None
-    start: int
+    success: bool | None = Field(None, validation_alias=AliasPath("outcome", "success"))
+    start: int = 0
 
 
 class Group(NamedTuple):
@@ -182,9 +172,7 @@ class History:
         )
         history = cls(run, load_tasks(run), numbers)
         for number in numbers:
-            for start, head in _heads(run.iteration(number).trajectories):
-                rollout = Rollout(head.id, head.task_id, number, head.step, head.sample, head.success, start)
-                history.rollouts[head.id] = rollout
+            history.rollouts |= {one.id: one for one in _heads(run.iteration(number).trajectories, number)}
         history._group()
         history._add_stage(SEED_STAGE)
         for number in numbers:
@@ -285,8 +273,12 @@ class History:
         if number is not None:
             results = read_existing(self.run.iteration(number).judgements, DeduplicationResult)
         compared = {one.context_id: one for one in results}
-        interactions = _by_context([row for one in folders for row in read_existing(one.interactions, Interaction)])
-        drafts = _by_context([row for one in folders for row in read_existing(one.drafts, Draft)])
+        acts = [row for one in folders for row in read_existing(one.interactions, Interaction)]
+        acts.sort(key=attrgetter("context_id", "run", "position"))
+        interactions = {name: tuple(rows) for name, rows in groupby(acts, attrgetter("context_id"))}
+        made = [row for one in folders for row in read_existing(one.drafts, Draft)]
+        made.sort(key=attrgetter("context_id", "id"))
+        drafts = {name: tuple(rows) for name, rows in groupby(made, attrgetter("context_id"))}
         results_of = {row.draft_id: row for one in folders for row in read_existing(one.verdicts, DraftVerification)}
         if joined:
             failed = read_existing(stage.branch_failures, Failure)
@@ -302,10 +294,10 @@ class History:
                 weak=self.tasks.get(context.task_id),
                 rollout=self.rollouts.get(context.trajectory_id),
                 deduplication=compared.get(context.id),
-                interactions=tuple(sorted(interactions[context.id], key=attrgetter("run", "position"))),
+                interactions=interactions.get(context.id, ()),
                 outcomes=tuple(
                     Drafted(draft, results_of.get(draft.id), by_draft.get(draft.id))
-                    for draft in sorted(drafts[context.id], key=attrgetter("id"))
+                    for draft in drafts.get(context.id, ())
                 ),
                 failure=failures.get(context.id),
             )
@@ -315,18 +307,7 @@ class History:
                 self._from[parent].append(context.id)
 
 
-Of = TypeVar("Of", Interaction, Draft)
-
-
-def _by_context(rows: Iterable[Of]) -> Mapping[str, Sequence[Of]]:
-    found: dict[str, list[Of]] = defaultdict(list)
-    for row in rows:
-        found[row.context_id].append(row)
-    return found
-
-
-def _heads(path: Path) -> Iterator[tuple[int, _Head]]:
-    """Yield the trajectories of a file without their turns, with the byte at which each begins."""
+def _heads(path: Path, iteration: int) -> Iterator[Rollout]:
     if not path.exists():
         return
     start = 0
@@ -335,7 +316,8 @@ def _heads(path: Path) -> Iterator[tuple[int, _Head]]:
             if not line.endswith(b"\n"):
                 return  # a round appends to it at this moment
             try:
-                yield start, _Head.model_validate_json(line)
+                one = Rollout.model_validate_json(line)
             except ValidationError as error:
                 raise InputError(f"{path}, line {number}: {complaint(error)}") from None
+            yield one.model_copy(update={"iteration": iteration, "start": start})
             start += len(line)

@@ -18,7 +18,6 @@ from graph.report.digest import (
     signal_words,
     task_words,
     verification_words,
-    weakness_words,
 )
 from graph.report.lineage import History, pooled
 from memory.records import Draft, DraftVerification, FailureContext, Interaction, SignalKind, Trajectory
@@ -119,7 +118,7 @@ def test_every_record_has_one_line(history: History) -> None:
         lines = [
             signal_words(chain.signal, chain.weak),
             named_weakness(chain.context, chain.signal, chain.weak),
-            weakness_words(chain.context),
+            named_weakness(chain.context),
             exploration_words(chain.interactions),
             *(draft_words(one.draft) for one in chain.outcomes),
             *(verification_words(one.verification) for one in chain.outcomes),

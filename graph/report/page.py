@@ -11,7 +11,7 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -19,27 +19,18 @@ from jinja2 import Environment, StrictUndefined
 
 from environments.base import InputError, ToolCall
 from environments.terminal import printable
-from graph.report.digest import named_weakness, one_line, result_of, spoken, task_words, weakness_words
+from graph.report.digest import call_words, named_weakness, one_line, result_of, spoken, task_words
+from graph.report.figures import Json, overview, stage_name
 from graph.report.lineage import Chain, History, Rollout
-from graph.report.page.figures import Json, overview, stage_name
 from graph.report.stories import rollout_story
-from graph.report.story import Chapter, Row, chain_steps, effect_steps, rollout_words, share_words, task_steps, written
+from graph.report.story import Chapter, Row, chain_steps, effect_steps, rollout_words, share_words, task_steps
 from memory.records import Task
 from memory.run import RunDirectory
 
-LARGEST = 13_000_000
-"""Bytes of records in the page: texts of explorations are shortened, then rollouts left out, until it keeps to it."""
-STAGES_SHARE = 0.6
-"""Share of that for chains and tasks, none of which is left out (ours)."""
-ROLLOUTS_SHARE = 0.15
-"""Share for rollouts where chains and tasks leave less (ours)."""
 LONGEST_TEXT = 4000
 """Characters of a foreign text that the page holds (ours)."""
-SHORTEST_TEXT = 60
-"""Characters that a text of an exploration keeps at least (ours)."""
 MOST_ROLLOUTS = 5000
-"""Rollouts that the page holds with their turns (ours)."""
-_ASSETS = files("graph.report.page")
+"""Rollouts that the page holds with their turns (ours); contexts and tasks are all there."""
 
 
 class Page(NamedTuple):
@@ -54,8 +45,8 @@ class Page(NamedTuple):
     unpublishable: str | None
 
 
-def make_page(run: RunDirectory, *, largest: int = LARGEST) -> Page:
-    """Return the page of ``run`` with at most about ``largest`` bytes of records.
+def make_page(run: RunDirectory, *, most: int = MOST_ROLLOUTS) -> Page:
+    """Return the page of ``run`` with the turns of at most ``most`` rollouts.
 
     Raises InputError that names the file and line of a damaged record.
     """
@@ -63,41 +54,27 @@ def make_page(run: RunDirectory, *, largest: int = LARGEST) -> Page:
     if not history.tasks and not history.iterations:
         raise InputError(f"{run.root} has no task and no iteration yet: begin it first")
     shown = overview(history)
-    length = LONGEST_TEXT
-    while _size(stages := _stages(history, length)) > STAGES_SHARE * largest and length > SHORTEST_TEXT:
-        length //= 4
-    left = max(ROLLOUTS_SHARE * largest, largest - _size(stages))
-    order = list(in_order_of_worth(history))[:MOST_ROLLOUTS]
-    while _size(turns := _turns(history, order, diagnosed=shown["seal"])) > left and len(order) > 1:
-        order = order[: len(order) // 2]
-    blocks = stages | turns
-    index = {record: name for name, (ids, _) in blocks.items() for record in ids}
-    parts = {"table": _packed(table(history)), "index": _packed(index)}
-    parts |= {name: packed for name, (_, packed) in blocks.items()}
-    every = len(history.rollouts)
-    return Page(_document(shown, parts, _kept(len(order), every, length)), len(order), every, shown["unpublishable"])
+    order, every = in_order_of_worth(history)[:most], len(history.rollouts)
+    blocks = _stages(history) | _turns(history, order, diagnosed=shown["seal"])
+    index = {record: name for name, stories in blocks.items() for record in stories}
+    kept = (
+        f"{len(order):,} of {every:,} rollouts are here with their turns: first those that contexts come from, "
+        "then those with a signal, then failures, later iterations first. Texts of more than "
+        f"{LONGEST_TEXT:,} characters are cut."
+    )
+    html = _document(shown, {"table": table(history), "index": index, **blocks}, kept)
+    return Page(html, len(order), every, shown["unpublishable"])
 
 
-Blocks = dict[str, tuple[tuple[str, ...], str]]
-"""Stories as the page holds them, by the name of their block: the ids of their records, and all of them compressed."""
+Blocks = dict[str, dict[str, Json]]
+"""Stories by the id of their record, by the name of the block that holds them."""
 
 
-def _kept(rollouts: int, of: int, length: int) -> str:
-    words = f"{rollouts:,} of {of:,} rollouts are here with their turns: first those that contexts come from, with "
-    words += "their counterparts and nearest successes, then failures, then successes, later iterations first"
-    shorter = f", those of explorations after {length:,}" if length < LONGEST_TEXT else ""
-    return f"{words}. Texts of more than {LONGEST_TEXT:,} characters are cut{shorter}."
-
-
-def _size(blocks: Blocks) -> int:
-    return sum(len(packed) for _, packed in blocks.values())
-
-
-def cut(text: str, length: int = LONGEST_TEXT) -> str:
+def cut(text: str) -> str:
     """Return ``text``, the beginning of a longer one with a line that says so."""
-    if len(text) <= length:
+    if len(text) <= LONGEST_TEXT:
         return text
-    return f"{text[:length]}\n[cut: {length:,} of {len(text):,} characters]"
+    return f"{text[:LONGEST_TEXT]}\n[cut: {LONGEST_TEXT:,} of {len(text):,} characters]"
 
 
 def table(history: History) -> Json:
@@ -116,16 +93,8 @@ def table(history: History) -> Json:
 def _task_row(history: History, task: Task) -> list[Any]:
     course = history.course(task.id).items()
     success = ", ".join(f"{share_words(share, count)} ({number})" for number, (share, count) in course)
-    groups = len(history.groups.get(task.id, ()))
-    return [
-        task.id,
-        _named(task.reference),
-        stage_name(task.admitted_at),
-        task_words(task),
-        task.origin,
-        groups,
-        success,
-    ]
+    cells = [stage_name(task.admitted_at), task_words(task), task.origin, len(history.groups.get(task.id, ())), success]
+    return [task.id, _named(task.reference), *cells]
 
 
 def _context_row(chain: Chain) -> list[Any]:
@@ -149,54 +118,50 @@ def _named(reference: Iterable[Iterable[ToolCall]]) -> list[str]:
     return list(dict.fromkeys(one_line(call.name) for turn in reference for call in turn))
 
 
-def _stages(history: History, length: int) -> Blocks:
-    """Return the stories of each stage's contexts and tasks; texts behind a row have at most ``length`` characters."""
+def _stages(history: History) -> Blocks:
     blocks = {}
     for number in (None, *history.iterations):
-        stories = {chain.context.id: _chain(history, chain, length) for chain in history.chains_in(number)}
-        stories |= {one.id: _task(history, one, length) for one in history.tasks.values() if one.admitted_at == number}
-        blocks["stage-seed" if number is None else f"stage-{number:03d}"] = (tuple(stories), _packed(stories))
+        stories = {chain.context.id: _chain(history, chain) for chain in history.chains_in(number)}
+        stories |= {one.id: _task(history, one) for one in history.tasks.values() if one.admitted_at == number}
+        blocks["stage-seed" if number is None else f"stage-{number:03d}"] = stories
     return blocks
 
 
-def _chain(history: History, chain: Chain, length: int) -> Json:
-    return {
-        "title": weakness_words(chain.context),
-        "steps": _steps(chain_steps(history, chain), length),
-        "after": _steps(effect_steps(history, chain), length),
-    }
+def _chain(history: History, chain: Chain) -> Json:
+    after = _steps(effect_steps(history, chain))
+    return {"title": named_weakness(chain.context), "steps": _steps(chain_steps(history, chain)), "after": after}
 
 
-def _task(history: History, task: Task, length: int) -> Json:
+def _task(history: History, task: Task) -> Json:
     """Return a task's story, which its chain's comes ``before``; its start is behind the row of its tools."""
     chain = history.chain_of(task.id)
     start = Row("start", json.dumps(task.initial_state, indent=1), code=True)
-    setup = (Row("before", written(call), code=True) for call in task.setup)
+    setup = (Row("before", call_words(call), code=True) for call in task.setup)
     tools = Row("tools", ", ".join(task.tools), more=(start, *setup))
     asks, *rest = task_steps(history, task)
-    steps = _steps([asks._replace(rows=(*asks.rows, tools)), *rest], length)
+    steps = _steps([asks._replace(rows=(*asks.rows, tools)), *rest])
     return {"title": task_words(task), "before": None if chain is None else chain.context.id, "steps": steps}
 
 
 def _turns(history: History, rollouts: Sequence[Rollout], *, diagnosed: bool) -> Blocks:
     """Return the stories of rollouts by iteration; ``diagnosed``: with SEAL's label of each turn."""
-    blocks: dict[str, Json] = {f"turns-{number:03d}": {} for number in history.iterations}
+    blocks: Blocks = {f"turns-{number:03d}": {} for number in history.iterations}
     for one in history.trajectories(rollouts):
         task = history.tasks.get(one.task_id)
-        steps = _steps(rollout_story(history, one, diagnosed=diagnosed), LONGEST_TEXT)
+        steps = _steps(rollout_story(history, one, diagnosed=diagnosed))
         blocks[f"turns-{one.iteration:03d}"][one.id] = {"title": task_words(task) if task else one.id, "steps": steps}
-    return {name: (tuple(stories), _packed(stories)) for name, stories in blocks.items()}
+    return blocks
 
 
-def _steps(steps: Iterable[Chapter], length: int) -> list[Any]:
-    return [[step.name, step.id, step.about, [_row(one, LONGEST_TEXT, length) for one in step.rows]] for step in steps]
+def _steps(steps: Iterable[Chapter]) -> list[Any]:
+    return [[step.name, step.id, step.about, [*map(_row, step.rows)]] for step in steps]
 
 
-def _row(row: Row, longest: int, behind: int) -> Json:
+def _row(row: Row) -> Json:
     """Return what a row has; each rollout of its groups as id, result, and words."""
-    found: Json = {"label": row.label, "text": cut(row.text, longest), "tone": row.tone, "to": row.to, "code": row.code}
+    found: Json = {"label": row.label, "text": cut(row.text), "tone": row.tone, "to": row.to, "code": row.code}
     found |= {"groups": [[_dot(one) for one in group.rollouts] for group in row.groups], "marked": row.marked}
-    found["more"] = [_row(one, behind, behind) for one in row.more]
+    found["more"] = [*map(_row, row.more)]
     return {name: value for name, value in found.items() if value and value != "plain"}
 
 
@@ -205,22 +170,17 @@ def _dot(one: Rollout) -> list[str]:
     return [one.id, result, f"{rollout_words(one)}: {words}"]
 
 
-def in_order_of_worth(history: History) -> Iterator[Rollout]:
-    """Yield all rollouts, those that the page must not lack first.
+def in_order_of_worth(history: History) -> list[Rollout]:
+    """Return all rollouts, those that the page must not lack first.
 
-    The rollouts that contexts come from, with their counterparts and nearest successful siblings; then failures, then
-    successes, later iterations first.
+    The rollouts that contexts come from, then those with a signal, then failures, later iterations first.
     """
-    first: dict[str, Rollout] = {}
-    for chain in (one for one in history.chains.values() if one.rollout is not None):
-        assert chain.rollout is not None
-        counterpart = history.rollouts.get(chain.signal.counterpart_id) if chain.signal is not None else None
-        for one in (chain.rollout, counterpart, history.sibling(chain.rollout, success=True)):
-            if one is not None:
-                first[one.id] = one
-    yield from first.values()
-    rest = (one for one in history.rollouts.values() if one.id not in first)
-    yield from sorted(rest, key=lambda one: (bool(one.success), -one.iteration, one.start))
+
+    def worth(one: Rollout) -> tuple[bool, bool, bool, int, int]:
+        led_on, marked = bool(history.chains_from(one.id)), one.id in history.marks
+        return not led_on, not marked, bool(one.success), -one.iteration, one.start
+
+    return sorted(history.rollouts.values(), key=worth)
 
 
 def _packed(value: object) -> str:
@@ -229,9 +189,10 @@ def _packed(value: object) -> str:
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 
-def _document(shown: Json, parts: Mapping[str, str], kept: str) -> bytes:
+def _document(shown: Json, parts: Mapping[str, Json], kept: str) -> bytes:
     """Return the HTML. Its policy allows this one script and style by their hashes, and nothing else."""
-    template, style, script = (_ASSETS.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("html", "css", "js"))
+    assets = files("graph.report")
+    template, style, script = (assets.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("html", "css", "js"))
     policy = f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
     environment = Environment(
         autoescape=True,
@@ -247,7 +208,7 @@ def _document(shown: Json, parts: Mapping[str, str], kept: str) -> bytes:
         policy=f"{policy}base-uri 'none'; form-action 'none'",
         style=style,
         script=script,
-        parts=parts,
+        parts={name: _packed(part) for name, part in parts.items()},
     )
     return page.lstrip().encode()
 
