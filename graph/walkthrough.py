@@ -68,22 +68,10 @@ def prepared_run() -> RunDirectory:
     A run that is there is only read, and may be of any size. Raises InputError for a folder without a finished
     iteration, and RuntimeError with the end of its output when making the run fails.
     """
-    if named := os.environ.get(VARIABLE):
-        root = Path(named).expanduser().resolve()
-        if root.exists() and any(root.iterdir()):
-            return _finished(root)
-    else:
-        root = temporary_folder() / "run"
-    _make(root)
-    return _finished(root)
-
-
-def _make(root: Path) -> None:
-    settings = [word for setting in OVERRIDES for word in ("--set", setting)]
-    run_module("graph.run_iteration", "--recipe", str(GRPO_ALONE), "--run", str(root), *settings)
-
-
-def _finished(root: Path) -> RunDirectory:
+    named = os.environ.get(VARIABLE)
+    root = Path(named).expanduser().resolve() if named else temporary_folder() / "run"
+    if not root.exists() or not any(root.iterdir()):
+        _make(root)
     run = RunDirectory(root)
     if not run.settings_path.is_file() or not run.iteration(0).summary.is_file():
         raise InputError(
@@ -91,6 +79,11 @@ def _finished(root: Path) -> RunDirectory:
             "or name a run that has one"
         )
     return RunDirectory.open(root)
+
+
+def _make(root: Path) -> None:
+    settings = [word for setting in OVERRIDES for word in ("--set", setting)]
+    run_module("graph.run_iteration", "--recipe", str(GRPO_ALONE), "--run", str(root), *settings)
 
 
 def temporary_folder() -> Path:

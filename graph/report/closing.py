@@ -8,7 +8,6 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain as joined
 from pathlib import Path
 from shlex import quote
 
@@ -22,7 +21,7 @@ from graph.report.digest import (
     one_line,
 )
 from graph.report.effect import did_it_help
-from graph.report.lineage import History
+from graph.report.lineage import History, called
 from graph.report.stories import Followed, first_story
 from graph.report.story import LONG, task_story
 from graph.report.summary import COMPACT_LABEL, Cost, Summary
@@ -120,7 +119,7 @@ def _plain(text: str) -> list[str]:
 def gaps(history: History) -> Iterator[str]:
     """Yield which of the tools that the tasks offer no task calls; ``coevolve show`` says what was tried of one."""
     tasks = history.tasks.values()
-    used = {call.name for task in tasks for call in joined(*task.reference)}
+    used = {name for task in tasks for name in called(task.reference)}
     offered = dict.fromkeys(name for task in tasks for name in task.tools)
     if without := [name for name in offered if name not in used]:
         yield ""

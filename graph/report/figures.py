@@ -19,7 +19,7 @@ from graph.recipe import load_recipe
 from graph.report.digest import REASONS, kind_words, one_line, result_of, spoken, task_words
 from graph.report.effect import did_it_help, finished_iterations, tool_map, weak_tasks
 from graph.report.lineage import History
-from graph.report.stories import first_story
+from graph.report.stories import first_story, tools_of
 from graph.report.summary import PRIVATE, Summary
 from graph.report.tables import iterations_table
 from graph.settings import changed
@@ -70,7 +70,7 @@ def overview(history: History) -> Json:
     labels = list(summaries[max(summaries)].labels) if summaries else []
     unpublishable = _unpublishable(settings.environment, labels if summaries else None)
     story = first_story(history)
-    tools = sorted({one_line(name) for task in history.tasks.values() for name in task.tools})
+    tools = sorted(map(one_line, tools_of(history)))
     return {
         "name": one_line(history.run.root.resolve().name),
         "environment": settings.environment.name,

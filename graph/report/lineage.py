@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 
 from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
-from environments.base import InputError
+from environments.base import InputError, ToolCall
 from graph.records import Failure
 from memory.failures import DeduplicationResult
 from memory.jsonl import complaint
@@ -143,6 +143,11 @@ def pooled(shares: Iterable[tuple[float, int]]) -> tuple[float, int] | None:
     return (sum(share * count for share, count in found) / total, total) if total else None
 
 
+def called(reference: Iterable[Iterable[ToolCall]]) -> tuple[str, ...]:
+    """Return the names of the tools that a reference calls, each once, in the order of their first calls."""
+    return tuple(dict.fromkeys(call.name for turn in reference for call in turn))
+
+
 class History:
     """The records of one run, read once and joined. Make one with ``History.read``."""
 
@@ -173,7 +178,12 @@ class History:
         history = cls(run, load_tasks(run), numbers)
         for number in numbers:
             history.rollouts |= {one.id: one for one in _heads(run.iteration(number).trajectories, number)}
-        history._group()
+        ordered = sorted(history.rollouts.values(), key=attrgetter("task_id", "iteration", "step", "sample"))
+        for task_id, of_task in groupby(ordered, key=attrgetter("task_id")):
+            history.groups[task_id] = tuple(
+                Group(task_id, iteration, step, tuple(members))
+                for (iteration, step), members in groupby(of_task, key=attrgetter("iteration", "step"))
+            )
         history._add_stage(SEED_STAGE)
         for number in numbers:
             for one in read_existing(run.iteration(number).signals, Signal):
@@ -227,10 +237,9 @@ class History:
                 except ValidationError as error:
                     raise InputError(f"{path}, byte {one.start}: {complaint(error)}") from None
 
-    def group_of(self, rollout: Rollout) -> Group | None:
-        """Return the group of a rollout; None where its task has none."""
-        groups = self.groups.get(rollout.task_id, ())
-        return next((one for one in groups if one.step == rollout.step and one.iteration == rollout.iteration), None)
+    def group_of(self, rollout: Rollout) -> Group:
+        """Return the group of a rollout of the run."""
+        return next(one for one in self.groups[rollout.task_id] if rollout in one.rollouts)
 
     def sibling(self, rollout: Rollout, *, success: bool) -> Rollout | None:
         """Return a rollout of the same task with the result ``success``: of the same group, or the nearest by step."""
@@ -244,23 +253,13 @@ class History:
 
     def using(self, tool: str) -> tuple[Task, ...]:
         """Return the tasks whose reference calls a tool, in the order of the task set."""
-        return tuple(
-            task for task in self.tasks.values() if any(call.name == tool for turn in task.reference for call in turn)
-        )
+        return tuple(task for task in self.tasks.values() if tool in called(task.reference))
 
     def starting_with(self, prefix: str) -> list[str]:
         """Return the ids of tasks, contexts, signals, drafts and rollouts that begin with ``prefix``; none with ""."""
         drafts = (one.draft.id for chain in self.chains.values() for one in chain.outcomes)
         ids = {one for ids in (self.tasks, self.chains, self.signals, self.rollouts, drafts) for one in ids}
         return sorted(one for one in ids if prefix and one.startswith(prefix))
-
-    def _group(self) -> None:
-        ordered = sorted(self.rollouts.values(), key=attrgetter("task_id", "iteration", "step", "sample"))
-        for task_id, of_task in groupby(ordered, key=attrgetter("task_id")):
-            self.groups[task_id] = tuple(
-                Group(task_id, iteration, step, tuple(members))
-                for (iteration, step), members in groupby(of_task, key=attrgetter("iteration", "step"))
-            )
 
     def _add_stage(self, name: str) -> None:
         """Read a stage's files, or those of its branches where they are not joined yet."""

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 
-from environments.base import InputError, ToolCall
+from environments.base import InputError
 from environments.terminal import printable
 from graph.report.digest import call_words, named_weakness, one_line, result_of, spoken, task_words
 from graph.report.figures import Json, overview, stage_name
-from graph.report.lineage import Chain, History, Rollout
+from graph.report.lineage import Chain, History, Rollout, called
 from graph.report.stories import rollout_story
 from graph.report.story import Chapter, Row, chain_steps, effect_steps, rollout_words, share_words, task_steps
 from memory.records import Task
@@ -94,17 +94,17 @@ def _task_row(history: History, task: Task) -> list[Any]:
     course = history.course(task.id).items()
     success = ", ".join(f"{share_words(share, count)} ({number})" for number, (share, count) in course)
     cells = [stage_name(task.admitted_at), task_words(task), task.origin, len(history.groups.get(task.id, ())), success]
-    return [task.id, _named(task.reference), *cells]
+    return [task.id, [*map(one_line, called(task.reference))], *cells]
 
 
 def _context_row(chain: Chain) -> list[Any]:
     context = chain.context
     refused = [result_of(one.verification) for one in chain.outcomes if one.verification and one.task is None]
-    drafted = [name for one in chain.outcomes for name in _named(one.draft.reference)]
+    tools = [context.tool, *(name for one in chain.outcomes for name in called(one.draft.reference))]
     known = "explored" if chain.deduplication is None else chain.deduplication.status
     return [
         context.id,
-        list(dict.fromkeys([*([one_line(context.tool)] if context.tool else []), *drafted])),
+        list(dict.fromkeys(one_line(name) for name in tools if name)),
         stage_name(chain.iteration),
         named_weakness(context, chain.signal, chain.weak),
         "failed" if chain.failure is not None else known,
@@ -112,10 +112,6 @@ def _context_row(chain: Chain) -> list[Any]:
         len(chain.admitted),
         ", ".join(map(spoken, dict.fromkeys(refused))),
     ]
-
-
-def _named(reference: Iterable[Iterable[ToolCall]]) -> list[str]:
-    return list(dict.fromkeys(one_line(call.name) for turn in reference for call in turn))
 
 
 def _stages(history: History) -> Blocks:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import zip_longest
 from statistics import fmean
 from typing import NamedTuple
 
 from agents.evidence import error_message
-from environments.base import InputError, MalformedCall, ToolCall, TurnOutcome
+from environments.base import InputError, MalformedCall, TurnOutcome
 from graph.report.digest import (
     calls_words,
     counts_words,
@@ -24,7 +24,7 @@ from graph.report.digest import (
     spoken,
     task_words,
 )
-from graph.report.lineage import Chain, History
+from graph.report.lineage import Chain, History, called
 from graph.report.story import (
     LISTED,
     LONG,
@@ -86,11 +86,6 @@ def first_story(history: History) -> Followed | None:
                 return story
             found.setdefault(rank, story)
     return found[min(found)] if found else None
-
-
-def called(reference: Sequence[Sequence[ToolCall]]) -> frozenset[str]:
-    """Return the names of the tools that a reference calls."""
-    return frozenset(call.name for turn in reference for call in turn)
 
 
 def story_of(history: History, name: str) -> list[Chapter]:
@@ -173,10 +168,7 @@ def rollout_story(history: History, trajectory: Trajectory, *, diagnosed: bool =
     rows = [Row("task", rollout.task_id, to=("task", rollout.task_id) if task is not None else None)]
     if task is not None:
         rows.append(Row("", task_words(task, LONG)))
-    group = history.group_of(rollout)
-    if group is not None:
-        rows.append(Row("group", groups=(group,), marked=rollout.id))
-    rows.append(result_row(trajectory))
+    rows += [Row("group", groups=(history.group_of(rollout),), marked=rollout.id), result_row(trajectory)]
     if trajectory.reward is not None:
         rows.append(Row("reward", f"{trajectory.reward:g}"))
     if trajectory.outcome is not None and trajectory.outcome.partial is not None:

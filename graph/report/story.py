@@ -277,9 +277,8 @@ def _rollout_step(history: History, chain: Chain, rollout: Rollout) -> Chapter:
 
 def _marked_rows(history: History, signal: Signal, rollout: Rollout | None) -> Iterator[Row]:
     yield Row("", signal_words(signal, width=LONG), short=True)
-    group = None if rollout is None else history.group_of(rollout)
-    if rollout is not None and group is not None:
-        yield Row("group", groups=(group,), marked=rollout.id)
+    if rollout is not None:
+        yield Row("group", groups=(history.group_of(rollout),), marked=rollout.id)
     if signal.counterpart_id:
         words = f"{signal.counterpart_id}, of the same group with the other result"
         yield Row("beside", words, to=("rollout", signal.counterpart_id))
