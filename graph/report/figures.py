@@ -40,8 +40,6 @@ TERMS = {
     "signal": "a mark on a rollout that shows a weakness",
     "context": "one weakness described for exploration: where it failed, how, why, what to explore",
     "new, known": "whether the failure memory had the context already; a known one is not explored again",
-    "left out": "signals that no context was made of: beyond the number that an iteration follows, or of a task that "
-    "another one of the same kind stands for",
     "draft": "a proposed task: a start state, user turns, and the calls that solve it",
     "reference": "the calls that solve a task",
     "accepted, admitted": "a draft that verification found right; added to the tasks of the next iteration",

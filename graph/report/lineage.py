@@ -33,12 +33,11 @@ from memory.records import (
     Trajectory,
 )
 from memory.run import (
-    SEED_STAGE,
     BranchDirectory,
+    IterationDirectory,
     RunDirectory,
     StageDirectory,
     iteration_of,
-    iteration_stage,
     read_existing,
     read_json,
 )
@@ -101,7 +100,7 @@ class Chain:
 
     Args:
         context: the weakness that was explored, or only reflected on.
-        stage: where its records lie: ``seed`` or ``iterations/NNN``.
+        iteration: the one in which it was found; None for D_0.
         signal: what marked the rollout; None for contexts that come from no signal.
         weak: the task of that rollout.
         rollout: the marked rollout.
@@ -112,7 +111,7 @@ class Chain:
     """
 
     context: FailureContext
-    stage: str
+    iteration: int | None
     signal: Signal | None = None
     weak: Task | None = None
     rollout: Rollout | None = None
@@ -120,11 +119,6 @@ class Chain:
     interactions: tuple[Interaction, ...] = ()
     outcomes: tuple[Drafted, ...] = ()
     failure: Failure | None = None
-
-    @property
-    def iteration(self) -> int | None:
-        """Return the iteration; None for D_0."""
-        return iteration_of(self.stage)
 
     @property
     def admitted(self) -> tuple[Task, ...]:
@@ -184,12 +178,12 @@ class History:
                 Group(task_id, iteration, step, tuple(members))
                 for (iteration, step), members in groupby(of_task, key=attrgetter("iteration", "step"))
             )
-        history._add_stage(SEED_STAGE)
+        history._add_stage(None)
         for number in numbers:
             for one in read_existing(run.iteration(number).signals, Signal):
                 history.signals[one.id] = one
                 history.marks[one.trajectory_id].append(one)
-            history._add_stage(iteration_stage(number))
+            history._add_stage(number)
         return history
 
     def chain_of(self, task_id: str) -> Chain | None:
@@ -217,11 +211,8 @@ class History:
         return {number: (fmean(found), len(found)) for number, found in sorted(results.items()) if found}
 
     def trajectory(self, rollout_id: str) -> Trajectory:
-        """Read one rollout with its turns. Raises InputError for an unknown id, and for a damaged line."""
-        head = self.rollouts.get(rollout_id)
-        if head is None:
-            raise InputError(f"{self.run.root} has no rollout {rollout_id}: take an id of its trajectories")
-        return next(self.trajectories([head]))
+        """Read one of ``rollouts`` with its turns. Raises InputError for a damaged line."""
+        return next(self.trajectories([self.rollouts[rollout_id]]))
 
     def trajectories(self, rollouts: Iterable[Rollout]) -> Iterator[Trajectory]:
         """Yield rollouts with their turns, each read when it is asked for. Raises InputError for a damaged line."""
@@ -261,17 +252,15 @@ class History:
         ids = {one for ids in (self.tasks, self.chains, self.signals, self.rollouts, drafts) for one in ids}
         return sorted(one for one in ids if prefix and one.startswith(prefix))
 
-    def _add_stage(self, name: str) -> None:
+    def _add_stage(self, number: int | None) -> None:
         """Read a stage's files, or those of its branches where they are not joined yet."""
-        stage, number = self.run.stage(name), iteration_of(name)
+        stage = self.run.seed if number is None else self.run.iteration(number)
         contexts = sorted(read_existing(stage.contexts, FailureContext), key=attrgetter("id"))
         branches = [stage.branch(context.id) for context in contexts]
         joined = stage.verdicts.exists()
         folders: Sequence[StageDirectory | BranchDirectory] = [stage] if joined else branches
-        results: Sequence[DeduplicationResult] = ()
-        if number is not None:
-            results = read_existing(self.run.iteration(number).judgements, DeduplicationResult)
-        compared = {one.context_id: one for one in results}
+        compared = read_existing(stage.judgements, DeduplicationResult) if isinstance(stage, IterationDirectory) else ()
+        deduplication = {one.context_id: one for one in compared}
         acts = [row for one in folders for row in read_existing(one.interactions, Interaction)]
         acts.sort(key=attrgetter("context_id", "run", "position"))
         interactions = {name: tuple(rows) for name, rows in groupby(acts, attrgetter("context_id"))}
@@ -288,11 +277,11 @@ class History:
         for context in contexts:
             chain = Chain(
                 context=context,
-                stage=name,
+                iteration=number,
                 signal=self.signals.get(context.signal_id),
                 weak=self.tasks.get(context.task_id),
                 rollout=self.rollouts.get(context.trajectory_id),
-                deduplication=compared.get(context.id),
+                deduplication=deduplication.get(context.id),
                 interactions=interactions.get(context.id, ()),
                 outcomes=tuple(
                     Drafted(draft, results_of.get(draft.id), by_draft.get(draft.id))
