@@ -237,8 +237,9 @@ def diagnosed_groups(run: RunDirectory, step: int) -> tuple[DiagnosedGroup, ...]
 
 
 def diagnosis_table(group: DiagnosedGroup) -> Table:
-    """Show the reference, and a row for each rollout: what it called in the first and in the last turn, with labels."""
-    rows: list[tuple[object, ...]] = [("reference", calls_words(group.task.reference[0]), "", "", "")]
+    """Show the task, and a row for each rollout: what it called in the first and in the last turn, with labels."""
+    given = {"user": task_words(group.task), "reference": calls_words(group.task.reference[0])}
+    rows: list[tuple[object, ...]] = [(name, text, "", "", "") for name, text in given.items()]
     for number, (rollout, found) in enumerate(zip(group.rollouts, group.diagnoses, strict=True)):
         calls = [calls_words(call for step in turn.steps for call in step.observation.calls) for turn in rollout.turns]
         rows.append((number, calls[0], found.turns[0], " ".join(calls[len(found.turns) - 1 :]), found.turns[-1]))

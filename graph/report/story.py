@@ -254,10 +254,10 @@ def action_rows(index: int, turn: TrajectoryTurn | None, marks: Marks, *, whole:
         yield from expected
     if not steps and whole:
         yield Row(label, "not reached" if turn is None else "no action", "quiet")
-    cause, expected = marks.get((index, len(steps)), ("", ()))
-    if cause:
-        yield Row(WRONG, f"nothing more here: {cause}", "bad", short=True)
-        yield from expected
+    for (number, position), (cause, expected) in marks.items():
+        if number == index and position >= len(steps):
+            yield Row(WRONG, f"nothing more here: {cause}", "bad", short=True)
+            yield from expected
 
 
 def _rollout_step(history: History, chain: Chain, rollout: Rollout) -> Chapter:
@@ -270,7 +270,11 @@ def _rollout_step(history: History, chain: Chain, rollout: Rollout) -> Chapter:
     for index, turn in enumerate(trajectory.turns):
         if len(trajectory.turns) > 1:
             rows.append(Row(f"turn {index + 1}", turn.text, "quiet"))
-        rows += action_rows(index, turn, marks, whole=False)
+        if turn.played:
+            given = calls_words((call for step in turn.steps for call in step.observation.calls), LONG)
+            rows.append(Row("given", given or "no call", "quiet", code=True))
+        else:
+            rows += action_rows(index, turn, marks, whole=False)
     rows = rows if len(rows) <= 2 * LISTED else [*rows[: 2 * LISTED], Row("", "...", "quiet")]
     return Chapter("rollout", rollout.id, rollout_words(rollout), (*rows, result_row(trajectory)))
 
