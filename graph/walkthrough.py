@@ -236,16 +236,6 @@ def diagnosed_groups(run: RunDirectory, step: int) -> tuple[DiagnosedGroup, ...]
     return tuple(groups)
 
 
-def diagnosis_table(group: DiagnosedGroup) -> Table:
-    """Show the task, and a row for each rollout: what it called in the first and in the last turn, with labels."""
-    given = {"user": task_words(group.task), "reference": calls_words(group.task.reference[0])}
-    rows: list[tuple[object, ...]] = [(name, text, "", "", "") for name, text in given.items()]
-    for number, (rollout, found) in enumerate(zip(group.rollouts, group.diagnoses, strict=True)):
-        calls = [calls_words(call for step in turn.steps for call in step.observation.calls) for turn in rollout.turns]
-        rows.append((number, calls[0], found.turns[0], " ".join(calls[len(found.turns) - 1 :]), found.turns[-1]))
-    return table(("rollout", "calls of turn 1", "label", "calls of turn 2", "label"), rows)
-
-
 def profile_table(step: SealStep) -> Table:
     """Show the failure profile of a step."""
     rows = []

@@ -11,7 +11,6 @@ from graph.walkthrough import (
     THANKS,
     DiagnosedGroup,
     conversations,
-    diagnosis_table,
     interface_table,
     profile_table,
     rho_table,
@@ -63,14 +62,6 @@ def test_weights_are_the_means_of_the_papers_factors(group: DiagnosedGroup) -> N
     assert [float(row[4]) for row in rows] == [
         pytest.approx(float(row[2]) * float(row[3]), abs=0.01) for row in rows
     ]  # fmt: skip
-
-
-def test_the_table_shows_every_rollout(group: DiagnosedGroup) -> None:
-    shown = diagnosis_table(group)
-    assert shown.rows[1][:2] == ("reference", "open_gate()")
-    assert [row[2] for row in shown.rows[2:]] == ["pass", "empty_turn_model_response", "pass"]
-    assert shown.rows[4][-1] == "spurious_tool_call"
-    assert shown.rows[2][1] == "open_gate()"
 
 
 def test_rho_moves_for_labels_of_failures_alone() -> None:
