@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from environments.base import Parameter
+from environments.base import Parameter, ToolSpec
 from environments.python_class.time_limit import OutOfTime, time_limit
 
 MAX_CHARACTERS = 50_000
@@ -37,6 +37,21 @@ _DEEPEST_FIELD = 4
 _MOST_FIELDS = 300  # of one tool, those within objects included: a schema that refers to itself multiplies
 _MOST_REFERENCES = 16
 _MOST_OF_A_DESCRIPTION = 600
+
+
+def documented_tool(name: str, group: str, description: str | None, schema: JsonValue, longest: int) -> ToolSpec:
+    """Return the documentation that a stranger gives of a tool, its description cut to ``longest`` characters.
+
+    Raises ValueError with the reason where its schema cannot be used.
+    """
+    closed = closed_schema(schema)
+    return ToolSpec(
+        name=name,
+        group=group,
+        description=plain_line(description or "", longest) or name.replace("_", " "),
+        parameters=parameters_of(closed),
+        json_schema=closed,
+    )
 
 
 def closed_schema(given: JsonValue) -> dict[str, JsonValue]:

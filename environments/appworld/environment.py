@@ -19,9 +19,9 @@ from pydantic import JsonValue
 
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.episode import AppWorldEpisode, replayed
-from environments.appworld.installation import OPEN_SPLITS, Installation, find_installation
-from environments.appworld.tasks import Start, instruction_of, required_apps, start_of
-from environments.appworld.worlds import PYTHON, PlayedWorld, RecordedWorld, WorldRecord
+from environments.appworld.installation import OPEN_SPLITS, Installation, find_installation, required_apps
+from environments.appworld.records import PYTHON, Start, instruction_of, start_of
+from environments.appworld.worlds import PlayedWorld, RecordedWorld, WorldRecord
 from environments.base import InputError, Parameter, StartState, TaskSpec, ToolCall, ToolSpec
 from environments.turns import References, check_turns
 from environments.verification.canonical import Canonical, CanonicalStep, canonical_call

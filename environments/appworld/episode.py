@@ -17,14 +17,15 @@ from pydantic import JsonValue
 from environments.appworld.records import (
     NO_OP_FAIL,
     NOT_GIVEN,
+    PYTHON,
     Check,
     Difference,
     Evaluation,
     ModelChanges,
     WorldOpening,
+    start_of,
 )
-from environments.appworld.tasks import start_of
-from environments.appworld.worlds import PYTHON, PlayedWorld, RecordedWorld, refused
+from environments.appworld.worlds import PlayedWorld, RecordedWorld, refused
 from environments.base import (
     Action,
     EnvironmentFault,

@@ -15,9 +15,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.environment import MAX_STEPS, AppWorldEnvironment
-from environments.appworld.installation import OPEN_SPLITS, Installation
+from environments.appworld.installation import OPEN_SPLITS, Installation, as_task
 from environments.appworld.layout import SPLITS, read_ids
-from environments.appworld.tasks import as_task
 from environments.base import InputError, Record
 from environments.benchmark import EvaluationTask
 from environments.metrics import Attempted, Metric, Ratio, Share, checks_passed, success

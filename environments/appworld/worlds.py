@@ -19,7 +19,15 @@ from pydantic import JsonValue
 
 from environments.appworld.client import World, WorldLost
 from environments.appworld.engine.protocol import encodable, parsed
-from environments.appworld.records import ApiCall, Difference, Evaluation, Executed, ExecutionStatus, WorldOpening
+from environments.appworld.records import (
+    PYTHON,
+    ApiCall,
+    Difference,
+    Evaluation,
+    Executed,
+    ExecutionStatus,
+    WorldOpening,
+)
 from environments.base import EnvironmentFault, Observation, ObservationStatus, ToolCall, ToolSpec
 
 
@@ -118,8 +126,6 @@ def _status(executed: Executed, reads: Collection[str]) -> ObservationStatus:
 
 _T = TypeVar("_T")
 _LOST = "the code ended this world"
-PYTHON = "python"
-"""The tool that runs a block of code, its argument ``code``: the benchmark's way to act."""
 
 
 class PlayedWorld:

@@ -12,7 +12,7 @@ sees results and rewards alone. With either, an attempt has to receive the resul
 A task of the server's own has no reference. It is solved when the reward reaches the ``threshold``.
 
 A server may allow few sessions, one by default. One more is opened until the server refuses. From then on, sessions are
-shared by episodes (``environments.served.fleet``), and the server has to repeat what it answered. A process that plays
+shared by episodes (``environments.served``), and the server has to repeat what it answered. A process that plays
 nothing for ``IDLE_SECONDS`` gives its sessions up, because another one may need them.
 """
 
@@ -31,8 +31,7 @@ from environments.benchmark import Benchmark, OfficialTask, OfficialTasks, Optio
 from environments.openenv import host as limits
 from environments.openenv.host import ACT, Host, Refused, Session, Stepped, read_tools
 from environments.python_class.environment import PythonEpisode
-from environments.served.environment import ServedEnvironment, ServerWorld
-from environments.served.fleet import Fleet, ServerAnswer, ServerPlace
+from environments.served import Fleet, ServedEnvironment, ServerAnswer, ServerPlace, ServerWorld
 from environments.verification.replay import bare_task
 
 LOW_REWARD = "low_reward"
@@ -50,7 +49,7 @@ class TaskPlace(Record):
 
 
 class SessionServer:
-    """A session as ``environments.served.fleet.PlayedServer``; ``first`` is the answer to the last reset."""
+    """A session as ``environments.served.PlayedServer``; ``first`` is the answer to the last reset."""
 
     def __init__(self, host: Host, compare: Compare) -> None:
         self.session = Session(host)

@@ -18,9 +18,8 @@ from pydantic_core import from_json
 
 from environments.addresses import Origin, origin_of
 from environments.base import EnvironmentFault, ToolSpec
-from environments.json_schema import plain_line
-from environments.served.environment import documented_tool
-from environments.served.fleet import NoRoom
+from environments.json_schema import documented_tool, plain_line
+from environments.served import NoRoom
 
 MAX_BYTES = 1_048_576
 CONNECT_SECONDS = 10.0

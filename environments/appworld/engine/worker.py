@@ -14,9 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from environments.appworld.engine.code_filter import refusal
+from environments.appworld.engine.code_filter import refusal, restrict
 from environments.appworld.engine.differences import serialized_difference
-from environments.appworld.engine.namespace import restrict
 from environments.appworld.engine.protocol import as_json, encodable, said
 from environments.appworld.engine.zygote import Operation, run
 
