@@ -16,7 +16,8 @@ import keyword
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import chdir, closing
+from contextlib import chdir
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +29,7 @@ from environments.command import FAILURE, OneSentence, OneSentenceGroup, check_o
 from graph.interop.openenv.serve import command as serve_command
 
 if TYPE_CHECKING:
-    from environments.base import Environment, Observation, StartState, TaskSpec, ToolCall
+    from environments.base import Environment, TaskSpec
     from environments.contract.checks import Checked
 
 LOOKED_AT = 4
@@ -210,6 +211,7 @@ def findings(environment: Environment) -> Iterator[Checked]:
     from agents.scripted.explorer import UnguidedExplorer
     from environments.base import EnvironmentFault, ToolCall
     from environments.contract.checks import Checked
+    from environments.verification.replay import bare_task, replay
 
     calls, ran, differs = Counter[str](), set[str](), set[str]()
     begins, faults, changes = dict[str, None](), list[str](), False
@@ -220,20 +222,20 @@ def findings(environment: Environment) -> Iterator[Checked]:
             context = unguided_context(start, position)
             found = UnguidedExplorer(UNGUIDED_EXPLORATION).explore_now(context, environment, position)
             made = [one.action for one in found if isinstance(one.action, ToolCall)]
-            first, again = (_played(environment, start, made) for _ in range(2))
+            first, again = (replay(environment, bare_task(start), [made]) for _ in range(2))
         except (EnvironmentFault, InputError) as error:
             faults.append(str(error))
             continue
-        if first[0] != again[0]:
+        if first.initial != again.initial:
             begins[start.id] = None
-        for place, call in enumerate(made):
-            (_, before), (answer, after) = first[place : place + 2]
-            (_, other_before), (other_answer, other_after) = again[place : place + 2]
+        one, other = (pairwise((played.initial, *played.turns[0].states)) for played in (first, again))
+        answers = zip(first.turns[0].observations, again.turns[0].observations, strict=True)
+        for call, (answer, second), (before, after), (begun, ended) in zip(made, answers, one, other, strict=True):
             calls[call.name] += 1
             changes |= before != after
-            if answer is not None and not answer.failed:
+            if not answer.failed:
                 ran.add(call.name)
-            if (answer, before == after) != (other_answer, other_before == other_after):
+            if (answer, before == after) != (second, begun == ended):
                 differs.add(call.name)
     tools = starts[0].tools
     yield Checked(
@@ -262,20 +264,6 @@ def findings(environment: Environment) -> Iterator[Checked]:
         f"{', '.join(never)} did not" if never else None,
         "No task may use them: give starts in which they work, and documentation that names values.",
     )
-
-
-def _played(
-    environment: Environment, start: StartState, calls: Sequence[ToolCall]
-) -> list[tuple[Observation | None, str]]:
-    """Return the state of a fresh episode, and the answer to each call with the state after it."""
-    from environments.verification.replay import bare_task
-
-    with closing(environment.open(bare_task(start))) as episode:
-        episode.start()
-        played: list[tuple[Observation | None, str]] = [(None, episode.state())]
-        for call in calls:
-            played.append((episode.step(call), episode.state()))
-        return played
 
 
 def explored_tasks(environment: Environment) -> tuple[TaskSpec, ...]:
@@ -324,20 +312,16 @@ def _chosen(environment: Environment, found: Sequence[TaskSpec]) -> tuple[TaskSp
     from environments.contract.checks import in_turns
     from environments.verification.replay import replay
 
-    several = [task for task in found if len(task.reference[0]) > 1]
-    # A reference that is cut into turns must still act in every turn.
-    several = [task for task in several if replay(environment, in_turns([task])[0]).outcome.success]
-    changing = [task for task in found if _changes(environment, task)]
-    if len(found) < TASKS or not several or not changing:
+    if len(found) < TASKS:
         return ()
-    return tuple({id(task): task for task in (several[0], changing[0], *found)}.values())[:TASKS]
-
-
-def _changes(environment: Environment, task: TaskSpec) -> bool:
-    from environments.verification.replay import replay
-
-    played = replay(environment, task)
-    return played.initial != played.end_states()[-1]
+    # A reference that is cut into turns must still act in every turn.
+    several = (task for task in found for cut in in_turns([task]) if replay(environment, cut).outcome.success)
+    played = ((task, replay(environment, task)) for task in found)
+    changing = (task for task, one in played if one.initial != one.end_states()[-1])
+    first = (next(several, None), next(changing, None))
+    if None in first:
+        return ()
+    return tuple({id(task): task for task in (*first, *found) if task is not None}.values())[:TASKS]
 
 
 if __name__ == "__main__":
