@@ -31,7 +31,8 @@ _TYPES = {"integer": "integer", "number": "float", "boolean": "boolean", "array"
 _OF_VALUES: dict[type, str] = {bool: "boolean", int: "integer", float: "float", list: "array", dict: "dict"}
 _NAMED = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})  # of names to schemas
 _DATA = frozenset({"enum", "const", "default", "examples", "required", "dependentRequired"})
-_REGULAR = frozenset({"pattern", "patternProperties"})
+_REGULAR = ("pattern", "patternProperties")
+_BESIDE_REGULAR = ("additionalProperties", "unevaluatedProperties")  # of names that no pattern matches
 _OUTSIDE = frozenset({"$id", "id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$vocabulary"})
 _DEEPEST_FIELD = 4
 _MOST_FIELDS = 300  # of one tool, those within objects included: a schema that refers to itself multiplies
@@ -132,22 +133,13 @@ def _validator(schema: str) -> Any:  # noqa: ANN401 - a class that the library m
     return made(part, registry=Registry())  # without a retriever: nothing is fetched
 
 
-def _checked_part(schema: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the schema without regular expressions, and without what depends on them."""
-    if isinstance(schema, list):
-        return [_checked_part(one) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    left_out = _REGULAR | ({"additionalProperties", "unevaluatedProperties"} if "patternProperties" in schema else {""})
-    return {
-        key: value
-        if key in _DATA
-        else {name: _checked_part(one) for name, one in value.items()}
-        if key in _NAMED and isinstance(value, dict)
-        else _checked_part(value)
-        for key, value in schema.items()
-        if key not in left_out
-    }
+def _checked_part(schema: _Schema) -> _Schema:
+    """Return a copy of the schema without regular expressions, and without what depends on them."""
+    part: _Schema = json.loads(json.dumps(schema))
+    for one in [*_schemas(part)]:
+        for key in (*_REGULAR, *(_BESIDE_REGULAR if "patternProperties" in one else ())):
+            one.pop(key, None)
+    return part
 
 
 def _schemas(schema: Any) -> Iterator[_Schema]:  # noqa: ANN401 - any JSON value

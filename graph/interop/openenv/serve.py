@@ -71,8 +71,7 @@ def command(
             listening = socket.create_server((host, port), backlog=128)
         except OSError as error:
             raise InputError(f"--host {host}, --port {port}: {error.strerror}: choose others") from None
-        from graph.interop.openenv.limits import serve
-        from graph.interop.openenv.server import application
+        from graph.interop.openenv.server import application, serve
         from graph.settings import RunSettings
         from memory.run import RunDirectory
         from memory.tasks import load_tasks
