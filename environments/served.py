@@ -244,7 +244,6 @@ class Fleet(Generic[_Server]):
             self._turn.notify()
 
     def _started(self) -> _Seat[_Server]:
-        """Start a server, for which there is room."""
         try:
             server = self._new()
         except BaseException as error:

@@ -268,7 +268,6 @@ class AppWorldEngine(AbstractContextManager["AppWorldEngine"]):
         self.close()
 
     def _live(self, module: str, process: EngineProcess | None) -> EngineProcess:
-        """Return the process if it lives, else a new one."""
         if self._closed:
             raise RuntimeError("the AppWorld engine was closed")
         if process is not None and process.alive():

@@ -167,7 +167,6 @@ def _earned(turn: TurnOutcome, wanted: ReferenceTurn) -> Iterator[bool]:
 
 
 def _share(passed: Sequence[bool]) -> float:
-    """Return the share of checks that passed; 0 without a check."""
     return sum(passed) / len(passed) if passed else 0.0
 
 

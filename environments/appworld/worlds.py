@@ -201,11 +201,10 @@ class PlayedWorld:
         if not code.isascii() and encodable(code) != code:
             return refused("the code holds half a surrogate, which no file can hold")
         executed = self._unless_lost(lambda: self._world.execute(code))
+        if executed is None or may_change(executed, self._reads):
+            self._state = self._difference = self._evaluation = None
         if executed is None:
-            self._state = self._difference = self._evaluation = None
             return refused(f"{_LOST}: {self.lost}")
-        if may_change(executed, self._reads):
-            self._state = self._difference = self._evaluation = None
         self._completed = executed.completed
         return observe(executed, self._reads, one_call=one_call)
 
@@ -350,7 +349,6 @@ class RecordedWorld:
         return answer
 
     def _current(self) -> PlayedWorld:
-        """Return a world in which every change so far was made."""
         if self._closed:
             raise RuntimeError("the world is closed: open another one")
         if self._world is None:

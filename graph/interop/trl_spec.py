@@ -267,7 +267,6 @@ def _method(schema: Schema) -> Callable[..., str]:
 
 
 def _hint(schema: Schema) -> Any:  # noqa: ANN401 - a type
-    """Return the type hint that says most of a JSON Schema."""
     choices, kind = schema.get("enum"), schema.get("type")
     if choices and all(isinstance(one, _SCALARS) for one in choices):
         return Literal[tuple(choices)]
