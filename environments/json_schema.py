@@ -88,7 +88,8 @@ def closed_schema(given: JsonValue) -> dict[str, JsonValue]:
     try:
         _validator(json.dumps(normal)).check_schema(_checked_part(normal))
     except Exception as error:  # its own errors, of the library for references and of recursion: all are the schema's
-        raise ValueError(f"its schema is not JSON Schema ({_first_line(error)})") from error
+        said = plain_line(str(getattr(error, "message", error)), 120) or type(error).__name__
+        raise ValueError(f"its schema is not JSON Schema ({said})") from error
     return normal
 
 
@@ -219,17 +220,14 @@ def _alternative(given: Any, root: _Schema) -> _Schema:  # noqa: ANN401 - a sche
     """Return the schema with its references followed, and the first of its alternatives that is not null."""
     schema = _resolved(given, root) if isinstance(given, dict) else {}
     for _ in range(_MOST_REFERENCES):
-        options = [one for key in ("anyOf", "oneOf", "allOf") for one in _listed(schema.get(key))]
-        chosen = next((one for one in options if isinstance(one, dict) and one.get("type") != "null"), None)
+        lists = [schema[key] for key in ("anyOf", "oneOf", "allOf") if isinstance(schema.get(key), list)]
+        options = (one for several in lists for one in several if isinstance(one, dict))
+        chosen = next((one for one in options if one.get("type") != "null"), None)
         if chosen is None:
             return schema
         outer = {key: value for key, value in schema.items() if key not in ("anyOf", "oneOf", "allOf")}
         schema = {**_resolved(chosen, root), **outer}
     return schema
-
-
-def _listed(value: Any) -> list[Any]:  # noqa: ANN401 - any JSON value
-    return value if isinstance(value, list) else []
 
 
 def _type(schema: _Schema, choices: Any) -> str:  # noqa: ANN401 - any JSON value
@@ -252,7 +250,3 @@ def _description(name: str, schema: _Schema) -> str:
 def plain_line(text: str, most: int) -> str:
     """Return a stranger's text as one line of printable characters, ``most`` at most."""
     return " ".join("".join(one if one.isprintable() else " " for one in text).split())[:most].strip()
-
-
-def _first_line(error: Exception) -> str:
-    return plain_line(str(getattr(error, "message", error)), 120) or type(error).__name__

@@ -179,14 +179,12 @@ class Session:
             raise _Reported(f"the server {self._origin} does not show its state ({refused})") from None
         return {key: value for key, value in state.items() if key not in _BOOKKEEPING}
 
-    def leave(self) -> None:
-        """Close the WebSocket."""
-        self.close()
-
     def close(self) -> None:
         """Close the WebSocket without waiting for the server."""
         with suppress(Exception):  # whatever the socket is in the middle of
             self._connection.close_socket()
+
+    leave = close
 
     def _stepped(self, message: dict[str, JsonValue]) -> Stepped:
         data = self._asked(message, "observation")
