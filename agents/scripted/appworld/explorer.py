@@ -20,7 +20,7 @@ from agents.live import LiveRun, live_run
 from agents.scripted.knowledge import Aims
 from agents.scripted.values import Scalar
 from agents.settings import ExplorationSettings
-from environments.appworld.worlds import PYTHON
+from environments.appworld.records import PYTHON
 from environments.base import Environment, Observation, ObservationStatus, Parameter, ToolCall, ToolSpec
 from memory.jsonl import derive_seed
 from memory.records import FailureContext, Interaction

@@ -194,7 +194,8 @@ def test_a_held_out_state_that_a_setup_makes_is_known() -> None:
 def test_worlds_of_appworlds_dev_split_are_held_out_whatever_the_label() -> None:
     from environments.appworld.client import AppWorldEngine
     from environments.appworld.environment import AppWorldEnvironment
-    from environments.appworld.tasks import Start, official_task
+    from environments.appworld.installation import official_task
+    from environments.appworld.records import Start
 
     installation = installed_appworld()
     environment = AppWorldEnvironment(engine=AppWorldEngine(installation))
