@@ -15,8 +15,16 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from agents.evidence import about, head_word, name_words, overlap, parameter_words
-from agents.scripted.knowledge import PLAIN, Guidance, makers
+from agents.scripted.knowledge import (
+    PLAIN,
+    Guidance,
+    about,
+    head_word,
+    makers,
+    name_words,
+    overlap,
+    parameter_words,
+)
 from agents.scripted.values import (
     MAX_TEXT,
     Experience,
@@ -65,7 +73,7 @@ class UniformArguments:
         optional: float = PLAIN.optional,
     ) -> None:
         self._values = seen
-        self._by_parameter = given
+        self._given = given
         self._rng = rng
         self._tools = tools
         self._optional = optional
@@ -96,30 +104,24 @@ class UniformArguments:
         """Return the choices that another tool of the group documents for a parameter of the same name."""
         if parameter.type != "string":
             return ()
-        for other in self._tools:
-            namesake = other.parameter(parameter.name) if other.group == tool.group else None
-            if namesake is not None and namesake.type == parameter.type and namesake.choices:
-                return namesake.choices
-        return ()
+        namesakes = (other.parameter(parameter.name) for other in self._tools if other.group == tool.group)
+        return next((one.choices for one in namesakes if one and one.type == "string" and one.choices), ())
 
     def _picked_fields(self, tool: ToolSpec, parameter: Parameter) -> list[Parameter]:
-        """Draw the fields of an object: its documented ones as a call's parameters, else of what ``tool`` changes."""
+        """Draw the fields of an object: its documented ones as a call's parameters, else of what ``tool`` changes.
+
+        Those are the parameters of the tool of its group that makes such a thing, without lists and objects.
+        """
         if parameter.fields:
             return [one for one in parameter.fields if one.required or self._rng.random() < self._optional]
-        fields = self._fields(tool)
-        return self._rng.sample(fields, self._rng.randint(1, min(_FIELDS, len(fields)))) if fields else []
-
-    def _fields(self, tool: ToolSpec) -> tuple[Parameter, ...]:
-        """Return the fields of what ``tool`` changes: the parameters of the tool of its group that makes such a thing.
-
-        Only lists and objects are left out; those that a tool without parameters would give are none.
-        """
         making = makers(ToolCall(name=tool.name), None, self._tools)[:1]
-        return tuple(one for maker in making for one in maker.parameters if one.type not in ("array", "dict"))
+        fields = [one for maker in making for one in maker.parameters if one.type not in ("array", "dict")]
+        return self._rng.sample(fields, self._rng.randint(1, min(_FIELDS, len(fields)))) if fields else []
 
     def _date(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen, form: str) -> str:
         """Draw a seen or given date of the documented format half of the time, else invent one."""
-        known = [value for value in (*self._seen(tool, parameter, chosen), *self._given(parameter)) if _is(value, form)]
+        values = (*self._seen(tool, parameter, chosen), *self._given.get(parameter.name, ()))
+        known = [value for value in values if _is(value, form)]
         if known and self._rng.random() < 0.5:
             return str(self._rng.choice(known))
         return (_FIRST_DATE + datetime.timedelta(days=self._rng.randrange(_DATES))).strftime(form)
@@ -136,24 +138,20 @@ class UniformArguments:
         return [self._item(tool, item, chosen) for _ in range(self._rng.randint(1, 2))]
 
     def _drawn_from_a_source(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
-        """Draw a value of one source that holds any.
-
-        Sources are the description, its range, values given by people, and values seen.
-        """
+        """Draw a value of one source that holds any: description, its range, values that people gave, those seen."""
         known = self._seen(tool, parameter, chosen)
         if known and self._is_identified(parameter):
             return drawn(parameter.type, known, self._rng)
         described: tuple[Scalar, ...] = (*(number.value for number in numbers(parameter)), *mentioned(parameter))
         seen = (*known, *_PLAIN_NUMBERS)
-        sources: tuple[Sequence[Scalar], ...] = (described, in_range(parameter), self._given(parameter), seen)
+        given = self._given.get(parameter.name, ())
+        sources: tuple[Sequence[Scalar], ...] = (described, in_range(parameter), given, seen)
         return drawn(parameter.type, self._rng.choice([source for source in sources if source]), self._rng)
 
     def _constant(self, tool: ToolSpec, parameter: Parameter, known: Sequence[JsonValue]) -> JsonValue:
-        """Draw one of the documented values uniformly."""
         return self._rng.random() < 0.5 if parameter.type == "boolean" else self._rng.choice(known)
 
     def _item(self, tool: ToolSpec, item: Parameter, chosen: Chosen) -> JsonValue:
-        """Draw an item of a list without documented items."""
         return drawn(item.type, (*self._seen(tool, item, chosen), *_PLAIN_NUMBERS), self._rng)
 
     def _text(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
@@ -162,10 +160,6 @@ class UniformArguments:
     def _is_identified(self, parameter: Parameter) -> bool:
         """Return whether the seen values of the parameter are known to be identifiers of its kind."""
         return False
-
-    def _given(self, parameter: Parameter) -> Sequence[Scalar]:
-        """Return values that people gave to the parameter."""
-        return self._by_parameter.get(parameter.name, ())
 
     def _seen(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> Sequence[Scalar]:
         """Return values seen in this episode that the parameter may take."""

@@ -19,8 +19,9 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from agents.evidence import about, executed, failed_turn, failure_context, remedies, step_at, what_happened
+from agents.evidence import executed, failed_turn, failure_context, step_at, what_happened
 from agents.roles import RoleRefused
+from agents.scripted.knowledge import about, remedies
 from environments.base import Environment, MalformedCall, ToolCall, ToolSpec
 from memory.jsonl import derive_seed
 from memory.records import Cause, Evidence, FailureContext, SignalKind, Step

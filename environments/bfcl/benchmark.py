@@ -23,8 +23,7 @@ from environments.benchmark import (
 )
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.evaluation_sets import SETS, describe, is_official, open_tasks
-from environments.bfcl.official import load_category
-from environments.bfcl.package import CATEGORIES, VERSION
+from environments.bfcl.official import CATEGORIES, VERSION, load_category
 from environments.metrics import CALL_METRICS
 from environments.verification.decontamination import HeldOut, held_out
 

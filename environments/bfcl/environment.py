@@ -27,8 +27,17 @@ from environments.base import (
     TurnOutcome,
 )
 from environments.benchmark import AnyBenchmark
-from environments.bfcl.official import CategoryTask, load_category
-from environments.bfcl.package import CLASSES, all_tools, require, response_checker, state_checker, tool_names
+from environments.bfcl.official import (
+    CLASSES,
+    CategoryTask,
+    all_tools,
+    check_class,
+    load_category,
+    require,
+    response_checker,
+    state_checker,
+    tool_names,
+)
 from environments.bfcl.simulators import ERROR_PREFIX, Simulators, not_defined
 from environments.turns import References, WorldEpisode, check_turns
 
@@ -263,7 +272,6 @@ def _check_classes(classes: Sequence[str]) -> None:
     if not classes:
         raise InputError(f"no class is given: name some of {', '.join(CLASSES)}")
     for name in classes:
-        if name not in CLASSES:
-            raise InputError(f"{name!r} is not a class of BFCL multi-turn: use some of {', '.join(CLASSES)}")
+        check_class(name)
     if len(set(classes)) < len(classes):
         raise InputError(f"a class is given twice in {', '.join(classes)}: give each once")

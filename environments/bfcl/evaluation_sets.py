@@ -60,8 +60,7 @@ from pydantic import TypeAdapter
 
 from environments.base import InputError, Record, TaskSpec
 from environments.benchmark import EvaluationSet, EvaluationTask
-from environments.bfcl.official import CategoryTask, Split, in_seal_test, indices, load_category
-from environments.bfcl.package import CATEGORIES, VERSION
+from environments.bfcl.official import CATEGORIES, VERSION, CategoryTask, Split, in_seal_test, indices, load_category
 from environments.turns import agent_calls, behind, turn_id
 from environments.verification.canonical import PublishedSet, fingerprint, read_fixed
 from environments.verification.decontamination import SUFFIX, sets_folder

@@ -40,7 +40,7 @@ from environments.base import (
     ToolSpec,
 )
 from environments.json_schema import measure, schema_problem
-from environments.verification.grounding import Seen, documented, leaves
+from environments.task_text import Seen, documented, leaves
 from environments.verification.programs import Literal, Reach, called, literals
 
 Calls = tuple[tuple[ToolCall, ...], ...]
@@ -249,7 +249,7 @@ def _solves_after_setup_turns(environment: Environment, task: TaskSpec, calls: S
 def ungrounded(environment: Environment, task: TaskSpec, played: Replay) -> tuple[str, ...]:
     """Return a phrase for each ungrounded argument value of the calls in ``played``, in their order.
 
-    ``played`` is a replay of the task's reference, or of a part of it. The rule is that of ``verification.grounding``.
+    ``played`` is a replay of the task's reference, or of a part of it. The rule is that of ``environments.task_text``.
     Raises InputError for a tool that the environment does not have.
     """
     names = sorted({call.name for turn in played.turns for call in turn.calls})

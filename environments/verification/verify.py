@@ -24,10 +24,8 @@ from environments.base import (
     recorded,
 )
 from environments.settings import VerificationSettings
-from environments.verification.asking import unasked_call, unmet_request
 from environments.verification.canonical import canonical, fingerprint
 from environments.verification.decontamination import HeldOut
-from environments.verification.grounding import foreign_text
 from environments.verification.replay import (
     PlayedReference,
     Replay,
@@ -39,6 +37,7 @@ from environments.verification.replay import (
     succeeds,
     ungrounded,
 )
+from environments.verification.turn_text import foreign_text, unasked_call, unmet_request
 
 
 def solving_policy(environment: Environment, task: TaskSpec) -> str | None:
@@ -85,27 +84,10 @@ _SHOWN = 200  # characters of an error that a refusal quotes
 
 
 class Refusal(StrEnum):
-    """Why a draft is refused, in the order in which the checks run.
+    """Why a draft is refused, in the order in which the checks run; docs/glossary.md explains each.
 
-    ``empty_reference``: the reference has no call. ``empty_turn``: a turn has no call or no text. ``too_long``: more
-    calls than the settings allow. ``unknown_tool``: a function that the environment, the classes or the tools of the
-    draft do not have. ``bad_arguments``: an unknown, missing or ill-typed argument, or a value outside the documented
-    choices. ``sealed``: it is a task of a held-out set, also with another record (``verification.decontamination``).
-    ``duplicate``: its fingerprint is known. ``foreign_text``: a user turn has markup or invisible characters, or
-    repeats the environment's words (``verification.grounding``). ``cannot_open``: the environment does not accept its
-    initial state.
-    ``error_result``: a call of the setup or the reference fails. ``unstable_state``: the state it leads to cannot be
-    compared (it contains itself). ``nondeterministic``: fresh replays differ. ``no_effect``: a turn changes nothing and
-    returns nothing. ``not_solved``: the reference does not succeed. ``unmet_request``: a user turn states a
-    value that no call takes, or asks for something that no call does (``verification.asking``). ``trivial_policy``: an
-    agent that does not read the task solves it. ``superfluous_call``: a call can be left out. ``ungrounded_argument``:
-    a value appears neither in the turns, nor in earlier observations, nor in the docs. ``unasked_call``: a user turn
-    does not ask for a call, and no later call needs it.
-
-    ``verify`` never returns the last three. ``agent``: the agent that carried out the draft neither completed it nor
-    earned a positive reward. ``not_validated``: no run of that agent was evaluated, because its model did not answer.
-    ``over_quota``: the draft was accepted, and the iteration admits no more
-    (``tasks.admissions``).
+    ``verify`` never returns the last three: ``agent`` and ``not_validated`` come from the agent that carries out drafts
+    (``verification.mode``), ``over_quota`` from ``tasks.admissions``.
     """
 
     EMPTY_REFERENCE = "empty_reference"

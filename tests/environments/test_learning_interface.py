@@ -26,7 +26,7 @@ from environments.base import (
     UserTurn,
 )
 from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.package import all_tools, tool_names
+from environments.bfcl.official import all_tools, tool_names
 from environments.example import depot
 from environments.learning_interface import SCHEMA_NOTE, HintKind, LearningInterface, with_schema_cues
 

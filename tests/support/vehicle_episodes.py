@@ -2,7 +2,7 @@
 
 from environments.base import TaskSpec, ToolCall, UserTurn
 from environments.bfcl.environment import BFCLEnvironment, BFCLEpisode
-from environments.bfcl.package import tool_names
+from environments.bfcl.official import tool_names
 
 VEHICLE = "VehicleControlAPI"
 PRESS = ToolCall(name="pressBrakePedal", arguments={"pedalPosition": 1.0})

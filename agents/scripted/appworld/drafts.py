@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from agents.live import call_of, context_task, successful_runs
+from agents.evidence import call_of, context_task, successful_runs
 from agents.scripted.appworld.explorer import (
     COMPLETE,
     TOKEN,

@@ -15,9 +15,8 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from agents.evidence import name_words, overlap
-from agents.live import LiveRun, live_run
-from agents.scripted.knowledge import Aims
+from agents.evidence import LiveRun, live_run
+from agents.scripted.knowledge import Aims, name_words, overlap
 from agents.scripted.values import Scalar
 from agents.settings import ExplorationSettings
 from environments.appworld.worlds import PYTHON

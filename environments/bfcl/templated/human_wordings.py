@@ -26,11 +26,10 @@ from typing import Literal, get_args
 from pydantic import JsonValue
 
 from environments.base import Environment, InputError, Record, ToolCall
-from environments.bfcl.package import all_tools
+from environments.bfcl.official import all_tools
 from environments.bfcl.templated import wordings
-from environments.task_text import Spec
+from environments.task_text import Seen, Spec, documented, leaves
 from environments.verification.canonical import read_fixed
-from environments.verification.grounding import Seen, documented, leaves
 from environments.verification.replay import replay
 
 Style = Literal["terse", "indirect", "chatty"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agents.assembly import unguided_context
-from agents.live import live_run
+from agents.evidence import live_run
 from agents.scripted.explorer import GuidedExplorer, UnguidedExplorer
 from agents.settings import ExplorationSettings
 from environments.base import ObservationStatus, ToolCall

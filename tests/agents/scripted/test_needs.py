@@ -15,7 +15,7 @@ from agents.scripted.values import Experience, Sightings, constants, date_format
 from agents.settings import ExplorationSettings
 from environments.base import Observation, ObservationStatus, Parameter, ToolCall
 from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.package import all_tools
+from environments.bfcl.official import all_tools
 
 TOOLS = tuple(all_tools().values())
 ENVIRONMENT = BFCLEnvironment()

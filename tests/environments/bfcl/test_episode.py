@@ -8,8 +8,7 @@ from environments.base import (
     ToolCall,
 )
 from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.official import load_category
-from environments.bfcl.package import tool_names
+from environments.bfcl.official import load_category, tool_names
 
 
 def test_a_whole_episode():

@@ -12,8 +12,7 @@ from support.official_runs import official_result, official_texts, replayed, tex
 
 from environments.base import TaskSpec, ToolCall
 from environments.bfcl.environment import FORCE_TERMINATED, RESPONSE_MISMATCH
-from environments.bfcl.official import CategoryTask, load_category
-from environments.bfcl.package import CATEGORIES, all_tools, category_entries
+from environments.bfcl.official import CATEGORIES, CategoryTask, all_tools, category_entries, load_category
 from environments.bfcl.simulators import Simulators
 from memory.jsonl import derive_seed
 

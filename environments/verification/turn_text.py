@@ -1,7 +1,18 @@
-"""Check that the user turns ask for what the reference does: no request is left out, and no call is extra.
+"""Check the text of user turns: they are plain requests, which ask for what the reference does, no more and no less.
 
-Grounding (``verification.grounding``) asks whether the calls' values are in the text. These rules ask the converse (all
-are our choice; ``benchmarks/wrong_drafts.py`` measures what they find and what they refuse by mistake):
+Who writes them can be misled by what it reads: a text in the environment may ask it to repeat instructions or to close
+a tag of its prompt. Turns become prompts and training text, so they are checked like arguments (``foreign_text``). The
+rules (ours):
+
+- a turn has no control, format or private-use characters beside line ends, tabs and the joiners of scripts and emoji;
+- it has no markup: nothing between angle brackets, no special token of a chat template, no call in the embedded
+  policy's notation. What a call of the reference takes as its value may have angle or square brackets;
+- it shares no run of ``COPIED`` words with the start state or an observation, unless a call takes them as its value or
+  the documentation has them, too.
+
+Grounding (``environments.task_text``) asks whether the calls' values are in the text. ``unmet_request`` and
+``unasked_call`` ask the converse (all are our choice; ``benchmarks/wrong_drafts.py`` measures what they find and what
+they refuse by mistake):
 
 - each value that a turn states (a text in quotes, or a number that is not a limit, "below 40") is taken by a call, or
   a later call can be chosen by it: an observation before the turn's last call has it;
@@ -23,6 +34,7 @@ import json
 import math
 import random
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
@@ -31,9 +43,96 @@ from pydantic import JsonValue
 
 from environments.base import Environment, InputError, TaskSpec, ToolCall, ToolSpec
 from environments.registry import benchmark_of
-from environments.task_text import with_own_descriptions, words
-from environments.verification.grounding import DATE, NUMBER, Seen, leaves, normal, number_of, numbers, stands_in
+from environments.task_text import (
+    DATE,
+    DETAIL,
+    NUMBER,
+    SENTENCE_END,
+    Seen,
+    leaves,
+    normal,
+    number_of,
+    numbers,
+    stands_in,
+    with_own_descriptions,
+    words,
+)
+from environments.verification.canonical import texts_in
+from environments.verification.canonical import words as plain_words
 from environments.verification.replay import PlayedReference
+
+COPIED = 6
+"""Words in a row that count as copied (our choice: turns that people and templates wrote share at most four)."""
+
+_SPECIAL = re.compile(r"<\s*+\|[^<>\n]*|\|\s*+>|<<\s*+(?:/\s*+)?\w+\s*+>>")
+_MARKUP = re.compile(r"<\s*+[A-Za-z_/!?][^<>\n]*>|\[\s*+(?:/\s*+)?[A-Z][A-Z_]+\s*+\]")
+_CALL = re.compile(r"(?<!\w)@(\w+)(=)?")
+_PLAIN_WORD = re.compile(r"[a-z]+")
+_PLAIN_CONTROLS = frozenset("\n\r\t\u200c\u200d")
+_REFUSED_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Co", "Cn"))
+_SHOWN = 60  # characters of a text that a phrase quotes
+
+
+def foreign_text(environment: Environment, task: TaskSpec, observed: Iterable[str] = ()) -> str | None:
+    """Return a phrase for the first thing in a user turn that is not a plain request; None if there is none.
+
+    ``observed`` are the observations that the writer of the turns has read. Raises InputError for a tool that the
+    environment does not have.
+    """
+    values = _values(task)
+    for t, text in enumerate(task.turns, start=1):
+        for character in text:
+            if character not in _PLAIN_CONTROLS and unicodedata.category(character) in _REFUSED_CATEGORIES:
+                return f"turn {t} has the invisible character U+{ord(character):04X}"
+        tokens = _SPECIAL.search(text) or _MARKUP.search(_without(text, values))
+        if tokens:
+            return f"turn {t} has the markup {tokens.group()[:_SHOWN]!r}"
+        for name, assigns in _CALL.findall(text):
+            if assigns or (name in task.tools and not _PLAIN_WORD.fullmatch(name)):
+                return f"turn {t} has the call notation '@{name[:_SHOWN]}{assigns}'"
+    copied = _copied(environment, task, values, observed)
+    return f"turn {copied[0]} repeats what the environment says: {copied[1][:_SHOWN]!r}" if copied else None
+
+
+def _values(task: TaskSpec) -> list[str]:
+    """Return the values that calls of the reference take, longest first, as they are and as JSON writes them."""
+    calls = [call for turn in task.reference for call in turn]
+    found = {str(leaf) for call in calls for value in call.arguments.values() for leaf in leaves(value)}
+    return sorted({one for text in found if text for one in (text, json.dumps(text)[1:-1])}, key=len, reverse=True)
+
+
+def _without(text: str, values: Iterable[str]) -> str:
+    """Return ``text`` with a line end for each of the values in it."""
+    for value in values:
+        text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "\n", text, flags=re.IGNORECASE)
+    return text
+
+
+def _copied(
+    environment: Environment, task: TaskSpec, values: list[str], observed: Iterable[str]
+) -> tuple[int, str] | None:
+    """Return the turn, from 1, and the first run of words that an observation or the start state has, too."""
+    own: dict[tuple[str, ...], int] = {}
+    for t, text in enumerate(task.turns, start=1):
+        for piece in _without(text, values).split("\n"):
+            own.update(dict.fromkeys(_runs(piece), t))
+    if not own:
+        return None
+    for tool in environment.tools(task.tools):
+        for text in (tool.description, *(parameter.description for parameter in tool.parameters)):
+            for run in _runs(text):
+                own.pop(run, None)
+    for text in (*texts_in(task.initial_state), *observed):
+        for run in _runs(text):
+            if run in own:
+                return own[run], " ".join(run)
+    return None
+
+
+def _runs(text: str) -> Iterator[tuple[str, ...]]:
+    found = plain_words(text)
+    return (found[k : k + COPIED] for k in range(len(found) - COPIED + 1))
+
 
 NAMED = 0.7
 """Share of a tool's words, weighted by rarity among the tools on offer, that names it in a clause (our choice)."""
@@ -51,13 +150,11 @@ _LIMIT = re.compile(
     re.IGNORECASE,
 )
 _BEFORE = 40  # characters in which a word before a number makes it a limit
-_SENTENCE = re.compile(r"(?<=\w\w)[.;!?](?=\s|$)")
 _CLAUSE = re.compile(r"(?<=\w)[.;!?:](?=\s|$)|,|\band\b|\bthen\b|\bafter that\b", re.IGNORECASE)
 _THEN = re.compile(r"\bthen\b|\bafter that\b", re.IGNORECASE)
 _CONDITION = re.compile(r"\b(?:if|when|once|unless)\b", re.IGNORECASE)
 _ASIDE = re.compile(r"\([^()]*\)")
 _WORDINGS = 8  # of a call that are tried
-_DETAIL = re.compile(r"\s*[,;:.(\[]")
 _TRIMMED = " .,;:!?"
 
 
@@ -173,7 +270,7 @@ def _without_documentation(text: str, calls: Iterable[ToolCall], tools: Mapping[
     """Return ``text`` without phrases of the called tools' documentation: "fan speed from 0 to 100" states no value."""
     for tool in {call.name: tools[call.name] for call in calls}.values():
         for description in (tool.description, *(parameter.description for parameter in tool.parameters)):
-            phrase = _DETAIL.split(description.strip(), maxsplit=1)[0]
+            phrase = DETAIL.split(description.strip(), maxsplit=1)[0]
             if len(words(phrase)) > 1 and re.search(r"[\d'\"`]", phrase):
                 text = re.sub(re.escape(phrase), " ", text, flags=re.IGNORECASE)
     return text
@@ -265,7 +362,7 @@ def _named(prose: str, task: TaskSpec, calls: Iterable[ToolCall], tools: Mapping
 
 def _own(tool: ToolSpec) -> frozenset[str]:
     """Return the words of a tool's name and of the first sentence of its description, without single letters."""
-    return frozenset(w for w in words(f"{tool.name} {_SENTENCE.split(tool.description)[0]}") if len(w) > 1)
+    return frozenset(w for w in words(f"{tool.name} {SENTENCE_END.split(tool.description)[0]}") if len(w) > 1)
 
 
 def _documentation(tool: ToolSpec) -> str:
@@ -275,7 +372,7 @@ def _documentation(tool: ToolSpec) -> str:
 def _steps(prose: str) -> int:
     """Return how many steps the text asks for, one after the other; a sentence with a condition counts as none."""
     steps = 1
-    for sentence in _SENTENCE.split(prose):
+    for sentence in SENTENCE_END.split(prose):
         if not _CONDITION.search(sentence):
             steps += max(0, sum(bool(words(part)) for part in _THEN.split(sentence)) - 1)
     return steps
