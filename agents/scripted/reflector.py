@@ -40,45 +40,35 @@ class TurnComparison:
         self._tools = tools
         self.made: dict[int, int] = {}
         for place, step in enumerate(steps):
-            self._take(place, step)
+            action, observation = step.action, step.observation
+            if isinstance(action, ToolCall) and (observation.failed or not self._makes(action, place)):
+                for call in observation.calls:
+                    if call.name != action.name:
+                        self._makes(call, place)
 
     @property
     def missing(self) -> tuple[int, ...]:
         """Positions of the reference calls that no step made."""
         return tuple(k for k in range(len(self.reference)) if k not in self.made)
 
-    def missing_names(self) -> frozenset[str]:
-        """Return the tools of the missing calls."""
-        return frozenset(self.reference[k].name for k in self.missing)
-
     def same(self, call: ToolCall, wanted: ToolCall) -> bool:
         """Return whether the calls are equal; defaults may be left out, and lists of documented choices are sets."""
         return call.name == wanted.name and self._plain(call) == self._plain(wanted)
 
-    def _take(self, place: int, step: Step) -> None:
-        """Record the reference calls that the step made."""
-        action, observation = step.action, step.observation
-        if isinstance(action, ToolCall) and (observation.failed or not self._makes(action, place)):
-            for call in observation.calls:
-                if call.name != action.name:
-                    self._makes(call, place)
-
     def _makes(self, call: ToolCall, place: int) -> bool:
-        for k, wanted in enumerate(self.reference):
-            if k not in self.made and self.same(call, wanted):
-                self.made[k] = place
-                return True
-        return False
+        k = next((k for k in self.missing if self.same(call, self.reference[k])), None)
+        if k is not None:
+            self.made[k] = place
+        return k is not None
 
     def _plain(self, call: ToolCall) -> dict[str, JsonValue]:
         tool = self._tools.get(call.name)
-        plain: dict[str, JsonValue] = {}
+        plain = dict(call.arguments)
         for name, value in call.arguments.items():
             parameter = tool.parameter(name) if tool else None
             if parameter is not None and not parameter.required and value == parameter.default:
-                continue
-            plain[name] = value
-            if parameter is not None and parameter.choices and isinstance(value, list):
+                del plain[name]
+            elif parameter is not None and parameter.choices and isinstance(value, list):
                 plain[name] = [*sorted(str(item) for item in value)]
         return plain
 
@@ -102,20 +92,16 @@ def first_error(evidence: Evidence, turn: int, tools: Sequence[ToolSpec], enviro
     compared = TurnComparison(steps, reference, {tool.name: tool for tool in tools})
     if not compared.missing:
         return _too_much(evidence, turn, compared, environment)
-    for place in range(len(steps)):
-        found = _wrong_step(compared, turn, place, tools)
-        if found is not None:
-            return found
-    return _too_little(compared, turn)
+    found = (_wrong_step(compared, turn, place, tools) for place in range(len(steps)))
+    return next(filter(None, found), None) or _too_little(compared, turn)
 
 
 def _wrong_step(compared: TurnComparison, turn: int, place: int, tools: Sequence[ToolSpec]) -> FirstError | None:
     """Return the cause that one step shows; None if it is right, recovered from later, or harmless."""
-    step, missing = compared.steps[place], compared.missing_names()
-    where = (turn, place)
-    next_tool = compared.reference[compared.missing[0]].name
+    step, where = compared.steps[place], (turn, place)
+    missing = [compared.reference[k].name for k in compared.missing]
     if isinstance(step.action, MalformedCall):
-        return FirstError(Cause.MALFORMED, where, next_tool)
+        return FirstError(Cause.MALFORMED, where, missing[0])
     if step.observation.failed:
         return _refused_step(compared, where, step.action, tools)
     if place in compared.made.values():
@@ -123,22 +109,19 @@ def _wrong_step(compared: TurnComparison, turn: int, place: int, tools: Sequence
     if step.action.name in missing:
         return FirstError(Cause.WRONG_ARGUMENT, where, step.action.name)
     is_last = place > max(compared.made.values(), default=-1)
-    return FirstError(Cause.WRONG_CALL, where, next_tool) if is_last else None
+    return FirstError(Cause.WRONG_CALL, where, missing[0]) if is_last else None
 
 
 def _refused_step(
     compared: TurnComparison, where: tuple[int, int], call: ToolCall, tools: Sequence[ToolSpec]
 ) -> FirstError | None:
     """Return the cause of an error: if the reference's own call is refused, a call before it is missing."""
-    text = compared.steps[where[1]].observation.text
-    asked = tuple(tool.name for tool in remedies(call, text, tools))
-    if call.name not in compared.missing_names():
+    asked = tuple(tool.name for tool in remedies(call, compared.steps[where[1]].observation.text, tools))
+    missing = [compared.reference[k] for k in compared.missing]
+    if not any(call.name == wanted.name for wanted in missing):
         known = any(call.name == wanted.name for wanted in compared.reference)
-        return (
-            None if known else FirstError(Cause.WRONG_CALL, where, compared.reference[compared.missing[0]].name, asked)
-        )
-    as_wanted = any(compared.same(call, compared.reference[k]) for k in compared.missing)
-    if asked or as_wanted:
+        return None if known else FirstError(Cause.WRONG_CALL, where, missing[0].name, asked)
+    if asked or any(compared.same(call, wanted) for wanted in missing):
         return FirstError(Cause.UNMET_PRECONDITION, where, call.name, asked)
     return FirstError(Cause.WRONG_ARGUMENT, where, call.name)
 
@@ -146,9 +129,8 @@ def _refused_step(
 def _too_little(compared: TurnComparison, turn: int) -> FirstError:
     """Return the cause if no wrong call was made: the turn ended before the missing calls, or skipped one."""
     first = compared.missing[0]
-    later = [place for k, place in compared.made.items() if k > first]
     tool = compared.reference[first].name
-    if later:
+    if later := [place for k, place in compared.made.items() if k > first]:
         return FirstError(Cause.MISSING_CALL, (turn, min(later)), tool)
     return FirstError(Cause.STOPPED_EARLY, (turn, len(compared.steps)), tool)
 
@@ -206,6 +188,21 @@ _WHY = {
     Cause.SUPERFLUOUS_CALL: "Everything that the task needs was done, and this call changed more.",
     Cause.UNSTABLE: "The task is solved only sometimes, or in a way that is rarely tried.",
 }
+_OBJECTIVES = {
+    Cause.MALFORMED: "Reach a successful call of {tool}.",
+    Cause.UNMET_PRECONDITION: "Find out which calls {tool} needs before it.",
+    Cause.WRONG_ARGUMENT: "Call {tool} with other arguments, and see which it accepts.",
+    Cause.WRONG_CALL: "Reach a successful call of {tool}.",
+    Cause.MISSING_CALL: "Find out what {tool} changes for the calls after it.",
+    Cause.STOPPED_EARLY: "Go on after the first calls, up to a successful call of {tool}.",
+    Cause.SUPERFLUOUS_CALL: "Find out what {tool} changes beside what was asked for.",
+    Cause.UNSTABLE: "Repeat {tool} with other values.",
+}
+_OBJECTIVES_BY_SIGNAL = {
+    SignalKind.FORGETTING: "Repeat what worked before, then with other values.",
+    SignalKind.BOUNDARY: "Find out what separates the attempts that succeed from those that fail.",
+    SignalKind.RARE: "Find more situations in which these calls work together.",
+}
 
 
 class RuleReflector:
@@ -224,6 +221,7 @@ class RuleReflector:
             found = _unstable(evidence)
         else:
             found = first_error(evidence, failed_turn(evidence), tools, environment)
+        objective = _OBJECTIVES[found.cause].format(tool=found.tool) if found.tool else ""
         return failure_context(
             evidence,
             cause=found.cause,
@@ -235,7 +233,7 @@ class RuleReflector:
             summary=_summary(evidence),
             instability_pattern=_instability(evidence),
             focus_pattern=_focus(evidence, found),
-            exploration_objectives=_objectives(evidence, found),
+            exploration_objectives=[objective, _OBJECTIVES_BY_SIGNAL.get(evidence.signal.kind, "")],
             do_not_repeat=_refused_in_vain(evidence, found),
         )
 
@@ -315,28 +313,6 @@ def _focus(evidence: Evidence, found: FirstError) -> list[str]:
     if len(evidence.signal.pattern) > 1:
         sequences.append(", then ".join(evidence.signal.pattern))
     return [*dict.fromkeys((found.tool, *found.asked, *evidence.signal.pattern)), *sequences]
-
-
-_OBJECTIVES = {
-    Cause.MALFORMED: "Reach a successful call of {tool}.",
-    Cause.UNMET_PRECONDITION: "Find out which calls {tool} needs before it.",
-    Cause.WRONG_ARGUMENT: "Call {tool} with other arguments, and see which it accepts.",
-    Cause.WRONG_CALL: "Reach a successful call of {tool}.",
-    Cause.MISSING_CALL: "Find out what {tool} changes for the calls after it.",
-    Cause.STOPPED_EARLY: "Go on after the first calls, up to a successful call of {tool}.",
-    Cause.SUPERFLUOUS_CALL: "Find out what {tool} changes beside what was asked for.",
-    Cause.UNSTABLE: "Repeat {tool} with other values.",
-}
-_OBJECTIVES_BY_SIGNAL = {
-    SignalKind.FORGETTING: "Repeat what worked before, then with other values.",
-    SignalKind.BOUNDARY: "Find out what separates the attempts that succeed from those that fail.",
-    SignalKind.RARE: "Find more situations in which these calls work together.",
-}
-
-
-def _objectives(evidence: Evidence, found: FirstError) -> list[str]:
-    by_signal = _OBJECTIVES_BY_SIGNAL.get(evidence.signal.kind, "")
-    return [_OBJECTIVES[found.cause].format(tool=found.tool) if found.tool else "", by_signal]
 
 
 def _refused_in_vain(evidence: Evidence, found: FirstError) -> list[str]:
