@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 from pydantic import JsonValue
 
@@ -73,9 +73,7 @@ def error_class(observation: Observation) -> str:
 def step_at(trajectory: Trajectory, where: tuple[int, int]) -> Step | None:
     """Return the step at (turn, step); None if the trajectory stopped before it."""
     turn, index = where
-    if not 0 <= turn < len(trajectory.turns):
-        return None
-    steps = trajectory.turns[turn].steps
+    steps = trajectory.turns[turn].steps if 0 <= turn < len(trajectory.turns) else ()
     return steps[index] if 0 <= index < len(steps) else None
 
 
@@ -86,15 +84,10 @@ def facts_around(task: Task, trajectory: Trajectory, where: tuple[int, int], *, 
     ``errors`` the observations of failed calls and malformed calls are left out.
     """
     turn, index = where
-    turns = trajectory.turns
-    found: list[str] = []
-    step = step_at(trajectory, where)
-    if step is not None:
-        found += _action_facts(step, errors)
-    texts = [seen.text for seen in turns[: turn + 1]] or list(task.turns[:1])
-    for text in texts:
-        for quoted, number in _TEXT_VALUE.findall(text):
-            found.append(f"{SAID}={_json(quoted or float(number))}")
+    turns, step = trajectory.turns, step_at(trajectory, where)
+    found = [] if step is None else _action_facts(step, errors)
+    for text in [seen.text for seen in turns[: turn + 1]] or task.turns[:1]:
+        found += [f"{SAID}={_json(quoted or float(number))}" for quoted, number in _TEXT_VALUE.findall(text)]
     for near in turns[turn].steps[max(0, index - 2) : index] if turn < len(turns) else ():
         found += _action_facts(near, errors)
     return tuple(dict.fromkeys(found))[:_MAX_FACTS]
@@ -104,13 +97,9 @@ def fact_values(context_facts: Sequence[str]) -> tuple[tuple[str, JsonValue], ..
     """Parse (name, value) of each fact written as ``name=JSON``; facts in another form are left out."""
     values: list[tuple[str, JsonValue]] = []
     for fact in context_facts:
-        name, separator, text = fact.partition("=")
-        if not separator:
-            continue
-        try:
+        name, _, text = fact.partition("=")
+        with suppress(ValueError):
             values.append((name, json.loads(text)))
-        except ValueError:
-            continue
     return tuple(values)
 
 
@@ -138,14 +127,10 @@ def failed_turn(evidence: Evidence) -> int:
     """Return the turn to blame: the official one, else the first with a failed check; at most the last one reached."""
     outcome, reached = evidence.trajectory.outcome, len(evidence.trajectory.turns)
     last = max(0, reached - 1)
-    if outcome is None:
-        return last
-    if outcome.failed_turn is not None:
+    if outcome is not None and outcome.failed_turn is not None:
         return min(outcome.failed_turn, last)
-    for index, turn in enumerate(outcome.turns[:reached]):
-        if False in (turn.instances, turn.state, turn.response):
-            return index
-    return last
+    turns = enumerate(outcome.turns[:reached]) if outcome is not None else ()
+    return next((t for t, turn in turns if False in (turn.instances, turn.state, turn.response)), last)
 
 
 def blamed_place(evidence: Evidence) -> tuple[int, int]:

@@ -17,6 +17,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from itertools import chain
 from typing import NamedTuple
 
 from agents.evidence import call_of, context_task, successful_runs
@@ -74,7 +75,14 @@ class TemplateAbstractor:
             except InputError as error:
                 unworded = str(error)
                 continue
-            drafts.append(_draft(written, context, cut, len(drafts)))
+            drafts.append(
+                Draft(
+                    **written.model_dump(),
+                    id=record_id("draft", context.id, len(drafts)),
+                    context_id=context.id,
+                    parents=tuple(interaction.id for interaction in _kept(cut, written)),
+                )
+            )
             chosen[_sequence(written)] += 1
             if len(drafts) == self._settings.drafts_per_context:
                 break
@@ -121,16 +129,13 @@ class TemplateAbstractor:
     ) -> Iterator[tuple[Cut, str]]:
         """Cuts around calls of wanted tools, one at a time: what comes next depends on what was chosen."""
         rank = {name: float(k) for k, name in enumerate(wanted)}
-        names = {
-            (r, p): name
-            for r, run in enumerate(runs)
-            for p, interaction in enumerate(run)
-            if (name := call_of(interaction).name) in rank
-        }
+        called = {(r, p): call_of(one).name for r, run in enumerate(runs) for p, one in enumerate(run)}
+        names = {place: name for place, name in called.items() if name in rank}
         open_places: dict[tuple[int, int], list[Cut] | None] = dict.fromkeys(names)
         order = {place: rng.random() for place in open_places}
         tried: Counter[str] = Counter()
-        lengths = range(self._settings.min_reference_calls, self._settings.max_reference_calls + 1)
+        shortest, longest = self._settings.min_reference_calls, self._settings.max_reference_calls
+        lengths = range(shortest, longest + 1)
         if guidance.long or self._settings.order == "long_first":
             lengths = lengths[::-1]
         while open_places:
@@ -138,8 +143,7 @@ class TemplateAbstractor:
             name = names[place]
             cuts = open_places[place]
             if cuts is None:
-                cuts = list(around(runs[place[0]], place[1], self._settings.max_reference_calls, context, environment))
-                shortest = self._settings.min_reference_calls
+                cuts = list(around(runs[place[0]], place[1], longest, context, environment))
                 cuts = [cut for cut in cuts if len(cut.reference) >= shortest and not cut.solved_blindly()]
                 rng.shuffle(cuts)
             if not cuts:
@@ -147,13 +151,12 @@ class TemplateAbstractor:
                 continue
             before = sum(chosen.values())
             length = lengths[before % len(lengths)]
-            cuts.sort(
-                key=lambda cut: (
-                    abs(len(cut.reference) - length)
-                    + _SAME_SEQUENCE * chosen[cut.names()]
-                    - _HELD * guidance.holds(cut.names())
-                )
-            )
+
+            def unfit(cut: Cut, length: int = length) -> float:
+                off = abs(len(cut.reference) - length)
+                return off + _SAME_SEQUENCE * chosen[cut.names()] - _HELD * guidance.holds(cut.names())
+
+            cuts.sort(key=unfit)
             yield cuts.pop(0), name
             open_places[place] = cuts
             if sum(chosen.values()) > before:
@@ -164,10 +167,7 @@ class TemplateAbstractor:
 def _reduced(cut: Cut, target: str, context: FailureContext, environment: Environment) -> TaskSpec | None:
     """Return the cut as a task without text, reduced; None if the target or nothing of worth remains."""
     task = context_task(context).model_copy(
-        update={
-            "setup": (*context.setup, *cut.setup),
-            "reference": (tuple(call_of(interaction) for interaction in cut.reference),),
-        }
+        update={"setup": (*context.setup, *cut.setup), "reference": (_calls(cut.reference),)}
     )
     reduced = reduce(environment, task)
     if reduced is None or (target and target not in _sequence(reduced)):
@@ -188,21 +188,12 @@ def _in_two_turns(task: TaskSpec, target: str, environment: Environment, rng: ra
 
 def _kept(cut: Cut, task: TaskSpec) -> tuple[Interaction, ...]:
     """Return the interactions of a cut whose calls a reduced task still has."""
-    kept = [call for turn in task.reference for call in turn]
+    kept = [*chain.from_iterable(task.reference)]
     return tuple(interaction for interaction in cut.reference if call_of(interaction) in kept)
 
 
 def _sequence(task: TaskSpec) -> tuple[str, ...]:
-    return tuple(call.name for turn in task.reference for call in turn)
-
-
-def _draft(task: TaskSpec, context: FailureContext, cut: Cut, position: int) -> Draft:
-    return Draft(
-        **task.model_dump(),
-        id=record_id("draft", context.id, position),
-        context_id=context.id,
-        parents=tuple(interaction.id for interaction in _kept(cut, task)),
-    )
+    return tuple(call.name for call in chain.from_iterable(task.reference))
 
 
 _LENGTHS = (1, 1, 2, 2, 3)
@@ -216,7 +207,7 @@ class Cut(NamedTuple):
 
     def names(self) -> tuple[str, ...]:
         """Return the tools of the reference in order."""
-        return tuple(call_of(interaction).name for interaction in self.reference)
+        return tuple(call.name for call in _calls(self.reference))
 
     def solved_blindly(self) -> bool:
         """Return whether calls without arguments solve it: one such call, or only reads. Verification refuses those."""
@@ -233,11 +224,8 @@ def partition(
     Lengths are drawn, short ones more often (ours); ``long_only`` makes all pieces as long as may be. A piece of fewer
     than ``shortest`` calls is left out.
     """
-    lengths = [
-        length for length in (*_LENGTHS, *range(max(_LENGTHS) + 1, longest + 1)) if shortest <= length <= longest
-    ]
-    if long_only:
-        lengths = [longest]
+    drawn = (*_LENGTHS, *range(max(_LENGTHS) + 1, longest + 1))
+    lengths = [longest] if long_only else [length for length in drawn if shortest <= length <= longest]
     cuts, start = [], 0
     while start < len(run):
         piece = tuple(run[start : start + rng.choice(lengths)])

@@ -13,7 +13,7 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pydantic import JsonValue
@@ -54,44 +54,26 @@ def draft(
     """
     rng = random.Random(seed)
     tools = {tool.name: tool for tool in environment.tools(context.tools)}
-    drafts: list[Draft] = []
-    for text, calls, used in _ordered(_tasks(context, interactions, tools, settings, rng), settings):
-        drafts.append(
-            Draft(
-                **context_task(context).model_copy(update={"turns": (text,), "reference": (calls,)}).model_dump(),
-                id=record_id("draft", context.id, len(drafts)),
-                context_id=context.id,
-                parents=tuple(interaction.id for interaction in used),
-            )
+    found: dict[str, _Task] = {}
+    for run, places in _targets(context, interactions, rng):
+        task = _task(run, places, tools, rng)
+        if task is not None and settings.min_reference_calls <= len(task[1]) <= settings.max_reference_calls:
+            found.setdefault(task[0], task)
+    tasks = [*found.values()]
+    if settings.order == "long_first":
+        tasks.sort(key=lambda task: -len(task[1]))
+    return tuple(
+        Draft(
+            **context_task(context).model_copy(update={"turns": (text,), "reference": (calls,)}).model_dump(),
+            id=record_id("draft", context.id, place),
+            context_id=context.id,
+            parents=tuple(interaction.id for interaction in used),
         )
-        if len(drafts) == settings.drafts_per_context:
-            break
-    return tuple(drafts)
+        for place, (text, calls, used) in enumerate(tasks[: settings.drafts_per_context])
+    )
 
 
 _Task = tuple[str, tuple[ToolCall, ...], tuple[Interaction, ...]]
-
-
-def _tasks(
-    context: FailureContext,
-    interactions: Sequence[Interaction],
-    tools: dict[str, ToolSpec],
-    settings: ExplorationSettings,
-    rng: random.Random,
-) -> Iterator[_Task]:
-    """Yield text, reference and interactions of each task whose length is allowed; equal texts once."""
-    seen: set[str] = set()
-    for run, places in _targets(context, interactions, rng):
-        task = _task(run, places, tools, rng)
-        if task is None or not settings.min_reference_calls <= len(task[1]) <= settings.max_reference_calls:
-            continue
-        if task[0] not in seen:
-            seen.add(task[0])
-            yield task
-
-
-def _ordered(tasks: Iterator[_Task], settings: ExplorationSettings) -> Iterable[_Task]:
-    return tasks if settings.order == "easy_first" else sorted(tasks, key=lambda task: -len(task[1]))
 
 
 def _targets(
@@ -128,15 +110,11 @@ def _task(
     text = said_text(paths, tools, run, rng)
     if text is None:
         return None
-    used = _joined(run, paths)
+    kept = {interaction.id for path in paths for interaction in path.interactions}
+    used = tuple(interaction for interaction in run if interaction.id in kept)
     end = ToolCall(name=COMPLETE, arguments={} if asked is None else {"answer": asked[1]})
     calls = (*(call_of(interaction) for interaction in used), end)
     return text if asked is None else f"{text}{rng.choice(CONNECTIVES)}{asked[0]}", calls, used
-
-
-def _joined(run: Sequence[Interaction], paths: Sequence[Path]) -> tuple[Interaction, ...]:
-    kept = {interaction.id for path in paths for interaction in path.interactions}
-    return tuple(interaction for interaction in run if interaction.id in kept)
 
 
 _NAMES = (
