@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from agents.assembly import baseline_contexts, unguided_exploration
 from agents.evidence import executed, facts_around
@@ -174,10 +173,8 @@ def _joined(turns: tuple[str, ...], rng: random.Random) -> str:
 _WHY = "The call was drawn uniformly from those of the round: no weakness is behind it."
 
 
-class _Drawn(NamedTuple):
-    trajectory: Trajectory
-    where: tuple[int, int]
-    call: ToolCall
+_Drawn = tuple[Trajectory, tuple[int, int], ToolCall]
+"""A trajectory, a (turn, step) of it, and a call that ran there."""
 
 
 def random_contexts(
@@ -195,34 +192,27 @@ def random_contexts(
     counterpart (ours): the drawn call's place and tool, no cause, facts without errors, and to explore the drawn tool,
     those of the reference and as many neighbours as a reflector names.
     """
-    open_calls = _calls(trajectories, tasks)
+    open_calls: defaultdict[str, list[_Drawn]] = defaultdict(list)
+    for one in sorted(trajectories, key=lambda trajectory: (trajectory.step, trajectory.sample, trajectory.id)):
+        if one.infrastructure_error is None:
+            ran = ((one, where, call) for where, step in one.own_steps() for call in step.observation.calls)
+            open_calls[one.task_id] += [drawn for drawn in ran if drawn[2].name in tasks[one.task_id].tools]
+    open_calls = defaultdict(list, {task_id: calls for task_id, calls in open_calls.items() if calls})
     rng = random.Random(seed)
     contexts: list[FailureContext] = []
     while open_calls and len(contexts) < count:
         for task_id in rng.sample(sorted(open_calls), min(len(open_calls), count - len(contexts))):
             drawn = rng.choice(open_calls[task_id])
             contexts.append(_context(drawn, tasks[task_id], environment, rng, iteration))
-            open_calls[task_id] = [other for other in open_calls[task_id] if other.call != drawn.call]
+            open_calls[task_id] = [other for other in open_calls[task_id] if other[2] != drawn[2]]
             if not open_calls[task_id]:
                 del open_calls[task_id]
     return tuple(sorted(contexts, key=lambda context: context.id))
 
 
-def _calls(trajectories: Iterable[Trajectory], tasks: Mapping[str, Task]) -> dict[str, Sequence[_Drawn]]:
-    """Collect every call of the agent that ran, by task; tasks whose rollouts called nothing are left out."""
-    made: defaultdict[str, list[_Drawn]] = defaultdict(list)
-    for one in sorted(trajectories, key=lambda trajectory: (trajectory.step, trajectory.sample, trajectory.id)):
-        if one.infrastructure_error is not None:
-            continue
-        for where, step in one.own_steps():
-            made[one.task_id] += [
-                _Drawn(one, where, call) for call in step.observation.calls if call.name in tasks[one.task_id].tools
-            ]
-    return {task_id: calls for task_id, calls in made.items() if calls}
-
-
 def _context(drawn: _Drawn, task: Task, environment: Environment, rng: random.Random, iteration: int) -> FailureContext:
-    trajectory, (turn, place), call = drawn
+    trajectory, where, call = drawn
+    turn, place = where
     tools = {tool.name: tool for tool in environment.tools(task.tools)}
     wanted = [each.name for calls in task.reference for each in calls]
     named = [name for name in dict.fromkeys((call.name, *wanted)) if name in tools]
@@ -234,11 +224,11 @@ def _context(drawn: _Drawn, task: Task, environment: Environment, rng: random.Ra
         iteration=iteration,
         kind=Unsignalled.RANDOM,
         environment=task.environment,
-        where=drawn.where,
+        where=where,
         tool=call.name,
         how=f"Turn {turn + 1}, action {place + 1}: {executed(call)[:200]} was called.",
         why=_WHY,
-        facts=facts_around(task, trajectory, drawn.where, errors=False),
+        facts=facts_around(task, trajectory, where, errors=False),
         explore=with_neighbours(named, tools[call.name], tuple(tools.values()), rng),
         classes=task.classes,
         initial_state=task.initial_state,

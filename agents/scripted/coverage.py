@@ -128,20 +128,17 @@ class _Turns:
 
         Of equals, that whose first tool fewest contexts of pairs began with, then that of the rarest tools.
         """
-        best: tuple[int, Pair] | None = None
+        best: Pair | None = None
         for first in sorted(self._names, key=lambda name: (self._paired[name], self.number((name,)))):
             group = self.tools[first].group
             near = (name for name in self._names if name != first and self.tools[name].group == group)
-            others = [name for name in near if self.starts_with((first, name))]
-            if not others:
-                continue
-            second = min(others, key=lambda name: (self.number((first, name)), self.number((name,))))
-            found = self.number((first, second)), (first, second)
-            if best is None or found[0] < best[0]:
-                best = found
-            if best[0] == 0:
-                break
-        return None if best is None else best[1]
+            pairs = [(first, name) for name in near if self.starts_with((first, name))]
+            if pairs:
+                found = min(pairs, key=lambda pair: (self.number(pair), self.number(pair[1:])))
+                best = found if best is None else min(best, found, key=self.number)
+                if self.number(best) == 0:
+                    break
+        return best
 
     def starts_with(self, names: Names) -> list[StartState]:
         """Return the start states that have all of the tools."""
@@ -159,31 +156,28 @@ def _context(names: Names, turns: _Turns, environment: Environment, seed: int, i
     else:
         near = [tool.name for tool in tools if tool.group == last.group and tool.name not in names]
         explore = (*names, *sorted(near, key=lambda name: (-turns.need(name), name))[:_NEIGHBOURS])
+    rolled = ""
+    if turns.success is not None:
+        share = turns.success.get(names[0])
+        rolled = " No rollout was asked for it."
+        if share is not None:
+            rolled = f" Rollouts make about {100 * share:.0f} % of the calls to it that tasks ask for."
     tasks = turns.number(names) - number
     exercised = {0: "No task calls", 1: "One task calls"}.get(tasks, f"{tasks} tasks call")
-    if len(names) == 1:
-        aims = [f"Reach a successful call of {last.name}, and find out what it needs first."]
-    else:
-        aims = [f"Reach a successful call of {names[0]}, then one of {last.name} that goes with it."]
+    further = (
+        f", then one of {last.name} that goes with it." if len(names) > 1 else ", and find out what it needs first."
+    )
     return FailureContext(
         id=record_id("context", Unsignalled.COVERAGE, iteration, start.environment, start.id, *names, number),
         iteration=iteration,
         kind=Unsignalled.COVERAGE,
         environment=start.environment,
         tool=names[0],
-        why=f"{exercised} {' and then '.join(names)} so far.{_successes(names[0], turns.success)}",
+        why=f"{exercised} {' and then '.join(names)} so far.{rolled}",
         focus_pattern=names,
-        exploration_objectives=tuple(aims),
+        exploration_objectives=(f"Reach a successful call of {names[0]}{further}",),
         explore=explore,
         classes=start.classes,
         initial_state=start.initial_state,
         tools=start.tools,
     )
-
-
-def _successes(name: str, success: Mapping[str, float] | None) -> str:
-    if success is None:
-        return ""
-    if name not in success:
-        return " No rollout was asked for it."
-    return f" Rollouts make about {100 * success[name]:.0f} % of the calls to it that tasks ask for."

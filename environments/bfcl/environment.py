@@ -29,7 +29,6 @@ from environments.base import (
 from environments.benchmark import AnyBenchmark
 from environments.bfcl.official import (
     CLASSES,
-    CategoryTask,
     all_tools,
     check_class,
     load_category,
@@ -81,42 +80,6 @@ def _replayed(task: TaskSpec) -> tuple[ExpectedTurn, ...]:
 
 
 REFERENCES = References(_replayed, "classes", "initial_state", "setup", "reference", "long_context")
-
-
-def check_turn(
-    turn: int,
-    reference: ExpectedTurn,
-    instances: dict[str, Any],
-    results: Sequence[str],
-    *,
-    calls: int,
-    malformed: int,
-) -> TurnOutcome:
-    """Return every check of one turn.
-
-    Args:
-        instances: the agent's instances as they are when the turn ends.
-        results: every result text of the agent up to the end of the turn, setup excluded.
-        calls: number of calls that the agent made in this turn; without one the official checker has no instances.
-        malformed: number of its actions that were not calls.
-    """
-    outcome = TurnOutcome(
-        calls=calls, malformed=malformed, reference_calls=len(reference.results), reference_error=reference.error
-    )
-    if reference.instances is None:
-        return outcome
-    response = response_checker()(list(results), list(reference.results), turn)["valid"]
-    try:
-        state = state_checker()(instances, reference.instances)["valid"]
-    except RecursionError:
-        return outcome.model_copy(
-            update={
-                "instances": calls > 0,
-                "response": response,
-                "checker_error": "the state check recursed without end: a directory contains itself",
-            }
-        )
-    return outcome.model_copy(update={"instances": calls > 0, "state": state, "response": response})
 
 
 def official_outcome(turns: tuple[TurnOutcome, ...], *, reached: int, terminated: int | None) -> Outcome:
@@ -190,10 +153,22 @@ class BFCLEpisode(WorldEpisode[Simulators, TurnOutcome]):
         return official_outcome(self._turns.played(), reached=self._turns.reached, terminated=self._terminated)
 
     def _measured(self, turn: int, calls: int, malformed: int) -> TurnOutcome:
+        """Return every official check of one turn; without a call of the agent's the checker has no instances."""
         if self._reference is None:
             self._reference = REFERENCES.of(self._task)
         reference = self._reference[turn]
-        return check_turn(turn, reference, self._live().instances, self._results, calls=calls, malformed=malformed)
+        outcome = TurnOutcome(
+            calls=calls, malformed=malformed, reference_calls=len(reference.results), reference_error=reference.error
+        )
+        if reference.instances is None:
+            return outcome
+        checks: dict[str, Any] = {"instances": calls > 0}
+        checks["response"] = response_checker()([*self._results], [*reference.results], turn)["valid"]
+        try:
+            checks["state"] = state_checker()(self._live().instances, reference.instances)["valid"]
+        except RecursionError:
+            checks["checker_error"] = "the state check recursed without end: a directory contains itself"
+        return outcome.model_copy(update=checks)
 
 
 def _error(reason: str) -> Observation:
@@ -246,26 +221,21 @@ class BFCLEnvironment:
 
     @cached_property
     def _starts(self) -> tuple[StartState, ...]:
-        restricted = (self._start(task) for task in load_category("base", ("train",)))
-        return tuple(start for start in restricted if start is not None)
-
-    def _start(self, task: CategoryTask) -> StartState | None:
-        initial_state = {
-            name: task.spec.initial_state[name]
-            for name in task.spec.classes
-            if name in self._classes and name in task.spec.initial_state
-        }
-        if not initial_state:
-            return None
-        classes = tuple(name for name in task.spec.classes if name in self._classes)
-        return StartState(
-            id=task.id,
-            environment=NAME,
-            split=task.spec.split,
-            classes=classes,
-            initial_state=initial_state,
-            tools=tool_names(classes),
-        )
+        found = []
+        for task in load_category("base", ("train",)):
+            classes = tuple(name for name in task.spec.classes if name in self._classes)
+            states = {name: task.spec.initial_state[name] for name in classes if name in task.spec.initial_state}
+            if states:
+                start = StartState(
+                    id=task.id,
+                    environment=NAME,
+                    split=task.spec.split,
+                    classes=classes,
+                    initial_state=states,
+                    tools=tool_names(classes),
+                )
+                found.append(start)
+        return tuple(found)
 
 
 def _check_classes(classes: Sequence[str]) -> None:

@@ -83,19 +83,15 @@ class _Official(NamedTuple):
     calls: bool | None = None
     seal: bool = False
 
-    @property
-    def held_out(self) -> bool:
-        return "test" in self.splits
 
-
-_WHOLE: dict[str, tuple[Split, ...]] = {
-    "dev": ("dev",),
-    "test": ("test",),
-    "seal-test": ("test",),
-    "all": ("train", "dev", "test"),
-}
+_ALL: tuple[Split, ...] = ("train", *_HELD)
+_WHOLE: dict[str, tuple[Split, ...]] = {"dev": ("dev",), "test": ("test",), "seal-test": ("test",), "all": _ALL}
 _CATEGORIES = {**{category: (category,) for category in CATEGORIES}, "all": CATEGORIES}
-_ABSTAINING = ("miss_func", "miss_param")
+_OF_TURNS = {
+    "human": (CATEGORIES, True),
+    "human-base": (("base",), True),
+    "abstain": (("miss_func", "miss_param"), False),
+}
 _OFFICIAL: dict[str, _Official] = {
     **{
         f"{name}@{split}": _Official(categories, splits, seal=split == "seal-test")
@@ -104,17 +100,13 @@ _OFFICIAL: dict[str, _Official] = {
     },
     **{
         f"{name}-{split}": _Official(categories, (split,), calls=calls)
-        for name, categories, calls in (
-            ("human", CATEGORIES, True),
-            ("human-base", ("base",), True),
-            ("abstain", _ABSTAINING, False),
-        )
+        for name, (categories, calls) in _OF_TURNS.items()
         for split in _HELD
     },
 }
 SETS = {
     **{name: split == "test" for name, split in TEMPLATED_SETS.items()},
-    **{name: one.held_out for name, one in _OFFICIAL.items()},
+    **{name: "test" in one.splits for name, one in _OFFICIAL.items()},
 }
 """The names of all sets, and whether each is held out."""
 
@@ -128,10 +120,11 @@ def describe(name: str) -> EvaluationSet:
     """Describe a set by its file, without reading its tasks; an official one by the tasks' ids."""
     if name in _OFFICIAL:
         ids = _ids(name)
-        digest = hashlib.sha256("\n".join((VERSION, *ids)).encode()).hexdigest()
-        return EvaluationSet(name=name, held_out=SETS[name], sha256=digest, tasks=len(ids))
-    file = set_file(name)
-    return EvaluationSet(name=name, held_out=SETS[name], sha256=file.sha256, tasks=file.tasks)
+        digest, tasks = hashlib.sha256("\n".join((VERSION, *ids)).encode()).hexdigest(), len(ids)
+    else:
+        file = set_file(name)
+        digest, tasks = file.sha256, file.tasks
+    return EvaluationSet(name=name, held_out=SETS[name], sha256=digest, tasks=tasks)
 
 
 def open_tasks(name: str, limit: int | None = None) -> tuple[EvaluationTask, ...]:

@@ -14,15 +14,7 @@ from contextlib import closing
 from enum import StrEnum
 from itertools import chain
 
-from environments.base import (
-    Environment,
-    InputError,
-    Record,
-    TaskSpec,
-    ToolCall,
-    ToolSpec,
-    recorded,
-)
+from environments.base import Environment, InputError, Record, TaskSpec, ToolCall, ToolSpec, recorded
 from environments.settings import VerificationSettings
 from environments.verification.canonical import canonical, fingerprint
 from environments.verification.decontamination import HeldOut
@@ -55,9 +47,7 @@ def solving_policy(environment: Environment, task: TaskSpec) -> str | None:
 
     if solve():
         return "making no call"
-    free: list[ToolCall] = []
-    demanding: list[ToolCall] = []
-    given: list[ToolCall] = []
+    free, demanding, given = list[ToolCall](), list[ToolCall](), list[ToolCall]()
     for tool in environment.tools(task.tools):
         required = [parameter for parameter in tool.parameters if parameter.required]
         (demanding if required else free).append(ToolCall(name=tool.name))
@@ -249,13 +239,6 @@ def _turn_text(draft: TaskSpec, environment: Environment, observed: Collection[s
 
 def _behaviour(draft: TaskSpec, environment: Environment) -> Iterator[_Refused]:
     first = replay(environment, draft)
-    yield from _errors(draft, environment, first)
-    yield from _stable(draft, environment, first)
-    yield from _effect(first)
-    yield from _worth(draft, recorded(environment), first)
-
-
-def _errors(draft: TaskSpec, environment: Environment, first: Replay) -> Iterator[_Refused]:
     turns = first.turns
     if draft.setup:
         turns = replay(environment, setup_as_turns(draft)).turns[: len(draft.setup)] + turns
@@ -263,20 +246,24 @@ def _errors(draft: TaskSpec, environment: Environment, first: Replay) -> Iterato
     for (place, call), observation in zip(_places(draft), results, strict=True):
         if observation.failed:
             yield Refusal.ERROR_RESULT, f"{place}, {call.name}, fails: {_beginning_and_end(observation.text)}"
+    for t, outcome in enumerate(first.outcome.turns, start=1):
+        if outcome.checker_error:
+            yield Refusal.UNSTABLE_STATE, f"The state after turn {t} cannot be compared: {outcome.checker_error}"
+    again = replay(environment, draft)
+    if again != first:
+        yield Refusal.NONDETERMINISTIC, f"A second replay differs from the first {_difference(first, again)}."
+    ends = (first.initial, *first.end_states())
+    for t, turn in enumerate(first.turns):
+        if ends[t] == ends[t + 1] and not any(is_informative(observation) for observation in turn.observations):
+            yield Refusal.NO_EFFECT, f"Turn {t + 1} changes nothing and returns nothing informative."
+    if not first.outcome.success:
+        yield Refusal.NOT_SOLVED, f"The reference itself does not succeed: {first.outcome.failure}."
+    yield from _worth(draft, recorded(environment), first)
 
 
 def _beginning_and_end(text: str) -> str:
     """Shorten ``text`` in the middle, because a traceback has its error at the end."""
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]} ... {text[-_SHOWN // 2 :]}"
-
-
-def _stable(draft: TaskSpec, environment: Environment, first: Replay) -> Iterator[_Refused]:
-    for turn, outcome in enumerate(first.outcome.turns, start=1):
-        if outcome.checker_error:
-            yield Refusal.UNSTABLE_STATE, f"The state after turn {turn} cannot be compared: {outcome.checker_error}"
-    again = replay(environment, draft)
-    if again != first:
-        yield Refusal.NONDETERMINISTIC, f"A second replay differs from the first {_difference(first, again)}."
 
 
 def _difference(first: Replay, again: Replay) -> str:
@@ -289,15 +276,6 @@ def _difference(first: Replay, again: Replay) -> str:
             if one.states[c] != two.states[c]:
                 return f"in the state after turn {t}, call {c + 1}, {call.name}"
     return "in its outcome"
-
-
-def _effect(first: Replay) -> Iterator[_Refused]:
-    ends = (first.initial, *first.end_states())
-    for t, turn in enumerate(first.turns):
-        if ends[t] == ends[t + 1] and not any(is_informative(observation) for observation in turn.observations):
-            yield Refusal.NO_EFFECT, f"Turn {t + 1} changes nothing and returns nothing informative."
-    if not first.outcome.success:
-        yield Refusal.NOT_SOLVED, f"The reference itself does not succeed: {first.outcome.failure}."
 
 
 def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> Iterator[_Refused]:
