@@ -91,6 +91,12 @@ def with_own_descriptions(tools: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
     )
 
 
+def tools_of(environment: Environment, task: TaskSpec) -> dict[str, ToolSpec]:
+    """Return the tools that a task offers or calls, by name, with their own descriptions."""
+    names = dict.fromkeys((*task.tools, *(call.name for turn in task.reference for call in turn)))
+    return {tool.name: tool for tool in with_own_descriptions(environment.tools(tuple(names)))}
+
+
 def first_sentence(text: str) -> str:
     """Return the first sentence of ``text``, with its full stop."""
     return _sentences(text.strip())[0].strip()
@@ -221,8 +227,7 @@ def render_documented(environment: Environment, spec: Spec, rng: random.Random) 
     Raises InputError for a task that the environment cannot open, a tool that it does not have and a turn without
     calls.
     """
-    names = dict.fromkeys((*spec.tools, *(call.name for turn in spec.reference for call in turn)))
-    tools = {tool.name: tool for tool in with_own_descriptions(environment.tools(tuple(names)))}
+    tools = tools_of(environment, spec)
     return render_turns(spec, forced_calls(environment, spec), lambda call, drawn: clause(call, tools, drawn), rng)
 
 

@@ -12,6 +12,7 @@ import math
 import random
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from pydantic import JsonValue
 
@@ -223,7 +224,6 @@ class GuidedArguments(UniformArguments):
         self.sightings = sightings
         self._each = guidance.wear
         self._experience = experience
-        self._fits: dict[tuple[str, str, frozenset[str]], float] = {}
 
     def draw_for(self, tool: ToolSpec, requirement: str) -> ToolCall:
         """Draw a call of ``tool`` with the documented constants that the text of a ``requirement`` asks for.
@@ -234,11 +234,10 @@ class GuidedArguments(UniformArguments):
         sentence = requirement.split(". ", maxsplit=1)[0]
         asked, everything = frozenset(words(sentence)), _ALL.search(sentence) is not None
         arguments: dict[str, JsonValue] = {}
-        for parameter in tool.parameters:
-            if everything and parameter.required and parameter.type == "array" and parameter.choices:
-                arguments[parameter.name] = list(parameter.choices)
-            elif parameter.required:
-                arguments[parameter.name] = self._asked_for(tool, parameter, asked, arguments)
+        for parameter in (one for one in tool.parameters if one.required):
+            whole = everything and parameter.type == "array" and parameter.choices
+            value = [*parameter.choices] if whole else self._asked_for(tool, parameter, asked, arguments)
+            arguments[parameter.name] = value
         return ToolCall(name=tool.name, arguments=arguments)
 
     def kinds(self, tool: ToolSpec, parameter: Parameter) -> frozenset[str]:
@@ -310,7 +309,7 @@ class GuidedArguments(UniformArguments):
                 continue
             value = converted(sighting.value, parameter.type)
             if value is not None and value not in near:
-                score = self._score(sighting, tool, parameter, near) + self._nearness(sighting, kinds)
+                score = self._score(sighting, tool, parameter, near, kinds)
                 scores[value] = max(scores.get(value, -math.inf), score)
         if not scores:
             return []
@@ -342,31 +341,32 @@ class GuidedArguments(UniformArguments):
             or ("id" in sighting.labels and nouns and nouns <= name_words(sighting.source.partition(":")[0]))
         ]
 
-    def _score(self, sighting: Sighting, tool: ToolSpec, parameter: Parameter, near: frozenset[Scalar]) -> float:
-        score = self._fit(tool, parameter, sighting.labels) - 1.0 * sighting.piece
+    def _score(
+        self,
+        sighting: Sighting,
+        tool: ToolSpec,
+        parameter: Parameter,
+        near: frozenset[Scalar],
+        kinds: frozenset[str],
+    ) -> float:
+        """Score how a value fits: names in the current place for a parameter of names, just observed values for any."""
+        score = _fit(parameter.name, parameter.description, sighting.labels) - 1.0 * sighting.piece
         if not near.isdisjoint(sighting.near):
             score += 3.0
-        return score + 2.0 * self._experience.trust(tool.name, parameter.name, sighting.source)
+        score += 2.0 * self._experience.trust(tool.name, parameter.name, sighting.source)
+        if kinds and self.sightings.in_place(sighting):
+            return score + 3.0
+        if self.sightings.is_fresh(sighting):
+            return score + 2.0
+        elsewhere = sighting.parent is not None and self.sightings.place is not None
+        return score - 2.0 if elsewhere or (sighting.kind and not kinds) else score
 
     def _wear(self, tool: ToolSpec, parameter: Parameter, value: JsonValue) -> float:
         return self._experience.wear(tool.name, parameter.name, value, self._each)
 
-    def _nearness(self, sighting: Sighting, kinds: frozenset[str]) -> float:
-        """Score nearness: names in the current place for a parameter of names; just observed values for any."""
-        if kinds and self.sightings.in_place(sighting):
-            return 3.0
-        if self.sightings.is_fresh(sighting):
-            return 2.0
-        if sighting.kind and not kinds:
-            return -2.0
-        elsewhere = sighting.parent is not None and self.sightings.place is not None
-        return -2.0 if elsewhere else 0.0
 
-    def _fit(self, tool: ToolSpec, parameter: Parameter, labels: frozenset[str]) -> float:
-        """Score the overlap of a key's words with a parameter: its name counts double, its head word triple."""
-        key = (tool.name, parameter.name, labels)
-        if key not in self._fits:
-            fit = 2.0 * overlap(name_words(parameter.name), labels)
-            fit += 1.0 * overlap(parameter_words(parameter.description), labels)
-            self._fits[key] = fit + 3.0 * (head_word(parameter.description) in labels)
-        return self._fits[key]
+@lru_cache(maxsize=65536)
+def _fit(name: str, description: str, labels: frozenset[str]) -> float:
+    """Score the overlap of a key's words with a parameter: its name counts double, its head word triple."""
+    fit = 2.0 * overlap(name_words(name), labels) + 1.0 * overlap(parameter_words(description), labels)
+    return fit + 3.0 * (head_word(description) in labels)

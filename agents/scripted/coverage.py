@@ -2,12 +2,11 @@
 
 The paper's signals mark rollouts, so that they point to where the tasks are; what no task asks for is never rolled out.
 A *coverage context* is a start state and one tool, or two tools one after the other. The same explorer and abstractor
-work on it as on a weakness. Nothing in it comes from a rollout, a score or a policy, unless ``success`` is given.
+work on it as on a weakness. With the policy's success by function contexts come from need instead: first what few tasks
+exercise and rollouts fail at.
 
-With the policy's success by function they come from need instead: first what few tasks exercise and rollouts fail at.
-
-The order is that of ``coverage_contexts``. Pairs are of two tools of one group of the documentation that some start
-state has together: across groups, most pairs have nothing to do with each other.
+Pairs are of two tools of one group of the documentation that some start state has together: across groups, most pairs
+have nothing to do with each other.
 """
 
 from __future__ import annotations

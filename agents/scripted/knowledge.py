@@ -18,9 +18,8 @@ come from, a wrong call alternates between the confused tools, a missing call or
 their order, an early stop begins with the whole path and wants long drafts, a malformed call repeats its tool with more
 optional parameters.
 
-Items of the focus pattern are read for names of tools, in the order of the text: one tool, or a sequence of them. They
-are aimed at more often, not exclusively; drafts that hold a sequence are proposed before others of their length. Other
-words of an item are not read.
+Items of the focus pattern are read for names of tools alone, in the order of the text. They are aimed at more often,
+not exclusively; drafts that hold a sequence are proposed before others of their length.
 
 Rules that pick tools or values compare words of names, documentation and messages (``task_text.words``). ``remedies``
 reads an error message: whether it blames an argument or asks for another call first, and of which tool. A message with

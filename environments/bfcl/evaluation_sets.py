@@ -13,17 +13,12 @@ world-longer   the same of 4 to 6 calls
 world-turns    the same of two user turns, 2 to 6 calls
 
 A slice is a contiguous run of calls of a human path, with the calls before it as setup. The first three families use
-GorillaFileSystem and VehicleControlAPI. Human paths call 75 of the 128 functions in the split test and 44 in dev, so
-the families of the world join their slices with tasks that exploration found from the same start states; the stratum
-``source`` separates them. A set of the world is not a uniform sample: its tasks are taken in turn over the functions
-(each task belongs to the rarest function of its reference), then over lengths, human ones first, so that no function
-that verifies is left out.
-
-In the first three, signals come from rollouts of training tasks, and the scripted roles make tasks of one user turn.
-A failure at the border of two turns (stopping for good after the first, acting ahead of the second) therefore never
-raises a signal: "turns" holds tasks with a cause of failure that no signal monitors. Such a set holds every slice of
-the human paths of its split that verifies, or a uniform sample of them where there are more than the limit. The order
-of every set is random, so that the first n tasks are a uniform sample of it.
+GorillaFileSystem and VehicleControlAPI, and hold every slice of their split that verifies, or a uniform sample. "turns"
+has a cause of failure that no signal monitors: scripted roles make tasks of one user turn. Human paths call 75 of the
+128 functions in the split test and 44 in dev, so the families of the world join their slices with tasks that
+exploration found from the same start states. A set of the world is no uniform sample: its tasks are taken in turn over
+the functions (each task belongs to the rarest of its reference), then over lengths, human ones first. The order of
+every set is random, so that the first n tasks are a uniform sample of it.
 
 The files in ``panels/`` hold the tasks compressed, so that they are not read by accident. Commit c09bae7 has the
 programs that chose them, commit 2e12b467 the code that cut them from the official data.

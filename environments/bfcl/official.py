@@ -92,8 +92,7 @@ def check_class(name: str) -> None:
 def simulator_class(name: str) -> type[Any]:
     """Return the official simulator class called ``name``.
 
-    The travel module reads today's date; the name ``datetime`` is replaced in that module alone, because a clock
-    frozen for the whole process would break deadlines.
+    The travel module reads today's date; ``datetime`` is replaced in it alone: a frozen clock would break deadlines.
     """
     check_class(name)
     path = _load("constants.executable_backend_config").CLASS_FILE_PATH_MAPPING[name]
@@ -277,15 +276,12 @@ def indices(split: Split) -> tuple[int, ...]:
 def in_seal_test(index: int) -> bool:
     """Return whether the index is one of the 100 of a test after SEAL's protocol: 24 to 26 of every 50.
 
-    SEAL (arXiv 2605.24426) trains on 400 tasks and tests on 400, 100 indices of each of the four categories. Ours are
-    by index: the test has the same size, 400 tasks. Training has the 45 indices of the split train, 180 tasks. Of the
-    other indices, 37 are held out for development or reserved, and the remaining 18 of the split test are not used.
-
-    The two lists in its repository contradict each other, and neither is offered. One draws ids freely: 344 of its 400
-    test tasks have the index of a training task, so it leaks. The other is by index, but its 100 training indices
-    include 56 of our split test (46 of this test's 100), 12 of dev and 7 that are reserved, and 20 of ours for training
-    are in its test. A policy trained on it could be scored on none of our evaluation sets. Raises InputError outside of
-    0 to 199.
+    SEAL (arXiv 2605.24426) trains on 400 tasks and tests on 400, 100 indices of each category. This test has the same
+    size; training has the 45 indices of the split train, 180 tasks. The two lists in its repository contradict each
+    other, and neither is offered. One draws ids freely: 344 of its 400 test tasks have the index of a training task, so
+    it leaks. The other is by index, but its training has 75 of our held-out indices, and 20 of ours for training are in
+    its test: a policy trained on it could be scored on none of our evaluation sets. Raises InputError outside of 0 to
+    199.
     """
     return split_of(index) == "test" and index % 50 <= _SEAL_LAST
 

@@ -54,7 +54,7 @@ from environments.task_text import (
     number_of,
     numbers,
     stands_in,
-    with_own_descriptions,
+    tools_of,
     words,
 )
 from environments.verification.canonical import texts_in
@@ -163,7 +163,7 @@ def unmet_request(played: PlayedReference) -> str | None:
 
     Raises InputError for a tool that the environment does not have.
     """
-    task, tools, seen = played.task, _tools(played), Seen()
+    task, tools, seen = played.task, tools_of(played.environment, played.task), Seen()
     taken = [value for turn in task.reference for call in turn for value in _taken(call, tools[call.name])]
     for t, (text, turn) in enumerate(zip(task.turns, played.full.turns, strict=True), start=1):
         calls, observations = turn.calls, [observation.text for observation in turn.observations]
@@ -198,7 +198,8 @@ def unasked_call(played: PlayedReference) -> str | None:
     A call is needed where a later call fails, answers otherwise or has a value that cannot be found without it. Every
     other call is asked for. Raises InputError like ``Environment.open``.
     """
-    environment, task, tools = played.environment, played.task, _tools(played)
+    environment, task = played.environment, played.task
+    tools = tools_of(environment, task)
     everyday = benchmark_of(environment).everyday_groups
     for t, (text, calls) in enumerate(zip(task.turns, task.reference, strict=True)):
         if any(_runs_program(call, tools) for call in calls):
@@ -227,12 +228,11 @@ def unasked_call(played: PlayedReference) -> str | None:
 def _is_mentioned(
     environment: Environment, task: TaskSpec, call: ToolCall, tool: ToolSpec, said: frozenset[str], seen: Seen
 ) -> bool:
-    """Return whether the turn has a word or a value of the call."""
-    if not said.isdisjoint(words(_documentation(tool))):
-        return True
-    if any(seen.has(value) for argument in call.arguments.values() for value in leaves(argument)):
-        return True
-    return not said.isdisjoint(_own_words(environment, task, call))
+    return (
+        not said.isdisjoint(words(_documentation(tool)))
+        or any(seen.has(value) for argument in call.arguments.values() for value in leaves(argument))
+        or not said.isdisjoint(_own_words(environment, task, call))
+    )
 
 
 def _own_words(environment: Environment, task: TaskSpec, call: ToolCall) -> Iterator[str]:
@@ -245,11 +245,6 @@ def _own_words(environment: Environment, task: TaskSpec, call: ToolCall) -> Iter
         except InputError:
             return
         yield from words(_quotes(written.turns[0])[1])
-
-
-def _tools(played: PlayedReference) -> dict[str, ToolSpec]:
-    names = dict.fromkeys((*played.task.tools, *(call.name for turn in played.task.reference for call in turn)))
-    return {tool.name: tool for tool in with_own_descriptions(played.environment.tools(tuple(names)))}
 
 
 def _runs_program(call: ToolCall, tools: Mapping[str, ToolSpec]) -> bool:

@@ -145,10 +145,8 @@ def can_train(
 ) -> VerificationResult:
     """Accept every draft that an agent can be trained on: the remainder of ``verify`` where verification is off.
 
-    Drafts are refused without a reference, when they are held out or known already, when their text is foreign, when
-    they offer a tool that the environment does not have, and when the environment cannot open, play or check them. The
-    reference need not succeed: where a call of it fails, the environment compares with the state after the failure, so
-    that only an agent that repeats the failing call succeeds. Raises EnvironmentFault when the environment itself
+    The reference need not succeed: where a call of it fails, the environment compares with the state after the failure,
+    so that only an agent that repeats the failing call succeeds. Raises EnvironmentFault when the environment itself
     failed.
     """
     return _first(

@@ -25,7 +25,7 @@ from environments.base import (
     ToolSpec,
     UserTurn,
 )
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from environments.bfcl.official import all_tools, tool_names
 from environments.example import depot
 from environments.learning_interface import SCHEMA_NOTE, HintKind, LearningInterface, with_schema_cues

@@ -33,7 +33,7 @@ from environments.base import (
     TurnOutcome,
     UserTurn,
 )
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from environments.bfcl.official import CATEGORIES, VERSION
 from environments.registry import named_benchmark
 from evaluation import endpoint as endpoint_module

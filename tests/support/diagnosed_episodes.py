@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from environments.base import Action, Environment, MalformedCall, TaskSpec, ToolCall
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from environments.bfcl.official import tool_names
 from memory.records import Step, Trajectory, TrajectoryTurn
 

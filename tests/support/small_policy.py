@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from environments.base import Environment, ToolCall, ToolSpec
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from environments.bfcl.official import tool_names
 from environments.settings import EnvironmentSettings
 from graph.settings import RunSettings

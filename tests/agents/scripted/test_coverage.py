@@ -13,7 +13,7 @@ from agents.scripted.coverage import coverage_contexts
 from agents.scripted.explorer import GuidedExplorer
 from agents.settings import ExplorationSettings
 from environments.base import InputError, TaskSpec, ToolCall
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from graph.settings import check_starts
 from memory.records import FailureContext, Unsignalled
 from training.signal_settings import SignalSettings

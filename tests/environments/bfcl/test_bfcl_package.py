@@ -41,7 +41,7 @@ def test_without_mpmath_the_command_is_told(monkeypatch):
 @pytest.mark.process
 def test_importing_the_environment_imports_neither_the_package_nor_its_settings():
     program = (
-        "import sys; import environments.registry, environments.bfcl.environment, environments.bfcl.official;"
+        "import sys; import environments.registry, environments.bfcl.benchmark, environments.bfcl.official;"
         "assert not [m for m in sys.modules if m.startswith(('bfcl_eval', 'mpmath'))];"
         "from environments.settings import EnvironmentSettings;"
         "e = EnvironmentSettings().open();"

@@ -7,7 +7,7 @@ from environments.base import (
     ObservationStatus,
     ToolCall,
 )
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from environments.bfcl.official import load_category, tool_names
 
 
