@@ -130,15 +130,8 @@ def open_tasks(name: str, limit: int | None = None) -> tuple[EvaluationTask, ...
     if name in _OFFICIAL:
         return tuple(_evaluated(whole, turn) for whole, turn in _members(name)[:limit])
     return tuple(
-        EvaluationTask(
-            id=member.id,
-            origin="panel",
-            spec=member.spec,
-            cluster=member.cluster,
-            reference_calls=agent_calls(member.spec),
-            strata=member.strata,
-        )
-        for member in load_set(name)[:limit]
+        EvaluationTask(**dict(one), origin="panel", reference_calls=agent_calls(one.spec))
+        for one in load_set(name)[:limit]
     )
 
 

@@ -136,7 +136,8 @@ def said_text(
     clauses: dict[str, str] = {}
     for path in paths:
         for interaction in path.interactions:
-            if interaction.id in clauses or not _is_said(interaction, path):
+            changes = interaction.changed and not is_about_accounts(call_of(interaction).name)
+            if interaction.id in clauses or not (changes or interaction is path.interactions[-1]):
                 continue
             words = _words(interaction, path, observed)
             if words is None:
@@ -148,11 +149,6 @@ def said_text(
     return text
 
 
-def _is_said(interaction: Interaction, path: Path) -> bool:
-    last = interaction is path.interactions[-1]
-    return last or (interaction.changed and not is_about_accounts(call_of(interaction).name))
-
-
 def _words(interaction: Interaction, path: Path, observed: Sequence[Interaction]) -> dict[str, str | None] | None:
     """Write a phrase for each argument, None for those left out; None if an id has no name."""
     words: dict[str, str | None] = {}
@@ -161,10 +157,9 @@ def _words(interaction: Interaction, path: Path, observed: Sequence[Interaction]
             words[name] = None
         elif name.endswith("_id"):
             origin = path.origins.get((interaction.id, name))
-            described = None if origin is None else _described(plain(name.removesuffix("_id")), origin, observed)
-            if described is None:
+            words[name] = None if origin is None else _described(plain(name.removesuffix("_id")), origin, observed)
+            if words[name] is None:
                 return None
-            words[name] = described
         else:
             items = value if isinstance(value, list) else [value]
             said = " and ".join(json.dumps(item, ensure_ascii=False) for item in items)
@@ -189,10 +184,9 @@ def name_beside(record: Mapping[str, Scalar], others: Sequence[Mapping[str, Scal
     """Return a (key, value) that names ``record`` and that no other record of its list has."""
     for key in _NAMES:
         value = record.get(key)
-        if not isinstance(value, str) or not 1 < len(value) <= _LONGEST or "\n" in value:
-            continue
-        if sum(other.get(key) == value for other in others) <= 1:
-            return key, value
+        short = isinstance(value, str) and 1 < len(value) <= _LONGEST and "\n" not in value
+        if short and sum(other.get(key) == value for other in others) <= 1:
+            return key, str(value)
     return None
 
 
@@ -252,8 +246,7 @@ def path_to(run: Sequence[Interaction], place: int) -> Path:
         kept.add(at)
         before = [sighting for answer in seen[:at] for sighting in answer]
         for name, value in call_of(run[at]).arguments.items():
-            origin = _origin(call_of(run[at]), name, value, before)
-            if origin is not None:
+            if (origin := _origin(call_of(run[at]), name, value, before)) is not None:
                 open_places.append(origin.place)
                 if name.endswith("_id"):
                     origins[run[at].id, name] = origin
