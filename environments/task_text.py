@@ -346,7 +346,6 @@ def _can_be_had(call: ToolCall, tool: ToolSpec, named: Seen) -> bool:
 
 
 def _errors(environment: Environment, spec: TaskSpec, turn: int, left_out: int | None) -> dict[int, str]:
-    """Return the errors in one turn of the reference, by position, without the call at ``left_out``."""
     errors = {}
     with closing(environment.open(spec)) as episode:
         episode.start()

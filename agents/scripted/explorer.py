@@ -96,7 +96,6 @@ class GuidedRounds:
             aim = self._aims.any()
 
     def _visible(self) -> Sightings:
-        """Return what is visible at the start of a round: state, training values, facts, and earlier looks."""
         seen = Sightings()
         seen.see_state(self._context.initial_state)
         for value in self._given:
@@ -183,7 +182,6 @@ class GuidedRounds:
         return False
 
     def _asked(self, call: ToolCall, text: str) -> tuple[ToolSpec, ...]:
-        """Return the tools that an error asks for: to sign somebody in, else by its words."""
         return sign_in_tools(call, text, self._all) or remedies(call, text, self._all)
 
     def _obtain(self, call: ToolCall, text: str | None, depth: int) -> bool:
@@ -239,7 +237,6 @@ class GuidedRounds:
             self._act(ToolCall(name=chosen))
 
     def _act(self, call: ToolCall) -> Observation:
-        """Make a call and learn from its answer."""
         interaction = self._run.act(call)
         observation, tool = interaction.observation, self._tools[call.name]
         fine, key = observation.status is ObservationStatus.OK, _key(call)

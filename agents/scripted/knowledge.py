@@ -47,7 +47,7 @@ from itertools import cycle
 
 from agents.evidence import error_message
 from environments.base import ToolCall, ToolSpec
-from environments.task_text import words
+from environments.task_text import stands_in, words
 from memory.records import Cause, FailureContext, SignalKind
 
 Pattern = tuple[str, ...]
@@ -261,27 +261,20 @@ def remedies(call: ToolCall, text: str, tools: Sequence[ToolSpec]) -> tuple[Tool
     """
     message = error_message(text)
     said = frozenset(words(message))
-    ranked = []
-    for tool in tools:
-        named = name_words(tool.name)
-        if tool.name == call.name or len(named & said) < _ENOUGH_WORDS:
-            continue
-        ranked.append((share(named, said), share(said, about(tool)), tool))
-    ranked.sort(key=lambda entry: (-entry[0], -entry[1], entry[2].name))
-    if ranked and ranked[0][0] < 1.0 and blames_argument(call, message):
+    asked = [one for one in tools if one.name != call.name and len(name_words(one.name) & said) >= _ENOUGH_WORDS]
+    shares = {tool.name: share(name_words(tool.name), said) for tool in asked}
+    asked.sort(key=lambda tool: (-shares[tool.name], -share(said, about(tool)), tool.name))
+    if asked and shares[asked[0].name] < 1.0 and blames_argument(call, message):
         return ()
-    return tuple(tool for named_share, _, tool in ranked if named_share >= _ENOUGH_SHARE)
+    return tuple(tool for tool in asked if shares[tool.name] >= _ENOUGH_SHARE)
 
 
 def blames_argument(call: ToolCall, message: str) -> bool:
     """Return whether an error message names a parameter of the call in words, or quotes one of its text values."""
     said = frozenset(words(message))
-    for name, value in call.arguments.items():
-        if name_words(name) and name_words(name) <= said:
-            return True
-        if isinstance(value, str) and value and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", message):
-            return True
-    return False
+    named = any(name_words(name) and name_words(name) <= said for name in call.arguments)
+    texts = (value for value in call.arguments.values() if isinstance(value, str) and value)
+    return named or any(stands_in(text, message) for text in texts)
 
 
 _SIGN_IN = re.compile(r"\b(authenticat\w*|log(?:ged)?[ -]?in|login|sign(?:ed)?[ -]?in)\b", re.IGNORECASE)
@@ -326,12 +319,10 @@ def makers(call: ToolCall, text: str | None, tools: Sequence[ToolSpec]) -> tuple
         wanted = frozenset(words(error_message(text)))
     else:
         return ()
-    ranked = []
-    for tool in _others(call, tools):
-        shared = overlap(name_words(tool.name), wanted)
-        if shared and next(iter(_own_words(tool.description)), "") in _MAKING:
-            ranked.append((-shared, -overlap(about(tool), wanted), tool.name, tool))
-    return tuple(tool for *_, tool in sorted(ranked))
+    making = [tool for tool in _others(call, tools) if next(iter(_own_words(tool.description)), "") in _MAKING]
+    shared = {tool.name: overlap(name_words(tool.name), wanted) for tool in making}
+    making.sort(key=lambda tool: (-shared[tool.name], -overlap(about(tool), wanted), tool.name))
+    return tuple(tool for tool in making if shared[tool.name])
 
 
 def listed_values(call: ToolCall, text: str) -> tuple[str, ...]:
@@ -342,7 +333,6 @@ def listed_values(call: ToolCall, text: str) -> tuple[str, ...]:
 
 
 def _others(call: ToolCall, tools: Sequence[ToolSpec]) -> list[ToolSpec]:
-    """Return the other tools of the called one's group."""
     group = next((tool.group for tool in tools if tool.name == call.name), "")
     return [tool for tool in tools if tool.group == group and tool.name != call.name]
 

@@ -152,7 +152,6 @@ def _too_much(evidence: Evidence, turn: int, compared: TurnComparison, environme
 
 
 def _changing_steps(evidence: Evidence, turn: int, environment: Environment) -> frozenset[int]:
-    """Return the steps of the turn that changed the state, by replaying the trajectory."""
     changing = set()
     with closing(environment.open(evidence.task)) as episode:
         episode.start()
@@ -248,7 +247,6 @@ def _unstable(evidence: Evidence) -> FirstError:
 
 
 def _summary(evidence: Evidence) -> str:
-    """Return which tools the attempt called, and how it ended."""
     trajectory = evidence.trajectory
     called = ", ".join(dict.fromkeys(call.name for call in trajectory.calls())) or "no tool"
     turns = len(trajectory.turns) - trajectory.played
@@ -331,7 +329,6 @@ def _refused_in_vain(evidence: Evidence, found: FirstError) -> list[str]:
 
 
 def _succeeded(evidence: Evidence) -> set[str]:
-    """Return the tools that the attempt called with success."""
     steps = [step for _, step in evidence.trajectory.own_steps() if not step.observation.failed]
     return {call.name for step in steps for call in step.observation.calls}
 

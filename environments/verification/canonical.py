@@ -232,7 +232,6 @@ def state_words(value: JsonValue, key: str = "") -> Iterator[str]:
 
 
 def _numbered(names: re.Pattern[str], text: str) -> str:
-    """Return ``text`` with each of the names replaced by its place among them."""
     places = {name: f"<{place}>" for place, name in enumerate(dict.fromkeys(names.findall(text)))}
     return names.sub(lambda found: places[found[0]], text)
 

@@ -102,7 +102,6 @@ def _values(task: TaskSpec) -> list[str]:
 
 
 def _without(text: str, values: Iterable[str]) -> str:
-    """Return ``text`` with a line end for each of the values in it."""
     for value in values:
         text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "\n", text, flags=re.IGNORECASE)
     return text
@@ -356,7 +355,6 @@ def _named(prose: str, task: TaskSpec, calls: Iterable[ToolCall], tools: Mapping
 
 
 def _own(tool: ToolSpec) -> frozenset[str]:
-    """Return the words of a tool's name and of the first sentence of its description, without single letters."""
     return frozenset(w for w in words(f"{tool.name} {SENTENCE_END.split(tool.description)[0]}") if len(w) > 1)
 
 

@@ -68,7 +68,6 @@ def records(observation: Observation) -> tuple[dict[str, Scalar], ...]:
 
 
 def _content(observation: Observation) -> JsonValue:
-    """Return an answer as JSON, null for any other text."""
     try:
         content: JsonValue = json.loads(observation.text)
     except ValueError:
@@ -195,7 +194,6 @@ def draw_value(parameter: Parameter, app: str, seen: Sequence[AnswerValue], rng:
 
 
 def _number(parameter: Parameter, rng: random.Random) -> JsonValue:
-    """Draw a number within the documented bounds; a small one without bounds."""
     low, high = 1.0, None
     for sign, bound, other_sign, other in _BOUND.findall(parameter.description):
         at = float(bound or other)

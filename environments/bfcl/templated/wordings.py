@@ -123,7 +123,6 @@ def clause(call: ToolCall, rng: random.Random) -> str:
 
 
 def _slots(text: str) -> set[str]:
-    """Return the parameters whose values a text holds."""
     return {name for _, name, _, _ in string.Formatter().parse(text) if name}
 
 
