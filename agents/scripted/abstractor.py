@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from agents.evidence import call_of, context_task, successful_runs
 from agents.roles import RoleRefused, own_roles
-from agents.scripted.knowledge import PLAIN, Guidance, read_context
+from agents.scripted.knowledge import PLAIN, read_context
 from agents.settings import ExplorationSettings
 from environments.base import Environment, InputError, TaskSpec, ToolCall
 from environments.registry import benchmark_of
@@ -61,9 +61,8 @@ class TemplateAbstractor:
         rng = random.Random(seed)
         drafts: list[Draft] = []
         seen: list[tuple[tuple[ToolCall, ...], ...]] = []
-        chosen: Counter[tuple[str, ...]] = Counter()
         unworded = ""
-        for cut, target in self._cuts(context, interactions, environment, rng, chosen):
+        for cut, target in self._cuts(context, interactions, environment, rng, drafts):
             task = _reduced(cut, target, context, environment)
             if task is not None and self._settings.two_turns and rng.random() < self._settings.two_turns:
                 task = _in_two_turns(task, target, environment, rng)
@@ -83,7 +82,6 @@ class TemplateAbstractor:
                     parents=tuple(interaction.id for interaction in _kept(cut, written)),
                 )
             )
-            chosen[_sequence(written)] += 1
             if len(drafts) == self._settings.drafts_per_context:
                 break
         if unworded and not drafts:
@@ -96,71 +94,53 @@ class TemplateAbstractor:
         interactions: Sequence[Interaction],
         environment: Environment,
         rng: random.Random,
-        chosen: Counter[tuple[str, ...]],
+        drafts: Sequence[Draft],
     ) -> Iterator[tuple[Cut, str]]:
-        """Cuts to try, each with the tool it must keep ("" for none); ``chosen`` counts the drafts made so far."""
-        runs = successful_runs(interactions)
-        guidance = read_context(context, 0) if self._settings.guidance == "context" else PLAIN
-        own = (context.tool,) if context.tool else ()
-        focus = (name for sequence in guidance.sequences for name in sequence)
-        wanted = list(dict.fromkeys((*own, *focus, *context.explore)))
-        if wanted:
-            yield from self._wanted_cuts(context, environment, runs, wanted, rng, chosen, guidance)
-            return
-        settings, long_first = self._settings, self._settings.order == "long_first"
-        longest, shortest = settings.max_reference_calls, settings.min_reference_calls
-        pieces = [cut for run in runs for cut in partition(run, longest, rng, shortest=shortest, long_only=long_first)]
-        rng.shuffle(pieces)
-        if long_first:
-            pieces.sort(key=lambda cut: len(cut.reference), reverse=True)
-        for cut in pieces:
-            if not cut.solved_blindly():
-                yield cut, ""
+        """Cuts to try, each with the tool it must keep ("" for none); what comes next depends on the ``drafts`` so far.
 
-    def _wanted_cuts(
-        self,
-        context: FailureContext,
-        environment: Environment,
-        runs: Sequence[Sequence[Interaction]],
-        wanted: Sequence[str],
-        rng: random.Random,
-        chosen: Counter[tuple[str, ...]],
-        guidance: Guidance,
-    ) -> Iterator[tuple[Cut, str]]:
-        """Cuts around calls of wanted tools, one at a time: what comes next depends on what was chosen."""
-        rank = {name: float(k) for k, name in enumerate(wanted)}
+        They are around calls of wanted tools, one at a time, or pieces of the runs where no tool is wanted.
+        """
+        settings, long_first = self._settings, self._settings.order == "long_first"
+        shortest, longest = settings.min_reference_calls, settings.max_reference_calls
+        runs = successful_runs(interactions)
+        guidance = read_context(context, 0) if settings.guidance == "context" else PLAIN
+        own = (context.tool,) if context.tool else ()
+        wanted = [*dict.fromkeys((*own, *chain.from_iterable(guidance.sequences), *context.explore))]
+        if not wanted:
+            pieces = [one for run in runs for one in partition(run, longest, rng, shortest, long_only=long_first)]
+            rng.shuffle(pieces)
+            if long_first:
+                pieces.sort(key=lambda cut: len(cut.reference), reverse=True)
+            yield from ((cut, "") for cut in pieces if not cut.solved_blindly())
+            return
+        lengths = range(shortest, longest + 1)[:: -1 if guidance.long or long_first else 1]
         called = {(r, p): call_of(one).name for r, run in enumerate(runs) for p, one in enumerate(run)}
-        names = {place: name for place, name in called.items() if name in rank}
+        names = {place: name for place, name in called.items() if name in wanted}
         open_places: dict[tuple[int, int], list[Cut] | None] = dict.fromkeys(names)
         order = {place: rng.random() for place in open_places}
         tried: Counter[str] = Counter()
-        shortest, longest = self._settings.min_reference_calls, self._settings.max_reference_calls
-        lengths = range(shortest, longest + 1)
-        if guidance.long or self._settings.order == "long_first":
-            lengths = lengths[::-1]
         while open_places:
-            place = min(open_places, key=lambda p: (rank[names[p]] + _AGAIN * tried[names[p]], order[p]))
-            name = names[place]
+            place = min(open_places, key=lambda p: (wanted.index(names[p]) + _AGAIN * tried[names[p]], order[p]))
             cuts = open_places[place]
             if cuts is None:
-                cuts = list(around(runs[place[0]], place[1], longest, context, environment))
-                cuts = [cut for cut in cuts if len(cut.reference) >= shortest and not cut.solved_blindly()]
+                around_it = around(runs[place[0]], place[1], longest, context, environment)
+                cuts = [cut for cut in around_it if len(cut.reference) >= shortest and not cut.solved_blindly()]
                 rng.shuffle(cuts)
             if not cuts:
                 del open_places[place]
                 continue
-            before = sum(chosen.values())
+            before, chosen = len(drafts), Counter(map(_sequence, drafts))
             length = lengths[before % len(lengths)]
 
-            def unfit(cut: Cut, length: int = length) -> float:
+            def unfit(cut: Cut, length: int = length, chosen: Counter[tuple[str, ...]] = chosen) -> float:
                 off = abs(len(cut.reference) - length)
                 return off + _SAME_SEQUENCE * chosen[cut.names()] - _HELD * guidance.holds(cut.names())
 
             cuts.sort(key=unfit)
-            yield cuts.pop(0), name
+            yield cuts.pop(0), names[place]
             open_places[place] = cuts
-            if sum(chosen.values()) > before:
-                tried[name] += 1
+            if len(drafts) > before:
+                tried[names[place]] += 1
                 del open_places[place]
 
 
@@ -217,7 +197,7 @@ class Cut(NamedTuple):
 
 
 def partition(
-    run: Sequence[Interaction], longest: int, rng: random.Random, *, shortest: int = 1, long_only: bool = False
+    run: Sequence[Interaction], longest: int, rng: random.Random, shortest: int = 1, *, long_only: bool = False
 ) -> tuple[Cut, ...]:
     """Cut the run into consecutive pieces of up to ``longest`` calls; the earlier changes are each one's setup.
 
