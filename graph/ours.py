@@ -324,21 +324,19 @@ class _Turns:
 
     def next(self) -> Names:
         """Return the next tool or pair, and count a context for it."""
-        chosen = self._chosen()
+        chosen: Names
+        if self.given is not None:
+            chosen = min(self.given, key=lambda names: self.asked[names])
+        elif self.success is not None:
+            chosen = (max(self._names, key=self.need),)
+        else:
+            chosen = (min(self._names, key=lambda name: self.number((name,))),)
+            if self.number(chosen) > 0:
+                self._further += 1
+                chosen = (self._pair() if self._further % 2 == 0 else None) or chosen
         self.asked[chosen] += 1
         self._paired[chosen[0]] += len(chosen) > 1
         return chosen
-
-    def _chosen(self) -> Names:
-        if self.given is not None:
-            return min(self.given, key=lambda names: self.asked[names])
-        if self.success is not None:
-            return (max(self._names, key=self.need),)
-        rarest = (min(self._names, key=lambda name: self.number((name,))),)
-        if self.number(rarest) == 0:
-            return rarest
-        self._further += 1
-        return (self._pair() if self._further % 2 == 0 else None) or rarest
 
     def _pair(self) -> Pair | None:
         """Return the pair with the smallest number, None where no group has two tools in a start state.

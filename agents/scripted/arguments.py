@@ -141,7 +141,7 @@ class UniformArguments:
     def _drawn_from_a_source(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
         """Draw a value of one source that holds any: description, its range, values that people gave, those seen."""
         known = self._seen(tool, parameter, chosen)
-        if known and self._is_identified(parameter):
+        if known and self._identifying(parameter):
             return drawn(parameter.type, known, self._rng)
         described: tuple[Scalar, ...] = (*(number.value for number in numbers(parameter)), *mentioned(parameter))
         seen = (*known, *_PLAIN_NUMBERS)
@@ -158,9 +158,9 @@ class UniformArguments:
     def _text(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
         return self._drawn_from_a_source(tool, parameter, chosen)
 
-    def _is_identified(self, parameter: Parameter) -> bool:
-        """Return whether the seen values of the parameter are known to be identifiers of its kind."""
-        return False
+    def _identifying(self, parameter: Parameter) -> Sequence[Sighting]:
+        """Return the seen values that are known to be identifiers of the parameter's kind."""
+        return ()
 
     def _seen(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> Sequence[Scalar]:
         """Return values seen in this episode that the parameter may take."""
@@ -266,17 +266,14 @@ class GuidedArguments(UniformArguments):
 
     def _constant(self, tool: ToolSpec, parameter: Parameter, known: Sequence[JsonValue]) -> JsonValue:
         """Draw a documented value; one that was given already, or refused, is less likely."""
-        weights = [math.exp(-self._wear(tool, parameter, value)) for value in known]
-        return self._rng.choices(known, weights)[0]
+        worn = (self._experience.wear(tool.name, parameter.name, value, self._each) for value in known)
+        return self._rng.choices(known, [math.exp(-wear) for wear in worn])[0]
 
     def _item(self, tool: ToolSpec, item: Parameter, chosen: Chosen) -> JsonValue:
         return self._value(tool, item, chosen)
 
-    def _is_identified(self, parameter: Parameter) -> bool:
-        return bool(self._identifying(parameter))
-
     def _text(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
-        if self._is_identified(parameter) and (known := self._seen(tool, parameter, chosen)):
+        if self._identifying(parameter) and (known := self._seen(tool, parameter, chosen)):
             return known[0]
         said = mentioned(parameter)
         if said and self._rng.random() < 0.3:
@@ -303,21 +300,34 @@ class GuidedArguments(UniformArguments):
         """Draw a few seen values for a parameter by score."""
         near = frozenset(value for value in chosen.values() if isinstance(value, str | int | float))
         kinds = self.kinds(tool, parameter)
+
+        def fits(sighting: Sighting) -> float:
+            """Names in the current place fit a parameter of names, just observed values any."""
+            score = _fit(parameter.name, parameter.description, sighting.labels) - 1.0 * sighting.piece
+            if not near.isdisjoint(sighting.near):
+                score += 3.0
+            score += 2.0 * self._experience.trust(tool.name, parameter.name, sighting.source)
+            if kinds and self.sightings.in_place(sighting):
+                return score + 3.0
+            if self.sightings.is_fresh(sighting):
+                return score + 2.0
+            elsewhere = sighting.parent is not None and self.sightings.place is not None
+            return score - 2.0 if elsewhere or (sighting.kind and not kinds) else score
+
         scores: dict[Scalar, float] = {}
         for sighting in self._identifying(parameter) or self.sightings:
             if sighting.only_for not in (None, (tool.name, parameter.name)):
                 continue
             value = converted(sighting.value, parameter.type)
             if value is not None and value not in near:
-                score = self._score(sighting, tool, parameter, near, kinds)
-                scores[value] = max(scores.get(value, -math.inf), score)
+                scores[value] = max(scores.get(value, -math.inf), fits(sighting))
         if not scores:
             return []
         for value in scores:
             if kinds:
                 suits = bool(kinds & self.sightings.kinds_of(value))
                 scores[value] += 2.0 if suits else (-6.0 if parameter.required else -3.0)
-            scores[value] -= self._wear(tool, parameter, value)
+            scores[value] -= self._experience.wear(tool.name, parameter.name, value, self._each)
         highest = max(scores.values())
         weights = [math.exp(score - highest) for score in scores.values()]
         return self._rng.choices(list(scores), weights, k=_CANDIDATES)
@@ -340,29 +350,6 @@ class GuidedArguments(UniformArguments):
             if nouns <= sighting.labels
             or ("id" in sighting.labels and nouns and nouns <= name_words(sighting.source.partition(":")[0]))
         ]
-
-    def _score(
-        self,
-        sighting: Sighting,
-        tool: ToolSpec,
-        parameter: Parameter,
-        near: frozenset[Scalar],
-        kinds: frozenset[str],
-    ) -> float:
-        """Score how a value fits: names in the current place for a parameter of names, just observed values for any."""
-        score = _fit(parameter.name, parameter.description, sighting.labels) - 1.0 * sighting.piece
-        if not near.isdisjoint(sighting.near):
-            score += 3.0
-        score += 2.0 * self._experience.trust(tool.name, parameter.name, sighting.source)
-        if kinds and self.sightings.in_place(sighting):
-            return score + 3.0
-        if self.sightings.is_fresh(sighting):
-            return score + 2.0
-        elsewhere = sighting.parent is not None and self.sightings.place is not None
-        return score - 2.0 if elsewhere or (sighting.kind and not kinds) else score
-
-    def _wear(self, tool: ToolSpec, parameter: Parameter, value: JsonValue) -> float:
-        return self._experience.wear(tool.name, parameter.name, value, self._each)
 
 
 @lru_cache(maxsize=65536)

@@ -25,14 +25,7 @@ Rules that pick tools or values compare words of names, documentation and messag
 reads an error message: whether it blames an argument or asks for another call first, and of which tool. A message with
 the words of another tool's name asks for that tool ("All doors must be locked before starting the engine", in answer to
 startEngine, asks for lockDoors). The thresholds on shares of words are our choice. What else a refused or empty call
-lacks is read from errors and documentation, never from a tool's name as a whole (ours):
-
-signed in   the error asks to log in or to authenticate: tools of the same group whose names say so, with parameters
-returned    the error names a parameter that is documented as "obtained from the ...": tools of the same group with
-            those words in their names
-made        the error says that something was not found, or the answer is empty: tools of the same group whose
-            documentation begins with a verb of making ("Create a ticket") and shares the thing's noun
-listed      the error lists the values that it would take: "Here are ...: ['a', 'b']"
+lacks is read from errors and documentation, too, never from a tool's name as a whole (ours).
 """
 
 from __future__ import annotations

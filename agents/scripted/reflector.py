@@ -93,7 +93,14 @@ def first_error(evidence: Evidence, turn: int, tools: Sequence[ToolSpec], enviro
     if not compared.missing:
         return _too_much(evidence, turn, compared, environment)
     found = (_wrong_step(compared, turn, place, tools) for place in range(len(steps)))
-    return next(filter(None, found), None) or _too_little(compared, turn)
+    first_found = next(filter(None, found), None)
+    if first_found is not None:
+        return first_found
+    # No wrong call was made: the turn ended before the missing calls, or skipped one.
+    first = compared.missing[0]
+    later = [place for k, place in compared.made.items() if k > first]
+    cause, place = (Cause.MISSING_CALL, min(later)) if later else (Cause.STOPPED_EARLY, len(steps))
+    return FirstError(cause, (turn, place), reference[first].name)
 
 
 def _wrong_step(compared: TurnComparison, turn: int, place: int, tools: Sequence[ToolSpec]) -> FirstError | None:
@@ -124,15 +131,6 @@ def _refused_step(
     if asked or any(compared.same(call, wanted) for wanted in missing):
         return FirstError(Cause.UNMET_PRECONDITION, where, call.name, asked)
     return FirstError(Cause.WRONG_ARGUMENT, where, call.name)
-
-
-def _too_little(compared: TurnComparison, turn: int) -> FirstError:
-    """Return the cause if no wrong call was made: the turn ended before the missing calls, or skipped one."""
-    first = compared.missing[0]
-    tool = compared.reference[first].name
-    if later := [place for k, place in compared.made.items() if k > first]:
-        return FirstError(Cause.MISSING_CALL, (turn, min(later)), tool)
-    return FirstError(Cause.STOPPED_EARLY, (turn, len(compared.steps)), tool)
 
 
 def _too_much(evidence: Evidence, turn: int, compared: TurnComparison, environment: Environment) -> FirstError:

@@ -135,8 +135,7 @@ def _data_folder() -> Path:
 
 
 def _read_lines(path: Path) -> tuple[dict[str, Any], ...]:
-    with path.open(encoding="utf-8") as lines:
-        return tuple(json.loads(line) for line in lines if line.strip())
+    return tuple(json.loads(line) for line in path.read_text("utf-8").split("\n") if line.strip())
 
 
 @cache

@@ -209,7 +209,12 @@ def unasked_call(played: PlayedReference) -> str | None:
             bool(words(part)) for part in _CLAUSE.split(_ASIDE.sub(" ", _QUOTED.sub(" value ", _closed(text))))
         )
         said, seen = frozenset(words(prose)), Seen([text])
-        strange = [not _is_mentioned(environment, task, call, tools[call.name], said, seen) for call in calls]
+        strange = [
+            said.isdisjoint(words(_documentation(tools[call.name])))
+            and not any(seen.has(value) for argument in call.arguments.values() for value in leaves(argument))
+            and said.isdisjoint(_own_words(environment, task, call))
+            for call in calls
+        ]
         if len(calls) <= clauses and not any(strange):
             continue
         unneeded = [
@@ -222,16 +227,6 @@ def unasked_call(played: PlayedReference) -> str | None:
         if several > clauses:
             return f"turn {t + 1} calls {several} tools that no later call needs, and asks for {clauses} at most"
     return None
-
-
-def _is_mentioned(
-    environment: Environment, task: TaskSpec, call: ToolCall, tool: ToolSpec, said: frozenset[str], seen: Seen
-) -> bool:
-    return (
-        not said.isdisjoint(words(_documentation(tool)))
-        or any(seen.has(value) for argument in call.arguments.values() for value in leaves(argument))
-        or not said.isdisjoint(_own_words(environment, task, call))
-    )
 
 
 def _own_words(environment: Environment, task: TaskSpec, call: ToolCall) -> Iterator[str]:
@@ -337,7 +332,8 @@ def _passed_over(prose: str, calls: tuple[ToolCall, ...], tools: Mapping[str, To
 def _named(prose: str, task: TaskSpec, calls: Iterable[ToolCall], tools: Mapping[str, ToolSpec]) -> str | None:
     """Return the first tool on offer that a clause names and the turn does not call."""
     called = {call.name for call in calls}
-    own = {name: _own(tools[name]) for name in task.tools}
+    titles = {name: f"{name} {SENTENCE_END.split(tools[name].description)[0]}" for name in task.tools}
+    own = {name: frozenset(word for word in words(title) if len(word) > 1) for name, title in titles.items()}
     among = Counter(word for stems in own.values() for word in stems)
     explained = frozenset(word for name in called for word in words(_documentation(tools[name])))
 
@@ -352,10 +348,6 @@ def _named(prose: str, task: TaskSpec, calls: Iterable[ToolCall], tools: Mapping
             if len(hit) > 1 and weight(hit) >= NAMED * whole and weight(hit - explained) >= OF_ITS_OWN * whole:
                 return name
     return None
-
-
-def _own(tool: ToolSpec) -> frozenset[str]:
-    return frozenset(w for w in words(f"{tool.name} {SENTENCE_END.split(tool.description)[0]}") if len(w) > 1)
 
 
 def _documentation(tool: ToolSpec) -> str:

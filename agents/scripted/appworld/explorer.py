@@ -254,8 +254,10 @@ class ExploringEpisode:
             observation = self._act(call)
             if not observation.failed:
                 return True
-            if attempt == 0 and _INVALID in observation.text and self._may_act():
-                self._read_up(tool)
+            invalid = attempt == 0 and _INVALID in observation.text
+            if invalid and self._may_act() and _DOCUMENTATION in self.tools:
+                app, _, api = tool.name.partition(".")
+                self._act(ToolCall(name=_DOCUMENTATION, arguments={"app_name": app, "api_name": api}))
         return False
 
     def _call(self, tool: ToolSpec, depth: int) -> ToolCall | None:
@@ -313,11 +315,6 @@ class ExploringEpisode:
             if self._may_act() and self._reach(other, depth + 1):
                 return True
         return False
-
-    def _read_up(self, tool: ToolSpec) -> None:
-        app, _, api = tool.name.partition(".")
-        if _DOCUMENTATION in self.tools:
-            self._act(ToolCall(name=_DOCUMENTATION, arguments={"app_name": app, "api_name": api}))
 
     def _act(self, call: ToolCall) -> Observation:
         interaction = self.run.act(call)
