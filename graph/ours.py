@@ -261,14 +261,11 @@ def coverage_contexts(
 ) -> tuple[FailureContext, ...]:
     """Return ``count`` contexts of an iteration, sorted by id; none where the environment has no start state.
 
-    A tool's or pair's number is that of the ``tasks`` that exercise it and of the coverage contexts that were for it,
-    among the ``explored`` ones of former iterations and those chosen before it: a tool that exploration cannot reach
-    does not come up again and again. First come the tools with the number 0, then in turn the tool and the pair with
-    the smallest number. Of equals, ``seed`` draws. ``tasks`` are D_t. No order of the arguments matters.
-
-    ``success`` is the policy's share of success by function (``memory.tasks``). With it, the tool with the greatest
-    need comes first, and its neighbours to explore are those with the greatest need (``_Turns.need``). With ``given``
-    tools and pairs there are no others; they take turns in their order, whatever tasks exercise them.
+    A tool's or pair's number is that of the ``tasks`` (D_t) that exercise it and of the coverage contexts that were for
+    it, among the ``explored`` ones of former iterations and those chosen before it. First come the tools with the
+    number 0, then in turn the tool and the pair with the smallest number. Of equals, ``seed`` draws. No order of the
+    arguments matters. With ``success``, the policy's share of success by function, tools and their neighbours come by
+    need (``_Turns.need``). ``given`` tools and pairs take turns in their order, and there are no others.
     """
     starts = environment.starts()
     if not starts:

@@ -136,11 +136,8 @@ def read_context(context: FailureContext, number: int) -> Guidance:
 class Aims:
     """The aims and successes so far; the caller counts each aim in ``aimed`` and each success in ``succeeded``.
 
-    Args:
-        names: every tool that can be aimed at, in the order in which ``rng`` draws.
-        wanted: the tools worth reaching, most wanted first.
-        patience: number of attempts at a wanted tool before others are preferred.
-        rng: the random generator.
+    ``names`` are all tools that can be aimed at, in the order in which ``rng`` draws; ``wanted`` those worth reaching,
+    most wanted first, each tried ``patience`` times before others are preferred.
     """
 
     def __init__(self, names: Sequence[str], wanted: Sequence[str], patience: int, rng: random.Random) -> None:

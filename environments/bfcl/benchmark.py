@@ -189,11 +189,8 @@ NAME = "bfcl"
 class BFCLEnvironment:
     """Implements ``environments.base.Environment``.
 
-    Args:
-        classes: official classes that ``starts`` is restricted to; tasks of every class can be opened.
-        max_steps: actions in one user turn before it is cut off (official: 20).
-
-    Raises InputError when bfcl-eval is not installed or a class is not one of its eight.
+    ``classes`` restrict ``starts``; tasks of every class can be opened. ``max_steps`` are the actions in one user turn
+    before it is cut off. Raises InputError when bfcl-eval is not installed or a class is not one of its eight.
     """
 
     name: str = NAME

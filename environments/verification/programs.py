@@ -306,10 +306,7 @@ Pair = tuple[str, str]
 class Exercised:
     """The number of tasks that call each function, and each function somewhere after another one.
 
-    Args:
-        tasks: the tasks.
-        tools: documentation of the tools that they may call. In programs for one of them the functions that are called
-            count in place of the tool.
+    In programs for one of ``tools``, which the tasks may call, the functions that are called count in place of it.
     """
 
     def __init__(self, tasks: Iterable[TaskSpec], tools: Iterable[ToolSpec]) -> None:

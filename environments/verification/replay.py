@@ -303,13 +303,7 @@ def _is_program(value: JsonValue, parameter: Parameter | None) -> bool:
 
 
 class PlayedReference:
-    """A task's reference in replays: whole, and without one of its calls. Each is made once.
-
-    Args:
-        environment: where it is played.
-        task: the task.
-        full: a replay of the whole reference.
-    """
+    """A task's reference in replays: whole (``full``), and without one of its calls. Each is made once."""
 
     def __init__(self, environment: Environment, task: TaskSpec, full: Replay) -> None:
         self.environment = environment
