@@ -40,12 +40,8 @@ _MAX_FACTS = 16
 SAID, OBSERVED, WROTE = "said", "observed", "wrote"
 """Names of facts: a value of the user's, an answer's text, and a text that was not a call."""
 
-LONGEST_SENTENCES = 800
-"""Most characters of one text of a failure context (ours)."""
-LONGEST_ITEM = 240
-"""Most characters of one item of a list of a failure context (ours)."""
-MOST_ITEMS = 8
-"""Most items of a list of a failure context (ours)."""
+LONGEST_SENTENCES, LONGEST_ITEM, MOST_ITEMS = 800, 240, 8
+"""Most characters of a text and of one item of a list of a failure context, and most items of a list (ours)."""
 
 
 def error_message(text: str) -> str:

@@ -168,12 +168,9 @@ def _tool_of(step: Step) -> str:
     return step.action.name if isinstance(step.action, ToolCall) else ""
 
 
-_SIMILAR = 2
-"""Neighbours of the tool that are named for their likeness (ours)."""
-_OTHERS = 2
-"""Further tools of its group that are drawn (ours)."""
-_MOST = 8
-"""Most tools that a context names as worth reaching (ours)."""
+_SIMILAR = 2  # neighbours of the tool that are named for their likeness (ours)
+_OTHERS = 2  # further tools of its group that are drawn (ours)
+_MOST = 8  # tools that a context names as worth reaching, at most (ours)
 
 _WHY = {
     Cause.MALFORMED: "What was written is no call of a tool.",
@@ -258,9 +255,8 @@ def _instability(evidence: Evidence) -> str:
     signal, other = evidence.signal, evidence.counterpart
     texts = []
     if signal.recent is not None:
-        texts.append(
-            f"{signal.recent[0]} of the last {signal.recent[1]} attempts at the task succeeded, this one failed."
-        )
+        solved_of, last = signal.recent
+        texts.append(f"{solved_of} of the last {last} attempts at the task succeeded, this one failed.")
     if signal.kind is SignalKind.RARE and signal.count is not None:
         texts.append(f"{', '.join(signal.pattern)}: seen {signal.count} times so far.")
     if signal.kind is SignalKind.BOUNDARY and signal.group is not None:
@@ -319,11 +315,8 @@ def _refused_in_vain(evidence: Evidence, found: FirstError) -> list[str]:
     worked = _succeeded(evidence)
     if found.cause is Cause.UNMET_PRECONDITION:
         worked.add(found.tool)
-    return [
-        executed(step.action)
-        for _, step in evidence.trajectory.own_steps()
-        if step.observation.failed and isinstance(step.action, ToolCall) and step.action.name not in worked
-    ]
+    refused = (step.action for _, step in evidence.trajectory.own_steps() if step.observation.failed)
+    return [executed(action) for action in refused if isinstance(action, ToolCall) and action.name not in worked]
 
 
 def _succeeded(evidence: Evidence) -> set[str]:

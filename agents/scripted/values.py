@@ -122,8 +122,6 @@ _ENDING = re.compile(r"^.+(\.[A-Za-z0-9]{1,5})$")
 _PLAIN_LONG_WORDS = ("summary", "draft", "archive", "final", "copy", "record", "backup", "review")
 _MISSING = frozenset(("none", "null"))
 _STATE = "state"
-PARENT = ".."
-"""The conventional name of the parent of a place."""
 
 Scalar = str | int | float
 
@@ -194,7 +192,7 @@ class Sightings:
 
     def move(self, name: str) -> None:
         """Set the current place to ``name``, or with ".." to the parent of the current one."""
-        if name == PARENT:
+        if name == "..":
             self.place = self._parents.get(self.place) if self.place is not None else None
         elif name in self._parents:
             self.place = name

@@ -201,15 +201,12 @@ def documented_choices(description: str) -> tuple[JsonValue, ...]:
 
     The forms are ``[Enum]: ["a", "b"]``, ``[Enum]: A, B``, ``Options are: a, b`` and ``'l' for lines, 'w' for words``.
     """
-    if match := _ENUM.search(description):
-        listed = match.group(1)
-        return tuple(json.loads(listed)) if listed.startswith("[") else _separated(listed)
-    if match := _OPTIONS.search(description):
-        return _separated(match.group(1))
-    return tuple(_QUOTED_MODES.findall(description))
-
-
-def _separated(listed: str) -> tuple[JsonValue, ...]:
+    match = _ENUM.search(description) or _OPTIONS.search(description)
+    if match is None:
+        return tuple(_QUOTED_MODES.findall(description))
+    listed = match.group(1)
+    if listed.startswith("[") and match.re is _ENUM:
+        return tuple(json.loads(listed))
     return tuple(value.strip() for value in listed.strip().rstrip(".").split(","))
 
 

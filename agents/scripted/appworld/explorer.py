@@ -133,8 +133,6 @@ _DEEPEST = 3
 _READING = ("show", "search", "get")
 _DOCUMENTATION = "api_docs.show_api_doc"
 _INVALID = "Validation error"
-
-
 _OPTIONAL = 0.25
 _NEVER = re.compile(r"page_|sort_by|_order$|_?access_token$|file_path|overwrite|^min_|^max_|^status$|^answer$")
 _BOUND = re.compile(r"value (>=|>|<=|<) (\d+(?:\.\d+)?(?:e\+\d+)?)|(?<=, )(<=|<) (\d+(?:\.\d+)?(?:e\+\d+)?)")
