@@ -310,11 +310,12 @@ def _task(category: str, index: int) -> CategoryTask:
     entry, answers = category_entries(category)[index]
     classes = tuple(entry["involved_classes"])
     withheld = {int(turn): tuple(names) for turn, names in entry.get("missed_function", {}).items()}
+    texts = ["\n".join(message["content"] for message in messages) for messages in entry["question"]]
     spec = TaskSpec(
         environment="bfcl",
         split=split_of(index),
         classes=classes,
-        turns=tuple(_user_text(messages, turn in withheld) for turn, messages in enumerate(entry["question"])),
+        turns=tuple(added_functions_message() if turn in withheld else text for turn, text in enumerate(texts)),
         initial_state=entry["initial_config"],
         tools=tool_names(classes),
         reference=tuple(tuple(_call(entry["id"], text) for text in turn) for turn in answers),
@@ -322,10 +323,6 @@ def _task(category: str, index: int) -> CategoryTask:
         long_context="long_context" in entry["id"],
     )
     return CategoryTask(id=f"{category}-{index}", index=index, category=category, spec=spec)
-
-
-def _user_text(messages: list[dict[str, str]], reveals: bool) -> str:
-    return added_functions_message() if reveals else "\n".join(message["content"] for message in messages)
 
 
 def _call(task: str, text: str) -> ToolCall:
