@@ -10,7 +10,7 @@ import pytest
 from support.installed_appworld import installed_appworld
 
 from environments.base import InputError, TaskSpec, ToolCall
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from environments.bfcl.evaluation_sets import load_set
 from environments.bfcl.official import load_category
 from environments.example import depot
