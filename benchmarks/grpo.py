@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.measurement import Measurement, interleaved, of_pairs
 from environments.base import Record, ToolCall
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from memory.jsonl import write_jsonl
 from memory.records import Task
 from training.embedded.new_policy import VOCABULARY, make_model

@@ -24,7 +24,7 @@ from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from benchmarks.grpo import CLASS, OURS, TOOLS, Figures, chat_tasks
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from graph.interop.trl_spec import environment_class, outcome_reward
 from memory.processes import ORPHANED
 from memory.records import Trajectory

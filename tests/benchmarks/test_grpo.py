@@ -13,7 +13,7 @@ os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 from benchmarks import grpo
 from benchmarks.grpo import CLASS, TOOLS, Figures, chat_tasks, chat_tokenizer
 from environments.base import UserTurn
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ from support.commands import run_here
 
 from environments.base import InputError
 from environments.bfcl.benchmark import BENCHMARK
-from environments.bfcl.package import CLASSES, tool_names
+from environments.bfcl.official import CLASSES, tool_names
 from environments.registry import parse_options
 from evaluation.study.schedule import check_settings, make_plan
 from evaluation.study.study import Place, load_study, read_result
