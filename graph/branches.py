@@ -16,11 +16,10 @@ from langgraph.types import Command, Send
 from agents.roles import RoleRefused
 from agents.spending import RepeatedFailure
 from environments.base import EnvironmentDefect, EnvironmentFault, InputError
-from environments.command import StorageError, storage_refusal
+from environments.command import StorageError, expect_dropped_branches, storage_refusal
 from graph.assembly import RunServices
 from graph.records import Failure
 from graph.report.digest import named_weakness, of_failure
-from graph.run.progress import expect_dropped_branches
 from graph.state import BranchState, BranchUpdate, IterationState, SeedState
 from memory.records import FailureContext, Signal
 from memory.run import (

@@ -69,7 +69,7 @@ def main(
 
 
 def _rehearse(recipes: Sequence[Path], given: Sequence[str]) -> None:
-    from graph.run.progress import run_interruptible
+    from environments.command import run_interruptible
 
     with exit_statuses():
         if len(recipes) != 1:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents.spending import RepeatedFailure
 from environments.base import InputError
-from environments.command import storage_refusal, writing
-from environments.terminal import say
+from environments.command import say, storage_refusal, writing
 from graph.records import ExtractionRecord, Fork
 from graph.state import IterationInput, IterationState
 from memory.failures import DeduplicationResult
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
+    from environments.command import Stage
     from graph.assembly import RunServices
-    from graph.run.progress import Stage
 
 STUDIO_RUN = "COEVOLVE_RUN"
 RUNS = Path("runs")

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from environments.base import InputError
-from environments.command import OneSentence, exit_statuses
-from environments.terminal import printable
+from environments.command import OneSentence, exit_statuses, printable
 from evaluation.power import assumed_outcomes, simulated_difference
 from evaluation.study.recipe import FIRST_SEED, SEED, StudyRecipe, read_study
 from graph.fit import Forecast, RecipePlan, config_here, config_of, in_gib, plan_of, refusal

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from agents.chat.endpoint import resolve
 from environments.base import InputError
+from environments.command import say
 from environments.declared import look
 from environments.registry import benchmark_of, is_import_path
-from environments.terminal import say
 from evaluation.settings import check_evaluation
 from graph.fit import config_of, in_gib
 from graph.settings import RunSettings, check_benchmark, check_starts

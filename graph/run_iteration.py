@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from environments.base import InputError
-from environments.command import NOTHING, OneSentence, exit_statuses
-from environments.terminal import say
-from graph.run.progress import exit_on_signals, run_interruptible
+from environments.command import NOTHING, OneSentence, exit_on_signals, exit_statuses, run_interruptible, say
 
 if TYPE_CHECKING:
     from graph.report.summary import Summary

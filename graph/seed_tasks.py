@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from environments.base import InputError
-from environments.command import OneSentence, check_output, exit_statuses
-from environments.terminal import say
+from environments.command import OneSentence, check_output, exit_on_signals, exit_statuses, run_interruptible, say
 from environments.turns import agent_calls
-from graph.run.progress import exit_on_signals, run_interruptible
 
 if TYPE_CHECKING:
     from graph.settings import RunSettings

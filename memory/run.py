@@ -73,84 +73,60 @@ class RunDirectory(Folder):
     """The folder of one run. Make one with ``create`` or ``open``: the bare constructor checks nothing."""
 
     settings_path = RunFile(
-        "settings.yaml",
-        "graph.settings.RunSettings",
-        meaning="The whole recipe of the run; a folder with this file is a run.",
+        ".yaml", "graph.settings.RunSettings", "The whole recipe of the run; a folder with this file is a run."
     )
     recorded_path = RunFile(
         "settings.recorded.yaml",
         "graph.settings.RunSettings",
-        meaning="The recipe as it was recorded, which reveals an edited `settings.yaml`.",
+        "The recipe as it was recorded, which reveals an edited `settings.yaml`.",
     )
     fork_path = RunFile(
-        "fork.json",
+        ".json",
         "graph.records.Fork",
-        meaning="The run that this one is a copy of; only in copies that LangGraph Studio's forks and edits make.",
+        "The run that this one is a copy of; only in copies that LangGraph Studio's forks and edits make.",
     )
-    tasks_path = RunFile(
-        "tasks.jsonl",
-        "memory.records.Task",
-        meaning="The task set, append only.",
-    )
+    tasks_path = RunFile(".jsonl", "memory.records.Task", "The task set, append only.")
     checkpoints_path = RunFile(
-        "checkpoints.sqlite",
-        "LangGraph's database",
-        meaning="LangGraph's checkpoints, expendable; a damaged one is made anew.",
+        ".sqlite", "LangGraph's database", "LangGraph's checkpoints, expendable; a damaged one is made anew."
     )
     spending_path = RunFile(
-        "spending.jsonl",
-        "agents.spending.Request",
-        meaning="The requests of chat roles with their costs; exists once one was made.",
+        ".jsonl", "agents.spending.Request", "The requests of chat roles with their costs; exists once one was made."
     )
     failures_path = RunFile(
-        "failures/",
-        "Chroma's files",
-        meaning="The failure memory's index, made anew from the records by each iteration.",
+        "/", "Chroma's files", "The failure memory's index, made anew from the records by each iteration."
     )
     policy_path = RunFile(
-        "policy/",
-        "memory.run_files.PolicyDirectory",
-        meaning="The policy's checkpoints, one `checkpoint-STEP/` each.",
+        "/", "memory.run_files.PolicyDirectory", "The policy's checkpoints, one `checkpoint-STEP/` each."
     )
     trackers_path = RunFile(
-        "trackers/",
+        "/",
         "files of trackers",
-        meaning="The run's `id` in trackers and their files: `tensorboard/`, and `wandb/` where it is offline.",
+        "The run's `id` in trackers and their files: `tensorboard/`, and `wandb/` where it is offline.",
     )
     served_path = RunFile(
-        "served/",
+        "/",
         "safetensors",
-        meaning="The policy's weights for vLLM servers to read, one folder per version, expendable between rounds.",
+        "The policy's weights for vLLM servers to read, one folder per version, expendable between rounds.",
     )
     seed_path = RunFile(
         f"{SEED_STAGE}/",
         "memory.run_files.StageDirectory",
-        meaning="The records behind D_0 where unguided exploration made it.",
+        "The records behind D_0 where unguided exploration made it.",
     )
     iterations_path = RunFile(
-        f"{ITERATIONS}/",
-        "memory.run_files.IterationDirectory",
-        meaning="One folder per iteration, `000/` first.",
+        f"{ITERATIONS}/", "memory.run_files.IterationDirectory", "One folder per iteration, `000/` first."
     )
     played_path = RunFile(
-        "played/",
+        "/",
         "training.elsewhere.rollouts.Played",
-        meaning="What a server with `--record` played, a file for each process; rounds take whole groups from it.",
+        "What a server with `--record` played, a file for each process; rounds take whole groups from it.",
     )
-    report_path = RunFile(
-        "report.html",
-        "HTML",
-        meaning="The page of the run that `coevolve report` wrote last; expendable.",
-    )
+    report_path = RunFile(".html", "HTML", "The page of the run that `coevolve report` wrote last; expendable.")
     lock_path = RunFile(
-        "run.lock",
-        "a lock",
-        meaning="Held by the one process that works on the run; `run.lock.json` beside it names it.",
+        "run.lock", "a lock", "Held by the one process that works on the run; `run.lock.json` beside it names it."
     )
     round_lock_path = RunFile(
-        "round.lock",
-        "a lock",
-        meaning="Held by the process that trains; `round.lock.json` beside it names it.",
+        "round.lock", "a lock", "Held by the process that trains; `round.lock.json` beside it names it."
     )
 
     @classmethod

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from environments.base import InputError
-from environments.command import OneSentence, OneSentenceGroup, check_output, exit_statuses
+from environments.command import OneSentence, OneSentenceGroup, check_output, exit_statuses, print_table
 from environments.registry import DEFAULT
-from environments.terminal import print_table
 
 if TYPE_CHECKING:
     from evaluation.sets import Item

@@ -11,8 +11,7 @@ import typer
 
 from environments.base import InputError
 from environments.checkout import child_variables
-from environments.command import FAILURE, OneSentence, exit_statuses
-from environments.terminal import say
+from environments.command import FAILURE, OneSentence, exit_statuses, say
 
 if TYPE_CHECKING:
     from evaluation.study.recipe import Mode

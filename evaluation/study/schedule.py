@@ -15,8 +15,7 @@ from pathlib import Path
 
 from environments.base import EnvironmentFault, InputError, Record
 from environments.checkout import ROOT
-from environments.command import MISTAKE, NOTHING
-from environments.terminal import say
+from environments.command import MISTAKE, NOTHING, say
 from evaluation.outcomes import TaskOutcome
 from evaluation.settings import LOOKUP, ScoringSettings
 from evaluation.study.arm import FinishedRun

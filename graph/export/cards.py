@@ -15,7 +15,7 @@ from importlib.resources import files
 from huggingface_hub import DatasetCard, DatasetCardData
 
 from agents.chat.endpoint import model_of
-from environments.terminal import table_cell
+from environments.command import table_cell
 from graph.export.content import RunContent, stated_settings
 from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES
 from graph.report.digest import REASONS, counts_words

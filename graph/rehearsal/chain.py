@@ -24,9 +24,8 @@ from pydantic import BaseModel
 
 from agents.spending import read_requests
 from environments.base import InputError
-from environments.command import MISTAKE, NOTHING
+from environments.command import MISTAKE, NOTHING, say
 from environments.registry import find_benchmark, packaged_names
-from environments.terminal import say
 from evaluation.settings import ScoringSettings
 from graph.recipe import load_recipe
 from graph.records import Evolution, ExtractionRecord

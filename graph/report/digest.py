@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from environments.base import MalformedCall, ToolCall
-from environments.terminal import printable
+from environments.command import printable
 from graph.records import Evolution, ExtractionRecord, Failure
 from memory.failures import DeduplicationResult
 from memory.records import (

@@ -18,6 +18,7 @@ from pathlib import Path
 from agents.assembly import unguided_context, unguided_exploration
 from environments.base import InputError, StartState
 from environments.benchmark import OfficialTask
+from environments.command import Stage
 from environments.registry import benchmark_of, parse_options
 from environments.turns import behind, turn_id
 from environments.verification.canonical import fingerprint
@@ -27,7 +28,6 @@ from graph.branches import refuse_mistake
 from graph.iteration import seed_graph
 from graph.records import Failure, KnownTasks
 from graph.report.digest import counts_words
-from graph.run.progress import Stage
 from graph.state import SeedState
 from memory.records import Draft, DraftVerification, FailureContext, Interaction, Task
 from memory.run import (

@@ -20,14 +20,12 @@ from pydantic import ValidationError
 
 from agents.spending import BudgetReached, Ledger
 from environments.base import InputError
-from environments.command import MISTAKE, StorageError, storage_refusal
-from environments.terminal import say
+from environments.command import MISTAKE, Stage, StorageError, say, show_stage, storage_refusal
 from evaluation.outcomes import Report, Score
 from evaluation.settings import LOOKUP, LimitSettings, ScoringSettings
 from graph.checkpoints import evolve_once
 from graph.records import PrintedProgress, StageSeconds
 from graph.report.summary import Summary, summarise
-from graph.run.progress import Stage, show_stage
 from graph.settings import RunSettings
 from memory.processes import ChildFailure, reason_in, run_child
 from memory.run import RunDirectory, read_json, write_json

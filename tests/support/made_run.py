@@ -11,11 +11,11 @@ from typing import Any
 from environments.base import Action, MalformedCall, StartState, TaskSpec, ToolCall
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.templated.wordings import render_task
+from environments.command import run_interruptible, show_stage
 from graph.assembly import RunServices, assemble
 from graph.checkpoints import evolve_once
 from graph.recipe import load_recipe
 from graph.records import StageSeconds
-from graph.run.progress import run_interruptible, show_stage
 from graph.settings import RunSettings
 from memory.jsonl import record_id
 from memory.records import FailureContext, SignalKind, Step, Task, Trajectory, TrajectoryTurn

@@ -18,8 +18,7 @@ import typer
 from environments.addresses import Origin
 from environments.base import InputError
 from environments.checkout import ROOT, child_variables
-from environments.command import exit_statuses
-from environments.terminal import say
+from environments.command import exit_statuses, say
 
 if TYPE_CHECKING:
     from environments.base import Environment

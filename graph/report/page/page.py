@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, StrictUndefined
 
 from environments.base import InputError, ToolCall
-from environments.terminal import printable
+from environments.command import printable
 from graph.report.digest import named_weakness, one_line, result_of, spoken, task_words, weakness_words
 from graph.report.lineage import Chain, History, Rollout
 from graph.report.page.figures import Json, overview, stage_name

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.made_run import make_run, run_graph, settings_for
 
-import graph.run.progress
+import environments.command
 import graph.run.stages
 from agents.settings import RoleSettings
 from agents.spending import Request
@@ -236,7 +236,7 @@ async def test_an_evaluation_inside_a_run_has_the_recipes_limits_and_shows_how_f
         return 0
 
     monkeypatch.setattr(graph.run.stages, "run_child", run_child)
-    monkeypatch.setattr(graph.run.progress, "INTERVAL", 0.0)
+    monkeypatch.setattr(environments.command, "INTERVAL", 0.0)
     settings = settings_for(tmp_path, "evaluation.set=templated-dev", *overrides)
     directory = RunDirectory.create(tmp_path / "run", settings)
     await score_before(Run(directory, settings, resumed=False), 0)

@@ -13,6 +13,7 @@ from environments.base import InputError
 from environments.bfcl.environment import BFCLEnvironment
 from environments.bfcl.official import indices, load_category
 from environments.bfcl.package import CATEGORIES, CLASSES
+from environments.command import run_interruptible
 from environments.turns import behind, open_for_agent
 from environments.verification.canonical import fingerprint
 from environments.verification.replay import bare_task
@@ -20,7 +21,6 @@ from environments.verification.verify import Refusal, verify
 from graph.assembly import RunServices, assemble
 from graph.recipe import load_recipe
 from graph.run.initial_tasks import official_tasks
-from graph.run.progress import run_interruptible
 from graph.run.stages import Run, make_tasks
 from memory.records import Evidence, Signal, SignalKind, Step, StopReason, Task, Trajectory, TrajectoryTurn
 from memory.run import RunDirectory

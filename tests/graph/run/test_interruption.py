@@ -11,7 +11,7 @@ import psutil
 import pytest
 import typer
 
-from graph.run.progress import run_interruptible
+from environments.command import run_interruptible
 from memory.processes import run_child
 
 pytestmark = [pytest.mark.process, pytest.mark.wallclock]
@@ -72,7 +72,7 @@ from typing import TypedDict
 import typer
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
-from graph.run.progress import run_interruptible
+from environments.command import run_interruptible
 
 class State(TypedDict):
     begun: int
@@ -100,7 +100,7 @@ def test_branches_that_had_not_begun_are_nothing_to_tell_of() -> None:
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_before_the_loop_the_status_is_the_same(number: signal.Signals, status: int) -> None:
     code = (
-        "import os, time\nfrom graph.run.progress import exit_on_signals\nexit_on_signals()\n"
+        "import os, time\nfrom environments.command import exit_on_signals\nexit_on_signals()\n"
         f"os.kill(os.getpid(), {int(number)})\ntime.sleep(30)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=20).returncode == status
