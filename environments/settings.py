@@ -115,7 +115,7 @@ def declared(section: type[BaseModel]) -> tuple[Declared, ...]:
     for one in _all(section):
         around = [section]
         for name in one.key[:-1]:
-            around.append(_section_of(around[-1], name) or section)
+            around.append(section_of(around[-1], name) or section)
         having = [all(_has(each, name.split(".")) for name in one.need) for each in around]
         if having[0] and not any(having[1:]):
             found.append(one)
@@ -139,13 +139,14 @@ def _all(section: type[BaseModel], above: tuple[str, ...] = ()) -> list[Declared
             needs = extra.get("requires", []) if isinstance(extra, dict) else []
             assert isinstance(needs, list), "made by requires()"
             found += [Declared((*above, name), default, need, inherited) for need in needs if isinstance(need, dict)]
-        inner = _section_of(section, name)
+        inner = section_of(section, name)
         if inner is not None:
             found += _all(inner, (*above, name))
     return found
 
 
-def _section_of(section: type[BaseModel], name: str) -> type[BaseModel] | None:
+def section_of(section: type[BaseModel], name: str) -> type[BaseModel] | None:
+    """Return the class of the section that a setting is, also where it may be null; None for a plain value."""
     annotation = section.model_fields[name].annotation
     for kind in (annotation, *get_args(annotation)):
         if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -156,7 +157,7 @@ def _section_of(section: type[BaseModel], name: str) -> type[BaseModel] | None:
 def _has(section: type[BaseModel] | None, key: Sequence[str]) -> bool:
     if section is None or key[0] not in section.model_fields:
         return False
-    return len(key) == 1 or _has(_section_of(section, key[0]), key[1:])
+    return len(key) == 1 or _has(section_of(section, key[0]), key[1:])
 
 
 def _value(section: BaseModel, key: Sequence[str]) -> Any:  # noqa: ANN401 - the settings' own types

@@ -14,8 +14,7 @@ from environments.base import Environment
 from environments.registry import benchmark_of
 from environments.verification.canonical import fingerprint
 from environments.verification.decontamination import HeldOut, record_of
-from graph.recipe import load_recipe
-from graph.settings import RunSettings
+from graph.settings import RunSettings, load_recipe
 from memory.records import FailureContext, Task, Unsignalled
 from memory.run import RunDirectory, read_jsonl
 

@@ -47,8 +47,7 @@ def main(
     with exit_statuses():
         from agents.chat.endpoint import destination
         from graph.preflight import check_run
-        from graph.recipe import load_recipe
-        from graph.settings import RunSettings
+        from graph.settings import RunSettings, load_recipe
 
         unopened: dict[Path, str] = {}
         for recipe in recipes:

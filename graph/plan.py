@@ -69,7 +69,8 @@ def main(
     Exit status: 0; 2 with one sentence for a recipe that does not fit into the memory, or another mistake.
     """
     with exit_statuses():
-        from graph.recipe import QUICKSTART, load_recipe
+        from environments.checkout import QUICKSTART
+        from graph.settings import load_recipe
         from memory.strict_yaml import read_recipe
 
         path = recipe or QUICKSTART
@@ -115,7 +116,7 @@ def main(
 def _arms(
     path: Path, study: StudyRecipe, arms: str | None, changes: list[str]
 ) -> dict[str, tuple[RunSettings, int, bool]]:
-    from graph.recipe import load_recipe
+    from graph.settings import load_recipe
 
     names = [name.strip() for name in arms.split(",")] if arms is not None else [arm.name for arm in study.arms]
     found = {}

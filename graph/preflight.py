@@ -17,7 +17,7 @@ from evaluation.settings import check_evaluation
 from graph.fit import config_of, in_gib
 from graph.settings import RunSettings, check_benchmark, check_starts
 from graph.tracking import check_trackers
-from memory.settings import OFFICIAL
+from memory.tasks import OFFICIAL
 from training.device_memory import device_at_hand, memory_at_hand
 from training.plan import memory_of, shape_in_process_of_its_own
 from training.rollout.policy_path import policy_folder

@@ -89,10 +89,11 @@ def open_run(
     settings, for an edited settings.yaml, and for needs of its settings that this machine lacks before the first round
     is finished.
     """
+    from environments.checkout import QUICKSTART
     from graph.preflight import check_run
-    from graph.recipe import QUICKSTART, difference, load_recipe, with_raised_budget
+    from graph.settings import load_recipe
     from graph.tracking import check_trackers
-    from memory.run import RunDirectory
+    from memory.run import RunDirectory, first_change
 
     if iterations is not None:
         given = [*given, f"iterations={iterations}"]
@@ -106,10 +107,13 @@ def open_run(
     kept = load_recipe(directory.settings_path)
     directory.check_settings()
     asked = load_recipe(recipe or directory.settings_path, given)
-    total = asked.iterations if iterations is not None else max(kept.iterations, asked.iterations)
-    settings = with_raised_budget(kept, asked).model_copy(update={"iterations": total})
-    if changed := difference(settings, asked.model_copy(update={"iterations": total})):
-        raise InputError(f"{root}: '{changed}' differs from the run's settings.yaml: leave it out or start a new run")
+    total = {"iterations": asked.iterations if iterations is not None else max(kept.iterations, asked.iterations)}
+    settings = asked.model_copy(update=total)
+    changed = first_change(kept.model_copy(update=total).model_dump(), settings.model_dump(), resumed=True)
+    if changed is not None:
+        raise InputError(
+            f"{root}: '{changed[0]}' differs from the run's settings.yaml: leave it out or start a new run"
+        )
     if not directory.iteration(0).round.exists():
         check_run(settings)
     check_trackers(settings.training.report_to)
@@ -121,8 +125,8 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], lines: TextIO | None) 
 
     A line of JSON per iteration is printed to ``lines`` where it is given.
     """
-    from graph.recipe import load_recipe
     from graph.run.stages import Run, iterate
+    from graph.settings import load_recipe
     from graph.tracking import follow_run
 
     directory, settings, resumed = work

@@ -60,8 +60,9 @@ def seed_file(recipe: Path | None, given: list[str], run: Path | None, output: P
     """Make the tasks of a recipe with the settings ``given`` on top, in a new run or a new file. Raises InputError."""
     from tempfile import TemporaryDirectory
 
+    from environments.checkout import QUICKSTART
     from graph.preflight import check_run
-    from graph.recipe import QUICKSTART, load_recipe
+    from graph.settings import load_recipe
     from memory.run import write_jsonl
 
     if (run is None) == (output is None):

@@ -54,7 +54,7 @@ def main(
     Exit status: vLLM's, or 2 for a user's mistake.
     """
     with exit_statuses():
-        from graph.recipe import load_recipe
+        from graph.settings import load_recipe
         from memory.processes import end_with_parent
 
         end_with_parent()

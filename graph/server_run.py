@@ -36,8 +36,8 @@ def begin(command: str, run: Path, given: Sequence[str], tell: Callable[[str], N
     command or the place.
     """
     from environments.registry import benchmark_of
-    from graph.recipe import load_recipe
     from graph.seed_tasks import seed_file
+    from graph.settings import load_recipe
     from training.embedded.new_policy import EMBEDDED
     from training.warm_start import StartSettings, warm_start
 

@@ -1,18 +1,30 @@
-"""The sections of a recipe, read from YAML plus overrides, strict about unknown keys."""
+"""The settings of a run, and how they are read from a recipe: YAML plus ``key=value`` overrides.
+
+Validation is strict: an unknown key, a value of another type and a key given twice are errors that name the file
+(or the override) and the key.
+"""
 
 from __future__ import annotations
 
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from agents.settings import RolesSettings
 from environments.base import Environment, InputError
 from environments.benchmark import AnyBenchmark
-from environments.settings import GIVEN, EnvironmentSettings, Section, VerificationSettings, requires
+from environments.declared import look
+from environments.registry import is_import_path
+from environments.settings import GIVEN, EnvironmentSettings, Section, VerificationSettings, requires, section_of
 from evaluation.settings import EvaluationSettings
+from memory.failures import MemorySettings
 from memory.jsonl import leaves
-from memory.settings import OFFICIAL, MemorySettings, TaskSettings
+from memory.strict_yaml import changes_given, put, read_recipe
+from memory.tasks import OFFICIAL, TaskSettings
 from training.rollout.settings import SamplingSettings
 from training.settings import PolicySettings, TrainingSettings
 from training.signal_settings import SignalSettings
@@ -194,3 +206,82 @@ def check_benchmark(settings: RunSettings, source: str, benchmark: AnyBenchmark 
         raise InputError(
             f"{source}: tasks.initial: {environment.name} has no official tasks: name a file, or leave it out"
         )
+
+
+ENVIRONMENT_NAME = ("environment", "name")
+
+_OTHER_FILES = {
+    "base": "a study's recipe, which coevolve study runs",
+    "compute_environment": "a configuration of the launcher, which training.launch names as its config",
+}
+"""The first key of other files that lie in recipes/, and what each is."""
+
+
+def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
+    """Return the settings in the file at ``path`` with ``overrides`` (``dotted.key=value``, or ``@FILE``) on top.
+
+    A recipe that ships with the project is also found by its name in the checkout (recipes/quickstart.yaml).
+    Raises InputError with one sentence that names the file or override and the key.
+    """
+    tree = read_recipe(path)
+    given: dict[tuple[str, ...], str] = {}
+    for change in changes_given(overrides):
+        put(tree, change.keys, change.value, f"--set {change.given}")
+        given[change.keys] = change.given
+    try:
+        settings = RunSettings.model_validate_json(json.dumps(tree, default=str), strict=True)
+    except ValidationError as error:
+        _look_at_named(tree, given)
+        raise InputError(_explain(error, path, given)) from error
+    # The file is right for the environment that it names; another one may have been asked for on top of it.
+    check_benchmark(
+        settings, f"--set {given[ENVIRONMENT_NAME]} on top of {path}" if ENVIRONMENT_NAME in given else str(path)
+    )
+    return settings
+
+
+def _look_at_named(tree: dict[str, Any], given: Mapping[tuple[str, ...], str]) -> None:
+    """Raise InputError when an override names an environment that is not there.
+
+    Called for a recipe that is wrong for that environment: the missing module is the likelier mistake.
+    """
+    section = tree.get("environment")
+    name = section.get("name") if isinstance(section, dict) else None
+    if ENVIRONMENT_NAME in given and isinstance(name, str) and is_import_path(name):
+        look(name)
+
+
+def _explain(error: ValidationError, path: Path, given: dict[tuple[str, ...], str]) -> str:
+    first = error.errors(include_url=False)[0]
+    location = tuple(str(part) for part in first["loc"])
+    override = next((text for keys, text in given.items() if keys[: len(location)] == location), None) or next(
+        (text for keys, text in given.items() if location[: len(keys)] == keys), None
+    )
+    source = f"--set {override}" if override else str(path)
+    if override is None and location[:1] == ("environment",) and ENVIRONMENT_NAME in given:
+        # The file is right for its own environment; the override named another one.
+        source = f"--set {given[ENVIRONMENT_NAME]} on top of {path}"
+    name = ".".join(location)
+    if first["type"] == "extra_forbidden":
+        if override is None and name in _OTHER_FILES:
+            return f"{source}: not the recipe of a run, but {_OTHER_FILES[name]}"
+        if location[0] == "roles" and location[-1] == "key_variable":
+            return (
+                f"{source}: unknown key '{name}': an address decides its key: remove it, and set the environment "
+                "variable COEVOLVE_KEYS to ADDRESS=VARIABLE"
+            )
+        return f"{source}: unknown key '{name}'{_suggestion(location)}"
+    message = first["msg"].removeprefix("Value error, ")
+    where = f"{name}: " if name else ""  # a rule that spans sections names its keys itself
+    return f"{source}: {where}{message[:1].lower()}{message[1:]}"
+
+
+def _suggestion(location: tuple[str, ...]) -> str:
+    """Return a hint: the nearest key of the section, else all of them."""
+    model: type[BaseModel] | None = RunSettings
+    for part in location[:-1]:
+        model = None if model is None or part not in model.model_fields else section_of(model, part)
+    if model is None:
+        return ""
+    near = difflib.get_close_matches(location[-1], model.model_fields, n=1)
+    return f": did you mean '{near[0]}'?" if near else f": choose from {', '.join(model.model_fields)}"

@@ -20,8 +20,7 @@ from evaluation.study.records import IterationFigures
 from memory.jsonl import dump_line, write_atomically
 from memory.records import Interaction, Trajectory
 from memory.run import RunDirectory, read_existing, read_json, read_jsonl, write_jsonl
-from memory.settings import TaskSettings
-from memory.tasks import load_tasks, tasks_at
+from memory.tasks import TaskSettings, load_tasks, tasks_at
 from training.grpo.record import RoundRecord
 
 

@@ -29,7 +29,7 @@ def main(
         from graph.export.cards import dataset_card
         from graph.export.content import RunContent
         from graph.export.dataset import TASKS, TRAJECTORIES, write_tables
-        from graph.recipe import load_recipe
+        from graph.settings import load_recipe
         from memory.jsonl import whole_folder
         from memory.run import RunDirectory
 

@@ -26,7 +26,6 @@ from memory.failures import DeduplicationResult, explored_before, indexed
 from memory.jsonl import derive_seed
 from memory.records import Evidence, FailureContext, Signal, Trajectory
 from memory.run import IterationDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl
-from memory.settings import RECUR_AFTER
 from memory.tasks import load_tasks, tasks_at
 from training.seal.diagnosis import with_diagnosis
 from training.signals import GroupScore, PatternCount, choose
@@ -196,9 +195,8 @@ def _compared(
     if not services.deduplicates:
         return [DeduplicationResult(context_id=context.id, status="new") for context in contexts]
     compared = [context for context in contexts if context.comparable]
-    run, settings = services.run, services.settings.memory
-    # Older contexts no longer make another one known: what the index says of them changes no result.
-    recent = explored_before(run, iteration, since=iteration - RECUR_AFTER + 1)
-    with writing(run.failures_path), indexed(run.failures_path, settings, recent) as memory:
-        results = {one.context_id: one for one in memory.compare(compared, iteration)}
+    run = services.run
+    explored = explored_before(run, iteration)
+    with writing(run.failures_path), indexed(run.failures_path, services.settings.memory, explored) as memory:
+        results = {one.context_id: one for one in memory.compare(compared)}
     return [results.get(context.id) or DeduplicationResult(context_id=context.id, status="new") for context in contexts]

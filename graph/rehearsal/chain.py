@@ -27,12 +27,11 @@ from environments.base import InputError
 from environments.command import MISTAKE, NOTHING, say
 from environments.registry import find_benchmark, packaged_names
 from evaluation.settings import ScoringSettings
-from graph.recipe import load_recipe
 from graph.records import Evolution, ExtractionRecord
 from graph.rehearsal.sizes import CALLS, OTHER_SOURCES, machine_at_hand, options, toy, weights_left_out
 from graph.rehearsal.stand_in import WEIGHTS
 from graph.run.stages import scoring_settings
-from graph.settings import RunSettings
+from graph.settings import RunSettings, load_recipe
 from memory.processes import ChildFailure, end_of_log, reason_in, run_child
 from memory.records import SignalKind, Task
 from memory.run import IterationDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl

@@ -19,7 +19,7 @@ from graph.fit import config_of, in_gib
 from graph.preflight import check_memory
 from graph.serve import VLLM
 from graph.settings import RunSettings, dotted
-from memory.settings import TaskSettings
+from memory.tasks import TaskSettings
 from training.device_memory import device_at_hand
 from training.plan import shape_in_process_of_its_own
 from training.rollout.policy_path import policy_folder

@@ -118,7 +118,7 @@ def main(recipe: str, tasks: str, folder: str, *given: str) -> None:
     """Make it and teach it, for a command that does not import torch itself."""
     with exit_statuses():
         from graph.fit import config_of
-        from graph.recipe import load_recipe
+        from graph.settings import load_recipe
         from training.rollout.policy_path import policy_folder
 
         settings = load_recipe(Path(recipe), given)

@@ -29,8 +29,7 @@ from graph.report.summary import Summary, summarise
 from graph.settings import RunSettings
 from memory.processes import ChildFailure, reason_in, run_child
 from memory.run import RunDirectory, read_json, write_json
-from memory.settings import OFFICIAL
-from memory.tasks import admit, load_tasks, tasks_at
+from memory.tasks import OFFICIAL, admit, load_tasks, tasks_at
 from training.grpo.record import RoundProgress, RoundRecord
 from training.rollout.settings import IN_PROCESS
 

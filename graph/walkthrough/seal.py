@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from environments.base import InputError
 from environments.checkout import GRPO_ALONE, ROOT
-from graph.recipe import load_recipe
 from graph.report.digest import calls_words, counts_words, task_words
 from graph.report.tables import Table, table
+from graph.settings import load_recipe
 from graph.walkthrough.runs import run_module, temporary_folder
 from memory.jsonl import record_id
 from memory.records import Task, Trajectory

@@ -14,8 +14,7 @@ import graph.preflight
 from environments.base import InputError
 from environments.checkout import GRPO_ALONE
 from graph.preflight import PLANNED_TO_MEASURED, check_memory
-from graph.recipe import load_recipe
-from graph.settings import RunSettings
+from graph.settings import RunSettings, load_recipe
 from training.plan import GIB, ModelShape, shape_in_process_of_its_own, shape_of
 from training.settings import LoraSettings
 

@@ -16,10 +16,9 @@ from support.preloaded import alone
 from support.taught_models import RECIPE, TOY, UNSCORED, given, save_taught
 
 from environments.checkout import PACKAGED_FOLDER
-from graph.recipe import load_recipe
 from graph.records import Evolution
 from graph.report.summary import Summary
-from graph.settings import RunSettings, dotted
+from graph.settings import RunSettings, dotted, load_recipe
 from memory.records import Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import load_tasks

@@ -22,10 +22,9 @@ from support.small_policy import make_policy, small_tasks
 
 from agents.spending import read_requests
 from evaluation.study.recipe import load_study
-from graph.recipe import load_recipe
 from graph.records import Evolution, ExtractionRecord
 from graph.report.summary import Summary
-from graph.settings import RunSettings
+from graph.settings import RunSettings, load_recipe
 from memory.records import (
     Draft,
     DraftVerification,

@@ -7,10 +7,11 @@ import pytest
 import yaml
 
 from environments.base import InputError
+from environments.checkout import QUICKSTART
 from graph.export.content import stated_settings
-from graph.recipe import QUICKSTART, difference, load_recipe
-from graph.settings import RunSettings, changed, dotted
+from graph.settings import RunSettings, changed, dotted, load_recipe
 from memory.records import SignalKind
+from memory.run import first_change
 from memory.strict_yaml import read_recipe
 from training.seal.seal import WINDOW_STEPS
 from training.seal.settings import SealSettings
@@ -155,7 +156,7 @@ RECIPES = sorted(path for path in SHIPPED if path.parent.name != "launch" and "b
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
 def test_the_shipped_recipes_are_valid_and_strict(path: Path) -> None:
-    assert difference(load_recipe(path), load_recipe(path)) is None
+    assert load_recipe(path) == load_recipe(path)
     for unknown in ("training.stepz", "signals.window_size", "nonsense"):
         with pytest.raises(InputError, match=f"unknown key '{unknown}'"):
             load_recipe(path, [f"{unknown}=1"])
@@ -196,11 +197,16 @@ def test_the_modes_of_seals_protocol_differ_in_their_mode_alone() -> None:
     assert sorted(path.stem for path in folder.iterdir()) == sorted(MODES)
     for name, overrides in MODES.items():
         asked = load_recipe(folder / "seal.yaml", overrides)
-        assert difference(load_recipe(folder / f"{name}.yaml"), asked) is None, name
+        assert load_recipe(folder / f"{name}.yaml") == asked, name
     recipe = load_recipe(folder / "seal.yaml")
     assert recipe.training.seal == SealSettings(), "what is written out are the defaults"
     assert recipe.iterations * recipe.training.steps == 72
     assert recipe.training.steps == WINDOW_STEPS, "an epoch is an iteration"
+
+
+def difference(left: RunSettings, right: RunSettings) -> str | None:
+    found = first_change(left.model_dump(), right.model_dump())
+    return found and found[0]
 
 
 def test_difference_names_the_setting() -> None:

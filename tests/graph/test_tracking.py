@@ -10,9 +10,8 @@ from support.tracked_run import STEPS, begun_run, finish_iteration, play_round
 
 from environments.base import InputError
 from graph import tracking
-from graph.recipe import load_recipe
 from graph.run_iteration import open_run
-from graph.settings import RunSettings
+from graph.settings import RunSettings, load_recipe
 from graph.tracking import TrackedRun, Tracker, follow_run
 from memory.run import RunDirectory, write_jsonl
 from training.seal.diagnosis import FailureProfile

@@ -14,9 +14,8 @@ from environments.bfcl.templated.wordings import render_task
 from environments.command import run_interruptible, show_stage
 from graph.assembly import RunServices, assemble
 from graph.checkpoints import evolve_once
-from graph.recipe import load_recipe
 from graph.records import StageSeconds
-from graph.settings import RunSettings
+from graph.settings import RunSettings, load_recipe
 from memory.jsonl import record_id
 from memory.records import FailureContext, SignalKind, Step, Task, Trajectory, TrajectoryTurn
 from memory.run import RunDirectory, write_json, write_jsonl

@@ -9,7 +9,6 @@ from typing import Any
 
 from environments.settings import EnvironmentSettings
 from evaluation.outcomes import Score
-from graph.recipe import load_recipe
 from graph.report.closing import iterations_table
 from graph.report.digest import REASONS, kind_words, one_line, result_of, spoken, task_words
 from graph.report.effect import did_it_help, finished_iterations, tool_map, weak_tasks
@@ -17,7 +16,7 @@ from graph.report.lineage import Group, History
 from graph.report.mistakes import first_story
 from graph.report.page.charts import Series, iterations_chart
 from graph.report.summary import PRIVATE, Summary
-from graph.settings import changed
+from graph.settings import changed, load_recipe
 from memory.jsonl import leaves
 from memory.records import SignalKind
 from memory.run import RunDirectory, read_json

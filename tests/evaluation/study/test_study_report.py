@@ -19,7 +19,7 @@ from evaluation.study.report import write_report
 from evaluation.study.schedule import _Schedule, check_settings, make_plan
 from evaluation.study.summary import summarise
 from evaluation.test_access import Access
-from graph.recipe import load_recipe
+from graph.settings import load_recipe
 from memory.jsonl import append_jsonl
 
 YES, NO = True, False

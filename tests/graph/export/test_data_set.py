@@ -21,8 +21,8 @@ from graph.export.cards import _decontamination, _licences
 from graph.export.content import RunContent, refuse_unpublishable
 from graph.export.conversations import rollout_messages
 from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES
-from graph.recipe import load_recipe
 from graph.report.lineage import History
+from graph.settings import load_recipe
 from memory.records import Step, Task, Trajectory, TrajectoryTurn
 from memory.run import RunDirectory, read_jsonl
 from memory.strict_yaml import parse_yaml

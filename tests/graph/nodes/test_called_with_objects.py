@@ -184,7 +184,7 @@ async def test_a_weakness_goes_through_all_nodes(run: RunDirectory, capsys: pyte
     write_jsonl(run.iteration(1).contexts, [unseen])
     # What the run never explored:
     with closing(FailureMemory(run.failures_path, runtime.context.settings.memory)) as memory:
-        memory.remember([unseen.model_copy(update={"id": "context-0", "iteration": 0})], {"context-0": 5})
+        memory.remember([unseen.model_copy(update={"id": "context-0", "iteration": 0})])
     again = again.model_copy(update={"contexts": ("context-unseen",)})
     assert (await deduplicate(again, runtime))["new"] == ("context-unseen",), "the index is not believed"
 

@@ -21,7 +21,6 @@ from support.hostile_run import make_hostile_run
 from environments.base import InputError, MalformedCall, ToolCall
 from environments.bfcl.benchmark import BFCL
 from environments.registry import packaged
-from graph.recipe import load_recipe
 from graph.report.digest import one_line
 from graph.report.effect import tool_map, weak_tasks, went
 from graph.report.lineage import Course, Group, History, Rollout
@@ -32,6 +31,7 @@ from graph.report.page.page import LONGEST_TEXT, cut, in_order_of_worth
 from graph.report.stories import rollout_story
 from graph.report.story import written
 from graph.report.summary import Summary, summarise
+from graph.settings import load_recipe
 from memory.records import Draft, DraftVerification, FailureContext, Interaction, Signal, Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl, write_json
 from memory.tasks import load_tasks

@@ -19,9 +19,9 @@ from environments.verification.canonical import fingerprint
 from environments.verification.replay import bare_task
 from environments.verification.verify import Refusal, verify
 from graph.assembly import RunServices, assemble
-from graph.recipe import load_recipe
 from graph.run.initial_tasks import official_tasks
 from graph.run.stages import Run, make_tasks
+from graph.settings import load_recipe
 from memory.records import Evidence, Signal, SignalKind, Step, StopReason, Task, Trajectory, TrajectoryTurn
 from memory.run import RunDirectory
 from memory.tasks import load_tasks
