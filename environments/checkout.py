@@ -34,7 +34,7 @@ PACKAGED_MODEL = "smollm2-135m"
 
 PACKAGED_FOLDER = ROOT / ".models" / PACKAGED_MODEL
 
-_SHIPPED = "recipes"
+SHIPPED = "recipes"
 
 
 def shipped_policy(path: str) -> Path | None:
@@ -48,16 +48,9 @@ def shipped_policy(path: str) -> Path | None:
     folder = Path(path)
     if path == PACKAGED_MODEL:
         return PACKAGED_FOLDER if (PACKAGED_FOLDER / "config.json").is_file() else None
-    if path.startswith(".") or folder.parts[:1] != (_SHIPPED,):
+    if path.startswith(".") or folder.parts[:1] != (SHIPPED,):
         return None
     return ROOT / folder if (ROOT / folder / "config.json").is_file() else None
-
-
-def find_recipe(path: Path) -> Path:
-    """Return ``path`` where it exists, otherwise the recipe shipped under that name, otherwise ``path``."""
-    if path.exists() or path.parts[:1] != (_SHIPPED,) or not (ROOT / path).is_file():
-        return path
-    return ROOT / path
 
 
 def places() -> list[str]:

@@ -21,7 +21,7 @@ from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses, say
 from environments.metrics import Metric, mixed, pass_at
 from evaluation.settings import CONTROLS, ENDPOINT, ScoringSettings, read_settings, sampling_on
-from memory.strict_yaml import options_given
+from memory.jsonl import options_given
 from training.rendering.options import RenderingOptions
 
 if TYPE_CHECKING:

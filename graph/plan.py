@@ -71,7 +71,7 @@ def main(
     with exit_statuses():
         from environments.checkout import QUICKSTART
         from graph.settings import load_recipe
-        from memory.strict_yaml import read_recipe
+        from memory.jsonl import read_recipe
 
         path = recipe or QUICKSTART
         is_study = "base" in read_recipe(path)

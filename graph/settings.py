@@ -22,8 +22,7 @@ from environments.registry import is_import_path
 from environments.settings import GIVEN, EnvironmentSettings, Section, VerificationSettings, requires, section_of
 from evaluation.settings import EvaluationSettings
 from memory.failures import MemorySettings
-from memory.jsonl import leaves
-from memory.strict_yaml import changes_given, put, read_recipe
+from memory.jsonl import changes_given, leaves, put, read_recipe
 from memory.tasks import OFFICIAL, TaskSettings
 from training.rollout.settings import SamplingSettings
 from training.settings import PolicySettings, TrainingSettings

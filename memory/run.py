@@ -17,9 +17,11 @@ from environments.base import InputError
 from memory.jsonl import (
     append_jsonl,
     complaint,
+    dump_yaml,
     read_existing,
     read_json,
     read_jsonl,
+    read_yaml,
     remove_leftovers,
     write_atomically,
     write_json,
@@ -38,7 +40,6 @@ from memory.run_files import (
     iteration_of,
     iteration_stage,
 )
-from memory.strict_yaml import dump_yaml, read_yaml
 
 __all__ = [
     "SEED_STAGE",

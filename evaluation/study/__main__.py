@@ -64,7 +64,7 @@ def main(
     Exit status: 0; 2 for a user's mistake, or where arms of a seed did not begin with the same tasks; 1 when an arm
     failed; 130 on SIGINT and 143 on SIGTERM.
     """
-    from environments.checkout import find_recipe
+    from memory.jsonl import find_recipe
 
     with exit_statuses():
         from evaluation.study.recipe import load_study

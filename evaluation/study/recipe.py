@@ -19,8 +19,7 @@ from environments.settings import EnvironmentSettings
 from evaluation.sets import held_out, set_hash
 from evaluation.settings import LOOKUP, AttemptSettings
 from evaluation.study.claims import MOST, Gate, Hypothesis, Strict, check_gates, check_hypotheses
-from memory.jsonl import complaint
-from memory.strict_yaml import changes_given, put, read_recipe
+from memory.jsonl import changes_given, complaint, put, read_recipe
 from training.rendering.options import RenderingOptions
 
 BASELINE = "grpo"

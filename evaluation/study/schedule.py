@@ -22,10 +22,9 @@ from evaluation.study.arm import FinishedRun
 from evaluation.study.recipe import FIRST_SEED, SEED, Arm, Mode, Study, Tree, environment_options
 from evaluation.study.records import ArmHeader, ArmMeasured, ArmResult, Place, current_result, tasks_path
 from evaluation.test_access import current_commit
-from memory.jsonl import read_jsonl, write_atomically, write_json
+from memory.jsonl import dump_yaml, read_jsonl, write_atomically, write_json
 from memory.processes import ChildFailure, exclusive, reason_in, run_child
 from memory.run import RunDirectory
-from memory.strict_yaml import dump_yaml
 from training.rendering.options import RenderingOptions
 from training.rollout.settings import IN_PROCESS
 

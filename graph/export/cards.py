@@ -20,7 +20,7 @@ from graph.export.content import RunContent, stated_settings
 from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES
 from graph.report.digest import REASONS, counts_words
 from graph.settings import RunSettings
-from memory.strict_yaml import dump_yaml
+from memory.jsonl import dump_yaml
 
 _REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 _VERIFIED = {

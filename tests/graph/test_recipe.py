@@ -10,9 +10,9 @@ from environments.base import InputError
 from environments.checkout import QUICKSTART
 from graph.export.content import stated_settings
 from graph.settings import RunSettings, changed, dotted, load_recipe
+from memory.jsonl import read_recipe
 from memory.records import SignalKind
 from memory.run import first_change
-from memory.strict_yaml import read_recipe
 from training.seal.seal import WINDOW_STEPS
 from training.seal.settings import SealSettings
 
