@@ -1,4 +1,8 @@
-"""`python -m graph.check_recipe`: checks recipes without running them."""
+"""Checks all that a run will need before anything is written or paid; `python -m graph.check_recipe` does that alone.
+
+That is the environment, evaluation set, keys of the roles, files and policy of a recipe, without loading weights and
+within a second or two. A run that passes can still fail later, on another machine or another day.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,63 @@ from typing import Annotated
 
 import typer
 
+from agents.chat.endpoint import destination, resolve
 from environments.base import InputError
 from environments.command import OneSentence, exit_statuses
+from environments.declared import look
+from environments.registry import benchmark_of, is_import_path
+from evaluation.settings import check_evaluation
+from graph.fit import check_memory
+from graph.settings import RunSettings, check_benchmark, check_starts, load_recipe
+from graph.tracking import check_trackers
+from memory.tasks import OFFICIAL
+from training.settings import ElsewhereSettings, PolicySettings
+
+
+def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = True) -> None:
+    """Raise InputError that names the first key for which a run with ``settings`` would fail.
+
+    ``trains`` is False where no policy is needed, to make D_0 alone. ``opens_own`` is False where no code that the
+    settings name may run: an environment of the user's is then looked at, and what needs it open is not checked.
+    """
+    environment = None
+    if opens_own or not settings.environment.is_own:
+        environment = settings.environment.open()
+        check_benchmark(settings, f"environment {settings.environment.name}", benchmark_of(environment))
+    elif is_import_path(settings.environment.name):
+        look(settings.environment.name)
+    for name, role in settings.roles.by_chat().items():
+        resolve(role, name)
+    _check_tasks(settings.tasks.initial)
+    check_evaluation(settings.evaluation, environment)
+    if trains:
+        from training.preflight import check_policy
+        from training.rollout.engines import check_engine
+
+        if environment is not None:
+            check_starts(settings.signals, environment)
+        check_policy(settings.policy, settings.training, settings.sampling, settings.evaluation.max_tokens)
+        check_engine(settings.sampling, settings.policy, settings.training)
+        if settings.training.elsewhere is None:
+            check_memory(settings)
+        else:
+            check_elsewhere(settings.training.elsewhere, settings.policy)
+        check_trackers(settings.training.report_to)
+
+
+def check_elsewhere(elsewhere: ElsewhereSettings, policy: PolicySettings) -> None:
+    """Raise InputError where the engine of ``training.elsewhere`` cannot be started, or not with this policy."""
+    if elsewhere.engine == "verl" and not Path(elsewhere.python).exists():
+        raise InputError(f"training.elsewhere.python: there is no {elsewhere.python}: run make verl")
+    if elsewhere.engine == "verl" and policy.lora is not None:
+        raise InputError("training.elsewhere: verl trains all weights here: set policy.lora to null")
+
+
+def _check_tasks(initial: str | None) -> None:
+    if initial in (None, OFFICIAL) or Path(initial).is_file():
+        return
+    raise InputError(f"tasks.initial: {initial} cannot be read, it does not exist: name a file of tasks")
+
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -45,10 +104,6 @@ def main(
         _rehearse(recipes, overrides or ())
         return
     with exit_statuses():
-        from agents.chat.endpoint import destination
-        from graph.preflight import check_run
-        from graph.settings import RunSettings, load_recipe
-
         unopened: dict[Path, str] = {}
         for recipe in recipes:
             settings = load_recipe(recipe, overrides or ())

@@ -90,7 +90,7 @@ def open_run(
     is finished.
     """
     from environments.checkout import QUICKSTART
-    from graph.preflight import check_run
+    from graph.check_recipe import check_run
     from graph.settings import load_recipe
     from graph.tracking import check_trackers
     from memory.run import RunDirectory, first_change

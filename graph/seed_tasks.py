@@ -61,7 +61,7 @@ def seed_file(recipe: Path | None, given: list[str], run: Path | None, output: P
     from tempfile import TemporaryDirectory
 
     from environments.checkout import QUICKSTART
-    from graph.preflight import check_run
+    from graph.check_recipe import check_run
     from graph.settings import load_recipe
     from memory.run import write_jsonl
 

@@ -15,8 +15,7 @@ from typing import Any
 
 from agents.chat.endpoint import resolve
 from environments.base import InputError, Record
-from graph.fit import config_of, in_gib
-from graph.preflight import check_memory
+from graph.fit import check_memory, config_of, in_gib
 from graph.serve import VLLM
 from graph.settings import RunSettings, dotted
 from memory.tasks import TaskSettings

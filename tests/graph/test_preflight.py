@@ -16,7 +16,7 @@ import graph.seed_tasks
 from environments.base import InputError
 from environments.bfcl.environment import BFCLEnvironment
 from environments.checkout import QUICKSTART
-from graph.preflight import check_run
+from graph.check_recipe import check_run
 from graph.settings import load_recipe
 from memory.jsonl import write_jsonl
 from training.rollout.policy_path import hub_trouble
