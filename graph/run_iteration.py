@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import shlex
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -10,13 +15,31 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from environments.base import InputError
-from environments.command import NOTHING, OneSentence, exit_on_signals, exit_statuses, run_interruptible, say
+from environments.benchmark import TRUST_VARIABLE
+from environments.checkout import QUICKSTART
+from environments.command import (
+    NOTHING,
+    OneSentence,
+    check_output,
+    exit_on_signals,
+    exit_statuses,
+    run_interruptible,
+    say,
+)
 
 if TYPE_CHECKING:
     from graph.report.summary import Summary
     from graph.run.stages import Run
     from graph.settings import RunSettings
     from memory.run import RunDirectory
+
+SERVER_RECIPE = QUICKSTART.with_name("mcp.yaml")
+
+HELD_OUT = 20
+"""Held-out tasks that are made on a server (ours)."""
+
+LEARNT = 1280
+"""References that the first policy on a server learns from, repeated ones counted (ours)."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -65,8 +88,6 @@ def main(
             if mcp is not None:
                 if recipe is not None or resume:
                     raise InputError("--mcp begins a run of its own: leave --recipe and --resume out")
-                from graph.server_run import begin
-
                 begin(mcp, run, given, lambda line: print(line, file=sys.stderr if as_json else stdout, flush=True))
                 given, resume = [], True
             work = open_run(run, recipe, given, iterations, resume)
@@ -79,6 +100,50 @@ def main(
             raise typer.Exit(NOTHING)
 
 
+def begin(command: str, run: Path, given: Sequence[str], tell: Callable[[str], None]) -> None:
+    """Make ``run`` on an MCP server, with tasks, and beside it, in ``RUN-start``, held-out tasks and a first policy.
+
+    The command is the user's own, on the command line, so that it is trusted for this process and its children.
+    ``given`` are settings on top of recipes/mcp.yaml. ``tell`` is given the lines of a page: the tools, what was found
+    about the server, and what was made. Raises InputError, before anything is written where it is a setting, the
+    command or the place.
+    """
+    from environments.registry import benchmark_of
+    from graph.check_environment import findings, line
+    from graph.seed_tasks import seed_file
+    from graph.settings import load_recipe
+    from memory.run import RunDirectory
+    from training.embedded.new_policy import EMBEDDED
+    from training.warm_start import StartSettings, warm_start
+
+    start = run.with_name(f"{run.name}-start")
+    policy = start / "initial"
+    for place in (run, start):
+        check_output("--run", place, "folder")
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InputError(f"--mcp {command}: {error}: write the command as in a shell") from None
+    os.environ[TRUST_VARIABLE] = "1"
+    stated = [f"environment.options.command={json.dumps(words)}", f"policy.path={json.dumps(str(policy))}"]
+    settings = load_recipe(SERVER_RECIPE, [*stated, *given])
+    environment = settings.environment.open()
+    for note in benchmark_of(environment).notes(environment):
+        tell(note)
+    for found in findings(environment):
+        tell(line(found))
+    start.mkdir(parents=True)
+    held_out = start / "held-out.jsonl"
+    other = [f"seed={settings.seed + 1}", f"tasks.initial_count={HELD_OUT}"]
+    seed_file(SERVER_RECIPE, [*stated, *given, *other], None, held_out)
+    tasks = seed_file(SERVER_RECIPE, [*stated, f"evaluation.tasks={json.dumps(str(held_out))}", *given], run, None)
+    learning = StartSettings(passes=math.ceil(LEARNT / len(tasks)), seed=settings.seed)
+    named, options = settings.environment.name, settings.environment.options
+    record = warm_start(EMBEDDED, [RunDirectory(run).tasks_path], policy, learning, named, options=options)
+    tell(f"tasks      {len(tasks)} verified in {run}, {HELD_OUT} held out in {held_out}")
+    tell(f"policy     {policy}, {record.parameters:,} parameters, warmed up on these tasks' references")
+
+
 def open_run(
     root: Path, recipe: Path | None, given: list[str], iterations: int | None, resume: bool
 ) -> tuple[RunDirectory, RunSettings, bool]:
@@ -89,7 +154,6 @@ def open_run(
     settings, for an edited settings.yaml, and for needs of its settings that this machine lacks before the first round
     is finished.
     """
-    from environments.checkout import QUICKSTART
     from graph.check_recipe import check_run
     from graph.settings import load_recipe
     from graph.tracking import check_trackers
