@@ -27,8 +27,8 @@ import typer
 from pydantic import Field, JsonValue, ValidationError
 
 from environments.base import Environment, InputError, Record, recorded
+from environments.checkout import heavy_imports
 from environments.command import OneSentence, check_output, exit_statuses, say, writing
-from environments.heavy_imports import heavy_imports
 from environments.registry import DEFAULT, benchmark_of, is_import_path, open_named
 from environments.verification.canonical import canonical
 from memory.jsonl import complaint, derive_seed, options_given, whole_folder

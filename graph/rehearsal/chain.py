@@ -28,8 +28,7 @@ from environments.command import MISTAKE, NOTHING, say
 from environments.registry import find_benchmark, packaged_names
 from evaluation.settings import ScoringSettings
 from graph.records import Evolution, ExtractionRecord
-from graph.rehearsal.sizes import CALLS, OTHER_SOURCES, machine_at_hand, options, toy, weights_left_out
-from graph.rehearsal.stand_in import WEIGHTS
+from graph.rehearsal.toy import CALLS, OTHER_SOURCES, WEIGHTS, machine_at_hand, options, toy, weights_left_out
 from graph.run.stages import scoring_settings
 from graph.settings import RunSettings, load_recipe
 from memory.processes import ChildFailure, end_of_log, reason_in, run_child
@@ -144,7 +143,7 @@ class _Chain:
         tasks, made = await self._short_tasks(), self.folder / "stand-in"
         how = f"it has learnt the references of {FEW} short tasks, which are D_0"
         words = (str(self.recipe), str(tasks), str(made), *self.given, *options(self.changes))
-        await self._optional("tasks that are solved", how, "stand-in", "graph.rehearsal.stand_in", *words)
+        await self._optional("tasks that are solved", how, "stand-in", "graph.rehearsal.toy", *words)
         if not (made / WEIGHTS).exists():
             raise self._broken("stand-in")
         self.changes |= {"policy.path": str(made), "tasks.initial": str(tasks), **OTHER_SOURCES}
@@ -301,10 +300,10 @@ class _Chain:
         return reason_in(self._log(name)) or "it said nothing"
 
     def _broken(self, name: str, cause: str | None = None) -> InputError:
-        say(end_of_log(self._log(name), 0))
-        return InputError(
-            f"{self.recipe}: the step '{name}' broke: {cause or self._cause(name)}: see {self._log(name)}"
-        )
+        cause, end = cause or self._cause(name), end_of_log(self._log(name), 0)
+        if end != f"error: {cause}":
+            say(end)
+        return InputError(f"{self.recipe}: the step '{name}' broke: {cause}: see {self._log(name)}")
 
 
 def asked_rows(ledger: Path, settings: RunSettings) -> Iterator[Row]:
