@@ -18,7 +18,6 @@ from agents.spending import RepeatedFailure
 from environments.base import EnvironmentDefect, EnvironmentFault, InputError
 from environments.command import StorageError, expect_dropped_branches, storage_refusal
 from graph.assembly import RunServices
-from graph.records import Failure
 from graph.report.digest import named_weakness, of_failure
 from graph.state import BranchState, BranchUpdate, IterationState, SeedState
 from memory.records import FailureContext, Signal
@@ -34,6 +33,7 @@ from memory.run import (
     read_json,
     write_json,
 )
+from memory.run_files import Failure
 from memory.tasks import load_tasks
 
 DEADLINE = "deadline"

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from agents.spending import RepeatedFailure
 from environments.base import InputError
 from environments.command import say, storage_refusal, writing
-from graph.records import ExtractionRecord, Fork
 from graph.state import IterationInput, IterationState
 from memory.failures import DeduplicationResult
 from memory.records import FailureContext
 from memory.run import RunDirectory, read_json, read_jsonl
+from memory.run_files import ExtractionRecord, Fork
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig

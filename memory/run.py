@@ -83,7 +83,7 @@ class RunDirectory(Folder):
     )
     fork_path = RunFile(
         ".json",
-        "graph.records.Fork",
+        "memory.run_files.Fork",
         "The run that this one is a copy of; only in copies that LangGraph Studio's forks and edits make.",
     )
     tasks_path = RunFile(".jsonl", "memory.records.Task", "The task set, append only.")

@@ -1,4 +1,4 @@
-"""Every file and folder of a run: its name, its record type and what it holds.
+"""Every file and folder of a run: its name, its record type and what it holds; and the records of the graph alone.
 
 Each class below is a folder, and each ``RunFile`` in it is a line of ``docs/run-directory.md``. On an
 instance the same attribute is a path: ``run.iteration(3).drafts``. No other module spells one of these names.
@@ -6,11 +6,17 @@ instance the same attribute is a path: ``run.iteration(3).drafts``. No other mod
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, Self, overload
+from typing import Any, Literal, NamedTuple, Self, overload
+
+from pydantic import Field
+
+from environments.base import Record
+from memory.records import SignalKind
 
 SEED_STAGE = "seed"
 """The stage of D_0. A stage is a folder of the run, relative to the run directory."""
@@ -86,7 +92,7 @@ class BranchDirectory(Folder):
         "One file per draft that a validator carried out; a resumed node does not ask again.",
     )
     verdicts = RunFile(".jsonl", "memory.records.DraftVerification", "The verification result of each draft.")
-    failure = RunFile(".json", "graph.records.Failure", "The cause, if the branch failed.")
+    failure = RunFile(".json", "memory.run_files.Failure", "The cause, if the branch failed.")
     traceback = RunFile("failure.log", "text", "Its traceback, for people.")
 
     def validation(self, validation_id: str) -> Path:
@@ -99,7 +105,7 @@ class StageDirectory(Folder):
 
     known = RunFile(
         ".json",
-        "graph.records.KnownTasks",
+        "memory.run_files.KnownTasks",
         "Fingerprints of the tasks that existed when the stage began; equal drafts are duplicates.",
     )
     contexts = RunFile(".jsonl", "memory.records.FailureContext", "The failure contexts of the stage.")
@@ -115,7 +121,7 @@ class StageDirectory(Folder):
         "memory.records.DraftVerification",
         "Their verification results; duplicates across branches and drafts beyond the quota are refused.",
     )
-    branch_failures = RunFile(".jsonl", "graph.records.Failure", "The failures of branches.")
+    branch_failures = RunFile(".jsonl", "memory.run_files.Failure", "The failures of branches.")
 
     def branch(self, context_id: str) -> BranchDirectory:
         """Return the folder of the branch that explores the context ``context_id``."""
@@ -184,19 +190,19 @@ class IterationDirectory(StageDirectory):
         ".jsonl", "training.signals.PatternCount", "Action patterns and their counts, which later rounds add to theirs."
     )
     extraction = RunFile(
-        ".json", "graph.records.ExtractionRecord", "Signals counted by kind, and the ids of those chosen."
+        ".json", "memory.run_files.ExtractionRecord", "Signals counted by kind, and the ids of those chosen."
     )
     reflections = RunFile(
         "/",
         "memory.records.FailureContext",
         "One `SIGNAL.json` per reflected signal; a resumed node does not ask again.",
     )
-    reflection_failures = RunFile(".jsonl", "graph.records.Failure", "The reflections that failed.")
+    reflection_failures = RunFile(".jsonl", "memory.run_files.Failure", "The reflections that failed.")
     judgements = RunFile(
         ".jsonl", "memory.failures.DeduplicationResult", "Whether the failure memory knew each context."
     )
-    evolution = RunFile(".json", "graph.records.Evolution", "The graph's result; it is done once this exists.")
-    seconds = RunFile(".json", "graph.records.StageSeconds", "Seconds of wall-clock time per completed stage.")
+    evolution = RunFile(".json", "memory.run_files.Evolution", "The graph's result; it is done once this exists.")
+    seconds = RunFile(".json", "memory.run_files.StageSeconds", "Seconds of wall-clock time per completed stage.")
     summary = RunFile(".json", "graph.report.summary.Summary", "The iteration's summary; it is done once this exists.")
 
     def reflection(self, signal_id: str) -> Path:
@@ -226,3 +232,82 @@ class PolicyDirectory(Folder):
         "training.grpo.checkpoints.RoundCheckpoint",
         "Marks a complete checkpoint; written last.",
     )
+
+
+class KnownTasks(Record):
+    """Fingerprints of the tasks that existed when a stage began; an equal draft is a duplicate."""
+
+    fingerprints: tuple[str, ...]
+
+
+class Failure(Record):
+    """One reflection or one branch that gave up.
+
+    ``id`` is the signal's or the context's, ``node`` where it failed, ``cause`` the class of the error.
+    """
+
+    id: str
+    node: str
+    cause: str
+    detail: str
+
+
+class ExtractionRecord(Record):
+    """The signals of a round in numbers, by kind, and the ids of the chosen ones.
+
+    ``signal_tasks``: tasks with a signal of the kind. ``marked``: trajectories that carry a signal.
+    ``repeated``: further signals of a task and kind that has one already. ``left_out``: beyond the
+    limit of contexts. ``pattern_occurrences`` and ``different_patterns`` count the run's action patterns;
+    trajectories with an ``infrastructure_error`` were not read. ``functions``: different functions that references of
+    D_t call, of the ``functions_offered`` that its tasks offer.
+    """
+
+    signals: dict[SignalKind, int]
+    signal_tasks: dict[SignalKind, int]
+    marked: int
+    chosen: tuple[str, ...]
+    repeated: dict[SignalKind, int]
+    left_out: dict[SignalKind, int]
+    pattern_occurrences: int
+    different_patterns: int
+    infrastructure_errors: int
+    functions: int
+    functions_offered: int
+
+
+class Evolution(Record):
+    """The result of the graph for one round's trajectories, beside the ``ExtractionRecord`` of its signals.
+
+    ``new`` and ``known``: contexts by what the failure memory says. ``refused``: drafts by reason. ``failures``:
+    reflections and branches that gave up, by cause. ``stopped``: the key of the budget that was spent by then, None
+    while there is some left. ``shortfall``: tasks that a quota (``tasks.admissions``) lacks; None, and not written,
+    without a quota.
+    """
+
+    iteration: int
+    new: int
+    known: int
+    drafts: int
+    admitted: tuple[str, ...]
+    refused: dict[str, int]
+    failures: dict[str, int]
+    stopped: str | None = None
+    shortfall: int | None = Field(None, exclude_if=lambda lacks: lacks is None)
+
+
+class StageSeconds(Record):
+    """Wall seconds of each stage of an iteration; for a killed stage, those of its last attempt."""
+
+    seconds: dict[str, float] = {}
+
+
+class Fork(Record):
+    """The run that a copy was made of, the thread that it is for, and the iteration whose graph works in it.
+
+    ``edits`` are the fields of contexts and drafts that were changed in it, by id; not written without any.
+    """
+
+    of: str
+    thread: str
+    iteration: int
+    edits: dict[str, dict[str, Any]] = Field({}, exclude_if=operator.not_)

@@ -21,7 +21,6 @@ from environments.verification.verify import verify as verify_draft
 from graph.assembly import RunServices
 from graph.branches import finished, refuse_mistake
 from graph.ours import compositions
-from graph.records import Evolution, Failure, KnownTasks
 from graph.report.digest import LINE, exploration_words, of_abstract, of_branch, of_update, of_verify
 from graph.state import BranchState, BranchUpdate, IterationState, IterationUpdate
 from memory.failures import DeduplicationResult
@@ -43,6 +42,7 @@ from memory.run import (
     write_json,
     write_jsonl,
 )
+from memory.run_files import Evolution, Failure, KnownTasks
 from memory.tasks import admit, admitted_task, quota_of, refuse_repeated, within_quota
 
 Row = TypeVar("Row", bound=Record)

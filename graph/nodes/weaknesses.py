@@ -19,13 +19,13 @@ from environments.verification.programs import Exercised
 from graph.assembly import RunServices
 from graph.branches import describe, weaknesses
 from graph.ours import contexts_without_signals, shuffled
-from graph.records import ExtractionRecord, Failure, KnownTasks
 from graph.report.digest import of_deduplicate, of_extract, of_reflect
 from graph.state import IterationState, IterationUpdate
 from memory.failures import DeduplicationResult, explored_before, indexed
 from memory.jsonl import derive_seed
 from memory.records import Evidence, FailureContext, Signal, Trajectory
 from memory.run import IterationDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl
+from memory.run_files import ExtractionRecord, Failure, KnownTasks
 from memory.tasks import load_tasks, tasks_at
 from training.seal.diagnosis import with_diagnosis
 from training.signals import GroupScore, PatternCount, choose

@@ -27,14 +27,13 @@ from environments.base import InputError
 from environments.command import MISTAKE, NOTHING, say
 from environments.registry import find_benchmark, packaged_names
 from evaluation.settings import ScoringSettings
-from graph.records import Evolution, ExtractionRecord
 from graph.rehearsal.toy import CALLS, OTHER_SOURCES, WEIGHTS, machine_at_hand, options, toy, weights_left_out
 from graph.run.stages import scoring_settings
 from graph.settings import RunSettings, load_recipe
 from memory.processes import ChildFailure, end_of_log, reason_in, run_child
 from memory.records import SignalKind, Task
 from memory.run import IterationDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl
-from memory.run_files import RunFile
+from memory.run_files import Evolution, ExtractionRecord, RunFile
 from training.grpo.record import RoundRecord
 from training.rollout.settings import IN_PROCESS
 

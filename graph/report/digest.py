@@ -13,7 +13,6 @@ from typing import Any
 
 from environments.base import MalformedCall, ToolCall
 from environments.command import printable
-from graph.records import Evolution, ExtractionRecord, Failure
 from memory.failures import DeduplicationResult
 from memory.records import (
     Cause,
@@ -27,6 +26,7 @@ from memory.records import (
     Trajectory,
     Unsignalled,
 )
+from memory.run_files import Evolution, ExtractionRecord, Failure
 from training.signal_settings import SignalSettings
 
 WIDTH = 110

@@ -26,7 +26,6 @@ from environments.verification.verify import Refusal, can_train, verify
 from graph.assembly import RunServices
 from graph.branches import refuse_mistake
 from graph.iteration import seed_graph
-from graph.records import Failure, KnownTasks
 from graph.report.digest import counts_words
 from graph.state import SeedState
 from memory.records import Draft, DraftVerification, FailureContext, Interaction, Task
@@ -38,6 +37,7 @@ from memory.run import (
     read_jsonl,
     write_json,
 )
+from memory.run_files import Failure, KnownTasks
 from memory.tasks import admitted_task, read_given, refuse_repeated
 
 NAMED = 20  # held-out tasks that an error names

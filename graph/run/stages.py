@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from agents.spending import BudgetReached, Ledger
 from environments.base import InputError
@@ -24,11 +24,11 @@ from environments.command import MISTAKE, Stage, StorageError, say, show_stage, 
 from evaluation.outcomes import Report, Score
 from evaluation.settings import LOOKUP, LimitSettings, ScoringSettings
 from graph.checkpoints import evolve_once
-from graph.records import PrintedProgress, StageSeconds
 from graph.report.summary import Summary, summarise
 from graph.settings import RunSettings
 from memory.processes import ChildFailure, reason_in, run_child
 from memory.run import RunDirectory, read_json, write_json
+from memory.run_files import StageSeconds
 from memory.tasks import OFFICIAL, admit, load_tasks, tasks_at
 from training.grpo.record import RoundProgress, RoundRecord
 from training.rollout.settings import IN_PROCESS
@@ -205,6 +205,14 @@ async def _child(
         if not reason:
             raise StorageError(f"{command[0]} could not write why it ended to {log_path}: is the disk full?")
         raise (StorageError if storage_refusal(reason) else InputError)(f"{command[0]}: {reason}")
+
+
+class PrintedProgress(BaseModel):
+    """A line that ``evaluation.run --progress`` prints after each task: so many ``of`` all, and how many solved."""
+
+    evaluated: int
+    of: int
+    successes: int
 
 
 def _reporter(stage: Stage) -> Callable[[str], None]:

@@ -17,10 +17,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from environments.base import InputError
-from graph.records import Fork
 from memory.jsonl import complaint
 from memory.records import Draft, FailureContext
 from memory.run import BranchDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl
+from memory.run_files import Fork
 
 DRAFT_FIELDS = ("turns", "reference")
 CONTEXT_FIELDS = (

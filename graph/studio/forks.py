@@ -29,7 +29,6 @@ from environments.base import InputError
 from graph.assembly import services_at
 from graph.checkpoints import opened_run
 from graph.iteration import iteration_graph
-from graph.records import Fork
 from graph.report.digest import Digest, of_verify
 from graph.state import NEWEST, BranchState, IterationState, RunContext
 from graph.studio.edits import check_edits, editable, make_edits
@@ -48,6 +47,7 @@ from memory.run import (
     write_json,
     write_jsonl,
 )
+from memory.run_files import Fork
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import RoundRecord
 

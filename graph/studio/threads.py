@@ -19,9 +19,9 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
 from graph.checkpoints import open_checkpoints, opened_run, thread_id
-from graph.records import Fork
 from graph.studio.access import LocalRequests, named_origins
 from memory.run import RunDirectory, read_json
+from memory.run_files import Fork
 
 LISTED = 1000  # threads that the server returns at a time
 

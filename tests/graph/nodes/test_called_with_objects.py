@@ -22,12 +22,12 @@ from graph.branches import dispatch
 from graph.nodes.new_tasks import abstract, explore, verify
 from graph.nodes.new_tasks import update as join
 from graph.nodes.weaknesses import deduplicate, extract, reflect
-from graph.records import ExtractionRecord, Failure
 from graph.settings import RunSettings
 from graph.state import IterationState
 from memory.failures import FailureMemory
 from memory.records import Draft, Evidence, FailureContext, Interaction, Signal, SignalKind
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
+from memory.run_files import ExtractionRecord, Failure
 from memory.tasks import admit, load_tasks
 from training.signal_settings import SignalSettings
 from training.signals import PatternCount

@@ -19,7 +19,6 @@ from support.made_run import first_tasks, make_run, records, run_graph
 from environments.base import InputError
 from graph.checkpoints import run_checkpoints, thread_id
 from graph.iteration import iteration_graph
-from graph.records import Evolution, Fork
 from graph.report.summary import Summary, summarise
 from graph.run.stages import Run, iterate
 from graph.run_iteration import open_run
@@ -28,6 +27,7 @@ from graph.studio.forks import asking, with_services
 from memory.failures import DeduplicationResult
 from memory.records import Draft, DraftVerification, FailureContext
 from memory.run import RunDirectory, read_json, read_jsonl, write_json
+from memory.run_files import Evolution, Fork
 from memory.tasks import load_tasks
 
 pytestmark = pytest.mark.slow

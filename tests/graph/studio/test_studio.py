@@ -27,12 +27,12 @@ from websockets.typing import Origin
 
 from environments.base import InputError
 from graph.checkpoints import open_checkpoints, studio_run, thread_id
-from graph.records import Evolution
 from graph.report.summary import summarise
 from graph.run_iteration import open_run
 from graph.settings import load_recipe
 from graph.studio.__main__ import app
 from memory.run import RunDirectory, read_json, write_json, write_jsonl
+from memory.run_files import Evolution
 
 pytestmark = [pytest.mark.slow, pytest.mark.external]
 
