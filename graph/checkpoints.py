@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-import threading
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,27 +62,19 @@ def discard_damaged(path: Path) -> bool:
     No record is lost: they are in JSON files, and the iteration's graph begins afresh. Raises sqlite3.OperationalError
     where the disk, not the file, is the cause.
     """
-    if _is_whole(path):
+    if not path.exists():
         return False
-    for suffix in ("", "-wal", "-shm"):  # a new one must not replay the damaged one's
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-    return True
-
-
-def _is_whole(database: Path) -> bool:
-    """Return whether an SQLite file can be read whole, or is missing.
-
-    Raises sqlite3.OperationalError where the disk or a lock, not the file, is the cause.
-    """
-    if not database.exists():
-        return True
     try:
-        with closing(sqlite3.connect(database)) as connection:
-            return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
+        with closing(sqlite3.connect(path)) as connection:
+            if connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",):
+                return False
     except sqlite3.OperationalError:
         raise
     except sqlite3.DatabaseError:
-        return False
+        pass
+    for suffix in ("", "-wal", "-shm"):  # a new one must not replay the damaged one's
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    return True
 
 
 @asynccontextmanager
@@ -106,43 +97,25 @@ async def open_checkpoints() -> AsyncIterator[AsyncSqliteSaver]:
 
     Raises InputError when there is no run, or when another process works on it.
     """
-    run = await asyncio.to_thread(_take)
+    run = await asyncio.to_thread(opened_run)
+    lock = run.lock(joined=True)
+    await asyncio.to_thread(lock.__enter__)
+    _opened.append(run.root)
     try:
         async with run_checkpoints(run) as saver:
             yield saver
     finally:
-        await asyncio.to_thread(_release, run)
+        _opened.remove(run.root)
+        await asyncio.to_thread(lock.__exit__, None, None, None)
 
 
-# The server opens its checkpointer once per event loop, and may have several loops: they share the process's lock.
-_guard = threading.Lock()
-_held: dict[Path, tuple[int, ExitStack]] = {}
+# The server opens its checkpointer once per event loop, and may have several loops.
+_opened: list[Path] = []
 
 
 def opened_run() -> RunDirectory:
     """Return the run that a server in this process has opened, or would open. Raises InputError without one."""
-    with _guard:
-        root = next(iter(_held), None)
-    return RunDirectory.open(root or studio_run().resolve())
-
-
-def _take() -> RunDirectory:
-    run = opened_run()
-    with _guard:
-        count, stack = _held.get(run.root, (0, ExitStack()))
-        if count == 0:
-            stack.enter_context(run.lock())
-        _held[run.root] = (count + 1, stack)
-    return run
-
-
-def _release(run: RunDirectory) -> None:
-    with _guard:
-        count, stack = _held.pop(run.root)
-        if count > 1:
-            _held[run.root] = (count - 1, stack)
-        else:
-            stack.close()
+    return RunDirectory.open(_opened[0] if _opened else studio_run().resolve())
 
 
 async def evolve_once(services: RunServices, iteration: int, stage: Stage) -> None:
@@ -152,45 +125,41 @@ async def evolve_once(services: RunServices, iteration: int, stage: Stage) -> No
     user's mistake, RepeatedFailure for work that only fails, StorageError and OSError for a full disk, and any error of
     a node outside the fan-out.
     """
-    run = services.run
-    refuse_unfinished(run, iteration)
-    with writing(run.checkpoints_path):
-        async with run_checkpoints(run) as saver:
-            await _evolve(services, iteration, stage, saver)
-
-
-async def _evolve(services: RunServices, iteration: int, stage: Stage, saver: AsyncSqliteSaver) -> None:
     from graph.iteration import iteration_graph
 
-    graph = iteration_graph().compile(checkpointer=saver)
+    run = services.run
+    refuse_unfinished(run, iteration)
     config: RunnableConfig = {
         "configurable": {"thread_id": thread_id(iteration)},
         "max_concurrency": services.settings.roles.concurrency,
     }
-    resumes = await _has_begun(graph, saver, config, services.run)
-    events = graph.astream(
-        None if resumes else IterationInput(iteration=iteration),
-        config,
-        context=services,
-        stream_mode=["tasks"],
-        version="v2",
-        durability="sync",
-    )
     begun: set[str] = set()
     ended = 0
-    try:
-        async for event in events:
-            task: Any = event["data"]
-            if task["name"] == "branch" and "input" in task:
-                begun.add(task["id"])
-            elif task["name"] == "branch":
-                ended += 1
-            stage.update(ended, len(begun) or None, "branches" if begun else task["name"])
-    except Exception as error:
-        if isinstance(error, InputError | RepeatedFailure) or storage_refusal(error):
-            # Checkpoints keep a failure: once the mistake is corrected, the graph has to begin afresh.
-            await saver.adelete_thread(thread_id(iteration))
-        raise
+    with writing(run.checkpoints_path):
+        async with run_checkpoints(run) as saver:
+            graph = iteration_graph().compile(checkpointer=saver)
+            resumes = await _has_begun(graph, saver, config, run)
+            events = graph.astream(
+                None if resumes else IterationInput(iteration=iteration),
+                config,
+                context=services,
+                stream_mode=["tasks"],
+                version="v2",
+                durability="sync",
+            )
+            try:
+                async for event in events:
+                    task: Any = event["data"]
+                    if task["name"] == "branch" and "input" in task:
+                        begun.add(task["id"])
+                    elif task["name"] == "branch":
+                        ended += 1
+                    stage.update(ended, len(begun) or None, "branches" if begun else task["name"])
+            except Exception as error:
+                if isinstance(error, InputError | RepeatedFailure) or storage_refusal(error):
+                    # Checkpoints keep a failure: once the mistake is corrected, the graph has to begin afresh.
+                    await saver.adelete_thread(thread_id(iteration))
+                raise
 
 
 async def _has_begun(

@@ -27,7 +27,7 @@ from memory.jsonl import (
     write_json,
     write_jsonl,
 )
-from memory.processes import exclusive, forget
+from memory.processes import exclusive, forget, shared
 from memory.run_files import (
     ITERATIONS,
     SEED_STAGE,
@@ -269,12 +269,13 @@ class RunDirectory(Folder):
             raise InputError(f"{self.settings_path}: {complaint(error, within)}") from None
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self, *, joined: bool = False) -> Iterator[None]:
         """Hold the run's lock while the block runs, and remove the temporary files of killed writers.
 
-        Only one process works on a run. Reading needs no lock. Raises InputError naming the process that holds it.
+        Only one process works on a run, and one part of it unless all are ``joined``. Reading needs no lock. Raises
+        InputError naming the process that holds it.
         """
-        with exclusive(self.lock_path, str(self.root)):
+        with (shared if joined else exclusive)(self.lock_path, str(self.root)):
             remove_leftovers(self.root)
             yield
 

@@ -160,24 +160,26 @@ def _given_task(line: bytes) -> Task | str:
         return complaint(error)
 
 
-def refuse_repeated(
-    drafts: Sequence[Draft], verifications: Sequence[DraftVerification], known: Iterable[str] = ()
-) -> list[DraftVerification]:
-    """Return the results, refusing every accepted draft that equals an earlier accepted one or is ``known``.
+def refused(verification: DraftVerification, reason: Refusal, detail: str) -> DraftVerification:
+    """Return the result of an accepted draft as that of a refused one."""
+    return verification.model_copy(update={"accepted": False, "reason": reason.value, "detail": detail})
 
-    ``verifications[i]`` is the result of ``drafts[i]``. Branches verify concurrently: each knows the tasks that existed
-    before, but not its siblings' drafts. ``known`` are fingerprints.
+
+def refuse_repeated(
+    drafts: Sequence[Draft], verifications: Iterable[DraftVerification], known: Iterable[str] = ()
+) -> list[DraftVerification]:
+    """Return the drafts' results in their order, refusing each accepted one that equals an earlier one or is ``known``.
+
+    Branches verify concurrently: each knows the tasks that existed before, but not its siblings' drafts. ``known`` are
+    fingerprints.
     """
     seen = dict.fromkeys(known, "")
-    resolved = []
-    for draft, verification in zip(drafts, verifications, strict=True):
-        if verification.accepted:
-            first = seen.setdefault(fingerprint(draft), draft.id)
-            if first != draft.id:
-                detail = f"Draft {first} is the same task." if first else "This task exists already."
-                change = {"accepted": False, "reason": Refusal.DUPLICATE, "detail": detail}
-                resolved.append(verification.model_copy(update=change))
-                continue
+    resolved, of_draft = [], {one.draft_id: one for one in verifications}
+    for draft in drafts:
+        verification = of_draft[draft.id]
+        if verification.accepted and (first := seen.setdefault(fingerprint(draft), draft.id)) != draft.id:
+            detail = f"Draft {first} is the same task." if first else "This task exists already."
+            verification = refused(verification, Refusal.DUPLICATE, detail)
         resolved.append(verification)
     return resolved
 
@@ -195,12 +197,9 @@ def within_quota(verifications: Sequence[DraftVerification], quota: int, seed: i
     accepted = sorted(verification.draft_id for verification in verifications if verification.accepted)
     kept = set(random.Random(seed).sample(accepted, min(quota, len(accepted))))
     detail = f"{len(accepted)} drafts were accepted, this iteration admits {quota}."
-    change = {"accepted": False, "reason": Refusal.OVER_QUOTA, "detail": detail}
     return [
-        verification
-        if not verification.accepted or verification.draft_id in kept
-        else verification.model_copy(update=change)
-        for verification in verifications
+        refused(one, Refusal.OVER_QUOTA, detail) if one.accepted and one.draft_id not in kept else one
+        for one in verifications
     ]
 
 

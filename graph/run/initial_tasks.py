@@ -240,10 +240,7 @@ def join(services: RunServices, contexts: Sequence[FailureContext], seeds: Seeds
             append_jsonl(folder.branch_failures, [failure])
             continue
         drafts = sorted(read_jsonl(branch.drafts, Draft), key=lambda draft: draft.id)
-        by_draft = {
-            verification.draft_id: verification for verification in read_jsonl(branch.verdicts, DraftVerification)
-        }
-        verifications = refuse_repeated(drafts, [by_draft[draft.id] for draft in drafts], known)
+        verifications = refuse_repeated(drafts, read_jsonl(branch.verdicts, DraftVerification), known)
         accepted = [draft for draft, verification in zip(drafts, verifications, strict=True) if verification.accepted]
         known.update(fingerprint(draft) for draft in accepted)
         made.append([admitted_task(draft, context, "seed", None) for draft in accepted])
