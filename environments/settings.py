@@ -21,13 +21,13 @@ from pydantic.config import JsonDict
 
 from environments.base import Environment
 from environments.benchmark import PLAIN, AnyBenchmark
-from environments.declared import look
 from environments.registry import (
     DEFAULT,
     belonging,
     checked_options,
     find_benchmark,
     is_import_path,
+    look,
     packaged,
     parse_options,
     unknown,
@@ -241,7 +241,7 @@ class EnvironmentSettings(Section):
     def open(self) -> Environment:
         """Open the environment that ``name`` names.
 
-        For ``module:callable`` the callable, which must declare what it makes (``environments.declared``), is called
+        For ``module:callable`` the callable, which must declare what it makes (``environments.registry``), is called
         with ``options`` and returns the environment. Raises InputError when a requirement is not installed, cannot be
         imported, or does not return an Environment.
         """
@@ -254,7 +254,7 @@ class EnvironmentSettings(Section):
         """The benchmark as far as it is known without running code that ``name`` names.
 
         That is a packaged one, and ``PLAIN`` for a function or a class of the user's. None for another object of a
-        user's module: it may be a benchmark of its own. Raises InputError like ``environments.declared.look``.
+        user's module: it may be a benchmark of its own. Raises InputError like ``environments.registry.look``.
         """
         if not is_import_path(self.name):
             return self.benchmark

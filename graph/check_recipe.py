@@ -15,8 +15,7 @@ import typer
 from agents.chat.endpoint import destination, resolve
 from environments.base import InputError
 from environments.command import OneSentence, exit_statuses
-from environments.declared import look
-from environments.registry import benchmark_of, is_import_path
+from environments.registry import benchmark_of, is_import_path, look
 from evaluation.settings import check_evaluation
 from graph.fit import check_memory
 from graph.settings import RunSettings, check_benchmark, check_starts, load_recipe

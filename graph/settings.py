@@ -17,8 +17,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from agents.settings import RolesSettings
 from environments.base import Environment, InputError
 from environments.benchmark import AnyBenchmark
-from environments.declared import look
-from environments.registry import is_import_path
+from environments.registry import is_import_path, look
 from environments.settings import GIVEN, EnvironmentSettings, Section, VerificationSettings, requires, section_of
 from evaluation.settings import EvaluationSettings
 from memory.failures import MemorySettings

@@ -37,7 +37,7 @@ from environments.contract.play import (
     replay_asking,
     wrong_arguments,
 )
-from environments.declared import where
+from environments.registry import where
 from environments.verification.replay import replay
 from environments.verification.verify import Refusal, verify
 
