@@ -277,15 +277,9 @@ async def _iterations(run: Run) -> AsyncIterator[Summary]:
     """Yield the summaries. Raises what ``iterate`` raises, and BudgetReached before a stage that needs a budget."""
     if run.resumed:
         check_tasks(run)
-    try:
+    with unmade_on_mistake(run):
         await make_tasks(run)
         await train_iteration(run, 0)
-    except InputError:
-        if not run.resumed:
-            run.directory.unmake()
-            if (paid := run.directory.spending_path).exists():
-                say(f"{paid} is kept: what was paid counts at the next start in this folder")
-        raise
     for iteration in range(run.settings.iterations):
         path = run.directory.iteration(iteration).summary
         if not path.exists():
@@ -296,6 +290,19 @@ async def _iterations(run: Run) -> AsyncIterator[Summary]:
             for words in read_json(path, Summary).sentences:
                 say(f"iteration {iteration}: {words}")
         yield read_json(path, Summary)
+
+
+@contextmanager
+def unmade_on_mistake(run: Run) -> Iterator[None]:
+    """Remove a new run that a user's mistake ends in the block; the ledger of costs stays."""
+    try:
+        yield
+    except InputError:
+        if not run.resumed:
+            run.directory.unmake()
+            if (paid := run.directory.spending_path).exists():
+                say(f"{paid} is kept: what was paid counts at the next start in this folder")
+        raise
 
 
 def check_tasks(run: Run) -> None:
@@ -321,13 +328,8 @@ async def train_iteration(run: Run, iteration: int) -> None:
 
     Raises BudgetReached where a budget of the chat roles is spent before the round begins.
     """
-    if not _has_begun(run, iteration):
+    folder = run.directory.iteration(iteration)
+    if not (folder.round.exists() or folder.training_log.exists()):
         Ledger(run.directory.spending_path, run.settings.roles.budget).check()
     await score_before(run, iteration)
     await train(run, iteration)
-
-
-def _has_begun(run: Run, iteration: int) -> bool:
-    """Return whether the round of an iteration was begun, so that the budget was not spent then."""
-    folder = run.directory.iteration(iteration)
-    return folder.round.exists() or folder.training_log.exists()
