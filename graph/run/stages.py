@@ -37,6 +37,14 @@ if TYPE_CHECKING:
     from graph.assembly import RunServices
 
 
+class PrintedProgress(BaseModel):
+    """A line that ``evaluation.run --progress`` prints after each task: so many ``of`` all, and how many solved."""
+
+    evaluated: int
+    of: int
+    successes: int
+
+
 @dataclass(frozen=True)
 class Run:
     """A run in progress: its folder and settings. ``resumed``: an earlier process worked on it."""
@@ -107,7 +115,7 @@ async def train(run: Run, iteration: int) -> None:
         command.append("--resume")
     steps = run.settings.training.steps
     with _timed(run, iteration, "train"), show_stage(f"iteration {iteration}: training", steps) as stage:
-        await _child(run, command, folder.training_log, run.settings.deadlines.round, _reporter(stage))
+        await _child(command, folder.training_log, run.settings.deadlines.round, _reporter(stage))
 
 
 async def score_after(run: Run, iteration: int) -> None:
@@ -148,8 +156,16 @@ async def _score(run: Run, iteration: int, what: Literal["before", "after", "loo
     lines: list[str] = []
     label = f"iteration {iteration}: evaluation {'of the lookup' if what == LOOKUP else f'{what} training'}"
     with _timed(run, iteration, f"evaluation {what}"), show_stage(label) as stage:
-        shown = _evaluation_reporter(stage, lines.append)
-        await _child(run, command, files.log, settings.deadlines.evaluation, shown)
+
+        def on_line(line: str) -> None:
+            try:
+                done = PrintedProgress.model_validate_json(line)
+            except ValidationError:
+                lines.append(line)
+            else:
+                stage.update(done.evaluated, done.of, f"success {done.successes / max(done.evaluated, 1):.2f}")
+
+        await _child(command, files.log, settings.deadlines.evaluation, on_line)
         score = printed_score(lines, files.log)
     write_json(files.score, score)
 
@@ -190,9 +206,7 @@ def printed_score(lines: Sequence[str], log_path: Path) -> Score:
     raise ChildFailure(f"evaluation.run printed no report: see {log_path}", 0, "")
 
 
-async def _child(
-    run: Run, command: Sequence[str], log_path: Path, deadline: float, on_line: Callable[[str], None]
-) -> None:
+async def _child(command: Sequence[str], log_path: Path, deadline: float, on_line: Callable[[str], None]) -> None:
     """Run one of the project's own commands in a process of its own.
 
     Raises InputError where it reports a user's mistake, StorageError where a disk refused what it wrote.
@@ -207,14 +221,6 @@ async def _child(
         raise (StorageError if storage_refusal(reason) else InputError)(f"{command[0]}: {reason}")
 
 
-class PrintedProgress(BaseModel):
-    """A line that ``evaluation.run --progress`` prints after each task: so many ``of`` all, and how many solved."""
-
-    evaluated: int
-    of: int
-    successes: int
-
-
 def _reporter(stage: Stage) -> Callable[[str], None]:
     successes: list[float] = []
 
@@ -225,18 +231,6 @@ def _reporter(stage: Stage) -> Callable[[str], None]:
             return
         successes.append(done.success)
         stage.update(done.step, done.of, f"success {done.success:.2f}, mean {sum(successes) / len(successes):.2f}")
-
-    return on_line
-
-
-def _evaluation_reporter(stage: Stage, other: Callable[[str], None]) -> Callable[[str], None]:
-    def on_line(line: str) -> None:
-        try:
-            done = PrintedProgress.model_validate_json(line)
-        except ValidationError:
-            other(line)
-        else:
-            stage.update(done.evaluated, done.of, f"success {done.successes / max(done.evaluated, 1):.2f}")
 
     return on_line
 
