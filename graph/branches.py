@@ -153,7 +153,19 @@ async def record_failure(state: BranchState, error: NodeError, runtime: Runtime[
     if isinstance(error.error, BaseException):  # a resumed graph gets its text only
         lines = traceback.format_exception(error.error)
         await asyncio.to_thread(branch.traceback.write_text, "".join(lines))
-    _stop_where_hopeless(services, failure, error.error)
+    # Refusals of roles are counted where they happen, and a user's mistake is reported when it ended every branch.
+    hopeless = not isinstance(error.error, RoleRefused | InputError)
+    if hopeless and (row := services.breaker.failed(failure.cause)) is not None:
+        place = ""
+        if isinstance(error.error, BaseException) and failure.cause != DEADLINE:
+            for last in traceback.extract_tb(error.error.__traceback__)[-1:]:
+                place = f" at {Path(last.filename).name}:{last.lineno}"
+        stopped = RepeatedFailure(
+            f"{row} branches in a row failed alike, the last one in {failure.node}: {failure.detail}{place}: put that "
+            "right and go on with --resume"
+        )
+        services.breaker.stop(stopped)
+        raise stopped
     return {"branches": [of_failure(state.weakness, failure)], "failed": [state.context_id]}
 
 
@@ -165,29 +177,6 @@ async def fail_to_update(
     It does what ``record_failure`` does, then goes to ``update``: a failed branch's own edge is not followed.
     """
     return Command(update=await record_failure(state, error, runtime), goto="update")
-
-
-def _stop_where_hopeless(services: RunServices, failure: Failure, error: BaseException | str) -> None:
-    """Raise RepeatedFailure after too many branches in a row that failed alike.
-
-    Refusals of roles are counted where they happen, and a user's mistake is reported when it ended every branch.
-    """
-    if isinstance(error, RoleRefused | InputError):
-        return
-    row = services.breaker.failed(failure.cause)
-    if row is not None:
-        stopped = RepeatedFailure(
-            f"{row} branches in a row failed alike, the last one in {failure.node}: {failure.detail}"
-            f"{'' if failure.cause == DEADLINE else _place(error)}: put that right and go on with --resume"
-        )
-        services.breaker.stop(stopped)
-        raise stopped
-
-
-def _place(error: BaseException | str) -> str:
-    """Return `` at FILE:LINE``, where an error was raised; empty for one that is known as text alone."""
-    steps = [] if isinstance(error, str) else traceback.extract_tb(error.__traceback__)
-    return f" at {Path(steps[-1].filename).name}:{steps[-1].lineno}" if steps else ""
 
 
 def describe(error: BaseException | str, of: str, node: str, deadline: float) -> Failure:

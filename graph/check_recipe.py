@@ -38,7 +38,8 @@ def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = T
         look(settings.environment.name)
     for name, role in settings.roles.by_chat().items():
         resolve(role, name)
-    _check_tasks(settings.tasks.initial)
+    if (initial := settings.tasks.initial) not in (None, OFFICIAL) and not Path(initial).is_file():
+        raise InputError(f"tasks.initial: {initial} cannot be read, it does not exist: name a file of tasks")
     check_evaluation(settings.evaluation, environment)
     if trains:
         from training.preflight import check_policy
@@ -61,12 +62,6 @@ def check_elsewhere(elsewhere: ElsewhereSettings, policy: PolicySettings) -> Non
         raise InputError(f"training.elsewhere.python: there is no {elsewhere.python}: run make verl")
     if elsewhere.engine == "verl" and policy.lora is not None:
         raise InputError("training.elsewhere: verl trains all weights here: set policy.lora to null")
-
-
-def _check_tasks(initial: str | None) -> None:
-    if initial in (None, OFFICIAL) or Path(initial).is_file():
-        return
-    raise InputError(f"tasks.initial: {initial} cannot be read, it does not exist: name a file of tasks")
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -73,39 +73,32 @@ def main(
         from graph.settings import load_recipe
         from memory.jsonl import read_recipe
 
-        path = recipe or QUICKSTART
-        is_study = "base" in read_recipe(path)
-
-        def planned(settings: RunSettings, read: dict[str, Any] | None) -> RecipePlan:
+        path, changes = recipe or QUICKSTART, list(overrides or [])
+        study = read_study(path)[0] if "base" in read_recipe(path) else None
+        if study is None and (arms is not None or seeds is not None):
+            raise InputError(f"{path} is not a study: --arms and --seeds choose of one, remove them")
+        if study is None:
+            chosen = {"": (load_recipe(path, changes), 1, True)}
+        else:
+            chosen = _arms(path, study, arms, changes)
+        first = next(iter(chosen.values()))[0]
+        made: dict[str, RecipePlan] = {}
+        for name, (settings, own, trains) in chosen.items():
+            read = None
+            if study is None:
+                read = config_of(settings, config)
+            elif trains:  # the others are scored alone, also behind an endpoint
+                read = config_here(settings, config if settings.policy.path == first.policy.path else None)
             stated = memory if memory is not None else settings.plan.gib
             on = device or ("cuda" if settings.plan.gib is not None else device_at_hand(settings.policy.device))
             available = round(stated * GIB) if stated is not None else memory_at_hand(on)
-            return plan_of(settings, read, device=on, available=available)
-
-        changes = list(overrides or [])
-        made: dict[str, RecipePlan] = {}
-        power: list[str] = []
-        if not is_study:
-            if arms is not None or seeds is not None:
-                raise InputError(f"{path} is not a study: --arms and --seeds choose of one, remove them")
-            settings = load_recipe(path, changes)
-            made[""] = planned(settings, config_of(settings, config))
-        else:
-            study, _ = read_study(path)
-            chosen = _arms(path, study, arms, changes)
-            named = next(iter(chosen.values()))[0].policy.path if config is not None else None
-            for name, (settings, own, trains) in chosen.items():
-                read = None
-                if trains:  # the others are scored alone, also behind an endpoint
-                    read = config_here(settings, config if settings.policy.path == named else None)
-                one = planned(settings, read)
-                made[name] = one.model_copy(
-                    update={"seeds": (seeds or own) if trains else 1, "forecast": one.forecast if trains else None}
-                )
-            power = _power(study, made, next(iter(chosen.values()))[0])
+            one = plan_of(settings, read, device=on, available=available)
+            several = {"seeds": (seeds or own) if trains else 1, "forecast": one.forecast if trains else None}
+            made[name] = one.model_copy(update=several)
+        power = [] if study is None else _power(study, made, first)
         if as_json:
             shown = {name: one.model_dump(mode="json") for name, one in made.items()}
-            print(json.dumps(shown if is_study else shown[""]), flush=True)
+            print(json.dumps(shown if study is not None else shown[""]), flush=True)
         else:
             _print(made, power)
         for name, one in made.items():

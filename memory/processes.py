@@ -75,14 +75,17 @@ def _hold(lock: Path, subject: str, *, joined: bool, wait: float) -> Iterator[No
         try:
             file_lock.acquire(timeout=wait)
         except Timeout:
-            holder = _read_holder(lock)
+            holder = None
+            with suppress(InputError):
+                holder = read_json(_holder_file(lock), Holder)
             if not wait or holder is None or not _end_if_orphan(holder):
                 who = "another process" if holder is None else f"another process (pid {holder.pid})"
                 raise InputError(f"{who} uses {subject}: wait until it ends or stop it") from None
             file_lock.acquire(timeout=wait)
         if file_lock.lock_counter == 1:
             with suppress(OSError):  # on a full disk: the lock holds without it
-                write_json(_holder_file(lock), _this_process())
+                me = psutil.Process()
+                write_json(_holder_file(lock), Holder(pid=me.pid, started=me.create_time(), parent=me.ppid()))
     try:
         yield
     finally:
@@ -96,18 +99,6 @@ def forget(lock: Path) -> None:
     """Remove the files of a lock; its holder calls this when it removes the guarded files."""
     for path in (_holder_file(lock), lock):
         path.unlink(missing_ok=True)
-
-
-def _this_process() -> Holder:
-    me = psutil.Process()
-    return Holder(pid=me.pid, started=me.create_time(), parent=me.ppid())
-
-
-def _read_holder(lock: Path) -> Holder | None:
-    try:
-        return read_json(_holder_file(lock), Holder)
-    except InputError:
-        return None
 
 
 def _end_if_orphan(holder: Holder) -> bool:

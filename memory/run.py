@@ -295,13 +295,8 @@ def first_change(
             if found := first_change(before.get(key, "absent"), now.get(key, "absent"), name, resumed=resumed):
                 return found
         return None
-    if before == now or (resumed and prefix in MAY_RISE and _risen(before, now)):
-        return None
-    return prefix, before, now
-
-
-def _risen(before: object, now: object) -> bool:
-    return isinstance(before, int | float) and isinstance(now, int | float) and now >= before
+    rises = isinstance(before, int | float) and isinstance(now, int | float) and now >= before
+    return None if before == now or (resumed and prefix in MAY_RISE and rises) else (prefix, before, now)
 
 
 _INTRODUCTION = """# The run directory

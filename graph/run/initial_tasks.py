@@ -30,7 +30,6 @@ from graph.report.digest import counts_words
 from graph.state import SeedState
 from memory.records import Draft, DraftVerification, FailureContext, Interaction, Task
 from memory.run import (
-    BranchDirectory,
     StageDirectory,
     append_jsonl,
     read_json,
@@ -120,11 +119,10 @@ def _parts(whole: OfficialTask, parts: str) -> Iterator[Task]:
 
 @dataclass
 class Seeds:
-    """The results of unguided exploration so far. ``drafts`` counts all drafts, ``refused`` those refused by reason."""
+    """The results of unguided exploration so far: ``refused`` drafts by reason, ``failures`` of branches by cause."""
 
     tasks: list[Task] = field(default_factory=list)
     contexts: int = 0
-    drafts: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     last_failure: str = ""
@@ -163,9 +161,10 @@ async def make_seeds(services: RunServices, count: int, stage: Stage) -> Seeds:
         contexts = await asyncio.to_thread(
             prepare, services, starts, range(seeds.contexts, seeds.contexts + chunk), known
         )
-        state = SeedState(contexts=tuple(one.id for one in contexts if not _ended(services.run.seed.branch(one.id))))
-        if state.contexts:
-            await graph.ainvoke(state, {"max_concurrency": at_once}, context=services)
+        begun = {one.id: services.run.seed.branch(one.id) for one in contexts}
+        left = tuple(one for one, at in begun.items() if not (at.verdicts.exists() or at.failure.exists()))
+        if left:
+            await graph.ainvoke(SeedState(contexts=left), {"max_concurrency": at_once}, context=services)
         before = len(seeds.tasks)
         await asyncio.to_thread(join, services, contexts, seeds, known)
         barren = barren + chunk if len(seeds.tasks) == before else 0
@@ -201,10 +200,6 @@ def _begin_again(folder: StageDirectory) -> None:
             one.reason == Refusal.NOT_VALIDATED for one in read_jsonl(branch.verdicts, DraftVerification)
         ):
             branch.verdicts.unlink()
-
-
-def _ended(branch: BranchDirectory) -> bool:
-    return branch.verdicts.exists() or branch.failure.exists()
 
 
 def prepare(
@@ -244,8 +239,7 @@ def join(services: RunServices, contexts: Sequence[FailureContext], seeds: Seeds
         accepted = [draft for draft, verification in zip(drafts, verifications, strict=True) if verification.accepted]
         known.update(fingerprint(draft) for draft in accepted)
         made.append([admitted_task(draft, context, "seed", None) for draft in accepted])
-        seeds.drafts += len(drafts)
-        seeds.refused.update(verification.reason for verification in verifications if verification.reason is not None)
+        seeds.refused.update(one.reason for one in verifications if one.reason is not None)
         append_jsonl(folder.interactions, read_jsonl(branch.interactions, Interaction))
         append_jsonl(folder.drafts, drafts)
         append_jsonl(folder.verdicts, verifications)
