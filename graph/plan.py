@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from environments.base import InputError
+from environments.checkout import QUICKSTART
 from environments.command import OneSentence, exit_statuses, printable
 from evaluation.power import assumed_outcomes, simulated_difference
 from evaluation.study.recipe import FIRST_SEED, SEED, StudyRecipe, read_study
 from graph.fit import Forecast, RecipePlan, config_here, config_of, in_gib, plan_of, refusal
-from graph.settings import RunSettings
+from graph.settings import RunSettings, load_recipe
+from memory.jsonl import read_recipe
 from training.device_memory import device_at_hand, memory_at_hand
 from training.plan import GIB
 
@@ -69,18 +71,11 @@ def main(
     Exit status: 0; 2 with one sentence for a recipe that does not fit into the memory, or another mistake.
     """
     with exit_statuses():
-        from environments.checkout import QUICKSTART
-        from graph.settings import load_recipe
-        from memory.jsonl import read_recipe
-
         path, changes = recipe or QUICKSTART, list(overrides or [])
         study = read_study(path)[0] if "base" in read_recipe(path) else None
         if study is None and (arms is not None or seeds is not None):
             raise InputError(f"{path} is not a study: --arms and --seeds choose of one, remove them")
-        if study is None:
-            chosen = {"": (load_recipe(path, changes), 1, True)}
-        else:
-            chosen = _arms(path, study, arms, changes)
+        chosen = {"": (load_recipe(path, changes), 1, True)} if study is None else _arms(path, study, arms, changes)
         first = next(iter(chosen.values()))[0]
         made: dict[str, RecipePlan] = {}
         for name, (settings, own, trains) in chosen.items():
@@ -109,8 +104,6 @@ def main(
 def _arms(
     path: Path, study: StudyRecipe, arms: str | None, changes: list[str]
 ) -> dict[str, tuple[RunSettings, int, bool]]:
-    from graph.settings import load_recipe
-
     names = [name.strip() for name in arms.split(",")] if arms is not None else [arm.name for arm in study.arms]
     found = {}
     for arm in map(study.arm, names):
