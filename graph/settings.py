@@ -93,36 +93,23 @@ class RunSettings(Section):
     plan: PlanSettings = PlanSettings()
 
     @model_validator(mode="after")
-    def _one_admission_an_iteration(self) -> Self:
-        numbers = self.tasks.admissions
+    def _sections_agree(self) -> Self:
+        numbers, read, steps = self.tasks.admissions, self.signals.last_steps, self.training.steps
         if numbers is not None and len(numbers) != self.iterations:
             raise ValueError(
                 f"tasks.admissions has {len(numbers)} numbers and the run {self.iterations} iterations: give one each"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _a_round_has_the_steps_that_are_read(self) -> Self:
-        read, steps = self.signals.last_steps, self.training.steps
         if read is not None and read > steps:
             raise ValueError(
                 f"signals.last_steps is {read} and a round has {steps} steps (training.steps): make it {steps} at most"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _words_are_the_scripted_abstractors(self) -> Self:
         if self.training.expert is not None and self.training.expert.reword and "abstractor" in self.roles.by_chat():
             raise ValueError(
                 "training.expert.reword writes user turns anew by rules, which would replace those of "
                 "roles.abstractor of kind chat: set it to false"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _verification_has_its_model(self) -> Self:
-        mode, validator = self.verification.mode, self.roles.validator
-        if mode != "deterministic" and validator is None:
+        mode = self.verification.mode
+        if mode != "deterministic" and self.roles.validator is None:
             raise ValueError(
                 f"verification.mode is {mode}, which needs a chat model that carries out drafts: set roles.validator"
             )
@@ -182,9 +169,9 @@ def check_benchmark(settings: RunSettings, source: str, benchmark: AnyBenchmark 
     that only an import could show is not checked.
     """
     environment, chosen = settings.environment, settings.evaluation.set
-    official = settings.tasks.initial == OFFICIAL
-    expert, ruled = settings.training.expert, settings.roles.exploration.of_general_rules()
-    ruled = None if ruled is None else f"roles.exploration.{ruled}"
+    official, expert = settings.tasks.initial == OFFICIAL, settings.training.expert
+    rule = settings.roles.exploration.of_general_rules()
+    ruled = None if rule is None else f"roles.exploration.{rule}"
     if expert is not None and expert.reword:
         ruled = "training.expert.reword"
     if chosen is None and not official and ruled is None:
@@ -192,18 +179,15 @@ def check_benchmark(settings: RunSettings, source: str, benchmark: AnyBenchmark 
     benchmark = benchmark or environment.stated_benchmark
     if benchmark is None:
         return
+    wrong = None
     if chosen is not None and not benchmark.evaluation_sets:
-        raise InputError(
-            f"{source}: evaluation: {environment.name} has no evaluation set {chosen}: set evaluation.set to null"
-        )
-    if ruled is not None and benchmark.scripted_roles is not None:
-        raise InputError(
-            f"{source}: {ruled}: {environment.name} has scripted roles of its own, which would ignore it: remove it"
-        )
-    if official and not benchmark.has_official_tasks:
-        raise InputError(
-            f"{source}: tasks.initial: {environment.name} has no official tasks: name a file, or leave it out"
-        )
+        wrong = f"evaluation: {environment.name} has no evaluation set {chosen}: set evaluation.set to null"
+    elif ruled is not None and benchmark.scripted_roles is not None:
+        wrong = f"{ruled}: {environment.name} has scripted roles of its own, which would ignore it: remove it"
+    elif official and not benchmark.has_official_tasks:
+        wrong = f"tasks.initial: {environment.name} has no official tasks: name a file, or leave it out"
+    if wrong is not None:
+        raise InputError(f"{source}: {wrong}")
 
 
 ENVIRONMENT_NAME = ("environment", "name")
