@@ -27,7 +27,7 @@ from memory.jsonl import (
     write_json,
     write_jsonl,
 )
-from memory.processes import exclusive, forget, shared
+from memory.processes import exclusive, forget
 from memory.run_files import (
     ITERATIONS,
     SEED_STAGE,
@@ -275,7 +275,7 @@ class RunDirectory(Folder):
         Only one process works on a run, and one part of it unless all are ``joined``. Reading needs no lock. Raises
         InputError naming the process that holds it.
         """
-        with (shared if joined else exclusive)(self.lock_path, str(self.root)):
+        with exclusive(self.lock_path, str(self.root), joined=joined):
             remove_leftovers(self.root)
             yield
 
@@ -312,33 +312,24 @@ Python it is an attribute of the class above: `RunDirectory.open(Path("runs/mine
 
 def document() -> str:
     """Return ``docs/run-directory.md``: a list for each folder of a run."""
-    folders = (
-        ("RUN", RunDirectory),
-        ("RUN/seed and RUN/iterations/NNN", StageDirectory),
-        ("RUN/iterations/NNN, in addition", IterationDirectory),
-        ("branches/CONTEXT of a stage", BranchDirectory),
-        ("RUN/policy/checkpoint-STEP", PolicyDirectory),
-    )
-    return "\n".join((_INTRODUCTION, *(_table(heading, folder) for heading, folder in folders)))
-
-
-def _table(heading: str, folder: type[Folder]) -> str:
-    summary = " ".join((folder.__doc__ or "").replace("``", "`").split())
-    rows = [one for one in vars(folder).values() if isinstance(one, RunFile)]
-    return "\n".join(
-        (
-            f"## {heading}",
-            "",
-            f"`{folder.__module__ if folder is not RunDirectory else 'memory.run'}.{folder.__name__}`: {summary}",
-            "",
-            *(f"- `{one.name}{'/' if one.is_folder else ''}` ({_record(one)}): {one.meaning}" for one in rows),
-            "",
-        )
-    )
-
-
-def _record(file: RunFile) -> str:
-    return file.record if " " in file.record or "." not in file.record else f"`{file.record}`"
+    folders: dict[str, type[Folder]] = {
+        "RUN": RunDirectory,
+        "RUN/seed and RUN/iterations/NNN": StageDirectory,
+        "RUN/iterations/NNN, in addition": IterationDirectory,
+        "branches/CONTEXT of a stage": BranchDirectory,
+        "RUN/policy/checkpoint-STEP": PolicyDirectory,
+    }
+    lines = [_INTRODUCTION]
+    for heading, folder in folders.items():
+        module = "memory.run" if folder is RunDirectory else folder.__module__
+        summary = " ".join((folder.__doc__ or "").replace("``", "`").split())
+        lines += [f"## {heading}", "", f"`{module}.{folder.__name__}`: {summary}", ""]
+        for one in vars(folder).values():
+            if isinstance(one, RunFile):
+                record = one.record if " " in one.record or "." not in one.record else f"`{one.record}`"
+                lines.append(f"- `{one.name}{'/' if one.is_folder else ''}` ({record}): {one.meaning}")
+        lines.append("")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

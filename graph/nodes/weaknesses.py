@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from langgraph.runtime import Runtime
 
@@ -24,7 +24,7 @@ from graph.state import IterationState, IterationUpdate
 from memory.failures import DeduplicationResult, explored_before, indexed
 from memory.jsonl import derive_seed
 from memory.records import Evidence, FailureContext, Signal, Trajectory
-from memory.run import IterationDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl
+from memory.run import IterationDirectory, read_json, read_jsonl, write_json, write_jsonl
 from memory.run_files import ExtractionRecord, Failure, KnownTasks
 from memory.tasks import load_tasks, tasks_at
 from training.seal.diagnosis import with_diagnosis
@@ -47,9 +47,13 @@ def _extract(services: RunServices, iteration: int) -> tuple[tuple[str, ...], li
     folder = services.run.iteration(iteration)
     settings = services.settings.signals
     trajectories = read_jsonl(folder.trajectories, Trajectory)
-    counted = counted_patterns(services.run, iteration)
+    earlier, counted = defaultdict[str, list[GroupScore]](list), list[PatternCount]()
+    for before in map(services.run.iteration, range(iteration)):
+        counted += read_jsonl(before.patterns, PatternCount)
+        for score in read_jsonl(before.scores, GroupScore):
+            earlier[score.task_id].append(score)
     tasks = load_tasks(services.run)
-    found = extract_signals(trajectories, earlier_scores(services.run, iteration), settings, iteration, counted)
+    found = extract_signals(trajectories, earlier, settings, iteration, counted)
     followed = found.signals if settings.contexts == "signals" else ()
     choice = choose(followed, settings, derive_seed(services.settings.seed, iteration, "choose"))
     chosen = tuple(signal.id for signal in choice.chosen)
@@ -77,18 +81,6 @@ def _extract(services: RunServices, iteration: int) -> tuple[tuple[str, ...], li
     name = f"{services.run.root.name}, iteration {iteration}"
     by_id = {task.id: task for task in tasks}
     return chosen, of_extract(name, record, trajectories, choice.chosen, by_id)
-
-
-def earlier_scores(run: RunDirectory, iteration: int) -> Mapping[str, Sequence[GroupScore]]:
-    earlier: dict[str, list[GroupScore]] = defaultdict(list)
-    for number in range(iteration):
-        for score in read_jsonl(run.iteration(number).scores, GroupScore):
-            earlier[score.task_id].append(score)
-    return earlier
-
-
-def counted_patterns(run: RunDirectory, iteration: int) -> Sequence[PatternCount]:
-    return [one for number in range(iteration) for one in read_jsonl(run.iteration(number).patterns, PatternCount)]
 
 
 async def reflect(state: IterationState, runtime: Runtime[RunServices]) -> IterationUpdate:
