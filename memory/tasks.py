@@ -131,17 +131,18 @@ def read_given(path: Path) -> list[tuple[int, Task | str]]:
     ``origin`` becomes "given" and ``admitted_at`` None whatever they hold, because the tasks belong to D_0. A missing
     id becomes a hash of the task's content. Blank lines are skipped. Raises InputError when the file cannot be read.
     """
-    try:
-        given = [(number, _given_task(line)) for number, line in read_lines(path) if line.strip()]
-    except (OSError, InputError) as error:
-        raise InputError(f"tasks.initial: {error}") from None
     read: list[tuple[int, Task | str]] = []
     first_lines: dict[str, int] = {}
-    for number, task in given:
-        if isinstance(task, Task) and (first := first_lines.setdefault(task.id, number)) != number:
-            read.append((number, f"task {task.id} is in line {first} already"))
-        else:
+    try:
+        for number, line in read_lines(path):
+            if not line.strip():
+                continue
+            task = _given_task(line)
+            if isinstance(task, Task) and (first := first_lines.setdefault(task.id, number)) != number:
+                task = f"task {task.id} is in line {first} already"
             read.append((number, task))
+    except (OSError, InputError) as error:
+        raise InputError(f"tasks.initial: {error}") from None
     return read
 
 
