@@ -111,15 +111,24 @@ def unmet(section: BaseModel) -> Iterator[str]:
 @cache
 def declared(section: type[BaseModel]) -> tuple[Declared, ...]:
     """Return the requirements whose keys begin in ``section``: of its own settings, and of those of sections in it."""
-    found = []
-    for one in _all(section):
-        around = [section]
-        for name in one.key[:-1]:
-            around.append(section_of(around[-1], name) or section)
-        having = [all(_has(each, name.split(".")) for name in one.need) for each in around]
-        if having[0] and not any(having[1:]):
-            found.append(one)
-    return tuple(found)
+    return tuple(_declared((section,), ()))
+
+
+def _declared(around: tuple[type[BaseModel], ...], above: tuple[str, ...]) -> Iterator[Declared]:
+    section = around[-1]
+    for name, field in section.model_fields.items():
+        default = field.get_default(call_default_factory=True, validated_data={})
+        whole = {} if name in section.__annotations__ else getattr(section, "inherited_needs", {})
+        for extra, inherited in ((field.json_schema_extra, False), (whole, True)):
+            needs = extra.get("requires", []) if isinstance(extra, dict) else []
+            assert isinstance(needs, list), "made by requires()"
+            for need in needs:
+                assert isinstance(need, dict), "made by requires()"
+                outermost, *inner = (all(_has(each, key.split(".")) for key in need) for each in around)
+                if outermost and not any(inner):
+                    yield Declared((*above, name), default, need, inherited)
+        if (kind := section_of(section, name)) is not None:
+            yield from _declared((*around, kind), (*above, name))
 
 
 def in_words(need: Mapping[str, Any]) -> str:
@@ -128,21 +137,6 @@ def in_words(need: Mapping[str, Any]) -> str:
 
 
 _MISSING = ...
-
-
-def _all(section: type[BaseModel], above: tuple[str, ...] = ()) -> list[Declared]:
-    found = list[Declared]()
-    for name, field in section.model_fields.items():
-        default = field.get_default(call_default_factory=True, validated_data={})
-        whole = {} if name in section.__annotations__ else getattr(section, "inherited_needs", {})
-        for extra, inherited in ((field.json_schema_extra, False), (whole, True)):
-            needs = extra.get("requires", []) if isinstance(extra, dict) else []
-            assert isinstance(needs, list), "made by requires()"
-            found += [Declared((*above, name), default, need, inherited) for need in needs if isinstance(need, dict)]
-        inner = section_of(section, name)
-        if inner is not None:
-            found += _all(inner, (*above, name))
-    return found
 
 
 def section_of(section: type[BaseModel], name: str) -> type[BaseModel] | None:
