@@ -240,7 +240,9 @@ def look(name: str) -> bool:
     it returns.
     """
     module, _, attribute = name.partition(":")
-    bound = _binding(_parsed(module, _own_spec(module)), attribute)
+    tree = _parsed(module, _own_spec(module))
+    # The last statement outside functions and classes that gives the module its attribute.
+    bound = next((one for one in reversed([*_statements(tree.body)]) if attribute in _names(one)), None)
     if bound is None:
         raise InputError(f"environment.name: {module} has no {attribute!r}: {_DECLARE}")
     if isinstance(bound, ast.FunctionDef | ast.AsyncFunctionDef) and bound.returns is None:
@@ -301,7 +303,8 @@ def _own_spec(module: str) -> ModuleSpec:
         folders = spec.submodule_search_locations
     assert spec is not None
     assert spec.origin is not None
-    if _is_installed(Path(spec.origin)):
+    origin = Path(spec.origin)
+    if any(place.is_relative_to(folder) for place in (origin.absolute(), origin.resolve()) for folder in _folders()):
         raise _unreached(module)
     return spec
 
@@ -311,10 +314,6 @@ def _unreached(module: str) -> InputError:
         f"environment.name: {module} is of Python or of an installed package, which a name does not import: name a "
         "module of your own, which may import it"
     )
-
-
-def _is_installed(origin: Path) -> bool:
-    return any(place.is_relative_to(folder) for place in (origin.absolute(), origin.resolve()) for folder in _folders())
 
 
 @cache
@@ -337,11 +336,6 @@ def _parsed(module: str, spec: ModuleSpec) -> ast.Module:
         raise InputError(f"environment.name: {module} cannot be imported: {said}") from error
     except (ImportError, OSError, ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"environment.name: {module} cannot be imported: {where(error)}") from error
-
-
-def _binding(tree: ast.Module, attribute: str) -> ast.stmt | None:
-    """Return the last statement outside functions and classes that gives a module its ``attribute``."""
-    return next((one for one in reversed([*_statements(tree.body)]) if attribute in _names(one)), None)
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:

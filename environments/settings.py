@@ -133,7 +133,13 @@ def _declared(around: tuple[type[BaseModel], ...], above: tuple[str, ...]) -> It
 
 def in_words(need: Mapping[str, Any]) -> str:
     """Return a requirement as words, such as ``kind: chat``."""
-    return " or ".join(_wanted_words(key, wanted) for key, wanted in need.items())
+    words = []
+    for key, wanted in need.items():
+        if isinstance(wanted, dict):
+            words.append(f"{key} above {wanted['above']}")
+        else:
+            words.append(key if wanted == [GIVEN] else f"{key}: {' or '.join(map(_shown, wanted))}")
+    return " or ".join(words)
 
 
 _MISSING = ...
@@ -179,12 +185,6 @@ def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(str, value))}]"
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _wanted_words(key: str, wanted: Any) -> str:  # noqa: ANN401 - JSON
-    if isinstance(wanted, dict):
-        return f"{key} above {wanted['above']}"
-    return key if wanted == [GIVEN] else f"{key}: {' or '.join(map(_shown, wanted))}"
 
 
 class EnvironmentSettings(Section):

@@ -48,11 +48,6 @@ class RunServices:
     breaker: Breaker
     copy: str = ""
 
-    @property
-    def deduplicates(self) -> bool:
-        """Return whether contexts are compared and remembered; those without facts (``comparable``) are all new."""
-        return self.settings.memory.deduplicate and self.settings.signals.contexts not in ("unguided", "coverage")
-
     def roles_for(self, context: FailureContext) -> Roles:
         """Return the roles that explore and abstract ``context``."""
         return self.unguided if context.kind in (None, Unsignalled.UNGUIDED) else self.roles

@@ -148,7 +148,10 @@ async def record_failure(state: BranchState, error: NodeError, runtime: Runtime[
         raise InputError(str(error.error))
     services = runtime.context
     branch = services.run.stage(state.stage).branch(state.context_id)
-    failure = describe(error.error, state.context_id, _failed_node(branch), services.settings.roles.branch_timeout)
+    # The error names the branch, not the node in it: that is the first one without output.
+    outputs = {"explore": branch.interactions, "abstract": branch.drafts, "verify": branch.verdicts}
+    node = next((node for node, path in outputs.items() if not path.exists()), "verify")
+    failure = describe(error.error, state.context_id, node, services.settings.roles.branch_timeout)
     await asyncio.to_thread(write_json, branch.failure, failure)
     if isinstance(error.error, BaseException):  # a resumed graph gets its text only
         lines = traceback.format_exception(error.error)
@@ -193,9 +196,3 @@ def refuse_mistake(failures: Sequence[Failure], branches: int) -> None:
     """Raise InputError when a user's mistake (such as a key that the endpoint refuses) ended every branch."""
     if failures and len(failures) == branches and all(failure.cause == InputError.__name__ for failure in failures):
         raise InputError(f"every branch failed, the first one with {failures[0].detail}")
-
-
-def _failed_node(branch: BranchDirectory) -> str:
-    """Return the node without output: the error names the branch, not the node in it."""
-    outputs = {"explore": branch.interactions, "abstract": branch.drafts, "verify": branch.verdicts}
-    return next((node for node, path in outputs.items() if not path.exists()), "verify")

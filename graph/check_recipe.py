@@ -6,7 +6,6 @@ within a second or two. A run that passes can still fail later, on another machi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,14 +13,13 @@ import typer
 
 from agents.chat.endpoint import destination, resolve
 from environments.base import InputError
-from environments.command import OneSentence, exit_statuses
+from environments.command import OneSentence, exit_statuses, run_interruptible
 from environments.registry import benchmark_of, is_import_path, look
 from evaluation.settings import check_evaluation
 from graph.fit import check_memory
 from graph.settings import RunSettings, check_benchmark, check_starts, load_recipe
 from graph.tracking import check_trackers
 from memory.tasks import OFFICIAL
-from training.settings import ElsewhereSettings, PolicySettings
 
 
 def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = True) -> None:
@@ -49,19 +47,14 @@ def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = T
             check_starts(settings.signals, environment)
         check_policy(settings.policy, settings.training, settings.sampling, settings.evaluation.max_tokens)
         check_engine(settings.sampling, settings.policy, settings.training)
-        if settings.training.elsewhere is None:
+        elsewhere = settings.training.elsewhere
+        if elsewhere is None:
             check_memory(settings)
-        else:
-            check_elsewhere(settings.training.elsewhere, settings.policy)
+        elif elsewhere.engine == "verl" and not Path(elsewhere.python).exists():
+            raise InputError(f"training.elsewhere.python: there is no {elsewhere.python}: run make verl")
+        elif elsewhere.engine == "verl" and settings.policy.lora is not None:
+            raise InputError("training.elsewhere: verl trains all weights here: set policy.lora to null")
         check_trackers(settings.training.report_to)
-
-
-def check_elsewhere(elsewhere: ElsewhereSettings, policy: PolicySettings) -> None:
-    """Raise InputError where the engine of ``training.elsewhere`` cannot be started, or not with this policy."""
-    if elsewhere.engine == "verl" and not Path(elsewhere.python).exists():
-        raise InputError(f"training.elsewhere.python: there is no {elsewhere.python}: run make verl")
-    if elsewhere.engine == "verl" and policy.lora is not None:
-        raise InputError("training.elsewhere: verl trains all weights here: set policy.lora to null")
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -94,10 +87,14 @@ def main(
 
     Exit status: 0, or 2 with one sentence that names the file and the key, or the broken step and its cause.
     """
-    if rehearses:
-        _rehearse(recipes, overrides or ())
-        return
     with exit_statuses():
+        if rehearses:
+            if len(recipes) != 1:
+                raise InputError("--rehearse runs one recipe: name one")
+            from graph.rehearsal.chain import rehearse, table
+
+            print(table(*run_interruptible(rehearse(recipes[0], overrides or ()))))
+            return
         unopened: dict[Path, str] = {}
         for recipe in recipes:
             settings = load_recipe(recipe, overrides or ())
@@ -114,17 +111,6 @@ def main(
         print(f"{len(recipes)} recipes are right" if len(recipes) > 1 else f"{recipes[0]} is right{note}")
         for recipe, name in unopened.items():
             print(f"{recipe}: {name} was not opened, since a recipe runs no code here: its options are not checked")
-
-
-def _rehearse(recipes: Sequence[Path], given: Sequence[str]) -> None:
-    from environments.command import run_interruptible
-
-    with exit_statuses():
-        if len(recipes) != 1:
-            raise InputError("--rehearse runs one recipe: name one")
-        from graph.rehearsal.chain import rehearse, table
-
-        print(table(*run_interruptible(rehearse(recipes[0], given))))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -174,16 +174,12 @@ async def _has_begun(
     whose state was edited there does not fit the run's. One that a full disk ended could not record that.
     """
     state = await graph.aget_state(config)
-    resumable = state.next and not any(task.error and storage_refusal(task.error) for task in state.tasks)
-    if resumable and await asyncio.to_thread(_is_unedited, run, state.next, state.values):
-        return True
+    if state.next and not any(task.error and storage_refusal(task.error) for task in state.tasks):
+        values = state.values if isinstance(state.values, IterationState) else IterationState(**state.values)
+        if values.run == "" and all([await asyncio.to_thread(as_recorded, run, values, node) for node in state.next]):
+            return True
     await saver.adelete_thread(config["configurable"]["thread_id"])
     return False
-
-
-def _is_unedited(run: RunDirectory, nodes: Sequence[str], values: Any) -> bool:  # noqa: ANN401 - as stored
-    state = values if isinstance(values, IterationState) else IterationState(**values)
-    return state.run == "" and all(as_recorded(run, state, node) for node in nodes)
 
 
 # The ids of the state that a node takes; nodes before it wrote their records.

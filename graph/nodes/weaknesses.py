@@ -184,11 +184,12 @@ def _deduplicate(services: RunServices, iteration: int, chosen: Collection[str])
 def _compared(
     services: RunServices, iteration: int, contexts: Sequence[FailureContext]
 ) -> Sequence[DeduplicationResult]:
-    if not services.deduplicates:
+    settings = services.settings
+    if not settings.memory.deduplicate or settings.signals.contexts in ("unguided", "coverage"):
         return [DeduplicationResult(context_id=context.id, status="new") for context in contexts]
     compared = [context for context in contexts if context.comparable]
     run = services.run
     explored = explored_before(run, iteration)
-    with writing(run.failures_path), indexed(run.failures_path, services.settings.memory, explored) as memory:
+    with writing(run.failures_path), indexed(run.failures_path, settings.memory, explored) as memory:
         results = {one.context_id: one for one in memory.compare(compared)}
     return [results.get(context.id) or DeduplicationResult(context_id=context.id, status="new") for context in contexts]
