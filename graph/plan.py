@@ -6,9 +6,11 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from environments.base import InputError
 from environments.checkout import QUICKSTART
@@ -20,9 +22,6 @@ from graph.settings import RunSettings, load_recipe
 from memory.jsonl import read_recipe
 from training.device_memory import device_at_hand, memory_at_hand
 from training.plan import GIB
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -145,8 +144,6 @@ def _power(study: StudyRecipe, plans: Mapping[str, RecipePlan], settings: RunSet
 
 
 def _print(plans: dict[str, RecipePlan], power: Sequence[str]) -> None:
-    from rich.console import Console
-
     console = Console(width=None if sys.stdout.isatty() else 120)
     if "" not in plans:
         console.print(_arms_table(plans))
@@ -170,8 +167,6 @@ def _print(plans: dict[str, RecipePlan], power: Sequence[str]) -> None:
 
 
 def _memory_tables(plan: RecipePlan) -> Iterator[Table]:
-    from rich.table import Table
-
     if (memory := plan.memory) is None:
         return
     for need in memory.devices:
@@ -192,8 +187,6 @@ def _memory_tables(plan: RecipePlan) -> Iterator[Table]:
 
 
 def _cost_table(plan: RecipePlan) -> Table:
-    from rich.table import Table
-
     found = plan.forecast
     assert found is not None
     table = Table(title="the whole run", show_header=False, min_width=TABLE_WIDTH)
@@ -218,8 +211,6 @@ def _amount(value: float | None, most: bool, digits: int = 0) -> str:
 
 def _arms_table(plans: dict[str, RecipePlan]) -> Table:
     """Return a row for one seed of each arm, and the sum over all seeds: what a GPU must hold, and the costs."""
-    from rich.table import Table
-
     table = Table(title="one seed of each arm", caption="an arm without a number is scored, not trained")
     table.add_column("arm", no_wrap=True)
     table.add_column("policy", no_wrap=True, overflow="ellipsis")

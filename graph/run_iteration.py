@@ -64,7 +64,7 @@ def main(
 
     --iterations is the run's total, so a finished run goes on with --resume and a larger one. A run keeps its
     settings: with --resume, other options may repeat them but not change them, except that a budget of the chat roles
-    (roles.budget.tokens, .calls, .money) may be raised, and that training.report_to may name
+    (roles.budget.tokens, .calls, .money) may be raised, and that training.launch and training.report_to may be
     others. When a budget is spent the run stops after that iteration and says so; --resume stops at once while it is
     still spent. Progress goes to stderr, and at the end one line per iteration of this command to stdout.
 

@@ -95,7 +95,11 @@ async def reflect(state: IterationState, runtime: Runtime[RunServices]) -> Itera
     contexts: Sequence[FailureContext]
     failures: Sequence[Failure] = ()
     if services.settings.signals.contexts == "signals":
-        contexts, failures = await _reflected(services, folder, state)
+        evidences = await asyncio.to_thread(_evidence, services, folder, state)
+        turnstile = asyncio.Semaphore(services.settings.roles.concurrency)
+        results = await asyncio.gather(*(_reflect_one(services, folder, one, turnstile) for one in evidences))
+        contexts = sorted((one for one in results if isinstance(one, FailureContext)), key=lambda context: context.id)
+        failures = sorted((one for one in results if isinstance(one, Failure)), key=lambda failure: failure.id)
         contexts = shuffled(contexts) if services.settings.signals.shuffled else contexts
     else:
         contexts = await asyncio.to_thread(contexts_without_signals, services, folder, state.iteration)
@@ -107,35 +111,20 @@ async def reflect(state: IterationState, runtime: Runtime[RunServices]) -> Itera
     return {"contexts": tuple(context.id for context in contexts), "digest": {"reflect": digest}}
 
 
-async def _reflected(
-    services: RunServices, folder: IterationDirectory, state: IterationState
-) -> tuple[Sequence[FailureContext], Sequence[Failure]]:
-    evidences = await asyncio.to_thread(_evidence, services, folder, state)
-    turnstile = asyncio.Semaphore(services.settings.roles.concurrency)
-    results = await asyncio.gather(*(_reflect_one(services, folder, one, turnstile) for one in evidences))
-    contexts = sorted((one for one in results if isinstance(one, FailureContext)), key=lambda context: context.id)
-    failures = sorted((one for one in results if isinstance(one, Failure)), key=lambda failure: failure.id)
-    return contexts, failures
-
-
 def _evidence(services: RunServices, folder: IterationDirectory, state: IterationState) -> Sequence[Evidence]:
     chosen = set(state.signals)
-    signals = [one for one in read_jsonl(folder.signals, Signal) if one.id in chosen]
     tasks = {task.id: task for task in load_tasks(services.run)}
     shown = {one.id: one for one in read_jsonl(folder.trajectories, Trajectory)}
-    for signal in signals:
-        named = [one for one in (signal.trajectory_id, signal.counterpart_id) if one]
-        if signal.task_id not in tasks or any(one not in shown for one in named):
+    found = []
+    for signal in read_jsonl(folder.signals, Signal):
+        if signal.id not in chosen:
+            continue
+        task, marked = tasks.get(signal.task_id), shown.get(signal.trajectory_id)
+        other = shown.get(signal.counterpart_id)
+        if task is None or marked is None or (signal.counterpart_id and other is None):
             raise InputError(f"{folder.root}: signal {signal.id} names a task or trajectory that the run does not have")
-    return [
-        Evidence(
-            signal=one,
-            task=tasks[one.task_id],
-            trajectory=shown[one.trajectory_id],
-            counterpart=shown.get(one.counterpart_id),
-        )
-        for one in signals
-    ]
+        found.append(Evidence(signal=signal, task=task, trajectory=marked, counterpart=other))
+    return found
 
 
 async def _reflect_one(
