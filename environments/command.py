@@ -21,7 +21,7 @@ from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -220,6 +220,13 @@ def _sentence(command: TyperCommand | TyperGroup, message: str) -> str:
         name = unknown[1].replace("-", "_")
         return f"there is no option --{unknown[1]}: settings are given as --set SECTION.{name}=VALUE, see --help"
     return text if "--help" in text else f"{text}: see --help"
+
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="one setting, as in a recipe; @FILE: all those of a file"),
+]
+"""The option of a command that reads a recipe. It may be given several times."""
 
 
 class OneSentence(TyperCommand):

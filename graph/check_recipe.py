@@ -13,7 +13,7 @@ import typer
 
 from agents.chat.endpoint import destination, resolve
 from environments.base import InputError
-from environments.command import OneSentence, exit_statuses, run_interruptible
+from environments.command import OneSentence, Overrides, exit_statuses, run_interruptible
 from environments.registry import benchmark_of, is_import_path, look
 from evaluation.settings import check_evaluation
 from graph.fit import check_memory
@@ -67,10 +67,7 @@ def main(
         bool,
         typer.Option("--rehearse", help="run the whole chain of one recipe at toy size, on what the machine has"),
     ] = False,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="one setting of each; @FILE: all those of a file"),
-    ] = None,
+    overrides: Overrides = None,
 ) -> None:
     """Check recipes as a run does before it begins, and stop at the first mistake.
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from environments.base import InputError
 from environments.checkout import QUICKSTART
-from environments.command import OneSentence, exit_statuses, printable
+from environments.command import OneSentence, Overrides, exit_statuses, printable
 from evaluation.power import assumed_outcomes, simulated_difference
 from evaluation.study.recipe import FIRST_SEED, SEED, StudyRecipe, read_study
 from graph.fit import Forecast, RecipePlan, config_here, config_of, in_gib, plan_of, refusal
@@ -46,10 +46,7 @@ def main(
     ] = None,
     arms: Annotated[str | None, typer.Option(help="of a study: names, separated by commas; all if not given")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="of a study: of each arm; the recipe's if none")] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="one setting, as in a recipe; @FILE: all those of a file"),
-    ] = None,
+    overrides: Overrides = None,
     config: Annotated[
         Path | None,
         typer.Option(help="config.json of the recipe's policy, for one on the hub that is not in the cache"),

@@ -20,6 +20,7 @@ from environments.checkout import QUICKSTART
 from environments.command import (
     NOTHING,
     OneSentence,
+    Overrides,
     check_output,
     exit_on_signals,
     exit_statuses,
@@ -55,10 +56,7 @@ def main(
     resume: Annotated[bool, typer.Option("--resume", help="go on with a run that was stopped, or extend one")] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="every random draw derives from it")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one line of JSON an iteration on stdout")] = False,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="one setting, such as training.steps=5; @FILE: all of a file"),
-    ] = None,
+    overrides: Overrides = None,
 ) -> None:
     """Evolve an agent and its tasks: training, then a graph that turns its weaknesses into new, verified tasks.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from environments.base import InputError
-from environments.command import OneSentence, check_output, exit_on_signals, exit_statuses, run_interruptible
+from environments.command import OneSentence, Overrides, check_output, exit_on_signals, exit_statuses, run_interruptible
 from environments.turns import agent_calls
 
 if TYPE_CHECKING:
@@ -28,10 +28,7 @@ def main(
     output: Annotated[Path | None, typer.Option(help="a file of tasks, JSON lines; instead of --run")] = None,
     count: Annotated[int | None, typer.Option(min=1, help="tasks to make (tasks.initial_count)")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="every random draw derives from it")] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="one setting, as in a recipe; @FILE: all those of a file"),
-    ] = None,
+    overrides: Overrides = None,
 ) -> None:
     """Make tasks that aim at no weakness: D_0, and the file for the warm start of an initial policy.
 

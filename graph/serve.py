@@ -15,7 +15,7 @@ import typer
 
 from environments.base import InputError
 from environments.checkout import ROOT
-from environments.command import OneSentence, exit_statuses
+from environments.command import OneSentence, Overrides, exit_statuses
 from graph.settings import RunSettings
 
 SERVED_NAME = "policy"
@@ -40,10 +40,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     context: typer.Context,
     recipe: Annotated[Path, typer.Argument(help="recipe or settings.yaml of a run: its policy is served")],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="one setting, as in a recipe; @FILE: all those of a file"),
-    ] = None,
+    overrides: Overrides = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="port to listen on")] = 8000,
     host: Annotated[
         str, typer.Option(help="address to listen on; anyone who can connect controls the server without a password")

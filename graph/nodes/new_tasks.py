@@ -104,9 +104,12 @@ async def verify(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpd
     drafts = await asyncio.to_thread(read_jsonl, branch.drafts, Draft)
     interactions = await asyncio.to_thread(read_existing, branch.interactions, Interaction)
     observed = tuple(dict.fromkeys(one.observation.text for one in interactions))
-    verifications = await asyncio.to_thread(_verifications, services, stage.known, drafts, context, observed)
+    settings = services.settings.verification
+    verifies = settings.enabled or context.iteration is None
+    replays = verifies and settings.mode != "agent"
+    verifications = await asyncio.to_thread(_verifications, services, stage.known, drafts, observed, replays)
     roles, iteration = services.roles_for(context), context.iteration
-    if services.settings.verification.mode != "deterministic" and not _unverified(services, context):
+    if verifies and settings.mode != "deterministic":
         assert roles.validator is not None, "the settings refuse such a mode without one"
         run = (
             with_agent(roles.validator, draft, verification, services.environment, iteration, branch)
@@ -122,19 +125,14 @@ async def verify(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpd
     }
 
 
-def _unverified(services: RunServices, context: FailureContext) -> bool:
-    return not services.settings.verification.enabled and context.iteration is not None
-
-
 def _verifications(
-    services: RunServices, known_path: Path, drafts: list[Draft], context: FailureContext, observed: tuple[str, ...]
+    services: RunServices, known_path: Path, drafts: list[Draft], observed: tuple[str, ...], replays: bool
 ) -> list[DraftVerification]:
     """Return the result of the checks without a model for each draft, in the order of ``drafts``.
 
-    Where an agent alone decides, they only say whether it can be asked: whether an agent can be trained on the draft.
+    Without ``replays`` they only say whether an agent can be trained on it: an agent decides the rest, or nothing does.
     """
     settings = services.settings.verification
-    replays = settings.mode != "agent" and not _unverified(services, context)
     known = _known(known_path, known_path.stat().st_mtime_ns)
     verifications = []
     for draft in drafts:
