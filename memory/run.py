@@ -238,19 +238,23 @@ class RunDirectory(Folder):
 
     def settings(self, model: type[Model]) -> Model:
         """Return all of settings.yaml. Raises InputError naming the file and the key that is wrong or was changed."""
-        checked = self._checked(self._mapping(self.settings_path), model, within="")
-        self.check_settings()
-        return checked
+        return self._read(model)
 
     def section(self, name: str, model: type[Value]) -> Value:
         """Return one section of settings.yaml, or a plain value such as ``section("seed", int)``.
 
         Raises InputError naming the file and the key that is missing, unknown, wrong or changed.
         """
+        return self._read(model, name)
+
+    def _read(self, model: type[Value], name: str = "") -> Value:
         document = self._mapping(self.settings_path)
-        if name not in document:
+        if name and name not in document:
             raise InputError(f"{self.settings_path} has no section {name!r}: add it or start a new run")
-        checked = self._checked(document[name], model, within=name)
+        try:
+            checked = TypeAdapter(model).validate_python(document[name] if name else document)
+        except ValidationError as error:
+            raise InputError(f"{self.settings_path}: {complaint(error, name)}") from None
         self.check_settings()
         return checked
 
@@ -261,12 +265,6 @@ class RunDirectory(Folder):
         if not isinstance(document, dict):
             raise InputError(f"{path} holds no sections: it must be a mapping of section names")
         return document
-
-    def _checked(self, value: object, model: type[Value], within: str) -> Value:
-        try:
-            return TypeAdapter(model).validate_python(value)
-        except ValidationError as error:
-            raise InputError(f"{self.settings_path}: {complaint(error, within)}") from None
 
     @contextmanager
     def lock(self, *, joined: bool = False) -> Iterator[None]:

@@ -158,27 +158,17 @@ async def deduplicate(state: IterationState, runtime: Runtime[RunServices]) -> I
 
 
 def _deduplicate(services: RunServices, iteration: int, chosen: Collection[str]) -> tuple[tuple[str, ...], list[str]]:
-    folder = services.run.iteration(iteration)
-    written = read_jsonl(folder.contexts, FailureContext)
-    contexts = {one.id: one for one in written if one.id in chosen}
-    results = _compared(services, iteration, tuple(contexts.values()))
-    write_jsonl(folder.judgements, results)
-    new = sorted(one.context_id for one in results if one.status == "new")
+    run, settings, folder = services.run, services.settings, services.run.iteration(iteration)
+    contexts = {one.id: one for one in read_jsonl(folder.contexts, FailureContext) if one.id in chosen}
+    results = {one: DeduplicationResult(context_id=one, status="new") for one in contexts}
+    if settings.memory.deduplicate and settings.signals.contexts not in ("unguided", "coverage"):
+        explored = explored_before(run, iteration)
+        with writing(run.failures_path), indexed(run.failures_path, settings.memory, explored) as memory:
+            compared = memory.compare([one for one in contexts.values() if one.comparable])
+        results |= {one.context_id: one for one in compared}
+    write_jsonl(folder.judgements, results.values())
+    new = sorted(one for one, result in results.items() if result.status == "new")
     for context_id in new:
         write_json(folder.branch(context_id).context, contexts[context_id])
-    name = weaknesses(services.run, folder)
-    return tuple(new), of_deduplicate(results, {one.id: name(one) for one in contexts.values()})
-
-
-def _compared(
-    services: RunServices, iteration: int, contexts: Sequence[FailureContext]
-) -> Sequence[DeduplicationResult]:
-    settings = services.settings
-    if not settings.memory.deduplicate or settings.signals.contexts in ("unguided", "coverage"):
-        return [DeduplicationResult(context_id=context.id, status="new") for context in contexts]
-    compared = [context for context in contexts if context.comparable]
-    run = services.run
-    explored = explored_before(run, iteration)
-    with writing(run.failures_path), indexed(run.failures_path, settings.memory, explored) as memory:
-        results = {one.context_id: one for one in memory.compare(compared)}
-    return [results.get(context.id) or DeduplicationResult(context_id=context.id, status="new") for context in contexts]
+    name = weaknesses(run, folder)
+    return tuple(new), of_deduplicate([*results.values()], {one.id: name(one) for one in contexts.values()})

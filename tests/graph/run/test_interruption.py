@@ -109,11 +109,11 @@ def test_before_the_loop_the_status_is_the_same(number: signal.Signals, status: 
 @pytest.mark.process
 def test_a_thread_that_does_not_end_does_not_keep_the_process() -> None:
     code = (
-        "import asyncio, time\nfrom graph.run import progress\nprogress.HUNG_SECONDS = 0.3\n"
+        "import asyncio, time\nfrom environments import command\ncommand.HUNG_SECONDS = 0.3\n"
         "async def work():\n"
         "    async with asyncio.timeout(0.1):\n"
         "        await asyncio.to_thread(time.sleep, 60)\n"
-        "progress.run_interruptible(work())"
+        "command.run_interruptible(work())"
     )
     ended = subprocess.run([sys.executable, "-c", code], check=False, timeout=20, capture_output=True, text=True)
     assert ended.returncode == 1
