@@ -5,8 +5,7 @@ on depth (200 levels), digits and characters. Ids and seeds are hashes of parent
 makes the same ones.
 
 A YAML document may hold the values of JSON, and each key once. ``1e-4`` is a number (YAML 1.1 reads it as text) and a
-date is text. Aliases are refused during parsing, before any object is built: no recipe needs them, and a few lines of
-them can expand without end.
+date is text. Aliases are refused before any object is built: a few lines of them can expand without end.
 """
 
 from __future__ import annotations
@@ -56,10 +55,7 @@ def derive_seed(*parts: object) -> int:
 
 
 def complaint(error: ValidationError, within: str = "") -> str:
-    """Return pydantic's first error as ``key: what (got value)``, and how many more there are.
-
-    ``within`` is the key below which the model was read.
-    """
+    """Return pydantic's first error as ``key: what (got value)``, below ``within``, and how many more there are."""
     first, *more = error.errors(include_url=False)
     key = ".".join(str(part) for part in (within, *first["loc"]) if part != "")
     text = f"{key}: {first['msg']}" if key else str(first["msg"])
@@ -96,17 +92,12 @@ def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
         try:
             with temporary.open("wb") as file:
                 file.writelines(chunks)
-                file.flush()
-                os.fsync(file.fileno())
+                _flush(file)
             os.replace(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the renaming, too
-        finally:
-            os.close(folder)
+        _sync_folder(path.parent)  # the renaming, too
 
 
 @contextmanager
@@ -133,6 +124,19 @@ def _named(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _flush(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def remove_leftovers(folder: Path) -> tuple[Path, ...]:
