@@ -301,11 +301,7 @@ def dump_yaml(document: Any) -> str:  # noqa: ANN401 - whatever JSON has
 
 
 def read_yaml(path: Path, what: str = "recipe") -> Any:  # noqa: ANN401 - whatever a YAML document holds
-    """Return the document in the file ``path``, which ``what`` names in messages.
-
-    Raises InputError that names the file where it cannot be read, is not a regular file or is longer than
-    ``LONGEST_YAML``, and like ``parse_yaml``.
-    """
+    """Return the document in a file, which ``what`` names in messages. Raises InputError that names the file."""
     try:
         text = read_whole(path, LONGEST_YAML).decode()
     except (OSError, UnicodeDecodeError) as error:
@@ -316,9 +312,8 @@ def read_yaml(path: Path, what: str = "recipe") -> Any:  # noqa: ANN401 - whatev
 
 def find_recipe(path: Path) -> Path:
     """Return ``path`` where it exists, otherwise the recipe shipped under that name, otherwise ``path``."""
-    if path.exists() or path.parts[:1] != (SHIPPED,) or not (ROOT / path).is_file():
-        return path
-    return ROOT / path
+    shipped = path.parts[:1] == (SHIPPED,) and (ROOT / path).is_file()
+    return ROOT / path if shipped and not path.exists() else path
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
