@@ -253,11 +253,24 @@ async def iterate(run: Run) -> AsyncIterator[Summary]:
     first one, if D_0 spent it), with a line on stderr; with a higher one it resumes there. Raises InputError for a
     mistake and for damaged records, ChildFailure when a round or an evaluation failed.
     """
+    if run.resumed:
+        check_tasks(run)
     last = None
     try:
-        async for summary in _iterations(run):
-            last = summary
-            yield summary
+        with unmade_on_mistake(run):
+            await make_tasks(run)
+            await train_iteration(run, 0)
+        for iteration in range(run.settings.iterations):
+            path = run.directory.iteration(iteration).summary
+            if not path.exists():
+                await train_iteration(run, iteration)
+                await score_after(run, iteration)
+                await evolve(run, iteration)
+                write_json(path, summarise(run.directory, run.settings, iteration))
+                for words in read_json(path, Summary).sentences:
+                    say(f"iteration {iteration}: {words}")
+            last = read_json(path, Summary)
+            yield last
     except BudgetReached as reached:
         when = "before the first iteration" if last is None else f"after iteration {last.iteration}"
         key = Ledger(run.directory.spending_path, run.settings.roles.budget).reached()
@@ -265,25 +278,6 @@ async def iterate(run: Run) -> AsyncIterator[Summary]:
     else:
         if last is not None and last.stopped:
             say(f"{run.directory.root}: {last.stopped} is spent: a further iteration needs more of it")
-
-
-async def _iterations(run: Run) -> AsyncIterator[Summary]:
-    """Yield the summaries. Raises what ``iterate`` raises, and BudgetReached before a stage that needs a budget."""
-    if run.resumed:
-        check_tasks(run)
-    with unmade_on_mistake(run):
-        await make_tasks(run)
-        await train_iteration(run, 0)
-    for iteration in range(run.settings.iterations):
-        path = run.directory.iteration(iteration).summary
-        if not path.exists():
-            await train_iteration(run, iteration)
-            await score_after(run, iteration)
-            await evolve(run, iteration)
-            write_json(path, summarise(run.directory, run.settings, iteration))
-            for words in read_json(path, Summary).sentences:
-                say(f"iteration {iteration}: {words}")
-        yield read_json(path, Summary)
 
 
 @contextmanager
