@@ -31,8 +31,6 @@ from environments.command import (
 if TYPE_CHECKING:
     from graph.report.summary import Summary
     from graph.run.stages import Run
-    from graph.settings import RunSettings
-    from memory.run import RunDirectory
 
 SERVER_RECIPE = QUICKSTART.with_name("mcp.yaml")
 
@@ -93,7 +91,7 @@ def main(
         if summaries and not as_json:
             from graph.report.closing import closing
 
-            print(closing(work[0], work[1], summaries, before), end="", file=stdout, flush=True)
+            print(closing(work.directory, work.settings, summaries, before), end="", file=stdout, flush=True)
         if all(summary.made_nothing for summary in summaries):
             raise typer.Exit(NOTHING)
 
@@ -142,10 +140,8 @@ def begin(command: str, run: Path, given: Sequence[str], tell: Callable[[str], N
     tell(f"policy     {policy}, {record.parameters:,} parameters, warmed up on these tasks' references")
 
 
-def open_run(
-    root: Path, recipe: Path | None, given: list[str], iterations: int | None, resume: bool
-) -> tuple[RunDirectory, RunSettings, bool]:
-    """Return the run at ``root``, its settings, and whether it existed before.
+def open_run(root: Path, recipe: Path | None, given: list[str], iterations: int | None, resume: bool) -> Run:
+    """Return the run at ``root``, new or resumed.
 
     ``given`` are overrides; ``iterations`` is the requested total, None to keep the recipe's or the run's. Raises
     InputError for an existing run without ``resume`` and the other way round, for options that contradict its
@@ -153,6 +149,7 @@ def open_run(
     is finished.
     """
     from graph.check_recipe import check_run
+    from graph.run.stages import Run
     from graph.settings import load_recipe
     from graph.tracking import check_trackers
     from memory.run import RunDirectory, first_change
@@ -162,7 +159,7 @@ def open_run(
     if not resume:
         settings = load_recipe(recipe or QUICKSTART, given)
         check_run(settings)
-        return RunDirectory.create(root, settings), settings, False
+        return Run(RunDirectory.create(root, settings), settings, resumed=False)
     if not RunDirectory(root).settings_path.is_file():
         raise InputError(f"{root} is not a run, there is nothing to resume: name another --run or leave --resume out")
     directory = RunDirectory.open(root)
@@ -179,21 +176,21 @@ def open_run(
     if not directory.iteration(0).round.exists():
         check_run(settings)
     check_trackers(settings.training.report_to)
-    return directory, settings, True
+    return Run(directory, settings, resumed=True)
 
 
-def _evolve(work: tuple[RunDirectory, RunSettings, bool], lines: TextIO | None) -> tuple[int, list[Summary]]:
+def _evolve(run: Run, lines: TextIO | None) -> tuple[int, list[Summary]]:
     """Do the rest of the run, and return how many iterations were done before, and the summaries of all.
 
     A line of JSON per iteration is printed to ``lines`` where it is given.
     """
-    from graph.run.stages import Run, iterate
+    from graph.run.stages import iterate
     from graph.settings import load_recipe
     from graph.tracking import follow_run
 
-    directory, settings, resumed = work
+    directory, settings = run.directory, run.settings
 
-    async def collect(run: Run) -> list[Summary]:
+    async def collect() -> list[Summary]:
         summaries = []
         async for summary in iterate(run):
             summaries.append(summary)
@@ -211,7 +208,7 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], lines: TextIO | None) 
             directory.save_settings(longest)
         with follow_run(directory, settings, say) as send:
             then = f", the state of {directory.root} is kept: continue with --resume"
-            return before, run_interruptible(collect(Run(directory, settings, resumed)), then)
+            return before, run_interruptible(collect(), then)
 
 
 if __name__ == "__main__":

@@ -209,7 +209,7 @@ def test_a_branch_is_named_by_its_weakness_and_its_state_says_what_it_did(newest
 
 def test_the_server_holds_the_runs_lock(served: Served) -> None:
     run, _ = served
-    directory, _, _ = open_run(run.root, None, [], None, resume=True)
+    directory = open_run(run.root, None, [], None, resume=True).directory
     with pytest.raises(InputError, match="another process"), directory.lock():
         pytest.fail("two processes hold the run's lock")
 
