@@ -289,7 +289,7 @@ def unmade_on_mistake(run: Run) -> Iterator[None]:
         if not run.resumed:
             run.directory.unmake()
             if (paid := run.directory.spending_path).exists():
-                say(f"{paid} is kept: what was paid counts at the next start in this folder")
+                say(f"{paid} is kept: what was paid counts at the next start")
         raise
 
 
