@@ -210,39 +210,27 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
     for change in changes_given(overrides):
         put(tree, change.keys, change.value, f"--set {change.given}")
         given[change.keys] = change.given
+    # The file is right for the environment that it names; another one may have been asked for on top of it.
+    named = f"--set {given[ENVIRONMENT_NAME]} on top of {path}" if ENVIRONMENT_NAME in given else str(path)
     try:
         settings = RunSettings.model_validate_json(json.dumps(tree, default=str), strict=True)
     except ValidationError as error:
-        _look_at_named(tree, given)
-        raise InputError(_explain(error, path, given)) from error
-    # The file is right for the environment that it names; another one may have been asked for on top of it.
-    check_benchmark(
-        settings, f"--set {given[ENVIRONMENT_NAME]} on top of {path}" if ENVIRONMENT_NAME in given else str(path)
-    )
+        section = tree.get("environment")
+        name = section.get("name") if isinstance(section, dict) else None
+        if ENVIRONMENT_NAME in given and isinstance(name, str) and is_import_path(name):
+            look(name)  # a missing module is the likelier mistake than a recipe that is wrong for it
+        raise InputError(_explain(error, path, given, named)) from error
+    check_benchmark(settings, named)
     return settings
 
 
-def _look_at_named(tree: dict[str, Any], given: Mapping[tuple[str, ...], str]) -> None:
-    """Raise InputError when an override names an environment that is not there.
-
-    Called for a recipe that is wrong for that environment: the missing module is the likelier mistake.
-    """
-    section = tree.get("environment")
-    name = section.get("name") if isinstance(section, dict) else None
-    if ENVIRONMENT_NAME in given and isinstance(name, str) and is_import_path(name):
-        look(name)
-
-
-def _explain(error: ValidationError, path: Path, given: dict[tuple[str, ...], str]) -> str:
+def _explain(error: ValidationError, path: Path, given: Mapping[tuple[str, ...], str], named: str) -> str:
     first = error.errors(include_url=False)[0]
     location = tuple(str(part) for part in first["loc"])
     override = next((text for keys, text in given.items() if keys[: len(location)] == location), None) or next(
         (text for keys, text in given.items() if location[: len(keys)] == keys), None
     )
-    source = f"--set {override}" if override else str(path)
-    if override is None and location[:1] == ("environment",) and ENVIRONMENT_NAME in given:
-        # The file is right for its own environment; the override named another one.
-        source = f"--set {given[ENVIRONMENT_NAME]} on top of {path}"
+    source = f"--set {override}" if override else named if location[:1] == ("environment",) else str(path)
     name = ".".join(location)
     if first["type"] == "extra_forbidden":
         if override is None and name in _OTHER_FILES:
