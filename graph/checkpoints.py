@@ -184,25 +184,21 @@ async def _has_begun(
 
 # The ids of the state that a node takes; nodes before it wrote their records.
 _TAKEN = {"extract": (), "reflect": ("signals",), "deduplicate": ("signals", "contexts")}
-_ALL = ("signals", "contexts", "new")
 
 
 def as_recorded(run: RunDirectory, state: IterationState, node: str) -> bool:
     """Return whether the ids that ``node`` takes from the state are those that earlier nodes wrote into ``run``."""
     folder = run.iteration(state.iteration)
-
-    def written(name: str) -> list[str]:
-        if name == "signals":
-            return list(read_json(folder.extraction, ExtractionRecord).chosen)
-        if name == "contexts":
-            return [one.id for one in read_jsonl(folder.contexts, FailureContext)]
-        return [one.context_id for one in read_jsonl(folder.judgements, DeduplicationResult) if one.status == "new"]
-
-    files = {"signals": folder.extraction, "contexts": folder.contexts, "new": folder.judgements}
-    return all(
-        files[name].exists() and sorted(getattr(state, name)) == sorted(written(name))
-        for name in _TAKEN.get(node, _ALL)
-    )
+    written: dict[str, list[str]] = {}
+    if folder.extraction.exists():
+        written["signals"] = list(read_json(folder.extraction, ExtractionRecord).chosen)
+    if folder.contexts.exists():
+        written["contexts"] = [one.id for one in read_jsonl(folder.contexts, FailureContext)]
+    if folder.judgements.exists():
+        judged = read_jsonl(folder.judgements, DeduplicationResult)
+        written["new"] = [one.context_id for one in judged if one.status == "new"]
+    taken = _TAKEN.get(node, ("signals", "contexts", "new"))
+    return all(name in written and sorted(getattr(state, name)) == sorted(written[name]) for name in taken)
 
 
 def refuse_unfinished(run: RunDirectory, iteration: int) -> None:

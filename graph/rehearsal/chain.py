@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, TypeVar
@@ -332,27 +332,23 @@ async def _kill_once(file: Path, module: str) -> None:
 
 def _free_ports(count: int) -> list[int]:
     """Return free ports of this machine, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in sockets]
 
 
 async def _wait_healthy(server: asyncio.Task[int], url: str) -> None:
     """Wait until a server answers. Raises what its process ended with, and InputError after ``SERVER_SECONDS``."""
     from training.rollout.vllm_client import VllmServer
 
-    client = VllmServer(url)
+    client, end = VllmServer(url), time.monotonic() + SERVER_SECONDS
     try:
-        async with asyncio.timeout(SERVER_SECONDS):
-            while not server.done():
-                with suppress(Exception):
-                    if await client.healthy():
-                        return
-                await asyncio.sleep(0.5)
-    except TimeoutError:
-        raise InputError(f"the vLLM server at {url} did not answer within {SERVER_SECONDS:g} s: see its log") from None
+        while not server.done() and time.monotonic() < end:
+            with suppress(Exception):
+                if await client.healthy():
+                    return
+            await asyncio.sleep(0.5)
     finally:
         await client.close()
-    raise InputError(f"the vLLM server at {url} ended with status {await server}")
+    late = f"did not answer within {SERVER_SECONDS:g} s: see its log"
+    raise InputError(f"the vLLM server at {url} {f'ended with status {await server}' if server.done() else late}")
