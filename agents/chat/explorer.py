@@ -24,7 +24,7 @@ from agents.chat.transcript import (
     prompt,
     tools_text,
 )
-from agents.live import live_run
+from agents.evidence import live_run
 from agents.roles import RoleRefused
 from agents.settings import ExplorationSettings
 from environments.base import Environment, ToolSpec

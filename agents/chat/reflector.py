@@ -19,12 +19,12 @@ from agents.evidence import (
     MOST_ITEMS,
     blamed_place,
     failure_context,
-    remedies,
     step_at,
     tool_at,
     what_happened,
 )
 from agents.roles import RoleRefused
+from agents.scripted.knowledge import remedies
 from environments.base import Environment, MalformedCall, ToolSpec
 from memory.records import Cause, Evidence, FailureContext, SignalKind
 

@@ -14,7 +14,7 @@ import graph.check_recipe
 import graph.run_iteration
 import graph.seed_tasks
 from environments.base import InputError
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from environments.checkout import QUICKSTART
 from graph.check_recipe import check_run
 from graph.settings import load_recipe

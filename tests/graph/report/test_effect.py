@@ -12,8 +12,8 @@ from support.tracked_run import AFTER, BEFORE
 from evaluation.outcomes import TaskOutcome, paired_change
 from graph.report.closing import closing
 from graph.report.effect import did_it_help
+from graph.report.figures import overview
 from graph.report.lineage import History
-from graph.report.page.figures import overview
 from graph.report.summary import summarise
 from graph.settings import load_recipe
 from memory.run import RunDirectory, write_json, write_jsonl
