@@ -14,7 +14,7 @@ from typing import TypeVar
 import psutil  # type: ignore[import-untyped]
 
 from environments.base import Record
-from environments.terminal import markdown_table
+from environments.command import markdown_table
 from training.device_memory import gpu_bytes
 
 _PACKAGES = ("torch", "transformers", "trl", "chromadb", "bfcl-eval")

@@ -31,7 +31,7 @@ from environments.registry import benchmark_of
 from environments.task_text import render_documented
 from environments.verification import verify as verification
 from environments.verification.verify import Refusal, verify
-from graph.recipe import load_recipe
+from graph.settings import load_recipe
 from memory.jsonl import derive_seed, read_jsonl
 from memory.records import Draft
 from memory.run import RunDirectory

@@ -1,4 +1,4 @@
-"""Find the files that ship with the project from any working directory.
+"""Find the files that ship with the project from any working directory, and modules in one order.
 
 The package is installed editable from a checkout, so recipes and initial policies are beside it. Defaults name them by
 their path in the checkout. A path that a user types is looked up in the working directory, like any other path.
@@ -13,8 +13,11 @@ directory first, before code of this project runs: ``python -P -m`` does not, no
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,7 +37,7 @@ PACKAGED_MODEL = "smollm2-135m"
 
 PACKAGED_FOLDER = ROOT / ".models" / PACKAGED_MODEL
 
-_SHIPPED = "recipes"
+SHIPPED = "recipes"
 
 
 def shipped_policy(path: str) -> Path | None:
@@ -48,16 +51,9 @@ def shipped_policy(path: str) -> Path | None:
     folder = Path(path)
     if path == PACKAGED_MODEL:
         return PACKAGED_FOLDER if (PACKAGED_FOLDER / "config.json").is_file() else None
-    if path.startswith(".") or folder.parts[:1] != (_SHIPPED,):
+    if path.startswith(".") or folder.parts[:1] != (SHIPPED,):
         return None
     return ROOT / folder if (ROOT / folder / "config.json").is_file() else None
-
-
-def find_recipe(path: Path) -> Path:
-    """Return ``path`` where it exists, otherwise the recipe shipped under that name, otherwise ``path``."""
-    if path.exists() or path.parts[:1] != (_SHIPPED,) or not (ROOT / path).is_file():
-        return path
-    return ROOT / path
 
 
 def places() -> list[str]:
@@ -76,3 +72,19 @@ def child_variables() -> dict[str, str]:
     given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))  # an empty one is the working directory
     path = dict.fromkeys([str(ROOT), *given])
     return {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1"}
+
+
+@contextmanager
+def heavy_imports() -> Iterator[None]:
+    """Import in the block, or in the decorated function, without garbage collection.
+
+    Modules are not garbage, but the collector visits all of them again each time that their objects grow by a quarter:
+    a sixth of the CPU time of importing the trainer, a quarter of loading a small policy (measured).
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

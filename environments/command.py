@@ -1,22 +1,78 @@
-"""End every command alike: one sentence on stderr, and an exit status for the kind of failure.
+"""A command beside the person who runs it: what it prints, how it ends, and how it is stopped.
 
-Wrong options of a command are reported in the same way (``OneSentence``).
+Every line on stderr goes through ``say``, because errors, warnings and progress quote what endpoints, hosts, recipes
+and models wrote: whatever a text holds, it does not control the terminal. A command ends with one sentence and an exit
+status for the kind of failure; wrong options too (``OneSentence``). Progress is lines with the time left. At a signal
+work stops, its records stay, and the exit status names the signal.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import re
-from collections.abc import Iterator
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from types import FrameType
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 from environments.base import EnvironmentFault, InputError
-from environments.terminal import say
+
+_KEPT = "\n\t"
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+
+
+def printable(text: str, kept: str = "") -> str:
+    """Return ``text`` with a space for each character that is not printable, except those in ``kept``.
+
+    Those are control characters, escape sequences' first ones among them, marks of the writing direction, half
+    surrogates and odd spaces.
+    """
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter in kept else " " for letter in text)
+
+
+def say(text: str) -> None:
+    """Print ``text`` on stderr at once, its lines as they are."""
+    print(printable(text, _KEPT), file=sys.stderr, flush=True)
+
+
+def table_cell(value: object) -> str:
+    """Return a value as one cell of a Markdown table: a line without markup of tables or HTML."""
+    return _TAG.sub("&lt;", " ".join(str(value).split()).replace("|", "\\|"))
+
+
+def markdown_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Return the lines of a Markdown table."""
+    lines = [f"| {' | '.join(map(table_cell, row))} |" for row in (head, *rows)]
+    return [lines[0], "|" + "---|" * len(head), *lines[1:]]
+
+
+def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> None:
+    """Print a table that has a row on stdout, its cells as they are: the first and unnamed columns to the left."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title), caption=Text(caption) if caption else None)
+    for place, column in enumerate(head):
+        table.add_column(Text(column), justify="right" if place and column else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    if table.row_count:
+        Console().print(table)
+
 
 FAILURE = 1
 """Exit status of work that failed though its input was right."""
@@ -166,6 +222,13 @@ def _sentence(command: TyperCommand | TyperGroup, message: str) -> str:
     return text if "--help" in text else f"{text}: see --help"
 
 
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="one setting, as in a recipe; @FILE: all those of a file"),
+]
+"""The option of a command that reads a recipe. It may be given several times."""
+
+
 class OneSentence(TyperCommand):
     """A command that reports wrong options in one sentence, like any other mistake, instead of in a box.
 
@@ -193,3 +256,111 @@ class OneSentenceGroup(TyperGroup):
         """Raise SystemExit with status 2 for an unknown command."""
         with one_sentence(self):
             return super().resolve_command(*arguments, **options)
+
+
+INTERVAL = 5.0  # seconds between two lines of one stage
+
+
+class Stage:
+    """One piece of work in ``total`` parts (None: unknown)."""
+
+    def __init__(self, label: str, total: int | None) -> None:
+        self._label = label
+        self._total = total
+        self._first: tuple[int, float] | None = None
+        self._shown_at = time.monotonic()
+
+    def update(self, done: int, total: int | None = None, note: str = "") -> None:
+        """Show that ``done`` parts of ``total`` are done; ``note`` is a few words more, such as a mean so far."""
+        if self._first is None and done:
+            self._first = (done, time.monotonic())
+        self._total = total if total is not None else self._total
+        if time.monotonic() - self._shown_at >= INTERVAL:
+            self._shown_at = time.monotonic()
+            parts = [f"{self._label}: {done}{f' of {self._total}' if self._total else ''}", self._eta(done), note]
+            say(", ".join(filter(None, parts)))
+
+    def _eta(self, done: int) -> str:
+        """Return the time left, from the pace since the first part: loading a process or model happens only once."""
+        if not self._total or self._first is None or done <= self._first[0]:
+            return ""
+        begun, since = self._first
+        left = (time.monotonic() - since) / (done - begun) * (self._total - done)
+        return f"{left:.0f} s left"
+
+
+@contextmanager
+def show_stage(label: str, total: int | None = None) -> Iterator[Stage]:
+    """Show a stage while the block runs, and its seconds when it did not fail."""
+    say(f"{label} ...")
+    begun = time.monotonic()
+    yield Stage(label, total)
+    say(f"{label}: done in {time.monotonic() - begun:.1f} s")
+
+
+Result = TypeVar("Result")
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+HUNG_SECONDS = 30.0
+
+
+def run_interruptible(work: Coroutine[Any, Any, Result], then: str = "") -> Result:
+    """Run ``work`` on an event loop; a signal cancels it.
+
+    Raises typer.Exit with the shell's status of a signal that ended it, 130 or 143, after a line on stderr that ends
+    with ``then``. A thread that ``work`` abandoned (a branch past its timeout) may continue for HUNG_SECONDS. Then the
+    process ends with status 1, because Python would wait for the thread forever.
+    """
+    watchdog = threading.Timer(HUNG_SECONDS, _give_up)
+    watchdog.daemon = True
+    try:
+        return asyncio.run(_supervise(work, watchdog, then))
+    finally:
+        watchdog.cancel()
+
+
+async def _supervise(work: Coroutine[Any, Any, Result], watchdog: threading.Timer, then: str) -> Result:
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    received: list[signal.Signals] = []
+
+    def receive(number: signal.Signals) -> None:
+        received.append(number)
+        expect_dropped_branches()
+        if task is not None:
+            task.cancel()
+
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number in SIGNALS:
+        loop.add_signal_handler(number, receive, number)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if not received:
+            raise
+        say(f"stopped by {received[0].name}{then}")
+        raise typer.Exit(128 + received[0]) from None
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, before[number])
+        watchdog.start()
+
+
+def expect_dropped_branches() -> None:
+    """Silence LangGraph's warning about branches that it drops before they begin, as a stop requires."""
+    warnings.filterwarnings("ignore", "coroutine '.*' was never awaited", RuntimeWarning)
+
+
+def _give_up() -> None:
+    say("error: a call into the environment does not end: leaving, continue with --resume")
+    os._exit(1)
+
+
+def exit_on_signals() -> None:
+    """Until an event loop takes over, end the process on a signal with the status of ``run_interruptible``."""
+
+    def leave(number: int, _: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    for number in SIGNALS:
+        signal.signal(number, leave)

@@ -21,13 +21,13 @@ from pydantic.config import JsonDict
 
 from environments.base import Environment
 from environments.benchmark import PLAIN, AnyBenchmark
-from environments.declared import look
 from environments.registry import (
     DEFAULT,
     belonging,
     checked_options,
     find_benchmark,
     is_import_path,
+    look,
     packaged,
     parse_options,
     unknown,
@@ -111,41 +111,42 @@ def unmet(section: BaseModel) -> Iterator[str]:
 @cache
 def declared(section: type[BaseModel]) -> tuple[Declared, ...]:
     """Return the requirements whose keys begin in ``section``: of its own settings, and of those of sections in it."""
-    found = []
-    for one in _all(section):
-        around = [section]
-        for name in one.key[:-1]:
-            around.append(_section_of(around[-1], name) or section)
-        having = [all(_has(each, name.split(".")) for name in one.need) for each in around]
-        if having[0] and not any(having[1:]):
-            found.append(one)
-    return tuple(found)
+    return tuple(_declared((section,), ()))
 
 
-def in_words(need: Mapping[str, Any]) -> str:
-    """Return a requirement as words, such as ``kind: chat``."""
-    return " or ".join(_wanted_words(key, wanted) for key, wanted in need.items())
-
-
-_MISSING = ...
-
-
-def _all(section: type[BaseModel], above: tuple[str, ...] = ()) -> list[Declared]:
-    found = list[Declared]()
+def _declared(around: tuple[type[BaseModel], ...], above: tuple[str, ...]) -> Iterator[Declared]:
+    section = around[-1]
     for name, field in section.model_fields.items():
         default = field.get_default(call_default_factory=True, validated_data={})
         whole = {} if name in section.__annotations__ else getattr(section, "inherited_needs", {})
         for extra, inherited in ((field.json_schema_extra, False), (whole, True)):
             needs = extra.get("requires", []) if isinstance(extra, dict) else []
             assert isinstance(needs, list), "made by requires()"
-            found += [Declared((*above, name), default, need, inherited) for need in needs if isinstance(need, dict)]
-        inner = _section_of(section, name)
-        if inner is not None:
-            found += _all(inner, (*above, name))
-    return found
+            for need in needs:
+                assert isinstance(need, dict), "made by requires()"
+                outermost, *inner = (all(_has(each, key.split(".")) for key in need) for each in around)
+                if outermost and not any(inner):
+                    yield Declared((*above, name), default, need, inherited)
+        if (kind := section_of(section, name)) is not None:
+            yield from _declared((*around, kind), (*above, name))
 
 
-def _section_of(section: type[BaseModel], name: str) -> type[BaseModel] | None:
+def in_words(need: Mapping[str, Any]) -> str:
+    """Return a requirement as words, such as ``kind: chat``."""
+    words = []
+    for key, wanted in need.items():
+        if isinstance(wanted, dict):
+            words.append(f"{key} above {wanted['above']}")
+        else:
+            words.append(key if wanted == [GIVEN] else f"{key}: {' or '.join(map(_shown, wanted))}")
+    return " or ".join(words)
+
+
+_MISSING = ...
+
+
+def section_of(section: type[BaseModel], name: str) -> type[BaseModel] | None:
+    """Return the class of the section that a setting is, also where it may be null; None for a plain value."""
     annotation = section.model_fields[name].annotation
     for kind in (annotation, *get_args(annotation)):
         if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -156,7 +157,7 @@ def _section_of(section: type[BaseModel], name: str) -> type[BaseModel] | None:
 def _has(section: type[BaseModel] | None, key: Sequence[str]) -> bool:
     if section is None or key[0] not in section.model_fields:
         return False
-    return len(key) == 1 or _has(_section_of(section, key[0]), key[1:])
+    return len(key) == 1 or _has(section_of(section, key[0]), key[1:])
 
 
 def _value(section: BaseModel, key: Sequence[str]) -> Any:  # noqa: ANN401 - the settings' own types
@@ -184,12 +185,6 @@ def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(str, value))}]"
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _wanted_words(key: str, wanted: Any) -> str:  # noqa: ANN401 - JSON
-    if isinstance(wanted, dict):
-        return f"{key} above {wanted['above']}"
-    return key if wanted == [GIVEN] else f"{key}: {' or '.join(map(_shown, wanted))}"
 
 
 class EnvironmentSettings(Section):
@@ -240,7 +235,7 @@ class EnvironmentSettings(Section):
     def open(self) -> Environment:
         """Open the environment that ``name`` names.
 
-        For ``module:callable`` the callable, which must declare what it makes (``environments.declared``), is called
+        For ``module:callable`` the callable, which must declare what it makes (``environments.registry``), is called
         with ``options`` and returns the environment. Raises InputError when a requirement is not installed, cannot be
         imported, or does not return an Environment.
         """
@@ -253,7 +248,7 @@ class EnvironmentSettings(Section):
         """The benchmark as far as it is known without running code that ``name`` names.
 
         That is a packaged one, and ``PLAIN`` for a function or a class of the user's. None for another object of a
-        user's module: it may be a benchmark of its own. Raises InputError like ``environments.declared.look``.
+        user's module: it may be a benchmark of its own. Raises InputError like ``environments.registry.look``.
         """
         if not is_import_path(self.name):
             return self.benchmark

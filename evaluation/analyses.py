@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from environments.base import InputError
-from environments.command import OneSentence, OneSentenceGroup, check_output, exit_statuses
+from environments.command import OneSentence, OneSentenceGroup, check_output, exit_statuses, print_table
 from environments.metrics import OF_ANY_TASKS
 from environments.registry import DEFAULT, named_benchmark
-from environments.terminal import print_table
 from evaluation.outcomes import PairedChange, TaskOutcome, paired_change
 from evaluation.similarity import (
     EMBEDDER,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from environments.base import Action, InputError, Observation, Outcome, ToolCall
 from environments.benchmark import Limits
-from environments.terminal import say
+from environments.command import say
 from environments.verification.canonical import hashed_call
 from evaluation.outcomes import GREEDY, TaskOutcome
 from memory.jsonl import derive_seed

@@ -28,8 +28,8 @@ from environments.base import (
     ToolSpec,
     UserTurn,
 )
+from environments.command import say
 from environments.task_text import CONNECTIVES
-from environments.terminal import say
 from environments.turns import open_for_agent
 from environments.verification.canonical import fingerprint
 from evaluation.attempts import outcome_of

@@ -16,8 +16,7 @@ from pathlib import Path
 from agents.spending import Ledger
 from environments.base import Environment, InputError
 from environments.checkout import ROOT
-from environments.command import check_output
-from environments.terminal import markdown_table, say, table_cell
+from environments.command import check_output, markdown_table, say, table_cell
 from evaluation.attempts import Attempts, check_items, episode_limits
 from evaluation.outcomes import Interval, Report, Score, TaskOutcome, score_strata
 from evaluation.sets import Selected, written

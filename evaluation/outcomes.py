@@ -14,8 +14,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from environments.base import Record
+from environments.command import print_table, printable
 from environments.metrics import SUCCESS, Attempted, Made, Metric, Ratio, success
-from environments.terminal import print_table, printable
 from evaluation.statistics import (
     Counts,
     Shape,

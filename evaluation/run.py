@@ -18,12 +18,11 @@ import typer
 from pydantic.fields import FieldInfo
 
 from environments.base import InputError
-from environments.command import OneSentence, check_output, exit_statuses
+from environments.command import OneSentence, check_output, exit_statuses, say
 from environments.metrics import mixed, pass_at
-from environments.terminal import say
 from evaluation.settings import CONTROLS, ENDPOINT, ScoringSettings, read_settings, sampling_on
+from memory.jsonl import options_given
 from memory.records import StopReason
-from memory.strict_yaml import options_given
 from training.rendering.options import RenderingOptions
 
 if TYPE_CHECKING:

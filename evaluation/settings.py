@@ -18,9 +18,8 @@ from environments.base import Environment, InputError
 from environments.checkout import INITIAL_POLICY
 from environments.registry import DEFAULT, benchmark_of
 from environments.settings import GIVEN, Section, requires
-from memory.jsonl import complaint, read_jsonl
+from memory.jsonl import complaint, read_jsonl, read_yaml
 from memory.records import Task
-from memory.strict_yaml import read_yaml
 from training.rendering.options import RenderingOptions
 from training.rollout.settings import IN_PROCESS, SamplingSettings
 

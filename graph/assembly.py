@@ -14,8 +14,7 @@ from environments.base import Environment
 from environments.registry import benchmark_of
 from environments.verification.canonical import fingerprint
 from environments.verification.decontamination import HeldOut, record_of
-from graph.recipe import load_recipe
-from graph.settings import RunSettings
+from graph.settings import RunSettings, load_recipe
 from memory.records import FailureContext, Task, Unsignalled
 from memory.run import RunDirectory, read_jsonl
 
@@ -48,11 +47,6 @@ class RunServices:
     ledger: Ledger
     breaker: Breaker
     copy: str = ""
-
-    @property
-    def deduplicates(self) -> bool:
-        """Return whether contexts are compared and remembered; those without facts (``comparable``) are all new."""
-        return self.settings.memory.deduplicate and self.settings.signals.contexts not in ("unguided", "coverage")
 
     def roles_for(self, context: FailureContext) -> Roles:
         """Return the roles that explore and abstract ``context``."""

@@ -16,11 +16,9 @@ from langgraph.types import Command, Send
 from agents.roles import RoleRefused
 from agents.spending import RepeatedFailure
 from environments.base import EnvironmentDefect, EnvironmentFault, InputError
-from environments.command import StorageError, storage_refusal
+from environments.command import StorageError, expect_dropped_branches, storage_refusal
 from graph.assembly import RunServices
-from graph.records import Failure
 from graph.report.digest import named_weakness, of_failure
-from graph.run.progress import expect_dropped_branches
 from graph.state import BranchState, BranchUpdate, IterationState, SeedState
 from memory.records import FailureContext, Signal
 from memory.run import (
@@ -35,6 +33,7 @@ from memory.run import (
     read_json,
     write_json,
 )
+from memory.run_files import Failure
 from memory.tasks import load_tasks
 
 DEADLINE = "deadline"
@@ -149,12 +148,27 @@ async def record_failure(state: BranchState, error: NodeError, runtime: Runtime[
         raise InputError(str(error.error))
     services = runtime.context
     branch = services.run.stage(state.stage).branch(state.context_id)
-    failure = describe(error.error, state.context_id, _failed_node(branch), services.settings.roles.branch_timeout)
+    # The error names the branch, not the node in it: that is the first one without output.
+    outputs = {"explore": branch.interactions, "abstract": branch.drafts, "verify": branch.verdicts}
+    node = next((node for node, path in outputs.items() if not path.exists()), "verify")
+    failure = describe(error.error, state.context_id, node, services.settings.roles.branch_timeout)
     await asyncio.to_thread(write_json, branch.failure, failure)
     if isinstance(error.error, BaseException):  # a resumed graph gets its text only
         lines = traceback.format_exception(error.error)
         await asyncio.to_thread(branch.traceback.write_text, "".join(lines))
-    _stop_where_hopeless(services, failure, error.error)
+    # Refusals of roles are counted where they happen, and a user's mistake is reported when it ended every branch.
+    hopeless = not isinstance(error.error, RoleRefused | InputError)
+    if hopeless and (row := services.breaker.failed(failure.cause)) is not None:
+        place = ""
+        if isinstance(error.error, BaseException) and failure.cause != DEADLINE:
+            for last in traceback.extract_tb(error.error.__traceback__)[-1:]:
+                place = f" at {Path(last.filename).name}:{last.lineno}"
+        stopped = RepeatedFailure(
+            f"{row} branches in a row failed alike, the last one in {failure.node}: {failure.detail}{place}: put that "
+            "right and go on with --resume"
+        )
+        services.breaker.stop(stopped)
+        raise stopped
     return {"branches": [of_failure(state.weakness, failure)], "failed": [state.context_id]}
 
 
@@ -166,29 +180,6 @@ async def fail_to_update(
     It does what ``record_failure`` does, then goes to ``update``: a failed branch's own edge is not followed.
     """
     return Command(update=await record_failure(state, error, runtime), goto="update")
-
-
-def _stop_where_hopeless(services: RunServices, failure: Failure, error: BaseException | str) -> None:
-    """Raise RepeatedFailure after too many branches in a row that failed alike.
-
-    Refusals of roles are counted where they happen, and a user's mistake is reported when it ended every branch.
-    """
-    if isinstance(error, RoleRefused | InputError):
-        return
-    row = services.breaker.failed(failure.cause)
-    if row is not None:
-        stopped = RepeatedFailure(
-            f"{row} branches in a row failed alike, the last one in {failure.node}: {failure.detail}"
-            f"{'' if failure.cause == DEADLINE else _place(error)}: put that right and go on with --resume"
-        )
-        services.breaker.stop(stopped)
-        raise stopped
-
-
-def _place(error: BaseException | str) -> str:
-    """Return `` at FILE:LINE``, where an error was raised; empty for one that is known as text alone."""
-    steps = [] if isinstance(error, str) else traceback.extract_tb(error.__traceback__)
-    return f" at {Path(steps[-1].filename).name}:{steps[-1].lineno}" if steps else ""
 
 
 def describe(error: BaseException | str, of: str, node: str, deadline: float) -> Failure:
@@ -205,9 +196,3 @@ def refuse_mistake(failures: Sequence[Failure], branches: int) -> None:
     """Raise InputError when a user's mistake (such as a key that the endpoint refuses) ended every branch."""
     if failures and len(failures) == branches and all(failure.cause == InputError.__name__ for failure in failures):
         raise InputError(f"every branch failed, the first one with {failures[0].detail}")
-
-
-def _failed_node(branch: BranchDirectory) -> str:
-    """Return the node without output: the error names the branch, not the node in it."""
-    outputs = {"explore": branch.interactions, "abstract": branch.drafts, "verify": branch.verdicts}
-    return next((node for node, path in outputs.items() if not path.exists()), "verify")

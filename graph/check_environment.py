@@ -157,9 +157,15 @@ def main(
     """
     with exit_statuses():
         from environments.contract.checks import PROPERTIES, WITHOUT_TASKS, Checked, Contract, check
-        from environments.declared import where
-        from environments.registry import benchmark_of, find_benchmark, is_import_path, named_benchmark, open_named
-        from memory.strict_yaml import options_given
+        from environments.registry import (
+            benchmark_of,
+            find_benchmark,
+            is_import_path,
+            named_benchmark,
+            open_named,
+            where,
+        )
+        from memory.jsonl import options_given
 
         if not is_import_path(name) and not named_benchmark(name).brought:
             raise InputError(f"{name!r} is not an environment of your own: write module:callable")

@@ -1,15 +1,61 @@
-"""`python -m graph.check_recipe`: checks recipes without running them."""
+"""Checks all that a run will need before anything is written or paid; `python -m graph.check_recipe` does that alone.
+
+That is the environment, evaluation set, keys of the roles, files and policy of a recipe, without loading weights and
+within a second or two. A run that passes can still fail later, on another machine or another day.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from agents.chat.endpoint import destination, resolve
 from environments.base import InputError
-from environments.command import OneSentence, exit_statuses
+from environments.command import OneSentence, Overrides, exit_statuses, run_interruptible
+from environments.registry import benchmark_of, is_import_path, look
+from evaluation.settings import check_evaluation
+from graph.fit import check_memory
+from graph.settings import RunSettings, check_benchmark, check_starts, load_recipe
+from graph.tracking import check_trackers
+from memory.tasks import OFFICIAL
+
+
+def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = True) -> None:
+    """Raise InputError that names the first key for which a run with ``settings`` would fail.
+
+    ``trains`` is False where no policy is needed, to make D_0 alone. ``opens_own`` is False where no code that the
+    settings name may run: an environment of the user's is then looked at, and what needs it open is not checked.
+    """
+    environment = None
+    if opens_own or not settings.environment.is_own:
+        environment = settings.environment.open()
+        check_benchmark(settings, f"environment {settings.environment.name}", benchmark_of(environment))
+    elif is_import_path(settings.environment.name):
+        look(settings.environment.name)
+    for name, role in settings.roles.by_chat().items():
+        resolve(role, name)
+    if (initial := settings.tasks.initial) not in (None, OFFICIAL) and not Path(initial).is_file():
+        raise InputError(f"tasks.initial: {initial} cannot be read, it does not exist: name a file of tasks")
+    check_evaluation(settings.evaluation, environment)
+    if trains:
+        from training.preflight import check_policy
+        from training.rollout.engines import check_engine
+
+        if environment is not None:
+            check_starts(settings.signals, environment)
+        check_policy(settings.policy, settings.training, settings.sampling, settings.evaluation.max_tokens)
+        check_engine(settings.sampling, settings.policy, settings.training)
+        elsewhere = settings.training.elsewhere
+        if elsewhere is None:
+            check_memory(settings)
+        elif elsewhere.engine == "verl" and not Path(elsewhere.python).exists():
+            raise InputError(f"training.elsewhere.python: there is no {elsewhere.python}: run make verl")
+        elif elsewhere.engine == "verl" and settings.policy.lora is not None:
+            raise InputError("training.elsewhere: verl trains all weights here: set policy.lora to null")
+        check_trackers(settings.training.report_to)
+
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -21,10 +67,7 @@ def main(
         bool,
         typer.Option("--rehearse", help="run the whole chain of one recipe at toy size, on what the machine has"),
     ] = False,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="one setting of each; @FILE: all those of a file"),
-    ] = None,
+    overrides: Overrides = None,
 ) -> None:
     """Check recipes as a run does before it begins, and stop at the first mistake.
 
@@ -41,15 +84,14 @@ def main(
 
     Exit status: 0, or 2 with one sentence that names the file and the key, or the broken step and its cause.
     """
-    if rehearses:
-        _rehearse(recipes, overrides or ())
-        return
     with exit_statuses():
-        from agents.chat.endpoint import destination
-        from graph.preflight import check_run
-        from graph.recipe import load_recipe
-        from graph.settings import RunSettings
+        if rehearses:
+            if len(recipes) != 1:
+                raise InputError("--rehearse runs one recipe: name one")
+            from graph.rehearsal.chain import rehearse, table
 
+            print(table(*run_interruptible(rehearse(recipes[0], overrides or ()))))
+            return
         unopened: dict[Path, str] = {}
         for recipe in recipes:
             settings = load_recipe(recipe, overrides or ())
@@ -66,17 +108,6 @@ def main(
         print(f"{len(recipes)} recipes are right" if len(recipes) > 1 else f"{recipes[0]} is right{note}")
         for recipe, name in unopened.items():
             print(f"{recipe}: {name} was not opened, since a recipe runs no code here: its options are not checked")
-
-
-def _rehearse(recipes: Sequence[Path], given: Sequence[str]) -> None:
-    from graph.run.progress import run_interruptible
-
-    with exit_statuses():
-        if len(recipes) != 1:
-            raise InputError("--rehearse runs one recipe: name one")
-        from graph.rehearsal.chain import rehearse, table
-
-        print(table(*run_interruptible(rehearse(recipes[0], given))))
 
 
 if __name__ == "__main__":

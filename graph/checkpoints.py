@@ -8,28 +8,26 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-import threading
-from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agents.spending import RepeatedFailure
 from environments.base import InputError
-from environments.command import storage_refusal, writing
-from environments.terminal import say
-from graph.records import ExtractionRecord, Fork
+from environments.command import say, storage_refusal, writing
 from graph.state import IterationInput, IterationState
 from memory.failures import DeduplicationResult
 from memory.records import FailureContext
 from memory.run import RunDirectory, read_json, read_jsonl
+from memory.run_files import ExtractionRecord, Fork
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
+    from environments.command import Stage
     from graph.assembly import RunServices
-    from graph.run.progress import Stage
 
 STUDIO_RUN = "COEVOLVE_RUN"
 RUNS = Path("runs")
@@ -64,27 +62,19 @@ def discard_damaged(path: Path) -> bool:
     No record is lost: they are in JSON files, and the iteration's graph begins afresh. Raises sqlite3.OperationalError
     where the disk, not the file, is the cause.
     """
-    if _is_whole(path):
+    if not path.exists():
         return False
-    for suffix in ("", "-wal", "-shm"):  # a new one must not replay the damaged one's
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-    return True
-
-
-def _is_whole(database: Path) -> bool:
-    """Return whether an SQLite file can be read whole, or is missing.
-
-    Raises sqlite3.OperationalError where the disk or a lock, not the file, is the cause.
-    """
-    if not database.exists():
-        return True
     try:
-        with closing(sqlite3.connect(database)) as connection:
-            return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
+        with closing(sqlite3.connect(path)) as connection:
+            if connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",):
+                return False
     except sqlite3.OperationalError:
         raise
     except sqlite3.DatabaseError:
-        return False
+        pass
+    for suffix in ("", "-wal", "-shm"):  # a new one must not replay the damaged one's
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    return True
 
 
 @asynccontextmanager
@@ -107,43 +97,25 @@ async def open_checkpoints() -> AsyncIterator[AsyncSqliteSaver]:
 
     Raises InputError when there is no run, or when another process works on it.
     """
-    run = await asyncio.to_thread(_take)
+    run = await asyncio.to_thread(opened_run)
+    lock = run.lock(joined=True)
+    await asyncio.to_thread(lock.__enter__)
+    _opened.append(run.root)
     try:
         async with run_checkpoints(run) as saver:
             yield saver
     finally:
-        await asyncio.to_thread(_release, run)
+        _opened.remove(run.root)
+        await asyncio.to_thread(lock.__exit__, None, None, None)
 
 
-# The server opens its checkpointer once per event loop, and may have several loops: they share the process's lock.
-_guard = threading.Lock()
-_held: dict[Path, tuple[int, ExitStack]] = {}
+# The server opens its checkpointer once per event loop, and may have several loops.
+_opened: list[Path] = []
 
 
 def opened_run() -> RunDirectory:
     """Return the run that a server in this process has opened, or would open. Raises InputError without one."""
-    with _guard:
-        root = next(iter(_held), None)
-    return RunDirectory.open(root or studio_run().resolve())
-
-
-def _take() -> RunDirectory:
-    run = opened_run()
-    with _guard:
-        count, stack = _held.get(run.root, (0, ExitStack()))
-        if count == 0:
-            stack.enter_context(run.lock())
-        _held[run.root] = (count + 1, stack)
-    return run
-
-
-def _release(run: RunDirectory) -> None:
-    with _guard:
-        count, stack = _held.pop(run.root)
-        if count > 1:
-            _held[run.root] = (count - 1, stack)
-        else:
-            stack.close()
+    return RunDirectory.open(_opened[0] if _opened else studio_run().resolve())
 
 
 async def evolve_once(services: RunServices, iteration: int, stage: Stage) -> None:
@@ -153,45 +125,41 @@ async def evolve_once(services: RunServices, iteration: int, stage: Stage) -> No
     user's mistake, RepeatedFailure for work that only fails, StorageError and OSError for a full disk, and any error of
     a node outside the fan-out.
     """
-    run = services.run
-    refuse_unfinished(run, iteration)
-    with writing(run.checkpoints_path):
-        async with run_checkpoints(run) as saver:
-            await _evolve(services, iteration, stage, saver)
-
-
-async def _evolve(services: RunServices, iteration: int, stage: Stage, saver: AsyncSqliteSaver) -> None:
     from graph.iteration import iteration_graph
 
-    graph = iteration_graph().compile(checkpointer=saver)
+    run = services.run
+    refuse_unfinished(run, iteration)
     config: RunnableConfig = {
         "configurable": {"thread_id": thread_id(iteration)},
         "max_concurrency": services.settings.roles.concurrency,
     }
-    resumes = await _has_begun(graph, saver, config, services.run)
-    events = graph.astream(
-        None if resumes else IterationInput(iteration=iteration),
-        config,
-        context=services,
-        stream_mode=["tasks"],
-        version="v2",
-        durability="sync",
-    )
     begun: set[str] = set()
     ended = 0
-    try:
-        async for event in events:
-            task: Any = event["data"]
-            if task["name"] == "branch" and "input" in task:
-                begun.add(task["id"])
-            elif task["name"] == "branch":
-                ended += 1
-            stage.update(ended, len(begun) or None, "branches" if begun else task["name"])
-    except Exception as error:
-        if isinstance(error, InputError | RepeatedFailure) or storage_refusal(error):
-            # Checkpoints keep a failure: once the mistake is corrected, the graph has to begin afresh.
-            await saver.adelete_thread(thread_id(iteration))
-        raise
+    with writing(run.checkpoints_path):
+        async with run_checkpoints(run) as saver:
+            graph = iteration_graph().compile(checkpointer=saver)
+            resumes = await _has_begun(graph, saver, config, run)
+            events = graph.astream(
+                None if resumes else IterationInput(iteration=iteration),
+                config,
+                context=services,
+                stream_mode=["tasks"],
+                version="v2",
+                durability="sync",
+            )
+            try:
+                async for event in events:
+                    task: Any = event["data"]
+                    if task["name"] == "branch" and "input" in task:
+                        begun.add(task["id"])
+                    elif task["name"] == "branch":
+                        ended += 1
+                    stage.update(ended, len(begun) or None, "branches" if begun else task["name"])
+            except Exception as error:
+                if isinstance(error, InputError | RepeatedFailure) or storage_refusal(error):
+                    # Checkpoints keep a failure: once the mistake is corrected, the graph has to begin afresh.
+                    await saver.adelete_thread(thread_id(iteration))
+                raise
 
 
 async def _has_begun(
@@ -206,39 +174,31 @@ async def _has_begun(
     whose state was edited there does not fit the run's. One that a full disk ended could not record that.
     """
     state = await graph.aget_state(config)
-    resumable = state.next and not any(task.error and storage_refusal(task.error) for task in state.tasks)
-    if resumable and await asyncio.to_thread(_is_unedited, run, state.next, state.values):
-        return True
+    if state.next and not any(task.error and storage_refusal(task.error) for task in state.tasks):
+        values = state.values if isinstance(state.values, IterationState) else IterationState(**state.values)
+        if values.run == "" and all([await asyncio.to_thread(as_recorded, run, values, node) for node in state.next]):
+            return True
     await saver.adelete_thread(config["configurable"]["thread_id"])
     return False
 
 
-def _is_unedited(run: RunDirectory, nodes: Sequence[str], values: Any) -> bool:  # noqa: ANN401 - as stored
-    state = values if isinstance(values, IterationState) else IterationState(**values)
-    return state.run == "" and all(as_recorded(run, state, node) for node in nodes)
-
-
 # The ids of the state that a node takes; nodes before it wrote their records.
 _TAKEN = {"extract": (), "reflect": ("signals",), "deduplicate": ("signals", "contexts")}
-_ALL = ("signals", "contexts", "new")
 
 
 def as_recorded(run: RunDirectory, state: IterationState, node: str) -> bool:
     """Return whether the ids that ``node`` takes from the state are those that earlier nodes wrote into ``run``."""
     folder = run.iteration(state.iteration)
-
-    def written(name: str) -> list[str]:
-        if name == "signals":
-            return list(read_json(folder.extraction, ExtractionRecord).chosen)
-        if name == "contexts":
-            return [one.id for one in read_jsonl(folder.contexts, FailureContext)]
-        return [one.context_id for one in read_jsonl(folder.judgements, DeduplicationResult) if one.status == "new"]
-
-    files = {"signals": folder.extraction, "contexts": folder.contexts, "new": folder.judgements}
-    return all(
-        files[name].exists() and sorted(getattr(state, name)) == sorted(written(name))
-        for name in _TAKEN.get(node, _ALL)
-    )
+    written: dict[str, list[str]] = {}
+    if folder.extraction.exists():
+        written["signals"] = list(read_json(folder.extraction, ExtractionRecord).chosen)
+    if folder.contexts.exists():
+        written["contexts"] = [one.id for one in read_jsonl(folder.contexts, FailureContext)]
+    if folder.judgements.exists():
+        judged = read_jsonl(folder.judgements, DeduplicationResult)
+        written["new"] = [one.context_id for one in judged if one.status == "new"]
+    taken = _TAKEN.get(node, ("signals", "contexts", "new"))
+    return all(name in written and sorted(getattr(state, name)) == sorted(written[name]) for name in taken)
 
 
 def refuse_unfinished(run: RunDirectory, iteration: int) -> None:

@@ -9,14 +9,26 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from agents.chat.endpoint import destination
 from environments.base import InputError, Record
+from environments.command import say
 from graph.settings import RunSettings
 from memory.jsonl import parse_json, read_whole
-from training.plan import GIB, Device, Memory, ModelShape, memory_of, shape_of, shipped_config
+from training.device_memory import device_at_hand, memory_at_hand
+from training.plan import (
+    GIB,
+    Device,
+    Memory,
+    ModelShape,
+    memory_of,
+    shape_in_process_of_its_own,
+    shape_of,
+    shipped_config,
+)
 from training.rollout.policy_path import policy_folder
 from training.settings import LoraSettings
 
@@ -172,26 +184,27 @@ def _ways_out(settings: RunSettings, device: Device) -> Iterator[dict[str, Any]]
     """
     policy, training = settings.policy, settings.training
     rows = training.tasks_per_step * training.rollouts_per_task // training.updates_per_step // training.processes
-    now = training.micro_batch or rows
-    recompute = {} if training.gradient_checkpointing else {"training.gradient_checkpointing": True}
-    smaller = [{"training.micro_batch": size} for size in range(now - 1, 0, -1) if rows % size == 0]
     adapter: dict[str, Any] = {"policy.lora": LoraSettings()}
     if device == "cuda" and policy.dtype != "bfloat16":
         adapter["policy.dtype"] = "bfloat16"
     if training.learning_rate < ADAPTERS_RATE:
         adapter["training.learning_rate"] = ADAPTERS_RATE
-    served = {"sampling.engine": "vllm_server"}
-    apart = [served] if device == "cuda" and settings.sampling.engine == "in_process" else []
-    places: list[dict[str, Any]] = [
-        kind | place for kind in ([{}] if policy.lora else [{}, adapter]) for place in ({}, *apart)
-    ]
-    for place in places:
-        for tuned in ({}, recompute) if recompute else ({},):
-            yield from (place | tuned | size for size in ({}, *smaller))
+    ways: list[list[dict[str, Any]]] = [[{}], [{}], [{}], [{}]]
+    kinds, engines, tuned, sizes = ways
+    if policy.lora is None:
+        kinds.append(adapter)
+    if device == "cuda" and settings.sampling.engine == "in_process":
+        engines.append({"sampling.engine": "vllm_server"})
+    if not training.gradient_checkpointing:
+        tuned.append({"training.gradient_checkpointing": True})
+    smaller = range((training.micro_batch or rows) - 1, 0, -1)
+    sizes += [{"training.micro_batch": size} for size in smaller if rows % size == 0]
+    for kind, engine, recompute, size in product(*ways):
+        yield kind | engine | recompute | size
     length = training.max_tokens
     while (length := length // 2) >= max(SHORTEST, training.max_new_tokens):
-        shorter = {"training.max_tokens": length, **(smaller[-1] if smaller else {}), **recompute}
-        yield from (place | shorter for place in places)
+        for kind, engine in product(kinds, engines):
+            yield kind | engine | {"training.max_tokens": length} | sizes[-1] | tuned[-1]
 
 
 def _changed(settings: RunSettings, changes: dict[str, Any]) -> RunSettings:
@@ -233,6 +246,8 @@ def forecast(settings: RunSettings) -> Forecast:
     per_iteration = training.steps * training.tasks_per_step * training.rollouts_per_task
     rollouts = settings.iterations * per_iteration
     gpu_hours = None if plan.gpu_seconds is None else rollouts * plan.gpu_seconds / 3600
+    served = settings.sampling.engine != "in_process"  # each process and server has a GPU where none are stated
+    gpus = plan.gpus or training.processes + (len(settings.sampling.servers) or 1) * served
     requests = _requests(settings, per_iteration)
 
     def of_requests(each: float | None) -> float | None:
@@ -242,20 +257,13 @@ def forecast(settings: RunSettings) -> Forecast:
     return Forecast(
         rollouts=rollouts,
         sampled_tokens=rollouts * training.max_tokens,
-        hours=None if gpu_hours is None else gpu_hours / _gpus(settings),
+        hours=None if gpu_hours is None else gpu_hours / gpus,
         gpu_hours=gpu_hours,
         requests=requests,
         prompt_tokens=prompt,
         completion_tokens=completion,
         roles_money=_of_roles(settings, prompt, completion),
     )
-
-
-def _gpus(settings: RunSettings) -> int:
-    """Return the GPUs of the machine: those that are stated, or one for each process and server."""
-    sampling = settings.sampling
-    servers = (len(sampling.servers) or 1) if sampling.engine != "in_process" else 0
-    return settings.plan.gpus or settings.training.processes + servers
 
 
 def _requests(settings: RunSettings, rollouts: int) -> int:
@@ -283,12 +291,61 @@ def _requests(settings: RunSettings, rollouts: int) -> int:
 
 def _of_roles(settings: RunSettings, prompt: float | None, completion: float | None) -> float | None:
     """Return the price of the roles' tokens; None where an amount or a price that it needs is not known."""
-    chat = settings.roles.by_chat().values()
-    dearest = [
-        max((price for one in chat if (price := getattr(one, key))), default=None)
-        for key in ("price_prompt", "price_completion")
-    ]
-    terms = [(amount, price) for amount, price in zip((prompt, completion), dearest, strict=True) if chat]
-    if any(amount is None or price is None for amount, price in terms):
-        return None
-    return sum((amount or 0.0) / 1e6 * (price or 0.0) for amount, price in terms)
+    money, chat = 0.0, settings.roles.by_chat().values()
+    for amount, key in ((prompt, "price_prompt"), (completion, "price_completion")) if chat else ():
+        dearest = max((price for one in chat if (price := getattr(one, key))), default=None)
+        if amount is None or dearest is None:
+            return None
+        money += amount / 1e6 * dearest
+    return money
+
+
+PLANNED_TO_MEASURED = (0.87, 1.24)
+"""The lowest and the highest ratio of planned to measured memory that is allowed for (ours).
+
+Five set-ups on CPU were between 0.93 and 1.14 (docs/scale.md). The range is wider, because the largest of these models
+had 44 M parameters. The plan counts the highest point of a step, with every rollout at its token limit. So a recipe is
+refused only for what it needs with the shortest rollouts and with the plan too high by as much as that.
+"""
+
+SMALL = 1000
+"""Weights that are smaller than the memory at hand by this factor are not counted: that takes seconds."""
+
+
+def check_memory(settings: RunSettings) -> None:
+    """Raise InputError for a policy that cannot be trained here, and warn of one that may not fit.
+
+    Nothing is downloaded and no weights are read. Servers are not checked, unless ``plan.gpus`` says that they are on
+    this machine.
+    """
+    training = settings.training
+    device = device_at_hand(settings.policy.device)
+    available = memory_at_hand(device)
+    weights = sum(file.stat().st_size for file in Path(policy_folder(settings.policy.path)).glob("*.safetensors"))
+    if available is None or 0 < weights * SMALL < available:
+        return
+    shape = shape_in_process_of_its_own(config_of(settings), settings.policy.lora)
+
+    def bytes_for(**rollouts: int) -> int:
+        changed = training.model_copy(update=rollouts)
+        memory = memory_of(shape, settings.policy, changed, device=device, sampling=settings.sampling)
+        here = memory.devices if settings.plan.gpus is not None else memory.devices[:1]
+        return memory.model_copy(update={"devices": here}).fullest(device, settings.plan.gpus)
+
+    low, high = PLANNED_TO_MEASURED
+    where = "this machine" if device == "cpu" else "a GPU of this machine"
+    one_of_each = training.updates_per_step * training.processes
+    least = bytes_for(max_tokens=1, tasks_per_step=one_of_each, rollouts_per_task=1) / high
+    if least > available:
+        raise InputError(
+            f"policy.path: {settings.policy.path} cannot be trained here: even with the shortest rollouts a round "
+            f"needs {in_gib(least)} GiB and {where} has {in_gib(available)}: choose a smaller policy or train a LoRA "
+            "adapter (coevolve plan shows each part and what would fit)"
+        )
+    planned = bytes_for()
+    if planned / low > available:
+        say(
+            f"warning: {settings.policy.path} may not fit: with every rollout at training.max_tokens "
+            f"({training.max_tokens}) a round needs {in_gib(planned / high)} to {in_gib(planned / low)} GiB "
+            f"and {where} has {in_gib(available)}: coevolve plan says what needs less",
+        )

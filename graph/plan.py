@@ -6,22 +6,22 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from environments.base import InputError
-from environments.command import OneSentence, exit_statuses
-from environments.terminal import printable
+from environments.checkout import QUICKSTART
+from environments.command import OneSentence, Overrides, exit_statuses, printable
 from evaluation.power import assumed_outcomes, simulated_difference
 from evaluation.study.recipe import FIRST_SEED, SEED, StudyRecipe, read_study
 from graph.fit import Forecast, RecipePlan, config_here, config_of, in_gib, plan_of, refusal
-from graph.settings import RunSettings
+from graph.settings import RunSettings, load_recipe
+from memory.jsonl import read_recipe
 from training.device_memory import device_at_hand, memory_at_hand
 from training.plan import GIB
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -46,10 +46,7 @@ def main(
     ] = None,
     arms: Annotated[str | None, typer.Option(help="of a study: names, separated by commas; all if not given")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="of a study: of each arm; the recipe's if none")] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="one setting, as in a recipe; @FILE: all those of a file"),
-    ] = None,
+    overrides: Overrides = None,
     config: Annotated[
         Path | None,
         typer.Option(help="config.json of the recipe's policy, for one on the hub that is not in the cache"),
@@ -70,42 +67,29 @@ def main(
     Exit status: 0; 2 with one sentence for a recipe that does not fit into the memory, or another mistake.
     """
     with exit_statuses():
-        from graph.recipe import QUICKSTART, load_recipe
-        from memory.strict_yaml import read_recipe
-
-        path = recipe or QUICKSTART
-        is_study = "base" in read_recipe(path)
-
-        def planned(settings: RunSettings, read: dict[str, Any] | None) -> RecipePlan:
+        path, changes = recipe or QUICKSTART, list(overrides or [])
+        study = read_study(path)[0] if "base" in read_recipe(path) else None
+        if study is None and (arms is not None or seeds is not None):
+            raise InputError(f"{path} is not a study: --arms and --seeds choose of one, remove them")
+        chosen = {"": (load_recipe(path, changes), 1, True)} if study is None else _arms(path, study, arms, changes)
+        first = next(iter(chosen.values()))[0]
+        made: dict[str, RecipePlan] = {}
+        for name, (settings, own, trains) in chosen.items():
+            read = None
+            if study is None:
+                read = config_of(settings, config)
+            elif trains:  # the others are scored alone, also behind an endpoint
+                read = config_here(settings, config if settings.policy.path == first.policy.path else None)
             stated = memory if memory is not None else settings.plan.gib
             on = device or ("cuda" if settings.plan.gib is not None else device_at_hand(settings.policy.device))
             available = round(stated * GIB) if stated is not None else memory_at_hand(on)
-            return plan_of(settings, read, device=on, available=available)
-
-        changes = list(overrides or [])
-        made: dict[str, RecipePlan] = {}
-        power: list[str] = []
-        if not is_study:
-            if arms is not None or seeds is not None:
-                raise InputError(f"{path} is not a study: --arms and --seeds choose of one, remove them")
-            settings = load_recipe(path, changes)
-            made[""] = planned(settings, config_of(settings, config))
-        else:
-            study, _ = read_study(path)
-            chosen = _arms(path, study, arms, changes)
-            named = next(iter(chosen.values()))[0].policy.path if config is not None else None
-            for name, (settings, own, trains) in chosen.items():
-                read = None
-                if trains:  # the others are scored alone, also behind an endpoint
-                    read = config_here(settings, config if settings.policy.path == named else None)
-                one = planned(settings, read)
-                made[name] = one.model_copy(
-                    update={"seeds": (seeds or own) if trains else 1, "forecast": one.forecast if trains else None}
-                )
-            power = _power(study, made, next(iter(chosen.values()))[0])
+            one = plan_of(settings, read, device=on, available=available)
+            several = {"seeds": (seeds or own) if trains else 1, "forecast": one.forecast if trains else None}
+            made[name] = one.model_copy(update=several)
+        power = [] if study is None else _power(study, made, first)
         if as_json:
             shown = {name: one.model_dump(mode="json") for name, one in made.items()}
-            print(json.dumps(shown if is_study else shown[""]), flush=True)
+            print(json.dumps(shown if study is not None else shown[""]), flush=True)
         else:
             _print(made, power)
         for name, one in made.items():
@@ -116,8 +100,6 @@ def main(
 def _arms(
     path: Path, study: StudyRecipe, arms: str | None, changes: list[str]
 ) -> dict[str, tuple[RunSettings, int, bool]]:
-    from graph.recipe import load_recipe
-
     names = [name.strip() for name in arms.split(",")] if arms is not None else [arm.name for arm in study.arms]
     found = {}
     for arm in map(study.arm, names):
@@ -159,8 +141,6 @@ def _power(study: StudyRecipe, plans: Mapping[str, RecipePlan], settings: RunSet
 
 
 def _print(plans: dict[str, RecipePlan], power: Sequence[str]) -> None:
-    from rich.console import Console
-
     console = Console(width=None if sys.stdout.isatty() else 120)
     if "" not in plans:
         console.print(_arms_table(plans))
@@ -184,8 +164,6 @@ def _print(plans: dict[str, RecipePlan], power: Sequence[str]) -> None:
 
 
 def _memory_tables(plan: RecipePlan) -> Iterator[Table]:
-    from rich.table import Table
-
     if (memory := plan.memory) is None:
         return
     for need in memory.devices:
@@ -206,8 +184,6 @@ def _memory_tables(plan: RecipePlan) -> Iterator[Table]:
 
 
 def _cost_table(plan: RecipePlan) -> Table:
-    from rich.table import Table
-
     found = plan.forecast
     assert found is not None
     table = Table(title="the whole run", show_header=False, min_width=TABLE_WIDTH)
@@ -232,8 +208,6 @@ def _amount(value: float | None, most: bool, digits: int = 0) -> str:
 
 def _arms_table(plans: dict[str, RecipePlan]) -> Table:
     """Return a row for one seed of each arm, and the sum over all seeds: what a GPU must hold, and the costs."""
-    from rich.table import Table
-
     table = Table(title="one seed of each arm", caption="an arm without a number is scored, not trained")
     table.add_column("arm", no_wrap=True)
     table.add_column("policy", no_wrap=True, overflow="ellipsis")

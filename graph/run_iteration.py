@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import shlex
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -10,15 +15,30 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from environments.base import InputError
-from environments.command import NOTHING, OneSentence, exit_statuses
-from environments.terminal import say
-from graph.run.progress import exit_on_signals, run_interruptible
+from environments.benchmark import TRUST_VARIABLE
+from environments.checkout import QUICKSTART
+from environments.command import (
+    NOTHING,
+    OneSentence,
+    Overrides,
+    check_output,
+    exit_on_signals,
+    exit_statuses,
+    run_interruptible,
+    say,
+)
 
 if TYPE_CHECKING:
     from graph.report.summary import Summary
     from graph.run.stages import Run
-    from graph.settings import RunSettings
-    from memory.run import RunDirectory
+
+SERVER_RECIPE = QUICKSTART.with_name("mcp.yaml")
+
+HELD_OUT = 20
+"""Held-out tasks that are made on a server (ours)."""
+
+LEARNT = 1280
+"""References that the first policy on a server learns from, repeated ones counted (ours)."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -34,16 +54,13 @@ def main(
     resume: Annotated[bool, typer.Option("--resume", help="go on with a run that was stopped, or extend one")] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="every random draw derives from it")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one line of JSON an iteration on stdout")] = False,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="one setting, such as training.steps=5; @FILE: all of a file"),
-    ] = None,
+    overrides: Overrides = None,
 ) -> None:
     """Evolve an agent and its tasks: training, then a graph that turns its weaknesses into new, verified tasks.
 
     --iterations is the run's total, so a finished run goes on with --resume and a larger one. A run keeps its
     settings: with --resume, other options may repeat them but not change them, except that a budget of the chat roles
-    (roles.budget.tokens, .calls, .money) may be raised, and that training.report_to may name
+    (roles.budget.tokens, .calls, .money) may be raised, and that training.launch and training.report_to may be
     others. When a budget is spent the run stops after that iteration and says so; --resume stops at once while it is
     still spent. Progress goes to stderr, and at the end one line per iteration of this command to stdout.
 
@@ -67,8 +84,6 @@ def main(
             if mcp is not None:
                 if recipe is not None or resume:
                     raise InputError("--mcp begins a run of its own: leave --recipe and --resume out")
-                from graph.server_run import begin
-
                 begin(mcp, run, given, lambda line: print(line, file=sys.stderr if as_json else stdout, flush=True))
                 given, resume = [], True
             work = open_run(run, recipe, given, iterations, resume)
@@ -76,60 +91,106 @@ def main(
         if summaries and not as_json:
             from graph.report.closing import closing
 
-            print(closing(work[0], work[1], summaries, before), end="", file=stdout, flush=True)
+            print(closing(work.directory, work.settings, summaries, before), end="", file=stdout, flush=True)
         if all(summary.made_nothing for summary in summaries):
             raise typer.Exit(NOTHING)
 
 
-def open_run(
-    root: Path, recipe: Path | None, given: list[str], iterations: int | None, resume: bool
-) -> tuple[RunDirectory, RunSettings, bool]:
-    """Return the run at ``root``, its settings, and whether it existed before.
+def begin(command: str, run: Path, given: Sequence[str], tell: Callable[[str], None]) -> None:
+    """Make ``run`` on an MCP server, with tasks, and beside it, in ``RUN-start``, held-out tasks and a first policy.
+
+    The command is the user's own, on the command line, so that it is trusted for this process and its children.
+    ``given`` are settings on top of recipes/mcp.yaml. ``tell`` is given the lines of a page: the tools, what was found
+    about the server, and what was made. Raises InputError, before anything is written where it is a setting, the
+    command or the place.
+    """
+    from environments.registry import benchmark_of
+    from graph.check_environment import findings, line
+    from graph.seed_tasks import seed_file
+    from graph.settings import load_recipe
+    from memory.run import RunDirectory
+    from training.embedded.new_policy import EMBEDDED
+    from training.warm_start import StartSettings, warm_start
+
+    start = run.with_name(f"{run.name}-start")
+    policy = start / "initial"
+    for place in (run, start):
+        check_output("--run", place, "folder")
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InputError(f"--mcp {command}: {error}: write the command as in a shell") from None
+    os.environ[TRUST_VARIABLE] = "1"
+    stated = [f"environment.options.command={json.dumps(words)}", f"policy.path={json.dumps(str(policy))}"]
+    settings = load_recipe(SERVER_RECIPE, [*stated, *given])
+    environment = settings.environment.open()
+    for note in benchmark_of(environment).notes(environment):
+        tell(note)
+    for found in findings(environment):
+        tell(line(found))
+    start.mkdir(parents=True)
+    held_out = start / "held-out.jsonl"
+    other = [f"seed={settings.seed + 1}", f"tasks.initial_count={HELD_OUT}"]
+    seed_file(SERVER_RECIPE, [*stated, *given, *other], None, held_out)
+    tasks = seed_file(SERVER_RECIPE, [*stated, f"evaluation.tasks={json.dumps(str(held_out))}", *given], run, None)
+    learning = StartSettings(passes=math.ceil(LEARNT / len(tasks)), seed=settings.seed)
+    named, options = settings.environment.name, settings.environment.options
+    record = warm_start(EMBEDDED, [RunDirectory(run).tasks_path], policy, learning, named, options=options)
+    tell(f"tasks      {len(tasks)} verified in {run}, {HELD_OUT} held out in {held_out}")
+    tell(f"policy     {policy}, {record.parameters:,} parameters, warmed up on these tasks' references")
+
+
+def open_run(root: Path, recipe: Path | None, given: list[str], iterations: int | None, resume: bool) -> Run:
+    """Return the run at ``root``, new or resumed.
 
     ``given`` are overrides; ``iterations`` is the requested total, None to keep the recipe's or the run's. Raises
     InputError for an existing run without ``resume`` and the other way round, for options that contradict its
     settings, for an edited settings.yaml, and for needs of its settings that this machine lacks before the first round
     is finished.
     """
-    from graph.preflight import check_run
-    from graph.recipe import QUICKSTART, difference, load_recipe, with_raised_budget
+    from graph.check_recipe import check_run
+    from graph.run.stages import Run
+    from graph.settings import load_recipe
     from graph.tracking import check_trackers
-    from memory.run import RunDirectory
+    from memory.run import RunDirectory, first_change
 
     if iterations is not None:
         given = [*given, f"iterations={iterations}"]
     if not resume:
         settings = load_recipe(recipe or QUICKSTART, given)
         check_run(settings)
-        return RunDirectory.create(root, settings), settings, False
+        return Run(RunDirectory.create(root, settings), settings, resumed=False)
     if not RunDirectory(root).settings_path.is_file():
         raise InputError(f"{root} is not a run, there is nothing to resume: name another --run or leave --resume out")
     directory = RunDirectory.open(root)
     kept = load_recipe(directory.settings_path)
     directory.check_settings()
     asked = load_recipe(recipe or directory.settings_path, given)
-    total = asked.iterations if iterations is not None else max(kept.iterations, asked.iterations)
-    settings = with_raised_budget(kept, asked).model_copy(update={"iterations": total})
-    if changed := difference(settings, asked.model_copy(update={"iterations": total})):
-        raise InputError(f"{root}: '{changed}' differs from the run's settings.yaml: leave it out or start a new run")
+    total = {"iterations": asked.iterations if iterations is not None else max(kept.iterations, asked.iterations)}
+    settings = asked.model_copy(update=total)
+    changed = first_change(kept.model_copy(update=total).model_dump(), settings.model_dump(), resumed=True)
+    if changed is not None:
+        raise InputError(
+            f"{root}: '{changed[0]}' differs from the run's settings.yaml: leave it out or start a new run"
+        )
     if not directory.iteration(0).round.exists():
         check_run(settings)
     check_trackers(settings.training.report_to)
-    return directory, settings, True
+    return Run(directory, settings, resumed=True)
 
 
-def _evolve(work: tuple[RunDirectory, RunSettings, bool], lines: TextIO | None) -> tuple[int, list[Summary]]:
+def _evolve(run: Run, lines: TextIO | None) -> tuple[int, list[Summary]]:
     """Do the rest of the run, and return how many iterations were done before, and the summaries of all.
 
     A line of JSON per iteration is printed to ``lines`` where it is given.
     """
-    from graph.recipe import load_recipe
-    from graph.run.stages import Run, iterate
+    from graph.run.stages import iterate
+    from graph.settings import load_recipe
     from graph.tracking import follow_run
 
-    directory, settings, resumed = work
+    directory, settings = run.directory, run.settings
 
-    async def collect(run: Run) -> list[Summary]:
+    async def collect() -> list[Summary]:
         summaries = []
         async for summary in iterate(run):
             summaries.append(summary)
@@ -147,7 +208,7 @@ def _evolve(work: tuple[RunDirectory, RunSettings, bool], lines: TextIO | None) 
             directory.save_settings(longest)
         with follow_run(directory, settings, say) as send:
             then = f", the state of {directory.root} is kept: continue with --resume"
-            return before, run_interruptible(collect(Run(directory, settings, resumed)), then)
+            return before, run_interruptible(collect(), then)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from environments.base import InputError
-from environments.command import OneSentence, check_output, exit_statuses
-from environments.terminal import say
+from environments.command import OneSentence, Overrides, check_output, exit_on_signals, exit_statuses, run_interruptible
 from environments.turns import agent_calls
-from graph.run.progress import exit_on_signals, run_interruptible
 
 if TYPE_CHECKING:
     from graph.settings import RunSettings
@@ -30,10 +28,7 @@ def main(
     output: Annotated[Path | None, typer.Option(help="a file of tasks, JSON lines; instead of --run")] = None,
     count: Annotated[int | None, typer.Option(min=1, help="tasks to make (tasks.initial_count)")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="every random draw derives from it")] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="one setting, as in a recipe; @FILE: all those of a file"),
-    ] = None,
+    overrides: Overrides = None,
 ) -> None:
     """Make tasks that aim at no weakness: D_0, and the file for the warm start of an initial policy.
 
@@ -62,9 +57,11 @@ def seed_file(recipe: Path | None, given: list[str], run: Path | None, output: P
     """Make the tasks of a recipe with the settings ``given`` on top, in a new run or a new file. Raises InputError."""
     from tempfile import TemporaryDirectory
 
-    from graph.preflight import check_run
-    from graph.recipe import QUICKSTART, load_recipe
-    from memory.run import write_jsonl
+    from agents.spending import read_requests
+    from environments.checkout import QUICKSTART
+    from graph.check_recipe import check_run
+    from graph.settings import load_recipe
+    from memory.run import RunDirectory, write_jsonl
 
     if (run is None) == (output is None):
         raise InputError("give either --run DIR or --output FILE, one of the two")
@@ -75,43 +72,32 @@ def seed_file(recipe: Path | None, given: list[str], run: Path | None, output: P
     assert output is not None
     check_output("--output", output)
     with TemporaryDirectory() as folder:
-        _keep_spending(output, Path(folder))
+        # The costs of chat roles stay beside the file: they count against the budgets of the next attempt at it.
+        ledger = RunDirectory(Path(folder)).spending_path
+        kept = output.absolute().with_name(f"{output.name}.{ledger.name}")
+        read_requests(kept)  # names this file in an error, not its place in the folder
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        ledger.symlink_to(kept)
         tasks = _make(Path(folder), settings)
         write_jsonl(output, tasks)
     return tasks
 
 
-def _keep_spending(output: Path, folder: Path) -> None:
-    """Keep the chat roles' costs beside ``output``: they count against the budgets of the next attempt at it."""
-    from agents.spending import read_requests
-    from memory.run import RunDirectory
-
-    ledger = RunDirectory(folder).spending_path
-    kept = output.absolute().with_name(f"{output.name}.{ledger.name}")
-    read_requests(kept)  # names this file in an error, not its place in the folder
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    ledger.symlink_to(kept)
-
-
 def _make(root: Path, settings: RunSettings) -> tuple[Task, ...]:
     from agents.spending import BudgetReached
-    from graph.run.stages import Run, make_tasks
+    from graph.run.stages import Run, make_tasks, unmade_on_mistake
     from memory.run import RunDirectory
     from memory.tasks import load_tasks
 
-    directory = RunDirectory.create(root, settings)
-    with directory.lock():
+    run = Run(RunDirectory.create(root, settings), settings, resumed=False)
+    with run.directory.lock():
         try:
-            run_interruptible(make_tasks(Run(directory, settings, resumed=False)))
-        except InputError:
-            directory.unmake()
-            if directory.spending_path.exists():
-                say(f"{directory.spending_path} is kept: what was paid counts at the next start")
-            raise
+            with unmade_on_mistake(run):
+                run_interruptible(make_tasks(run))
         except BudgetReached as reached:
             budget = str(reached).partition(":")[0]
             raise InputError(f"{budget} before there were {settings.tasks.initial_count} tasks: raise it") from None
-    return load_tasks(directory)
+    return load_tasks(run.directory)
 
 
 if __name__ == "__main__":

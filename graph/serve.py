@@ -15,7 +15,7 @@ import typer
 
 from environments.base import InputError
 from environments.checkout import ROOT
-from environments.command import OneSentence, exit_statuses
+from environments.command import OneSentence, Overrides, exit_statuses
 from graph.settings import RunSettings
 
 SERVED_NAME = "policy"
@@ -29,7 +29,7 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The largest ranks that vLLM accepts; a rank between two is served with the next one."""
 
 CPU_PROMPT_BUDGET = 16_384
-"""Prompt tokens of one step of the engine on CPU (ours): more make its start slow, see ``_cpu_options``."""
+"""Prompt tokens of one step of the engine on CPU (ours): more make its start slow."""
 
 CPU_SEQUENCES = 64
 
@@ -40,10 +40,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     context: typer.Context,
     recipe: Annotated[Path, typer.Argument(help="recipe or settings.yaml of a run: its policy is served")],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="one setting, as in a recipe; @FILE: all those of a file"),
-    ] = None,
+    overrides: Overrides = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="port to listen on")] = 8000,
     host: Annotated[
         str, typer.Option(help="address to listen on; anyone who can connect controls the server without a password")
@@ -54,7 +51,7 @@ def main(
     Exit status: vLLM's, or 2 for a user's mistake.
     """
     with exit_statuses():
-        from graph.recipe import load_recipe
+        from graph.settings import load_recipe
         from memory.processes import end_with_parent
 
         end_with_parent()
@@ -103,30 +100,22 @@ def server_command(settings: RunSettings, host: str, port: int) -> tuple[list[st
         # Else a wrong path inside the model's files costs 25 seconds of the hub's retries.
         variables["HF_HUB_OFFLINE"] = "1"
     if (VLLM / ".installed-cpu").exists():
-        options, more = _cpu_options(length)
-        return argv + options, variables | more
+        # A seeded request whose prompt is computed in parts ends the engine ("CPU Generator does not use offset"). So
+        # the budget of a step holds as many prompts of full length as are sampled at once: none is computed in parts.
+        sequences = max(1, min(CPU_SEQUENCES, CPU_PROMPT_BUDGET // length))
+        argv += ["--enforce-eager"]  # compiling takes minutes on CPU
+        argv += ["--max-num-seqs", str(sequences), "--max-num-batched-tokens", str(sequences * length)]
+        # 128 by default on CPU: with 32 the prefixes of short episodes are found twice as often.
+        argv += ["--block-size", "32"]
+        variables |= {
+            # Log-probabilities are compiled in spite of --enforce-eager, which took 96 seconds.
+            "TORCH_COMPILE_DISABLE": "1",
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+            # By default vLLM takes every core for itself, also those of the trainer beside it.
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1"),
+        }
     return argv, variables
-
-
-def _cpu_options(length: int) -> tuple[list[str], dict[str, str]]:
-    """Return options and variables of the CPU build.
-
-    A seeded request whose prompt is computed in parts ends the engine ("CPU Generator does not use offset"). So the
-    budget of a step holds as many prompts of full length as are sampled at once: none is ever computed in parts.
-    """
-    sequences = max(1, min(CPU_SEQUENCES, CPU_PROMPT_BUDGET // length))
-    argv = ["--enforce-eager"]  # compiling takes minutes on CPU
-    argv += ["--max-num-seqs", str(sequences), "--max-num-batched-tokens", str(sequences * length)]
-    # 128 by default on CPU: with 32 the prefixes of short episodes are found twice as often.
-    argv += ["--block-size", "32"]
-    return argv, {
-        # Log-probabilities are compiled in spite of --enforce-eager, which took 96 seconds.
-        "TORCH_COMPILE_DISABLE": "1",
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
-        # By default vLLM takes every core for itself, also those of the trainer beside it.
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1"),
-    }
 
 
 if __name__ == "__main__":

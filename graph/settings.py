@@ -1,18 +1,28 @@
-"""The sections of a recipe, read from YAML plus overrides, strict about unknown keys."""
+"""The settings of a run, and how they are read from a recipe: YAML plus ``key=value`` overrides.
+
+Validation is strict: an unknown key, a value of another type and a key given twice are errors that name the file
+(or the override) and the key.
+"""
 
 from __future__ import annotations
 
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from agents.settings import RolesSettings
 from environments.base import Environment, InputError
 from environments.benchmark import AnyBenchmark
-from environments.settings import GIVEN, EnvironmentSettings, Section, VerificationSettings, requires
+from environments.registry import is_import_path, look
+from environments.settings import GIVEN, EnvironmentSettings, Section, VerificationSettings, requires, section_of
 from evaluation.settings import EvaluationSettings
-from memory.jsonl import leaves
-from memory.settings import OFFICIAL, MemorySettings, TaskSettings
+from memory.failures import MemorySettings
+from memory.jsonl import changes_given, leaves, put, read_recipe
+from memory.tasks import OFFICIAL, TaskSettings
 from training.rollout.settings import SamplingSettings
 from training.settings import PolicySettings, TrainingSettings
 from training.signal_settings import SignalSettings
@@ -83,36 +93,23 @@ class RunSettings(Section):
     plan: PlanSettings = PlanSettings()
 
     @model_validator(mode="after")
-    def _one_admission_an_iteration(self) -> Self:
-        numbers = self.tasks.admissions
+    def _sections_agree(self) -> Self:
+        numbers, read, steps = self.tasks.admissions, self.signals.last_steps, self.training.steps
         if numbers is not None and len(numbers) != self.iterations:
             raise ValueError(
                 f"tasks.admissions has {len(numbers)} numbers and the run {self.iterations} iterations: give one each"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _a_round_has_the_steps_that_are_read(self) -> Self:
-        read, steps = self.signals.last_steps, self.training.steps
         if read is not None and read > steps:
             raise ValueError(
                 f"signals.last_steps is {read} and a round has {steps} steps (training.steps): make it {steps} at most"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _words_are_the_scripted_abstractors(self) -> Self:
         if self.training.expert is not None and self.training.expert.reword and "abstractor" in self.roles.by_chat():
             raise ValueError(
                 "training.expert.reword writes user turns anew by rules, which would replace those of "
                 "roles.abstractor of kind chat: set it to false"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _verification_has_its_model(self) -> Self:
-        mode, validator = self.verification.mode, self.roles.validator
-        if mode != "deterministic" and validator is None:
+        mode = self.verification.mode
+        if mode != "deterministic" and self.roles.validator is None:
             raise ValueError(
                 f"verification.mode is {mode}, which needs a chat model that carries out drafts: set roles.validator"
             )
@@ -172,9 +169,9 @@ def check_benchmark(settings: RunSettings, source: str, benchmark: AnyBenchmark 
     that only an import could show is not checked.
     """
     environment, chosen = settings.environment, settings.evaluation.set
-    official = settings.tasks.initial == OFFICIAL
-    expert, ruled = settings.training.expert, settings.roles.exploration.of_general_rules()
-    ruled = None if ruled is None else f"roles.exploration.{ruled}"
+    official, expert = settings.tasks.initial == OFFICIAL, settings.training.expert
+    rule = settings.roles.exploration.of_general_rules()
+    ruled = None if rule is None else f"roles.exploration.{rule}"
     if expert is not None and expert.reword:
         ruled = "training.expert.reword"
     if chosen is None and not official and ruled is None:
@@ -182,15 +179,79 @@ def check_benchmark(settings: RunSettings, source: str, benchmark: AnyBenchmark 
     benchmark = benchmark or environment.stated_benchmark
     if benchmark is None:
         return
+    wrong = None
     if chosen is not None and not benchmark.evaluation_sets:
-        raise InputError(
-            f"{source}: evaluation: {environment.name} has no evaluation set {chosen}: set evaluation.set to null"
-        )
-    if ruled is not None and benchmark.scripted_roles is not None:
-        raise InputError(
-            f"{source}: {ruled}: {environment.name} has scripted roles of its own, which would ignore it: remove it"
-        )
-    if official and not benchmark.has_official_tasks:
-        raise InputError(
-            f"{source}: tasks.initial: {environment.name} has no official tasks: name a file, or leave it out"
-        )
+        wrong = f"evaluation: {environment.name} has no evaluation set {chosen}: set evaluation.set to null"
+    elif ruled is not None and benchmark.scripted_roles is not None:
+        wrong = f"{ruled}: {environment.name} has scripted roles of its own, which would ignore it: remove it"
+    elif official and not benchmark.has_official_tasks:
+        wrong = f"tasks.initial: {environment.name} has no official tasks: name a file, or leave it out"
+    if wrong is not None:
+        raise InputError(f"{source}: {wrong}")
+
+
+ENVIRONMENT_NAME = ("environment", "name")
+
+_OTHER_FILES = {
+    "base": "a study's recipe, which coevolve study runs",
+    "compute_environment": "a configuration of the launcher, which training.launch names as its config",
+}
+"""The first key of other files that lie in recipes/, and what each is."""
+
+
+def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
+    """Return the settings in the file at ``path`` with ``overrides`` (``dotted.key=value``, or ``@FILE``) on top.
+
+    A recipe that ships with the project is also found by its name in the checkout (recipes/quickstart.yaml).
+    Raises InputError with one sentence that names the file or override and the key.
+    """
+    tree = read_recipe(path)
+    given: dict[tuple[str, ...], str] = {}
+    for change in changes_given(overrides):
+        put(tree, change.keys, change.value, f"--set {change.given}")
+        given[change.keys] = change.given
+    # The file is right for the environment that it names; another one may have been asked for on top of it.
+    named = f"--set {given[ENVIRONMENT_NAME]} on top of {path}" if ENVIRONMENT_NAME in given else str(path)
+    try:
+        settings = RunSettings.model_validate_json(json.dumps(tree, default=str), strict=True)
+    except ValidationError as error:
+        section = tree.get("environment")
+        name = section.get("name") if isinstance(section, dict) else None
+        if ENVIRONMENT_NAME in given and isinstance(name, str) and is_import_path(name):
+            look(name)  # a missing module is the likelier mistake than a recipe that is wrong for it
+        raise InputError(_explain(error, path, given, named)) from error
+    check_benchmark(settings, named)
+    return settings
+
+
+def _explain(error: ValidationError, path: Path, given: Mapping[tuple[str, ...], str], named: str) -> str:
+    first = error.errors(include_url=False)[0]
+    location = tuple(str(part) for part in first["loc"])
+    override = next((text for keys, text in given.items() if keys[: len(location)] == location), None) or next(
+        (text for keys, text in given.items() if location[: len(keys)] == keys), None
+    )
+    source = f"--set {override}" if override else named if location[:1] == ("environment",) else str(path)
+    name = ".".join(location)
+    if first["type"] == "extra_forbidden":
+        if override is None and name in _OTHER_FILES:
+            return f"{source}: not the recipe of a run, but {_OTHER_FILES[name]}"
+        if location[0] == "roles" and location[-1] == "key_variable":
+            return (
+                f"{source}: unknown key '{name}': an address decides its key: remove it, and set the environment "
+                "variable COEVOLVE_KEYS to ADDRESS=VARIABLE"
+            )
+        return f"{source}: unknown key '{name}'{_suggestion(location)}"
+    message = first["msg"].removeprefix("Value error, ")
+    where = f"{name}: " if name else ""  # a rule that spans sections names its keys itself
+    return f"{source}: {where}{message[:1].lower()}{message[1:]}"
+
+
+def _suggestion(location: tuple[str, ...]) -> str:
+    """Return a hint: the nearest key of the section, else all of them."""
+    model: type[BaseModel] | None = RunSettings
+    for part in location[:-1]:
+        model = None if model is None or part not in model.model_fields else section_of(model, part)
+    if model is None:
+        return ""
+    near = difflib.get_close_matches(location[-1], model.model_fields, n=1)
+    return f": did you mean '{near[0]}'?" if near else f": choose from {', '.join(model.model_fields)}"

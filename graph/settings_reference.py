@@ -11,8 +11,7 @@ from environments.checkout import ROOT
 from environments.registry import DEFAULT
 from environments.settings import in_words
 from graph.settings import RunSettings
-from memory.jsonl import leaves
-from memory.strict_yaml import read_recipe
+from memory.jsonl import leaves, read_recipe
 
 Schema = Mapping[str, Any]
 _SHOWN = ("quickstart.yaml", f"paper-{DEFAULT}.yaml")

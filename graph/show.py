@@ -14,8 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from environments.command import OneSentence, exit_statuses
-from environments.terminal import printable
+from environments.command import OneSentence, exit_statuses, printable
 from graph.report.digest import number_words, one_line
 from graph.report.story import LONG, SHORT, Chapter, Row
 

@@ -26,10 +26,10 @@ from typing import NamedTuple
 
 from environments.base import InputError, Record
 from environments.checkout import GRPO_ALONE, ROOT, child_variables
-from graph.recipe import load_recipe
 from graph.report.digest import calls_words, counts_words, task_words
 from graph.report.lineage import History
 from graph.report.tables import Table, table
+from graph.settings import load_recipe
 from memory.jsonl import record_id
 from memory.records import Task, Trajectory
 from memory.run import RunDirectory, read_existing, read_jsonl, write_jsonl

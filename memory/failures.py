@@ -2,8 +2,8 @@
 
 No cosine threshold separates two failures ("401, token not passed" and "401, wrong password" are closer than most
 paraphrases), so two contexts are compared only if their signatures are equal, by the cosine of their facts that vary.
-Chroma's ``where`` selects those that are eligible by age and admitted tasks, and they are compared exactly: its
-``query`` is approximate, and where one text recurs a hundred times it misses the nearest.
+Chroma's ``where`` selects them, and they are compared exactly: its ``query`` is approximate, and where one text recurs
+a hundred times it misses the nearest.
 """
 
 from __future__ import annotations
@@ -11,19 +11,23 @@ from __future__ import annotations
 import shutil
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from environments.base import Record
+from environments.settings import Section, requires
 from memory.records import DraftVerification, FailureContext
 from memory.run import RunDirectory, read_jsonl
-from memory.settings import RECUR_AFTER, MemorySettings
+
+RECUR_AFTER = 3
+"""Iterations after which a known weakness that recurs is explored again (ours)."""
 
 _COLLECTION = "contexts"
 _DECIMALS = 4  # float32 sums differ after this decimal; a recorded result must not depend on them.
@@ -31,10 +35,23 @@ _DECIMALS = 4  # float32 sums differ after this decimal; a recorded result must 
 Vector = NDArray[np.float32]
 
 
+class MemorySettings(Section):
+    """How failure contexts are compared (ours: exact signature first, cosine within it)."""
+
+    duplicate_above: float = Field(
+        0.9,
+        ge=0.0,
+        le=1.0,
+        description="cosine at which a context counts as known",
+        json_schema_extra=requires({"deduplicate": True}),
+    )
+    deduplicate: bool = Field(True, description="false: every context counts as new (ours, ablation)")
+
+
 class DeduplicationResult(Record):
     """Whether a context is explored (new) or was explored before (known).
 
-    ``nearest`` is the id of the most similar eligible context (see ``FailureMemory``), None if there is none.
+    ``nearest`` is the id of the most similar context of its signature (see ``explored_before``), None if there is none.
     ``cosine`` is its similarity, rounded to 4 decimals; the context is known if it is at least ``duplicate_above``.
     """
 
@@ -51,11 +68,7 @@ def embedded_text(context: FailureContext) -> str:
 
 
 class FailureMemory:
-    """The contexts that were explored, and how many tasks each admitted.
-
-    A remembered context is eligible for comparison (our choice, the paper does not deduplicate) if it has the same
-    signature, was explored fewer than ``RECUR_AFTER`` iterations ago, and admitted a task. A weakness that recurs
-    later, or whose exploration admitted nothing, is therefore new again.
+    """The contexts by which others are known (``explored_before``), in a Chroma collection.
 
     The JSON lines of the run remember, Chroma indexes: ``indexed`` makes the index anew of them for each iteration, so
     that nothing in a folder has to be believed.
@@ -73,31 +86,8 @@ class FailureMemory:
         """Release the folder."""
         cast(Any, self._client).close()
 
-    def compare(self, contexts: Sequence[FailureContext], iteration: int) -> tuple[DeduplicationResult, ...]:
-        """Separate new contexts from known ones, without writing; the results are in the order of ``contexts``.
-
-        A context is compared with the eligible ones of iterations before ``iteration``, and with those of the batch
-        that have a smaller id and are new.
-        """
-        if not contexts:
-            return ()
-        eligible = self._eligible(iteration)
-        results: dict[str, DeduplicationResult] = {}
-        ordered = sorted(contexts, key=lambda context: context.id)
-        vectors = hashed_ngrams([embedded_text(context) for context in ordered])
-        for context, vector in zip(ordered, vectors, strict=True):
-            like = eligible[context.signature()]
-            results[context.id] = self._compared(context.id, vector, like)
-            if results[context.id].status == "new":
-                like.append((context.id, vector))
-        return tuple(results[context.id] for context in contexts)
-
-    def remember(self, contexts: Sequence[FailureContext], admitted: Mapping[str, int]) -> None:
-        """Remember that ``contexts`` were explored, each in its iteration. Idempotent.
-
-        ``admitted`` maps a context's id to the number of its admitted tasks; a missing id counts as 0. Do not pass
-        known contexts, which were not explored, nor those of unguided exploration, which have no iteration.
-        """
+    def remember(self, contexts: Sequence[FailureContext]) -> None:
+        """Add ``contexts`` to the index. Idempotent."""
         size = self._client.get_max_batch_size()  # Chroma refuses longer writes
         for start in range(0, len(contexts), size):
             batch = contexts[start : start + size]
@@ -106,37 +96,40 @@ class FailureMemory:
                 ids=[context.id for context in batch],
                 embeddings=hashed_ngrams(texts),
                 documents=texts,
-                metadatas=[
-                    {
-                        "signature": context.signature(),
-                        "iteration": cast(int, context.iteration),
-                        "admitted": admitted.get(context.id, 0),
-                    }
-                    for context in batch
-                ],
+                metadatas=[{"signature": context.signature()} for context in batch],
             )
 
-    def _eligible(self, iteration: int) -> defaultdict[str, list[tuple[str, Vector]]]:
-        """Return id and vector of each remembered context that can make one known, by signature."""
-        young: list[Any] = [
-            {"iteration": {"$gt": iteration - RECUR_AFTER}},
-            {"iteration": {"$lt": iteration}},
-            {"admitted": {"$gt": 0}},
-        ]
-        found = cast(Any, self._contexts.get(where={"$and": young}, include=["embeddings", "metadatas"]))
-        eligible = defaultdict[str, list[tuple[str, Vector]]](list)
-        for name, vector, metadata in zip(found["ids"], found["embeddings"], found["metadatas"], strict=True):
-            eligible[metadata.get("signature", "")].append((name, vector))
-        return eligible
+    def compare(self, contexts: Sequence[FailureContext]) -> tuple[DeduplicationResult, ...]:
+        """Separate new contexts from known ones, without writing; the results are in the order of ``contexts``.
 
-    def _compared(self, context_id: str, vector: Vector, eligible: Sequence[tuple[str, Vector]]) -> DeduplicationResult:
-        if not eligible:
+        A context is compared with the remembered ones of its signature, and with those of the batch that have a smaller
+        id and are new.
+        """
+        if not contexts:
+            return ()
+        ordered = sorted(contexts, key=lambda context: context.id)
+        alike = defaultdict[str, list[tuple[str, Vector]]](list)
+        where = {"signature": {"$in": sorted({context.signature() for context in ordered})}}
+        found = cast(Any, self._contexts.get(where=where, include=["embeddings", "metadatas"]))
+        for name, vector, metadata in zip(found["ids"], found["embeddings"], found["metadatas"], strict=True):
+            alike[metadata["signature"]].append((name, vector))
+        results: dict[str, DeduplicationResult] = {}
+        vectors = hashed_ngrams([embedded_text(context) for context in ordered])
+        for context, vector in zip(ordered, vectors, strict=True):
+            like = alike[context.signature()]
+            results[context.id] = self._compared(context.id, vector, like)
+            if results[context.id].status == "new":
+                like.append((context.id, vector))
+        return tuple(results[context.id] for context in contexts)
+
+    def _compared(self, context_id: str, vector: Vector, alike: Sequence[tuple[str, Vector]]) -> DeduplicationResult:
+        if not alike:
             return DeduplicationResult(context_id=context_id, status="new")
-        rows = np.array([row for _, row in eligible], dtype=np.float32)
+        rows = np.array([row for _, row in alike], dtype=np.float32)
         # einsum sums each row on its own: a BLAS product rounds differently with the number of rows.
         distances = np.round(1.0 - np.einsum("ij,j->i", rows, vector).astype(np.float64), _DECIMALS)
         best = float(distances.min())
-        nearest = min(eligible[index][0] for index in np.flatnonzero(distances == best).tolist())
+        nearest = min(alike[index][0] for index in np.flatnonzero(distances == best).tolist())
         cosine = round(1.0 - best, _DECIMALS)
         known = cosine >= self._settings.duplicate_above
         return DeduplicationResult(
@@ -145,13 +138,28 @@ class FailureMemory:
 
 
 @contextmanager
-def indexed(folder: Path, settings: MemorySettings, explored: Explored) -> Iterator[FailureMemory]:
+def indexed(folder: Path, settings: MemorySettings, explored: Sequence[FailureContext]) -> Iterator[FailureMemory]:
     """Give the memory of ``explored``, with its index made anew in ``folder``."""
     if folder.exists():
         shutil.rmtree(folder)
     with closing(FailureMemory(folder, settings)) as memory:
-        memory.remember(explored.contexts, explored.admitted)
+        memory.remember(explored)
         yield memory
+
+
+def explored_before(run: RunDirectory, iteration: int) -> list[FailureContext]:
+    """Return the contexts by which those of ``iteration`` are known (our choice, the paper does not deduplicate).
+
+    They were explored fewer than ``RECUR_AFTER`` iterations ago and admitted a task. A weakness that recurs later, or
+    whose exploration admitted nothing, is therefore new again.
+    """
+    found = list[FailureContext]()
+    for folder in map(run.iteration, range(max(0, iteration - RECUR_AFTER + 1), iteration)):
+        explored = {one.context_id for one in read_jsonl(folder.judgements, DeduplicationResult) if one.status == "new"}
+        explored &= {one.context_id for one in read_jsonl(folder.verdicts, DraftVerification) if one.accepted}
+        contexts = read_jsonl(folder.contexts, FailureContext)
+        found += [one for one in contexts if one.id in explored and one.comparable]
+    return found
 
 
 @lru_cache(maxsize=1)
@@ -174,24 +182,6 @@ def _chroma() -> Any:  # noqa: ANN401 - its import takes a second, so that it ha
         BaseSettings.settings_customise_sources = sources  # type: ignore[method-assign]
     chromadb.config.Settings.model_config["env_file"] = None
     return chromadb
-
-
-class Explored(NamedTuple):
-    """Contexts that had a branch, those that others are compared with; and the tasks admitted from each, by its id."""
-
-    contexts: Sequence[FailureContext]
-    admitted: Mapping[str, int]
-
-
-def explored_before(run: RunDirectory, iteration: int, since: int) -> Explored:
-    """Return what the finished iterations from ``since`` up to ``iteration``, exclusive, explored."""
-    contexts, admitted = list[FailureContext](), Counter[str]()
-    for folder in map(run.iteration, range(max(0, since), iteration)):
-        new = {one.context_id for one in read_jsonl(folder.judgements, DeduplicationResult) if one.status == "new"}
-        read = read_jsonl(folder.contexts, FailureContext)
-        contexts += [one for one in read if one.id in new and one.comparable]
-        admitted.update(one.context_id for one in read_jsonl(folder.verdicts, DraftVerification) if one.accepted)
-    return Explored(contexts, admitted)
 
 
 DIMENSION = 1024

@@ -47,26 +47,18 @@ def _holder_file(lock: Path) -> Path:
     return lock.with_name(f"{lock.name}.json")
 
 
+@contextmanager
 def exclusive(
-    lock: Path, subject: str, *, end_orphan: bool = False, wait: float = 20.0
-) -> AbstractContextManager[None]:
+    lock: Path, subject: str, *, joined: bool = False, end_orphan: bool = False, wait: float = 20.0
+) -> Iterator[None]:
     """Hold ``lock`` while the block runs, without waiting for it; ``lock`` + ".json" beside it names the holder.
 
-    The lock ends with the process, however that ends. ``end_orphan`` (for ``--resume``): wait up to ``wait`` seconds
-    for an earlier holder, which ends itself when its parent is gone; then end it if it is such an orphan. Raises
-    InputError naming ``subject`` and the holder's process id when another process, or another part of this one, holds
-    it.
+    The lock ends with the process, however that ends. ``joined``: other parts of this process may hold it, too.
+    ``end_orphan`` (for ``--resume``): wait up to ``wait`` seconds for an earlier holder, which ends itself when its
+    parent is gone; then end it if it is such an orphan. Raises InputError naming ``subject`` and the holder's process
+    id when another process, or another part of this one, holds it.
     """
-    return _hold(lock, subject, joined=False, wait=wait if end_orphan else 0.0)
-
-
-def shared(lock: Path, subject: str) -> AbstractContextManager[None]:
-    """Hold ``lock`` against all other processes, jointly with other parts of this one. Raises like ``exclusive``."""
-    return _hold(lock, subject, joined=True, wait=0.0)
-
-
-@contextmanager
-def _hold(lock: Path, subject: str, *, joined: bool, wait: float) -> Iterator[None]:
+    wait = wait if end_orphan else 0.0
     lock.parent.mkdir(parents=True, exist_ok=True)
     with _guard:
         file_lock = FileLock(lock.resolve(), thread_local=False, is_singleton=True)
@@ -75,14 +67,17 @@ def _hold(lock: Path, subject: str, *, joined: bool, wait: float) -> Iterator[No
         try:
             file_lock.acquire(timeout=wait)
         except Timeout:
-            holder = _read_holder(lock)
+            holder = None
+            with suppress(InputError):
+                holder = read_json(_holder_file(lock), Holder)
             if not wait or holder is None or not _end_if_orphan(holder):
                 who = "another process" if holder is None else f"another process (pid {holder.pid})"
                 raise InputError(f"{who} uses {subject}: wait until it ends or stop it") from None
             file_lock.acquire(timeout=wait)
         if file_lock.lock_counter == 1:
             with suppress(OSError):  # on a full disk: the lock holds without it
-                write_json(_holder_file(lock), _this_process())
+                me = psutil.Process()
+                write_json(_holder_file(lock), Holder(pid=me.pid, started=me.create_time(), parent=me.ppid()))
     try:
         yield
     finally:
@@ -92,22 +87,15 @@ def _hold(lock: Path, subject: str, *, joined: bool, wait: float) -> Iterator[No
             file_lock.release()
 
 
+def shared(lock: Path, subject: str) -> AbstractContextManager[None]:
+    """Hold ``lock`` against all other processes, jointly with other parts of this one. Raises like ``exclusive``."""
+    return exclusive(lock, subject, joined=True)
+
+
 def forget(lock: Path) -> None:
     """Remove the files of a lock; its holder calls this when it removes the guarded files."""
     for path in (_holder_file(lock), lock):
         path.unlink(missing_ok=True)
-
-
-def _this_process() -> Holder:
-    me = psutil.Process()
-    return Holder(pid=me.pid, started=me.create_time(), parent=me.ppid())
-
-
-def _read_holder(lock: Path) -> Holder | None:
-    try:
-        return read_json(_holder_file(lock), Holder)
-    except InputError:
-        return None
 
 
 def _end_if_orphan(holder: Holder) -> bool:

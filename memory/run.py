@@ -17,9 +17,11 @@ from environments.base import InputError
 from memory.jsonl import (
     append_jsonl,
     complaint,
+    dump_yaml,
     read_existing,
     read_json,
     read_jsonl,
+    read_yaml,
     remove_leftovers,
     write_atomically,
     write_json,
@@ -38,7 +40,6 @@ from memory.run_files import (
     iteration_of,
     iteration_stage,
 )
-from memory.strict_yaml import dump_yaml, read_yaml
 
 __all__ = [
     "SEED_STAGE",
@@ -73,84 +74,60 @@ class RunDirectory(Folder):
     """The folder of one run. Make one with ``create`` or ``open``: the bare constructor checks nothing."""
 
     settings_path = RunFile(
-        "settings.yaml",
-        "graph.settings.RunSettings",
-        meaning="The whole recipe of the run; a folder with this file is a run.",
+        ".yaml", "graph.settings.RunSettings", "The whole recipe of the run; a folder with this file is a run."
     )
     recorded_path = RunFile(
         "settings.recorded.yaml",
         "graph.settings.RunSettings",
-        meaning="The recipe as it was recorded, which reveals an edited `settings.yaml`.",
+        "The recipe as it was recorded, which reveals an edited `settings.yaml`.",
     )
     fork_path = RunFile(
-        "fork.json",
-        "graph.records.Fork",
-        meaning="The run that this one is a copy of; only in copies that LangGraph Studio's forks and edits make.",
+        ".json",
+        "memory.run_files.Fork",
+        "The run that this one is a copy of; only in copies that LangGraph Studio's forks and edits make.",
     )
-    tasks_path = RunFile(
-        "tasks.jsonl",
-        "memory.records.Task",
-        meaning="The task set, append only.",
-    )
+    tasks_path = RunFile(".jsonl", "memory.records.Task", "The task set, append only.")
     checkpoints_path = RunFile(
-        "checkpoints.sqlite",
-        "LangGraph's database",
-        meaning="LangGraph's checkpoints, expendable; a damaged one is made anew.",
+        ".sqlite", "LangGraph's database", "LangGraph's checkpoints, expendable; a damaged one is made anew."
     )
     spending_path = RunFile(
-        "spending.jsonl",
-        "agents.spending.Request",
-        meaning="The requests of chat roles with their costs; exists once one was made.",
+        ".jsonl", "agents.spending.Request", "The requests of chat roles with their costs; exists once one was made."
     )
     failures_path = RunFile(
-        "failures/",
-        "Chroma's files",
-        meaning="The failure memory's index, made anew from the records by each iteration.",
+        "/", "Chroma's files", "The failure memory's index, made anew from the records by each iteration."
     )
     policy_path = RunFile(
-        "policy/",
-        "memory.run_files.PolicyDirectory",
-        meaning="The policy's checkpoints, one `checkpoint-STEP/` each.",
+        "/", "memory.run_files.PolicyDirectory", "The policy's checkpoints, one `checkpoint-STEP/` each."
     )
     trackers_path = RunFile(
-        "trackers/",
+        "/",
         "files of trackers",
-        meaning="The run's `id` in trackers and their files: `tensorboard/`, and `wandb/` where it is offline.",
+        "The run's `id` in trackers and their files: `tensorboard/`, and `wandb/` where it is offline.",
     )
     served_path = RunFile(
-        "served/",
+        "/",
         "safetensors",
-        meaning="The policy's weights for vLLM servers to read, one folder per version, expendable between rounds.",
+        "The policy's weights for vLLM servers to read, one folder per version, expendable between rounds.",
     )
     seed_path = RunFile(
         f"{SEED_STAGE}/",
         "memory.run_files.StageDirectory",
-        meaning="The records behind D_0 where unguided exploration made it.",
+        "The records behind D_0 where unguided exploration made it.",
     )
     iterations_path = RunFile(
-        f"{ITERATIONS}/",
-        "memory.run_files.IterationDirectory",
-        meaning="One folder per iteration, `000/` first.",
+        f"{ITERATIONS}/", "memory.run_files.IterationDirectory", "One folder per iteration, `000/` first."
     )
     played_path = RunFile(
-        "played/",
+        "/",
         "training.elsewhere.rollouts.Played",
-        meaning="What a server with `--record` played, a file for each process; rounds take whole groups from it.",
+        "What a server with `--record` played, a file for each process; rounds take whole groups from it.",
     )
-    report_path = RunFile(
-        "report.html",
-        "HTML",
-        meaning="The page of the run that `coevolve report` wrote last; expendable.",
-    )
+    report_path = RunFile(".html", "HTML", "The page of the run that `coevolve report` wrote last; expendable.")
     lock_path = RunFile(
-        "run.lock",
-        "a lock",
-        meaning="Held by the one process that works on the run; `run.lock.json` beside it names it.",
+        "run.lock", "a lock", "Held by the one process that works on the run; `run.lock.json` beside it names it."
     )
     round_lock_path = RunFile(
-        "round.lock",
-        "a lock",
-        meaning="Held by the process that trains; `round.lock.json` beside it names it.",
+        "round.lock", "a lock", "Held by the process that trains; `round.lock.json` beside it names it."
     )
 
     @classmethod
@@ -261,19 +238,23 @@ class RunDirectory(Folder):
 
     def settings(self, model: type[Model]) -> Model:
         """Return all of settings.yaml. Raises InputError naming the file and the key that is wrong or was changed."""
-        checked = self._checked(self._mapping(self.settings_path), model, within="")
-        self.check_settings()
-        return checked
+        return self._read(model)
 
     def section(self, name: str, model: type[Value]) -> Value:
         """Return one section of settings.yaml, or a plain value such as ``section("seed", int)``.
 
         Raises InputError naming the file and the key that is missing, unknown, wrong or changed.
         """
+        return self._read(model, name)
+
+    def _read(self, model: type[Value], name: str = "") -> Value:
         document = self._mapping(self.settings_path)
-        if name not in document:
+        if name and name not in document:
             raise InputError(f"{self.settings_path} has no section {name!r}: add it or start a new run")
-        checked = self._checked(document[name], model, within=name)
+        try:
+            checked = TypeAdapter(model).validate_python(document[name] if name else document)
+        except ValidationError as error:
+            raise InputError(f"{self.settings_path}: {complaint(error, name)}") from None
         self.check_settings()
         return checked
 
@@ -285,19 +266,14 @@ class RunDirectory(Folder):
             raise InputError(f"{path} holds no sections: it must be a mapping of section names")
         return document
 
-    def _checked(self, value: object, model: type[Value], within: str) -> Value:
-        try:
-            return TypeAdapter(model).validate_python(value)
-        except ValidationError as error:
-            raise InputError(f"{self.settings_path}: {complaint(error, within)}") from None
-
     @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self, *, joined: bool = False) -> Iterator[None]:
         """Hold the run's lock while the block runs, and remove the temporary files of killed writers.
 
-        Only one process works on a run. Reading needs no lock. Raises InputError naming the process that holds it.
+        Only one process works on a run, and one part of it unless all are ``joined``. Reading needs no lock. Raises
+        InputError naming the process that holds it.
         """
-        with exclusive(self.lock_path, str(self.root)):
+        with exclusive(self.lock_path, str(self.root), joined=joined):
             remove_leftovers(self.root)
             yield
 
@@ -317,13 +293,8 @@ def first_change(
             if found := first_change(before.get(key, "absent"), now.get(key, "absent"), name, resumed=resumed):
                 return found
         return None
-    if before == now or (resumed and prefix in MAY_RISE and _risen(before, now)):
-        return None
-    return prefix, before, now
-
-
-def _risen(before: object, now: object) -> bool:
-    return isinstance(before, int | float) and isinstance(now, int | float) and now >= before
+    rises = isinstance(before, int | float) and isinstance(now, int | float) and now >= before
+    return None if before == now or (resumed and prefix in MAY_RISE and rises) else (prefix, before, now)
 
 
 _INTRODUCTION = """# The run directory
@@ -339,33 +310,24 @@ Python it is an attribute of the class above: `RunDirectory.open(Path("runs/mine
 
 def document() -> str:
     """Return ``docs/run-directory.md``: a list for each folder of a run."""
-    folders = (
-        ("RUN", RunDirectory),
-        ("RUN/seed and RUN/iterations/NNN", StageDirectory),
-        ("RUN/iterations/NNN, in addition", IterationDirectory),
-        ("branches/CONTEXT of a stage", BranchDirectory),
-        ("RUN/policy/checkpoint-STEP", PolicyDirectory),
-    )
-    return "\n".join((_INTRODUCTION, *(_table(heading, folder) for heading, folder in folders)))
-
-
-def _table(heading: str, folder: type[Folder]) -> str:
-    summary = " ".join((folder.__doc__ or "").replace("``", "`").split())
-    rows = [one for one in vars(folder).values() if isinstance(one, RunFile)]
-    return "\n".join(
-        (
-            f"## {heading}",
-            "",
-            f"`{folder.__module__ if folder is not RunDirectory else 'memory.run'}.{folder.__name__}`: {summary}",
-            "",
-            *(f"- `{one.name}{'/' if one.is_folder else ''}` ({_record(one)}): {one.meaning}" for one in rows),
-            "",
-        )
-    )
-
-
-def _record(file: RunFile) -> str:
-    return file.record if " " in file.record or "." not in file.record else f"`{file.record}`"
+    folders: dict[str, type[Folder]] = {
+        "RUN": RunDirectory,
+        "RUN/seed and RUN/iterations/NNN": StageDirectory,
+        "RUN/iterations/NNN, in addition": IterationDirectory,
+        "branches/CONTEXT of a stage": BranchDirectory,
+        "RUN/policy/checkpoint-STEP": PolicyDirectory,
+    }
+    lines = [_INTRODUCTION]
+    for heading, folder in folders.items():
+        module = "memory.run" if folder is RunDirectory else folder.__module__
+        summary = " ".join((folder.__doc__ or "").replace("``", "`").split())
+        lines += [f"## {heading}", "", f"`{module}.{folder.__name__}`: {summary}", ""]
+        for one in vars(folder).values():
+            if isinstance(one, RunFile):
+                record = one.record if " " in one.record or "." not in one.record else f"`{one.record}`"
+                lines.append(f"- `{one.name}{'/' if one.is_folder else ''}` ({record}): {one.meaning}")
+        lines.append("")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Every file and folder of a run: its name, its record type and what it holds.
+"""Every file and folder of a run: its name, its record type and what it holds; and the records of the graph alone.
 
 Each class below is a folder, and each ``RunFile`` in it is a line of ``docs/run-directory.md``. On an
 instance the same attribute is a path: ``run.iteration(3).drafts``. No other module spells one of these names.
@@ -6,11 +6,17 @@ instance the same attribute is a path: ``run.iteration(3).drafts``. No other mod
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, Self, overload
+from typing import Any, Literal, NamedTuple, Self, overload
+
+from pydantic import Field
+
+from environments.base import Record
+from memory.records import SignalKind
 
 SEED_STAGE = "seed"
 """The stage of D_0. A stage is a folder of the run, relative to the run directory."""
@@ -36,17 +42,20 @@ class RunFile:
     """One file or folder of a run: a path on an instance of its folder, a line of the page on the class.
 
     Args:
-        name: name in the folder; a folder's ends in "/".
+        name: name in the folder; a folder's ends in "/". An ending alone (".jsonl") follows the attribute's name.
         record: dotted name of the record type (one per line in a ``.jsonl`` file, one in a ``.json`` file), or what the
             file holds in plain words.
         meaning: one sentence.
     """
 
-    def __init__(self, name: str, record: str, *, meaning: str) -> None:
-        self.name = name.removesuffix("/")
-        self.is_folder = name.endswith("/")
-        self.record = record
-        self.meaning = meaning
+    is_folder = False
+
+    def __init__(self, name: str, record: str, meaning: str) -> None:
+        self.name, self.record, self.meaning = name, record, meaning
+
+    def __set_name__(self, owner: type, attribute: str) -> None:
+        name = attribute.removesuffix("_path") + self.name if self.name[0] in "./" else self.name
+        self.name, self.is_folder = name.removesuffix("/"), name.endswith("/")
 
     @overload
     def __get__(self, folder: None, owner: type) -> Self: ...
@@ -74,37 +83,17 @@ class Folder(os.PathLike[str]):
 class BranchDirectory(Folder):
     """The folder of one branch, ``STAGE/branches/CONTEXT``. Only this branch writes it; ``update`` joins branches."""
 
-    context = RunFile(
-        "context.json",
-        "memory.records.FailureContext",
-        meaning="What the branch explores.",
-    )
-    interactions = RunFile(
-        "interactions.jsonl",
-        "memory.records.Interaction",
-        meaning="The explorer's actions and observations.",
-    )
-    drafts = RunFile(
-        "drafts.jsonl",
-        "memory.records.Draft",
-        meaning="The tasks that the abstractor proposes.",
-    )
+    context = RunFile(".json", "memory.records.FailureContext", "What the branch explores.")
+    interactions = RunFile(".jsonl", "memory.records.Interaction", "The explorer's actions and observations.")
+    drafts = RunFile(".jsonl", "memory.records.Draft", "The tasks that the abstractor proposes.")
     validations = RunFile(
-        "validations/",
+        "/",
         "memory.records.AgentValidation",
-        meaning="One file per draft that a validator carried out; a resumed node does not ask again.",
+        "One file per draft that a validator carried out; a resumed node does not ask again.",
     )
-    verdicts = RunFile(
-        "verdicts.jsonl",
-        "memory.records.DraftVerification",
-        meaning="The verification result of each draft.",
-    )
-    failure = RunFile(
-        "failure.json",
-        "graph.records.Failure",
-        meaning="The cause, if the branch failed.",
-    )
-    traceback = RunFile("failure.log", "text", meaning="Its traceback, for people.")
+    verdicts = RunFile(".jsonl", "memory.records.DraftVerification", "The verification result of each draft.")
+    failure = RunFile(".json", "memory.run_files.Failure", "The cause, if the branch failed.")
+    traceback = RunFile("failure.log", "text", "Its traceback, for people.")
 
     def validation(self, validation_id: str) -> Path:
         """Return the path of the validator's run with the id ``validation_id``, a hash of the draft."""
@@ -115,40 +104,24 @@ class StageDirectory(Folder):
     """The folder of one stage: D_0 in ``seed/``, or one iteration."""
 
     known = RunFile(
-        "known.json",
-        "graph.records.KnownTasks",
-        meaning="Fingerprints of the tasks that existed when the stage began; equal drafts are duplicates.",
+        ".json",
+        "memory.run_files.KnownTasks",
+        "Fingerprints of the tasks that existed when the stage began; equal drafts are duplicates.",
     )
-    contexts = RunFile(
-        "contexts.jsonl",
-        "memory.records.FailureContext",
-        meaning="The failure contexts of the stage.",
-    )
+    contexts = RunFile(".jsonl", "memory.records.FailureContext", "The failure contexts of the stage.")
     branches = RunFile(
-        "branches/",
+        "/",
         "memory.run_files.BranchDirectory",
-        meaning="One folder per branch, named by its context's id; removed from `seed/` once D_0 is made.",
+        "One folder per branch, named by its context's id; removed from `seed/` once D_0 is made.",
     )
-    interactions = RunFile(
-        "interactions.jsonl",
-        "memory.records.Interaction",
-        meaning="The interactions of all finished branches.",
-    )
-    drafts = RunFile(
-        "drafts.jsonl",
-        "memory.records.Draft",
-        meaning="The drafts of all finished branches.",
-    )
+    interactions = RunFile(".jsonl", "memory.records.Interaction", "The interactions of all finished branches.")
+    drafts = RunFile(".jsonl", "memory.records.Draft", "The drafts of all finished branches.")
     verdicts = RunFile(
-        "verdicts.jsonl",
+        ".jsonl",
         "memory.records.DraftVerification",
-        meaning="Their verification results; duplicates across branches and drafts beyond the quota are refused.",
+        "Their verification results; duplicates across branches and drafts beyond the quota are refused.",
     )
-    branch_failures = RunFile(
-        "branch_failures.jsonl",
-        "graph.records.Failure",
-        meaning="The failures of branches.",
-    )
+    branch_failures = RunFile(".jsonl", "memory.run_files.Failure", "The failures of branches.")
 
     def branch(self, context_id: str) -> BranchDirectory:
         """Return the folder of the branch that explores the context ``context_id``."""
@@ -167,130 +140,70 @@ class IterationDirectory(StageDirectory):
     """The folder of one iteration, ``iterations/NNN``: what every stage has, and the files of a round and its graph."""
 
     evaluation_settings = RunFile(
-        "evaluation_settings.json",
-        "evaluation.settings.ScoringSettings",
-        meaning="Settings of the iteration's evaluations.",
+        ".json", "evaluation.settings.ScoringSettings", "Settings of the iteration's evaluations."
     )
     evaluation_before = RunFile(
         "panel_before.json",
         "evaluation.outcomes.Score",
-        meaning="Score before the round; a copy of the last iteration's score after its round.",
+        "Score before the round; a copy of the last iteration's score after its round.",
     )
     evaluation_before_outcomes = RunFile(
-        "panel_before.jsonl",
-        "evaluation.outcomes.TaskOutcome",
-        meaning="Its outcomes by task; iteration 0 only.",
+        "panel_before.jsonl", "evaluation.outcomes.TaskOutcome", "Its outcomes by task; iteration 0 only."
     )
-    evaluation_before_log = RunFile("panel_before.log", "text", meaning="Output of its process.")
+    evaluation_before_log = RunFile("panel_before.log", "text", "Output of its process.")
     trajectories = RunFile(
-        "trajectories.jsonl",
-        "memory.records.Trajectory",
-        meaning="The rollouts of the round, appended after each step.",
+        ".jsonl", "memory.records.Trajectory", "The rollouts of the round, appended after each step."
     )
-    expert = RunFile(
-        "expert.json",
-        "training.grpo.record.ExpertRecord",
-        meaning="The expert step, with `training.expert`.",
-    )
+    expert = RunFile(".json", "training.grpo.record.ExpertRecord", "The expert step, with `training.expert`.")
     seal = RunFile(
-        "seal.jsonl",
+        ".jsonl",
         "training.seal.seal.SealStep",
-        meaning="SEAL's state after each step; the next one continues from the last line.",
+        "SEAL's state after each step; the next one continues from the last line.",
     )
     metrics = RunFile(
-        "metrics.jsonl",
-        "training.grpo.record.StepMetrics",
-        meaning="The metrics of each step, the trainer's own among them.",
+        ".jsonl", "training.grpo.record.StepMetrics", "The metrics of each step, the trainer's own among them."
     )
-    round = RunFile(
-        "round.json",
-        "training.grpo.record.RoundRecord",
-        meaning="The finished round, with its policy's folder.",
-    )
+    round = RunFile(".json", "training.grpo.record.RoundRecord", "The finished round, with its policy's folder.")
     played_elsewhere = RunFile(
         "played/",
         "training.elsewhere.rollouts.Played",
-        meaning="The rollouts of a round that verl trains, by process; `trajectories.jsonl` has those of whole groups.",
+        "The rollouts of a round that verl trains, by process; `trajectories.jsonl` has those of whole groups.",
     )
-    job = RunFile(
-        "job/",
-        "files of verl",
-        meaning="verl's draws, agent loop and checkpoint of a round; expendable after it.",
-    )
-    engine_log = RunFile("engine.log", "text", meaning="Output of verl.")
-    training_log = RunFile(
-        "training.log",
-        "text",
-        meaning="Output of the round's process.",
-    )
+    job = RunFile("/", "files of verl", "verl's draws, agent loop and checkpoint of a round; expendable after it.")
+    engine_log = RunFile("engine.log", "text", "Output of verl.")
+    training_log = RunFile("training.log", "text", "Output of the round's process.")
     evaluation_after = RunFile(
-        "panel_after.json",
-        "evaluation.outcomes.Score",
-        meaning="Score of the policy that the round made.",
+        "panel_after.json", "evaluation.outcomes.Score", "Score of the policy that the round made."
     )
-    evaluation_after_outcomes = RunFile(
-        "panel_after.jsonl",
-        "evaluation.outcomes.TaskOutcome",
-        meaning="Its outcomes by task.",
-    )
-    evaluation_after_log = RunFile("panel_after.log", "text", meaning="Output of its process.")
+    evaluation_after_outcomes = RunFile("panel_after.jsonl", "evaluation.outcomes.TaskOutcome", "Its outcomes by task.")
+    evaluation_after_log = RunFile("panel_after.log", "text", "Output of its process.")
     lookup = RunFile(
-        "lookup.json",
-        "evaluation.outcomes.Score",
-        meaning="Score of the lookup over the round's tasks, without a model.",
+        ".json", "evaluation.outcomes.Score", "Score of the lookup over the round's tasks, without a model."
     )
-    lookup_outcomes = RunFile("lookup.jsonl", "evaluation.outcomes.TaskOutcome", meaning="Its outcomes by task.")
-    lookup_log = RunFile("lookup.log", "text", meaning="Output of its process.")
-    signals = RunFile(
-        "signals.jsonl",
-        "memory.records.Signal",
-        meaning="Every signal of weakness in the round, chosen or not.",
-    )
+    lookup_outcomes = RunFile("lookup.jsonl", "evaluation.outcomes.TaskOutcome", "Its outcomes by task.")
+    lookup_log = RunFile("lookup.log", "text", "Output of its process.")
+    signals = RunFile(".jsonl", "memory.records.Signal", "Every signal of weakness in the round, chosen or not.")
     scores = RunFile(
-        "scores.jsonl",
-        "training.signals.GroupScore",
-        meaning="Scores of each group and their mean; later rounds compare with them.",
+        ".jsonl", "training.signals.GroupScore", "Scores of each group and their mean; later rounds compare with them."
     )
     patterns = RunFile(
-        "patterns.jsonl",
-        "training.signals.PatternCount",
-        meaning="Action patterns and their counts, which later rounds add to theirs.",
+        ".jsonl", "training.signals.PatternCount", "Action patterns and their counts, which later rounds add to theirs."
     )
     extraction = RunFile(
-        "extraction.json",
-        "graph.records.ExtractionRecord",
-        meaning="Signals counted by kind, and the ids of those chosen.",
+        ".json", "memory.run_files.ExtractionRecord", "Signals counted by kind, and the ids of those chosen."
     )
     reflections = RunFile(
-        "reflections/",
+        "/",
         "memory.records.FailureContext",
-        meaning="One `SIGNAL.json` per reflected signal; a resumed node does not ask again.",
+        "One `SIGNAL.json` per reflected signal; a resumed node does not ask again.",
     )
-    reflection_failures = RunFile(
-        "reflection_failures.jsonl",
-        "graph.records.Failure",
-        meaning="The reflections that failed.",
-    )
+    reflection_failures = RunFile(".jsonl", "memory.run_files.Failure", "The reflections that failed.")
     judgements = RunFile(
-        "judgements.jsonl",
-        "memory.failures.DeduplicationResult",
-        meaning="Whether the failure memory knew each context.",
+        ".jsonl", "memory.failures.DeduplicationResult", "Whether the failure memory knew each context."
     )
-    evolution = RunFile(
-        "evolution.json",
-        "graph.records.Evolution",
-        meaning="The graph's result; it is done once this exists.",
-    )
-    seconds = RunFile(
-        "seconds.json",
-        "graph.records.StageSeconds",
-        meaning="Seconds of wall-clock time per completed stage.",
-    )
-    summary = RunFile(
-        "summary.json",
-        "graph.report.summary.Summary",
-        meaning="The iteration's summary; it is done once this exists.",
-    )
+    evolution = RunFile(".json", "memory.run_files.Evolution", "The graph's result; it is done once this exists.")
+    seconds = RunFile(".json", "memory.run_files.StageSeconds", "Seconds of wall-clock time per completed stage.")
+    summary = RunFile(".json", "graph.report.summary.Summary", "The iteration's summary; it is done once this exists.")
 
     def reflection(self, signal_id: str) -> Path:
         """Return the path of the context that was reflected from the signal ``signal_id``."""
@@ -312,12 +225,89 @@ class PolicyDirectory(Folder):
     """
 
     card = RunFile(
-        "coevolve.json",
-        "training.rollout.policy.PolicyCard",
-        meaning="The rendering that the policy was trained with.",
+        "coevolve.json", "training.rollout.policy.PolicyCard", "The rendering that the policy was trained with."
     )
     mark = RunFile(
         "round_checkpoint.json",
         "training.grpo.checkpoints.RoundCheckpoint",
-        meaning="Marks a complete checkpoint; written last.",
+        "Marks a complete checkpoint; written last.",
     )
+
+
+class KnownTasks(Record):
+    """Fingerprints of the tasks that existed when a stage began; an equal draft is a duplicate."""
+
+    fingerprints: tuple[str, ...]
+
+
+class Failure(Record):
+    """One reflection or one branch that gave up.
+
+    ``id`` is the signal's or the context's, ``node`` where it failed, ``cause`` the class of the error.
+    """
+
+    id: str
+    node: str
+    cause: str
+    detail: str
+
+
+class ExtractionRecord(Record):
+    """The signals of a round in numbers, by kind, and the ids of the chosen ones.
+
+    ``signal_tasks``: tasks with a signal of the kind. ``marked``: trajectories that carry a signal.
+    ``repeated``: further signals of a task and kind that has one already. ``left_out``: beyond the
+    limit of contexts. ``pattern_occurrences`` and ``different_patterns`` count the run's action patterns;
+    trajectories with an ``infrastructure_error`` were not read. ``functions``: different functions that references of
+    D_t call, of the ``functions_offered`` that its tasks offer.
+    """
+
+    signals: dict[SignalKind, int]
+    signal_tasks: dict[SignalKind, int]
+    marked: int
+    chosen: tuple[str, ...]
+    repeated: dict[SignalKind, int]
+    left_out: dict[SignalKind, int]
+    pattern_occurrences: int
+    different_patterns: int
+    infrastructure_errors: int
+    functions: int
+    functions_offered: int
+
+
+class Evolution(Record):
+    """The result of the graph for one round's trajectories, beside the ``ExtractionRecord`` of its signals.
+
+    ``new`` and ``known``: contexts by what the failure memory says. ``refused``: drafts by reason. ``failures``:
+    reflections and branches that gave up, by cause. ``stopped``: the key of the budget that was spent by then, None
+    while there is some left. ``shortfall``: tasks that a quota (``tasks.admissions``) lacks; None, and not written,
+    without a quota.
+    """
+
+    iteration: int
+    new: int
+    known: int
+    drafts: int
+    admitted: tuple[str, ...]
+    refused: dict[str, int]
+    failures: dict[str, int]
+    stopped: str | None = None
+    shortfall: int | None = Field(None, exclude_if=lambda lacks: lacks is None)
+
+
+class StageSeconds(Record):
+    """Wall seconds of each stage of an iteration; for a killed stage, those of its last attempt."""
+
+    seconds: dict[str, float] = {}
+
+
+class Fork(Record):
+    """The run that a copy was made of, the thread that it is for, and the iteration whose graph works in it.
+
+    ``edits`` are the fields of contexts and drafts that were changed in it, by id; not written without any.
+    """
+
+    of: str
+    thread: str
+    iteration: int
+    edits: dict[str, dict[str, Any]] = Field({}, exclude_if=operator.not_)

@@ -12,18 +12,63 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from environments.base import Environment, InputError, TaskSpec, ToolCall, ToolSpec
+from environments.settings import Section, requires
 from environments.verification.canonical import fingerprint
 from environments.verification.programs import functions_of, program_parameters
 from environments.verification.verify import Refusal
 from memory.jsonl import complaint, dump_line, parse_json, read_jsonl, read_lines, record_id, write_atomically
 from memory.records import Draft, DraftVerification, FailureContext, Task, Trajectory
 from memory.run import RunDirectory
-from memory.settings import TaskSettings
+
+OFFICIAL = "official"
+"""The value of ``tasks.initial`` that is not a file."""
+
+
+class TaskSettings(Section):
+    """The making of D_0 and the drawing of tasks from D_t."""
+
+    initial: str | None = Field(
+        None,
+        description="source of D_0: a JSONL file of tasks, or official, the benchmark's own training tasks; null: "
+        "unguided exploration",
+    )
+    official: Literal["tasks", "turns", "both"] = Field(
+        "tasks",
+        description="whole tasks; each user turn as a task, behind the reference's turns before it; or both (ours)",
+        json_schema_extra=requires({"initial": OFFICIAL}),
+    )
+    initial_count: int = Field(
+        100, ge=1, le=1_000_000, description="tasks of D_0 (paper: 100)", json_schema_extra=requires({"initial": None})
+    )
+    evolved_share: float | None = Field(
+        None,
+        ge=0.0,
+        le=1.0,
+        description="share of a step's tasks that are evolved ones, the newest first; 0: none, nor in an expert "
+        "step; null: tasks are drawn from D_t as a whole (shares are ours)",
+    )
+    repeats: int = Field(
+        1,
+        ge=1,
+        le=100_000,
+        description="times that a round draws each of its tasks, at different steps, so that a small round can "
+        "show forgetting (ours)",
+    )
+    admissions: tuple[Annotated[int, Field(ge=0, le=1_000_000)], ...] | None = Field(
+        None,
+        description="tasks that each iteration admits, one number per iteration, drawn from those accepted; null: "
+        "all (ours)",
+    )
+
+    @property
+    def uses_evolved(self) -> bool:
+        """Return whether evolved tasks are drawn, and so learnt from: with ``evolved_share`` 0 there is D_0 alone."""
+        return self.evolved_share != 0.0
 
 
 def load_tasks(run: RunDirectory) -> tuple[Task, ...]:
@@ -86,17 +131,18 @@ def read_given(path: Path) -> list[tuple[int, Task | str]]:
     ``origin`` becomes "given" and ``admitted_at`` None whatever they hold, because the tasks belong to D_0. A missing
     id becomes a hash of the task's content. Blank lines are skipped. Raises InputError when the file cannot be read.
     """
-    try:
-        given = [(number, _given_task(line)) for number, line in read_lines(path) if line.strip()]
-    except (OSError, InputError) as error:
-        raise InputError(f"tasks.initial: {error}") from None
     read: list[tuple[int, Task | str]] = []
     first_lines: dict[str, int] = {}
-    for number, task in given:
-        if isinstance(task, Task) and (first := first_lines.setdefault(task.id, number)) != number:
-            read.append((number, f"task {task.id} is in line {first} already"))
-        else:
+    try:
+        for number, line in read_lines(path):
+            if not line.strip():
+                continue
+            task = _given_task(line)
+            if isinstance(task, Task) and (first := first_lines.setdefault(task.id, number)) != number:
+                task = f"task {task.id} is in line {first} already"
             read.append((number, task))
+    except (OSError, InputError) as error:
+        raise InputError(f"tasks.initial: {error}") from None
     return read
 
 
@@ -115,24 +161,26 @@ def _given_task(line: bytes) -> Task | str:
         return complaint(error)
 
 
-def refuse_repeated(
-    drafts: Sequence[Draft], verifications: Sequence[DraftVerification], known: Iterable[str] = ()
-) -> list[DraftVerification]:
-    """Return the results, refusing every accepted draft that equals an earlier accepted one or is ``known``.
+def refused(verification: DraftVerification, reason: Refusal, detail: str) -> DraftVerification:
+    """Return the result of an accepted draft as that of a refused one."""
+    return verification.model_copy(update={"accepted": False, "reason": reason.value, "detail": detail})
 
-    ``verifications[i]`` is the result of ``drafts[i]``. Branches verify concurrently: each knows the tasks that existed
-    before, but not its siblings' drafts. ``known`` are fingerprints.
+
+def refuse_repeated(
+    drafts: Sequence[Draft], verifications: Iterable[DraftVerification], known: Iterable[str] = ()
+) -> list[DraftVerification]:
+    """Return the drafts' results in their order, refusing each accepted one that equals an earlier one or is ``known``.
+
+    Branches verify concurrently: each knows the tasks that existed before, but not its siblings' drafts. ``known`` are
+    fingerprints.
     """
     seen = dict.fromkeys(known, "")
-    resolved = []
-    for draft, verification in zip(drafts, verifications, strict=True):
-        if verification.accepted:
-            first = seen.setdefault(fingerprint(draft), draft.id)
-            if first != draft.id:
-                detail = f"Draft {first} is the same task." if first else "This task exists already."
-                change = {"accepted": False, "reason": Refusal.DUPLICATE, "detail": detail}
-                resolved.append(verification.model_copy(update=change))
-                continue
+    resolved, of_draft = [], {one.draft_id: one for one in verifications}
+    for draft in drafts:
+        verification = of_draft[draft.id]
+        if verification.accepted and (first := seen.setdefault(fingerprint(draft), draft.id)) != draft.id:
+            detail = f"Draft {first} is the same task." if first else "This task exists already."
+            verification = refused(verification, Refusal.DUPLICATE, detail)
         resolved.append(verification)
     return resolved
 
@@ -150,12 +198,9 @@ def within_quota(verifications: Sequence[DraftVerification], quota: int, seed: i
     accepted = sorted(verification.draft_id for verification in verifications if verification.accepted)
     kept = set(random.Random(seed).sample(accepted, min(quota, len(accepted))))
     detail = f"{len(accepted)} drafts were accepted, this iteration admits {quota}."
-    change = {"accepted": False, "reason": Refusal.OVER_QUOTA, "detail": detail}
     return [
-        verification
-        if not verification.accepted or verification.draft_id in kept
-        else verification.model_copy(update=change)
-        for verification in verifications
+        refused(one, Refusal.OVER_QUOTA, detail) if one.accepted and one.draft_id not in kept else one
+        for one in verifications
     ]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from graph.recipe import load_recipe
+from graph.settings import load_recipe
 
 ROOT = Path(__file__).parents[1]
 

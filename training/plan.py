@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from environments.base import InputError, Record
-from environments.heavy_imports import heavy_imports
+from environments.checkout import heavy_imports
 from training.rollout.settings import IN_PROCESS, SamplingSettings
 from training.settings import LoraSettings, PolicySettings, TrainingSettings
 

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from environments.command import OneSentence, exit_statuses
-from environments.terminal import say
+from environments.command import OneSentence, exit_statuses, say
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

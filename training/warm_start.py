@@ -27,15 +27,13 @@ import typer
 from pydantic import Field, JsonValue, ValidationError
 
 from environments.base import Environment, InputError, Record, recorded
-from environments.command import OneSentence, check_output, exit_statuses, writing
-from environments.heavy_imports import heavy_imports
+from environments.checkout import heavy_imports
+from environments.command import OneSentence, check_output, exit_statuses, say, writing
 from environments.registry import DEFAULT, benchmark_of, is_import_path, open_named
-from environments.terminal import say
 from environments.verification.canonical import canonical
-from memory.jsonl import complaint, derive_seed, whole_folder
+from memory.jsonl import complaint, derive_seed, options_given, whole_folder
 from memory.records import Measured, Task
 from memory.run import read_jsonl, write_json
-from memory.strict_yaml import options_given
 from training.embedded.new_policy import EMBEDDED, new_policy
 from training.rendering.options import RenderingOptions
 from training.rollout.episodes import LEARNABLE, EpisodeLimits, TokenRow, play_references, token_row

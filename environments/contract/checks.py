@@ -29,7 +29,7 @@ from environments.base import (
     ToolSpec,
     UserTurn,
 )
-from environments.declared import where
+from environments.registry import where
 from environments.verification.replay import bare_task, replay
 from environments.verification.verify import Refusal, verify
 

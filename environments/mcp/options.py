@@ -10,8 +10,8 @@ from environments.addresses import KEYS_VARIABLE, Address, bound_token
 from environments.base import InputError, Record, ToolCall
 from environments.benchmark import TRUST_VARIABLE, Options, explain
 from environments.checkout import append_working_directory
-from environments.declared import where
 from environments.mcp.connection import ServerLaunch, handed_on
+from environments.registry import where
 
 FOLDER = "/workspace"
 """The path of a server's own folder, as agents and records read it."""

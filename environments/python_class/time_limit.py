@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from environments.terminal import say
+from environments.command import say
 
 AGAIN_AFTER = 1.0  # seconds until the exception is raised again where the code swallowed it
 SAY_AFTER = 10.0  # seconds past its limit after which a call that goes on is named

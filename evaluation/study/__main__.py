@@ -11,8 +11,7 @@ import typer
 
 from environments.base import InputError
 from environments.checkout import child_variables
-from environments.command import FAILURE, OneSentence, exit_statuses
-from environments.terminal import say
+from environments.command import FAILURE, OneSentence, exit_statuses, say
 
 if TYPE_CHECKING:
     from evaluation.study.recipe import Mode
@@ -65,7 +64,7 @@ def main(
     Exit status: 0; 2 for a user's mistake, or where arms of a seed did not begin with the same tasks; 1 when an arm
     failed; 130 on SIGINT and 143 on SIGTERM.
     """
-    from environments.checkout import find_recipe
+    from memory.jsonl import find_recipe
 
     with exit_statuses():
         from evaluation.study.report import write_report

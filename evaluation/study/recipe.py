@@ -18,8 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 
 from environments.base import InputError
 from evaluation.settings import LOOKUP, AttemptSettings
-from memory.jsonl import complaint
-from memory.strict_yaml import put, read_recipe
+from memory.jsonl import complaint, put, read_recipe
 
 BASELINE = "grpo"
 """The arm that all others are compared with."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from environments.terminal import markdown_table
+from environments.command import markdown_table
 from evaluation.outcomes import Interval
 from evaluation.study.findings import LEVEL, Cell, Comparison, Estimate, Findings
 from evaluation.study.recipe import BASELINE, Mode

@@ -21,23 +21,20 @@ from pydantic import BaseModel
 
 from environments.base import EnvironmentFault, InputError, Record, TaskSpec
 from environments.checkout import ROOT
-from environments.command import MISTAKE, NOTHING
+from environments.command import MISTAKE, NOTHING, say
 from environments.registry import unpublishable
 from environments.settings import EnvironmentSettings
-from environments.terminal import say
 from environments.verification.canonical import call_sequence
 from evaluation.outcomes import ScoreChange, TaskOutcome
 from evaluation.settings import LOOKUP, ScoringSettings
 from evaluation.study.recipe import FIRST_SEED, SEED, Mode, Tree
 from evaluation.study.study import ArmHeader, ArmMeasured, ArmResult, IterationFigures, Place, Study, current_result
 from evaluation.test_access import current_commit
-from memory.jsonl import dump_line, read_jsonl, write_atomically, write_json
+from memory.jsonl import dump_line, dump_yaml, read_jsonl, write_atomically, write_json
 from memory.processes import ChildFailure, exclusive, reason_in, run_child
 from memory.records import Interaction, Trajectory
 from memory.run import RunDirectory, read_existing, read_json, write_jsonl
-from memory.settings import TaskSettings
-from memory.strict_yaml import dump_yaml
-from memory.tasks import load_tasks, tasks_at
+from memory.tasks import TaskSettings, load_tasks, tasks_at
 from training.grpo.record import RoundRecord
 from training.rendering.options import RenderingOptions
 from training.rollout.settings import IN_PROCESS

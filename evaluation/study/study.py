@@ -28,8 +28,7 @@ from evaluation.outcomes import TaskOutcome
 from evaluation.sets import held_out, set_hash
 from evaluation.study.recipe import FIRST_SEED, SEED, Arm, Mode, StudyRecipe, Tree, read_study
 from evaluation.test_access import ACCESS_LOG_FILE
-from memory.jsonl import complaint, dump_line, write_atomically
-from memory.strict_yaml import changes_given, put, read_recipe
+from memory.jsonl import changes_given, complaint, dump_line, put, read_recipe, write_atomically
 from training.rendering.options import RenderingOptions
 
 Row = TypeVar("Row", bound=Record)

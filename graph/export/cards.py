@@ -17,11 +17,11 @@ from typing import Any
 from huggingface_hub import DatasetCard, DatasetCardData
 
 from agents.chat.endpoint import model_of
-from environments.terminal import table_cell
+from environments.command import table_cell
 from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES, RunContent
 from graph.report.digest import REASONS, counts_words, result_of
 from graph.settings import RunSettings, changed
-from memory.strict_yaml import dump_yaml
+from memory.jsonl import dump_yaml
 
 _REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 _VERIFIED = {

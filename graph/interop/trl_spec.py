@@ -27,7 +27,7 @@ from environments.base import Environment, EnvironmentFault, InputError, TaskSpe
 from environments.turns import agent_calls
 from graph.export.conversations import begin
 from graph.interop.attempt import FINISH_TURN, Attempt
-from graph.recipe import load_recipe
+from graph.settings import load_recipe
 from memory.records import Task
 from memory.run import RunDirectory
 from memory.tasks import load_tasks

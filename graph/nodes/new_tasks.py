@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -21,7 +21,6 @@ from environments.verification.verify import verify as verify_draft
 from graph.assembly import RunServices
 from graph.branches import finished, refuse_mistake
 from graph.ours import compositions
-from graph.records import Evolution, Failure, KnownTasks
 from graph.report.digest import LINE, exploration_words, of_abstract, of_branch, of_update, of_verify
 from graph.state import BranchState, BranchUpdate, IterationState, IterationUpdate
 from memory.failures import DeduplicationResult
@@ -36,14 +35,14 @@ from memory.records import (
 )
 from memory.run import (
     BranchDirectory,
-    IterationDirectory,
     read_existing,
     read_json,
     read_jsonl,
     write_json,
     write_jsonl,
 )
-from memory.tasks import admit, admitted_task, quota_of, refuse_repeated, within_quota
+from memory.run_files import Evolution, Failure, KnownTasks
+from memory.tasks import admit, admitted_task, quota_of, refuse_repeated, refused, within_quota
 
 Row = TypeVar("Row", bound=Record)
 
@@ -105,9 +104,12 @@ async def verify(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpd
     drafts = await asyncio.to_thread(read_jsonl, branch.drafts, Draft)
     interactions = await asyncio.to_thread(read_existing, branch.interactions, Interaction)
     observed = tuple(dict.fromkeys(one.observation.text for one in interactions))
-    verifications = await asyncio.to_thread(_verifications, services, stage.known, drafts, context, observed)
+    settings = services.settings.verification
+    verifies = settings.enabled or context.iteration is None
+    replays = verifies and settings.mode != "agent"
+    verifications = await asyncio.to_thread(_verifications, services, stage.known, drafts, observed, replays)
     roles, iteration = services.roles_for(context), context.iteration
-    if services.settings.verification.mode != "deterministic" and not _unverified(services, context):
+    if verifies and settings.mode != "deterministic":
         assert roles.validator is not None, "the settings refuse such a mode without one"
         run = (
             with_agent(roles.validator, draft, verification, services.environment, iteration, branch)
@@ -123,19 +125,14 @@ async def verify(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpd
     }
 
 
-def _unverified(services: RunServices, context: FailureContext) -> bool:
-    return not services.settings.verification.enabled and context.iteration is not None
-
-
 def _verifications(
-    services: RunServices, known_path: Path, drafts: list[Draft], context: FailureContext, observed: tuple[str, ...]
+    services: RunServices, known_path: Path, drafts: list[Draft], observed: tuple[str, ...], replays: bool
 ) -> list[DraftVerification]:
     """Return the result of the checks without a model for each draft, in the order of ``drafts``.
 
-    Where an agent alone decides, they only say whether it can be asked: whether an agent can be trained on the draft.
+    Without ``replays`` they only say whether an agent can be trained on it: an agent decides the rest, or nothing does.
     """
     settings = services.settings.verification
-    replays = settings.mode != "agent" and not _unverified(services, context)
     known = _known(known_path, known_path.stat().st_mtime_ns)
     verifications = []
     for draft in drafts:
@@ -184,20 +181,14 @@ async def with_agent(
         try:
             run = await validator.validate(draft, environment, iteration)
         except RoleRefused as refusal:
-            return _refused(
+            return refused(
                 verification, Refusal.NOT_VALIDATED, f"No run of the validator could be evaluated: {refusal}"
             )
         await asyncio.to_thread(write_json, path, run)
     verification = verification.model_copy(update={"agent": run})
     if run.accepted:
         return verification
-    return _refused(
-        verification, Refusal.AGENT, f"The validator did not complete it: {run.detail or 'no reason given'}"
-    )
-
-
-def _refused(verification: DraftVerification, reason: Refusal, detail: str) -> DraftVerification:
-    return verification.model_copy(update={"accepted": False, "reason": reason.value, "detail": detail})
+    return refused(verification, Refusal.AGENT, f"The validator did not complete it: {run.detail or 'no reason given'}")
 
 
 async def update(state: IterationState, runtime: Runtime[RunServices]) -> IterationUpdate:
@@ -221,16 +212,11 @@ def join(services: RunServices, state: IterationState) -> tuple[Evolution, list[
     joined = whole.values()
     interactions = sorted(_gather((one.interactions for one in joined), Interaction), key=lambda one: one.id)
     drafts = sorted(_gather((one.drafts for one in joined), Draft), key=lambda draft: draft.id)
-    by_draft = {
-        verification.draft_id: verification
-        for verification in _gather((one.verdicts for one in joined), DraftVerification)
-    }
-    verifications = refuse_repeated(drafts, [by_draft[draft.id] for draft in drafts])
+    verifications = refuse_repeated(drafts, _gather((one.verdicts for one in joined), DraftVerification))
     quota = quota_of(services.settings.tasks, state.iteration)
     if quota is not None:
-        verifications = within_quota(
-            verifications, quota, derive_seed(services.settings.seed, state.iteration, "quota")
-        )
+        seed = derive_seed(services.settings.seed, state.iteration, "quota")
+        verifications = within_quota(verifications, quota, seed)
     contexts = {context_id: read_json(branch.context, FailureContext) for context_id, branch in whole.items()}
     tasks = [
         admitted_task(draft, contexts[draft.context_id], "evolved", state.iteration)
@@ -242,28 +228,10 @@ def join(services: RunServices, state: IterationState) -> tuple[Evolution, list[
     write_jsonl(folder.verdicts, verifications)
     write_jsonl(folder.branch_failures, failures)
     admit(services.run, tasks)
-    evolution = _evolution(services, folder, state.iteration, tasks, verifications, failures)
-    write_json(folder.evolution, evolution)
-    return evolution, tasks
-
-
-def _gather(paths: Iterable[Path], model: type[Row]) -> list[Row]:
-    return [row for path in paths for row in read_jsonl(path, model)]
-
-
-def _evolution(
-    services: RunServices,
-    folder: IterationDirectory,
-    iteration: int,
-    tasks: Sequence[Task],
-    verifications: Sequence[DraftVerification],
-    failures: Sequence[Failure],
-) -> Evolution:
-    quota = quota_of(services.settings.tasks, iteration)
     results = Counter(one.status for one in read_jsonl(folder.judgements, DeduplicationResult))
     gave_up = [*read_jsonl(folder.reflection_failures, Failure), *failures]
-    return Evolution(
-        iteration=iteration,
+    evolution = Evolution(
+        iteration=state.iteration,
         new=results["new"],
         known=results["known"],
         drafts=len(verifications),
@@ -273,3 +241,9 @@ def _evolution(
         stopped=services.ledger.reached(),
         shortfall=None if quota is None else quota - len(tasks),
     )
+    write_json(folder.evolution, evolution)
+    return evolution, tasks
+
+
+def _gather(paths: Iterable[Path], model: type[Row]) -> list[Row]:
+    return [row for path in paths for row in read_jsonl(path, model)]

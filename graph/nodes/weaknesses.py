@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from langgraph.runtime import Runtime
 
@@ -19,14 +19,13 @@ from environments.verification.programs import Exercised
 from graph.assembly import RunServices
 from graph.branches import describe, weaknesses
 from graph.ours import contexts_without_signals, shuffled
-from graph.records import ExtractionRecord, Failure, KnownTasks
 from graph.report.digest import of_deduplicate, of_extract, of_reflect
 from graph.state import IterationState, IterationUpdate
 from memory.failures import DeduplicationResult, explored_before, indexed
 from memory.jsonl import derive_seed
 from memory.records import Evidence, FailureContext, Signal, Trajectory
-from memory.run import IterationDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl
-from memory.settings import RECUR_AFTER
+from memory.run import IterationDirectory, read_json, read_jsonl, write_json, write_jsonl
+from memory.run_files import ExtractionRecord, Failure, KnownTasks
 from memory.tasks import load_tasks, tasks_at
 from training.seal.diagnosis import with_diagnosis
 from training.signals import GroupScore, PatternCount, choose
@@ -48,9 +47,13 @@ def _extract(services: RunServices, iteration: int) -> tuple[tuple[str, ...], li
     folder = services.run.iteration(iteration)
     settings = services.settings.signals
     trajectories = read_jsonl(folder.trajectories, Trajectory)
-    counted = counted_patterns(services.run, iteration)
+    earlier, counted = defaultdict[str, list[GroupScore]](list), list[PatternCount]()
+    for before in map(services.run.iteration, range(iteration)):
+        counted += read_jsonl(before.patterns, PatternCount)
+        for score in read_jsonl(before.scores, GroupScore):
+            earlier[score.task_id].append(score)
     tasks = load_tasks(services.run)
-    found = extract_signals(trajectories, earlier_scores(services.run, iteration), settings, iteration, counted)
+    found = extract_signals(trajectories, earlier, settings, iteration, counted)
     followed = found.signals if settings.contexts == "signals" else ()
     choice = choose(followed, settings, derive_seed(services.settings.seed, iteration, "choose"))
     chosen = tuple(signal.id for signal in choice.chosen)
@@ -80,18 +83,6 @@ def _extract(services: RunServices, iteration: int) -> tuple[tuple[str, ...], li
     return chosen, of_extract(name, record, trajectories, choice.chosen, by_id)
 
 
-def earlier_scores(run: RunDirectory, iteration: int) -> Mapping[str, Sequence[GroupScore]]:
-    earlier: dict[str, list[GroupScore]] = defaultdict(list)
-    for number in range(iteration):
-        for score in read_jsonl(run.iteration(number).scores, GroupScore):
-            earlier[score.task_id].append(score)
-    return earlier
-
-
-def counted_patterns(run: RunDirectory, iteration: int) -> Sequence[PatternCount]:
-    return [one for number in range(iteration) for one in read_jsonl(run.iteration(number).patterns, PatternCount)]
-
-
 async def reflect(state: IterationState, runtime: Runtime[RunServices]) -> IterationUpdate:
     """Diagnose each failure: where, how and why it went wrong, and what to explore around it.
 
@@ -104,7 +95,11 @@ async def reflect(state: IterationState, runtime: Runtime[RunServices]) -> Itera
     contexts: Sequence[FailureContext]
     failures: Sequence[Failure] = ()
     if services.settings.signals.contexts == "signals":
-        contexts, failures = await _reflected(services, folder, state)
+        evidences = await asyncio.to_thread(_evidence, services, folder, state)
+        turnstile = asyncio.Semaphore(services.settings.roles.concurrency)
+        results = await asyncio.gather(*(_reflect_one(services, folder, one, turnstile) for one in evidences))
+        contexts = sorted((one for one in results if isinstance(one, FailureContext)), key=lambda context: context.id)
+        failures = sorted((one for one in results if isinstance(one, Failure)), key=lambda failure: failure.id)
         contexts = shuffled(contexts) if services.settings.signals.shuffled else contexts
     else:
         contexts = await asyncio.to_thread(contexts_without_signals, services, folder, state.iteration)
@@ -116,35 +111,20 @@ async def reflect(state: IterationState, runtime: Runtime[RunServices]) -> Itera
     return {"contexts": tuple(context.id for context in contexts), "digest": {"reflect": digest}}
 
 
-async def _reflected(
-    services: RunServices, folder: IterationDirectory, state: IterationState
-) -> tuple[Sequence[FailureContext], Sequence[Failure]]:
-    evidences = await asyncio.to_thread(_evidence, services, folder, state)
-    turnstile = asyncio.Semaphore(services.settings.roles.concurrency)
-    results = await asyncio.gather(*(_reflect_one(services, folder, one, turnstile) for one in evidences))
-    contexts = sorted((one for one in results if isinstance(one, FailureContext)), key=lambda context: context.id)
-    failures = sorted((one for one in results if isinstance(one, Failure)), key=lambda failure: failure.id)
-    return contexts, failures
-
-
 def _evidence(services: RunServices, folder: IterationDirectory, state: IterationState) -> Sequence[Evidence]:
     chosen = set(state.signals)
-    signals = [one for one in read_jsonl(folder.signals, Signal) if one.id in chosen]
     tasks = {task.id: task for task in load_tasks(services.run)}
     shown = {one.id: one for one in read_jsonl(folder.trajectories, Trajectory)}
-    for signal in signals:
-        named = [one for one in (signal.trajectory_id, signal.counterpart_id) if one]
-        if signal.task_id not in tasks or any(one not in shown for one in named):
+    found = []
+    for signal in read_jsonl(folder.signals, Signal):
+        if signal.id not in chosen:
+            continue
+        task, marked = tasks.get(signal.task_id), shown.get(signal.trajectory_id)
+        other = shown.get(signal.counterpart_id)
+        if task is None or marked is None or (signal.counterpart_id and other is None):
             raise InputError(f"{folder.root}: signal {signal.id} names a task or trajectory that the run does not have")
-    return [
-        Evidence(
-            signal=one,
-            task=tasks[one.task_id],
-            trajectory=shown[one.trajectory_id],
-            counterpart=shown.get(one.counterpart_id),
-        )
-        for one in signals
-    ]
+        found.append(Evidence(signal=signal, task=task, trajectory=marked, counterpart=other))
+    return found
 
 
 async def _reflect_one(
@@ -178,27 +158,17 @@ async def deduplicate(state: IterationState, runtime: Runtime[RunServices]) -> I
 
 
 def _deduplicate(services: RunServices, iteration: int, chosen: Collection[str]) -> tuple[tuple[str, ...], list[str]]:
-    folder = services.run.iteration(iteration)
-    written = read_jsonl(folder.contexts, FailureContext)
-    contexts = {one.id: one for one in written if one.id in chosen}
-    results = _compared(services, iteration, tuple(contexts.values()))
-    write_jsonl(folder.judgements, results)
-    new = sorted(one.context_id for one in results if one.status == "new")
+    run, settings, folder = services.run, services.settings, services.run.iteration(iteration)
+    contexts = {one.id: one for one in read_jsonl(folder.contexts, FailureContext) if one.id in chosen}
+    results = {one: DeduplicationResult(context_id=one, status="new") for one in contexts}
+    if settings.memory.deduplicate and settings.signals.contexts not in ("unguided", "coverage"):
+        explored = explored_before(run, iteration)
+        with writing(run.failures_path), indexed(run.failures_path, settings.memory, explored) as memory:
+            compared = memory.compare([one for one in contexts.values() if one.comparable])
+        results |= {one.context_id: one for one in compared}
+    write_jsonl(folder.judgements, results.values())
+    new = sorted(one for one, result in results.items() if result.status == "new")
     for context_id in new:
         write_json(folder.branch(context_id).context, contexts[context_id])
-    name = weaknesses(services.run, folder)
-    return tuple(new), of_deduplicate(results, {one.id: name(one) for one in contexts.values()})
-
-
-def _compared(
-    services: RunServices, iteration: int, contexts: Sequence[FailureContext]
-) -> Sequence[DeduplicationResult]:
-    if not services.deduplicates:
-        return [DeduplicationResult(context_id=context.id, status="new") for context in contexts]
-    compared = [context for context in contexts if context.comparable]
-    run, settings = services.run, services.settings.memory
-    # Older contexts no longer make another one known: what the index says of them changes no result.
-    recent = explored_before(run, iteration, since=iteration - RECUR_AFTER + 1)
-    with writing(run.failures_path), indexed(run.failures_path, settings, recent) as memory:
-        results = {one.context_id: one for one in memory.compare(compared, iteration)}
-    return [results.get(context.id) or DeduplicationResult(context_id=context.id, status="new") for context in contexts]
+    name = weaknesses(run, folder)
+    return tuple(new), of_deduplicate([*results.values()], {one.id: name(one) for one in contexts.values()})

@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, TypeVar
@@ -24,20 +24,16 @@ from pydantic import BaseModel
 
 from agents.spending import read_requests
 from environments.base import InputError
-from environments.command import MISTAKE, NOTHING
+from environments.command import MISTAKE, NOTHING, say
 from environments.registry import find_benchmark, packaged_names
-from environments.terminal import say
 from evaluation.settings import ScoringSettings
-from graph.recipe import load_recipe
-from graph.records import Evolution, ExtractionRecord
-from graph.rehearsal.sizes import CALLS, OTHER_SOURCES, machine_at_hand, options, toy, weights_left_out
-from graph.rehearsal.stand_in import WEIGHTS
+from graph.rehearsal.toy import CALLS, OTHER_SOURCES, WEIGHTS, machine_at_hand, options, toy, weights_left_out
 from graph.run.stages import scoring_settings
-from graph.settings import RunSettings
+from graph.settings import RunSettings, load_recipe
 from memory.processes import ChildFailure, end_of_log, reason_in, run_child
 from memory.records import SignalKind, Task
 from memory.run import IterationDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl
-from memory.run_files import RunFile
+from memory.run_files import Evolution, ExtractionRecord, RunFile
 from training.grpo.record import RoundRecord
 from training.rollout.settings import IN_PROCESS
 
@@ -146,7 +142,7 @@ class _Chain:
         tasks, made = await self._short_tasks(), self.folder / "stand-in"
         how = f"it has learnt the references of {FEW} short tasks, which are D_0"
         words = (str(self.recipe), str(tasks), str(made), *self.given, *options(self.changes))
-        await self._optional("tasks that are solved", how, "stand-in", "graph.rehearsal.stand_in", *words)
+        await self._optional("tasks that are solved", how, "stand-in", "graph.rehearsal.toy", *words)
         if not (made / WEIGHTS).exists():
             raise self._broken("stand-in")
         self.changes |= {"policy.path": str(made), "tasks.initial": str(tasks), **OTHER_SOURCES}
@@ -303,10 +299,10 @@ class _Chain:
         return reason_in(self._log(name)) or "it said nothing"
 
     def _broken(self, name: str, cause: str | None = None) -> InputError:
-        say(end_of_log(self._log(name), 0))
-        return InputError(
-            f"{self.recipe}: the step '{name}' broke: {cause or self._cause(name)}: see {self._log(name)}"
-        )
+        cause, end = cause or self._cause(name), end_of_log(self._log(name), 0)
+        if end != f"error: {cause}":
+            say(end)
+        return InputError(f"{self.recipe}: the step '{name}' broke: {cause}: see {self._log(name)}")
 
 
 def asked_rows(ledger: Path, settings: RunSettings) -> Iterator[Row]:
@@ -336,27 +332,23 @@ async def _kill_once(file: Path, module: str) -> None:
 
 def _free_ports(count: int) -> list[int]:
     """Return free ports of this machine, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in sockets]
 
 
 async def _wait_healthy(server: asyncio.Task[int], url: str) -> None:
     """Wait until a server answers. Raises what its process ended with, and InputError after ``SERVER_SECONDS``."""
     from training.rollout.vllm_client import VllmServer
 
-    client = VllmServer(url)
+    client, end = VllmServer(url), time.monotonic() + SERVER_SECONDS
     try:
-        async with asyncio.timeout(SERVER_SECONDS):
-            while not server.done():
-                with suppress(Exception):
-                    if await client.healthy():
-                        return
-                await asyncio.sleep(0.5)
-    except TimeoutError:
-        raise InputError(f"the vLLM server at {url} did not answer within {SERVER_SECONDS:g} s: see its log") from None
+        while not server.done() and time.monotonic() < end:
+            with suppress(Exception):
+                if await client.healthy():
+                    return
+            await asyncio.sleep(0.5)
     finally:
         await client.close()
-    raise InputError(f"the vLLM server at {url} ended with status {await server}")
+    late = f"did not answer within {SERVER_SECONDS:g} s: see its log"
+    raise InputError(f"the vLLM server at {url} {f'ended with status {await server}' if server.done() else late}")

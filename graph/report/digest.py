@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from environments.base import MalformedCall, ToolCall
-from environments.terminal import printable
-from graph.records import Evolution, ExtractionRecord, Failure
+from environments.command import printable
 from memory.failures import DeduplicationResult
 from memory.records import (
     Cause,
@@ -25,6 +24,7 @@ from memory.records import (
     Trajectory,
     Unsignalled,
 )
+from memory.run_files import Evolution, ExtractionRecord, Failure
 from training.signal_settings import SignalSettings
 
 WIDTH = 110

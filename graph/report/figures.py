@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 
 from environments.settings import EnvironmentSettings
 from evaluation.outcomes import Score
-from graph.recipe import load_recipe
 from graph.report.digest import REASONS, kind_words, one_line, result_of, spoken, task_words
 from graph.report.effect import did_it_help, finished_iterations, tool_map, weak_tasks
 from graph.report.lineage import History
 from graph.report.stories import first_story, tools_of
 from graph.report.summary import PRIVATE, Summary
 from graph.report.tables import iterations_table
-from graph.settings import changed
+from graph.settings import changed, load_recipe
 from memory.jsonl import leaves
 from memory.records import SignalKind
 from memory.run import read_json

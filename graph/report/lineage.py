@@ -20,7 +20,6 @@ from typing import BinaryIO, NamedTuple
 from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
 from environments.base import InputError, ToolCall
-from graph.records import Failure
 from memory.failures import DeduplicationResult
 from memory.jsonl import complaint
 from memory.records import (
@@ -41,6 +40,7 @@ from memory.run import (
     read_existing,
     read_json,
 )
+from memory.run_files import Failure
 from memory.tasks import load_tasks
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, StrictUndefined
 
 from environments.base import InputError
-from environments.terminal import printable
+from environments.command import printable
 from graph.report.digest import call_words, named_weakness, one_line, result_of, spoken, task_words
 from graph.report.figures import Json, overview, stage_name
 from graph.report.lineage import Chain, History, Rollout, called

@@ -13,10 +13,10 @@ from agents.chat.endpoint import model_of
 from agents.spending import Request, added, read_requests
 from environments.base import Record
 from evaluation.outcomes import Score, ScoreChange
-from graph.records import Evolution, ExtractionRecord, StageSeconds
 from graph.settings import RunSettings
 from memory.records import Interaction, Measured, SignalKind, StopReason, Trajectory
 from memory.run import IterationDirectory, PolicyDirectory, RunDirectory, read_existing, read_json, read_jsonl
+from memory.run_files import Evolution, ExtractionRecord, StageSeconds
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import ExpertRecord, RoundRecord, RoundSeconds
 from training.rollout.policy import PolicyCard

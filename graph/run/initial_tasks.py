@@ -18,6 +18,7 @@ from pathlib import Path
 from agents.assembly import unguided_context, unguided_exploration
 from environments.base import InputError, StartState
 from environments.benchmark import OfficialTask
+from environments.command import Stage
 from environments.registry import benchmark_of, parse_options
 from environments.turns import behind, turn_id
 from environments.verification.canonical import fingerprint
@@ -25,19 +26,17 @@ from environments.verification.verify import Refusal, can_train, verify
 from graph.assembly import RunServices
 from graph.branches import refuse_mistake
 from graph.iteration import seed_graph
-from graph.records import Failure, KnownTasks
 from graph.report.digest import counts_words
-from graph.run.progress import Stage
 from graph.state import SeedState
 from memory.records import Draft, DraftVerification, FailureContext, Interaction, Task
 from memory.run import (
-    BranchDirectory,
     StageDirectory,
     append_jsonl,
     read_json,
     read_jsonl,
     write_json,
 )
+from memory.run_files import Failure, KnownTasks
 from memory.tasks import admitted_task, read_given, refuse_repeated
 
 NAMED = 20  # held-out tasks that an error names
@@ -120,11 +119,10 @@ def _parts(whole: OfficialTask, parts: str) -> Iterator[Task]:
 
 @dataclass
 class Seeds:
-    """The results of unguided exploration so far. ``drafts`` counts all drafts, ``refused`` those refused by reason."""
+    """The results of unguided exploration so far: ``refused`` drafts by reason, ``failures`` of branches by cause."""
 
     tasks: list[Task] = field(default_factory=list)
     contexts: int = 0
-    drafts: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     last_failure: str = ""
@@ -163,9 +161,10 @@ async def make_seeds(services: RunServices, count: int, stage: Stage) -> Seeds:
         contexts = await asyncio.to_thread(
             prepare, services, starts, range(seeds.contexts, seeds.contexts + chunk), known
         )
-        state = SeedState(contexts=tuple(one.id for one in contexts if not _ended(services.run.seed.branch(one.id))))
-        if state.contexts:
-            await graph.ainvoke(state, {"max_concurrency": at_once}, context=services)
+        begun = {one.id: services.run.seed.branch(one.id) for one in contexts}
+        left = tuple(one for one, at in begun.items() if not (at.verdicts.exists() or at.failure.exists()))
+        if left:
+            await graph.ainvoke(SeedState(contexts=left), {"max_concurrency": at_once}, context=services)
         before = len(seeds.tasks)
         await asyncio.to_thread(join, services, contexts, seeds, known)
         barren = barren + chunk if len(seeds.tasks) == before else 0
@@ -203,10 +202,6 @@ def _begin_again(folder: StageDirectory) -> None:
             branch.verdicts.unlink()
 
 
-def _ended(branch: BranchDirectory) -> bool:
-    return branch.verdicts.exists() or branch.failure.exists()
-
-
 def prepare(
     services: RunServices, starts: Sequence[StartState], places: range, known: set[str]
 ) -> list[FailureContext]:
@@ -240,15 +235,11 @@ def join(services: RunServices, contexts: Sequence[FailureContext], seeds: Seeds
             append_jsonl(folder.branch_failures, [failure])
             continue
         drafts = sorted(read_jsonl(branch.drafts, Draft), key=lambda draft: draft.id)
-        by_draft = {
-            verification.draft_id: verification for verification in read_jsonl(branch.verdicts, DraftVerification)
-        }
-        verifications = refuse_repeated(drafts, [by_draft[draft.id] for draft in drafts], known)
+        verifications = refuse_repeated(drafts, read_jsonl(branch.verdicts, DraftVerification), known)
         accepted = [draft for draft, verification in zip(drafts, verifications, strict=True) if verification.accepted]
         known.update(fingerprint(draft) for draft in accepted)
         made.append([admitted_task(draft, context, "seed", None) for draft in accepted])
-        seeds.drafts += len(drafts)
-        seeds.refused.update(verification.reason for verification in verifications if verification.reason is not None)
+        seeds.refused.update(one.reason for one in verifications if one.reason is not None)
         append_jsonl(folder.interactions, read_jsonl(branch.interactions, Interaction))
         append_jsonl(folder.drafts, drafts)
         append_jsonl(folder.verdicts, verifications)

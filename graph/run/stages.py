@@ -16,28 +16,33 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from agents.spending import BudgetReached, Ledger
 from environments.base import InputError
-from environments.command import MISTAKE, StorageError, storage_refusal
-from environments.terminal import say
+from environments.command import MISTAKE, Stage, StorageError, say, show_stage, storage_refusal
 from evaluation.outcomes import Report, Score
 from evaluation.settings import LOOKUP, LimitSettings, ScoringSettings
 from graph.checkpoints import evolve_once
-from graph.records import PrintedProgress, StageSeconds
 from graph.report.summary import Summary, summarise
-from graph.run.progress import Stage, show_stage
 from graph.settings import RunSettings
 from memory.processes import ChildFailure, reason_in, run_child
 from memory.run import RunDirectory, read_json, write_json
-from memory.settings import OFFICIAL
-from memory.tasks import admit, load_tasks, tasks_at
+from memory.run_files import StageSeconds
+from memory.tasks import OFFICIAL, admit, load_tasks, tasks_at
 from training.grpo.record import RoundProgress, RoundRecord
 from training.rollout.settings import IN_PROCESS
 
 if TYPE_CHECKING:
     from graph.assembly import RunServices
+
+
+class PrintedProgress(BaseModel):
+    """A line that ``evaluation.run --progress`` prints after each task: so many ``of`` all, and how many solved."""
+
+    evaluated: int
+    of: int
+    successes: int
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,7 @@ async def train(run: Run, iteration: int) -> None:
         command.append("--resume")
     steps = run.settings.training.steps
     with _timed(run, iteration, "train"), show_stage(f"iteration {iteration}: training", steps) as stage:
-        await _child(run, command, folder.training_log, run.settings.deadlines.round, _reporter(stage))
+        await _child(command, folder.training_log, run.settings.deadlines.round, _reporter(stage))
 
 
 async def score_after(run: Run, iteration: int) -> None:
@@ -151,8 +156,16 @@ async def _score(run: Run, iteration: int, what: Literal["before", "after", "loo
     lines: list[str] = []
     label = f"iteration {iteration}: evaluation {'of the lookup' if what == LOOKUP else f'{what} training'}"
     with _timed(run, iteration, f"evaluation {what}"), show_stage(label) as stage:
-        shown = _evaluation_reporter(stage, lines.append)
-        await _child(run, command, files.log, settings.deadlines.evaluation, shown)
+
+        def on_line(line: str) -> None:
+            try:
+                done = PrintedProgress.model_validate_json(line)
+            except ValidationError:
+                lines.append(line)
+            else:
+                stage.update(done.evaluated, done.of, f"success {done.successes / max(done.evaluated, 1):.2f}")
+
+        await _child(command, files.log, settings.deadlines.evaluation, on_line)
         score = printed_score(lines, files.log)
     write_json(files.score, score)
 
@@ -193,9 +206,7 @@ def printed_score(lines: Sequence[str], log_path: Path) -> Score:
     raise ChildFailure(f"evaluation.run printed no report: see {log_path}", 0, "")
 
 
-async def _child(
-    run: Run, command: Sequence[str], log_path: Path, deadline: float, on_line: Callable[[str], None]
-) -> None:
+async def _child(command: Sequence[str], log_path: Path, deadline: float, on_line: Callable[[str], None]) -> None:
     """Run one of the project's own commands in a process of its own.
 
     Raises InputError where it reports a user's mistake, StorageError where a disk refused what it wrote.
@@ -224,18 +235,6 @@ def _reporter(stage: Stage) -> Callable[[str], None]:
     return on_line
 
 
-def _evaluation_reporter(stage: Stage, other: Callable[[str], None]) -> Callable[[str], None]:
-    def on_line(line: str) -> None:
-        try:
-            done = PrintedProgress.model_validate_json(line)
-        except ValidationError:
-            other(line)
-        else:
-            stage.update(done.evaluated, done.of, f"success {done.successes / max(done.evaluated, 1):.2f}")
-
-    return on_line
-
-
 @contextmanager
 def _timed(run: Run, iteration: int, stage: str) -> Iterator[None]:
     """Add the stage's wall seconds to the iteration's seconds.json, when it succeeds."""
@@ -254,11 +253,24 @@ async def iterate(run: Run) -> AsyncIterator[Summary]:
     first one, if D_0 spent it), with a line on stderr; with a higher one it resumes there. Raises InputError for a
     mistake and for damaged records, ChildFailure when a round or an evaluation failed.
     """
+    if run.resumed:
+        check_tasks(run)
     last = None
     try:
-        async for summary in _iterations(run):
-            last = summary
-            yield summary
+        with unmade_on_mistake(run):
+            await make_tasks(run)
+            await train_iteration(run, 0)
+        for iteration in range(run.settings.iterations):
+            path = run.directory.iteration(iteration).summary
+            if not path.exists():
+                await train_iteration(run, iteration)
+                await score_after(run, iteration)
+                await evolve(run, iteration)
+                write_json(path, summarise(run.directory, run.settings, iteration))
+                for words in read_json(path, Summary).sentences:
+                    say(f"iteration {iteration}: {words}")
+            last = read_json(path, Summary)
+            yield last
     except BudgetReached as reached:
         when = "before the first iteration" if last is None else f"after iteration {last.iteration}"
         key = Ledger(run.directory.spending_path, run.settings.roles.budget).reached()
@@ -268,29 +280,17 @@ async def iterate(run: Run) -> AsyncIterator[Summary]:
             say(f"{run.directory.root}: {last.stopped} is spent: a further iteration needs more of it")
 
 
-async def _iterations(run: Run) -> AsyncIterator[Summary]:
-    """Yield the summaries. Raises what ``iterate`` raises, and BudgetReached before a stage that needs a budget."""
-    if run.resumed:
-        check_tasks(run)
+@contextmanager
+def unmade_on_mistake(run: Run) -> Iterator[None]:
+    """Remove a new run that a user's mistake ends in the block; the ledger of costs stays."""
     try:
-        await make_tasks(run)
-        await train_iteration(run, 0)
+        yield
     except InputError:
         if not run.resumed:
             run.directory.unmake()
             if (paid := run.directory.spending_path).exists():
-                say(f"{paid} is kept: what was paid counts at the next start in this folder")
+                say(f"{paid} is kept: what was paid counts at the next start")
         raise
-    for iteration in range(run.settings.iterations):
-        path = run.directory.iteration(iteration).summary
-        if not path.exists():
-            await train_iteration(run, iteration)
-            await score_after(run, iteration)
-            await evolve(run, iteration)
-            write_json(path, summarise(run.directory, run.settings, iteration))
-            for words in read_json(path, Summary).sentences:
-                say(f"iteration {iteration}: {words}")
-        yield read_json(path, Summary)
 
 
 def check_tasks(run: Run) -> None:
@@ -316,13 +316,8 @@ async def train_iteration(run: Run, iteration: int) -> None:
 
     Raises BudgetReached where a budget of the chat roles is spent before the round begins.
     """
-    if not _has_begun(run, iteration):
+    folder = run.directory.iteration(iteration)
+    if not (folder.round.exists() or folder.training_log.exists()):
         Ledger(run.directory.spending_path, run.settings.roles.budget).check()
     await score_before(run, iteration)
     await train(run, iteration)
-
-
-def _has_begun(run: Run, iteration: int) -> bool:
-    """Return whether the round of an iteration was begun, so that the budget was not spent then."""
-    folder = run.directory.iteration(iteration)
-    return folder.round.exists() or folder.training_log.exists()

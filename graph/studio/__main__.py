@@ -44,7 +44,7 @@ def main(
 def _checked(named: Path | None) -> Path:
     """Return the run's path after a look at its settings and lock: errors in the server are a page of traceback."""
     from graph.checkpoints import studio_run
-    from graph.recipe import load_recipe
+    from graph.settings import load_recipe
     from memory.run import RunDirectory
 
     run = RunDirectory.open((named or studio_run()).resolve())

@@ -39,7 +39,6 @@ from environments.base import InputError
 from graph.assembly import services_at
 from graph.checkpoints import opened_run
 from graph.iteration import iteration_graph
-from graph.records import Fork
 from graph.report.digest import of_verify
 from graph.state import NEWEST, BranchState, IterationState, RunContext
 from graph.studio.server import name_thread
@@ -57,6 +56,7 @@ from memory.run import (
     write_json,
     write_jsonl,
 )
+from memory.run_files import Fork
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import RoundRecord
 

@@ -31,8 +31,8 @@ from starlette.websockets import WebSocketClose
 
 from environments.checkout import ROOT
 from graph.checkpoints import open_checkpoints, opened_run, thread_id
-from graph.records import Fork
 from memory.run import RunDirectory, read_json
+from memory.run_files import Fork
 
 _IN_PROCESS = "/noauth"
 """Root path of requests that this process sends to itself (langgraph_sdk without an address); no socket sets one."""

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from environments.checkout import INITIAL_POLICY, QUICKSTART, ROOT, find_recipe, shipped_policy
+from environments.checkout import INITIAL_POLICY, QUICKSTART, ROOT, shipped_policy
+from memory.jsonl import find_recipe
 from training.rollout.policy_path import policy_folder
 
 

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from support.tiny_benchmark.benchmark import BENCHMARK
 
-from environments import declared
+from environments import registry
 from environments.base import InputError
-from environments.declared import find, look
 from environments.example import depot
-from environments.registry import find_benchmark
+from environments.registry import find, find_benchmark, look
 from environments.settings import EnvironmentSettings
 
 NOT_DECLARED = "does not declare that it makes an environment: name a function with the annotation -> Environment"
@@ -161,7 +160,7 @@ def test_modules_of_the_working_directory_precede_none(stall: Path) -> None:
 
 
 def test_an_installed_package_is_not_imported(stall: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(declared, "_folders", lambda: (stall,))  # as if it were installed there
+    monkeypatch.setattr(registry, "_folders", lambda: (stall,))  # as if it were installed there
     with pytest.raises(InputError, match=r"name a module of your own, which may import it"):
         find("stall_for_tests:kept")
 

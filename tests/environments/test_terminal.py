@@ -9,7 +9,7 @@ import pytest
 from support.commands import run_here
 
 from environments.checkout import ROOT
-from environments.terminal import printable, say
+from environments.command import printable, say
 
 OWN_ENVIRONMENT = {"environments/appworld/engine/worker.py"}
 """Programs of another virtual environment, which cannot import this project; a process of ours reads their stderr."""
@@ -57,4 +57,4 @@ def test_nothing_else_writes_to_stderr() -> None:
             or ast.unparse(call.func) == "sys.stderr.write"
         )
     }
-    assert found - OWN_ENVIRONMENT == {"environments/terminal.py"}
+    assert found - OWN_ENVIRONMENT == {"environments/command.py"}

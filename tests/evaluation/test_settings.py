@@ -15,8 +15,8 @@ from typer.main import get_command
 from environments.base import InputError
 from evaluation.run import app
 from evaluation.settings import LimitSettings, ScoringSettings, read_settings
-from graph.recipe import load_recipe
 from graph.run.stages import scoring_settings
+from graph.settings import load_recipe
 from memory.jsonl import write_json
 
 QUICKSTART = ROOT / "recipes" / "quickstart.yaml"
@@ -35,7 +35,7 @@ exec(compile(changed, "evaluation/settings.py", "exec"), module.__dict__)
 from typer.main import get_command
 from typer.testing import CliRunner
 from evaluation.run import app
-from graph.recipe import load_recipe
+from graph.settings import load_recipe
 from graph.run.stages import scoring_settings
 from memory.jsonl import write_json
 

@@ -8,8 +8,8 @@ import pytest
 from support.made_run import make_round, make_run, run_graph
 from support.tracked_run import AFTER, BEFORE
 
-from graph.recipe import load_recipe
 from graph.report.summary import summarise
+from graph.settings import load_recipe
 from memory.run import RunDirectory, write_json
 
 # Only types that the state's schema reaches may be stored. LangGraph reads this when it is imported.

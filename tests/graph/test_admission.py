@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from environments.verification.verify import Refusal
 from memory.records import DraftVerification
-from memory.settings import TaskSettings
-from memory.tasks import quota_of, within_quota
+from memory.tasks import TaskSettings, quota_of, within_quota
 
 verifications = st.lists(
     st.builds(

@@ -11,10 +11,9 @@ from support.made_run import ENVIRONMENT, first_tasks, make_run, records, rollou
 from typer.testing import CliRunner
 
 from graph.nodes.new_tasks import join
-from graph.recipe import load_recipe
-from graph.records import Evolution, ExtractionRecord
 from graph.report.summary import Summary, arm_labels, summarise
 from graph.seed_tasks import app
+from graph.settings import load_recipe
 from graph.state import IterationState
 from memory.failures import DeduplicationResult
 from memory.records import (
@@ -28,6 +27,7 @@ from memory.records import (
     Unsignalled,
 )
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
+from memory.run_files import Evolution, ExtractionRecord
 from memory.tasks import load_tasks
 from training.seal.diagnosis import TurnLabel
 

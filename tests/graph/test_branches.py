@@ -15,10 +15,10 @@ import graph.assembly
 from agents.spending import RepeatedFailure
 from environments.base import InputError
 from graph.branches import describe
-from graph.records import Evolution, Failure
 from memory.failures import DeduplicationResult
 from memory.records import Draft
 from memory.run import RunDirectory, read_json, read_jsonl
+from memory.run_files import Evolution, Failure
 
 pytestmark = pytest.mark.slow
 

@@ -11,10 +11,10 @@ from support.made_run import CAR, ENVIRONMENT, make_run, services_of
 
 from environments.base import StartState
 from graph.iteration import seed_graph
-from graph.records import KnownTasks
 from graph.state import SeedState
 from memory.records import FailureContext, Interaction, SignalKind
 from memory.run import RunDirectory, read_jsonl, write_json
+from memory.run_files import KnownTasks
 
 pytestmark = pytest.mark.slow
 

@@ -20,13 +20,13 @@ from agents.spending import Request, read_requests
 from environments.verification.canonical import fingerprint
 from environments.verification.decontamination import held_out_fingerprints
 from environments.verification.verify import Refusal, verify
-from graph.recipe import load_recipe
-from graph.records import Evolution, ExtractionRecord, Failure
 from graph.report.summary import Summary
 from graph.run.stages import Run, iterate
+from graph.settings import load_recipe
 from memory.failures import DeduplicationResult
 from memory.records import Draft, FailureContext, Interaction
 from memory.run import RunDirectory, read_json, read_jsonl
+from memory.run_files import Evolution, ExtractionRecord, Failure
 from memory.tasks import load_tasks, tasks_at
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.usefixtures("preloaded")]

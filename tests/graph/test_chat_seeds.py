@@ -20,13 +20,13 @@ from agents.spending import BudgetReached, RepeatedFailure, read_requests
 from environments.base import InputError
 from environments.benchmark import ExplorationHints
 from environments.bfcl.benchmark import BENCHMARK
-from graph.recipe import load_recipe
+from environments.command import show_stage
 from graph.report.figures import facts_of
 from graph.report.summary import Summary, cost_of, summarise
 from graph.run.initial_tasks import Seeds, make_seeds, start_states
-from graph.run.progress import show_stage
 from graph.run.stages import Run, iterate
 from graph.seed_tasks import app
+from graph.settings import load_recipe
 from memory.records import DraftVerification, FailureContext, Interaction, Unsignalled
 from memory.run import RunDirectory, read_jsonl
 

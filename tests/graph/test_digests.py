@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from environments.base import TaskSpec, ToolCall
-from graph.records import ExtractionRecord, Failure
 from graph.report.digest import (
     BRANCHES,
     LINE,
@@ -34,6 +33,7 @@ from memory.records import (
     Task,
     Unsignalled,
 )
+from memory.run_files import ExtractionRecord, Failure
 from training.signal_settings import SignalSettings
 
 HOSTILE = "a\x1b[31m\u202e\ud800\x00\nb" + "c" * 1_000_000

@@ -10,12 +10,11 @@ import pytest
 from support.commands import run_here
 from support.served_model import QWEN3_4B
 
-import graph.preflight
+import graph.fit
 from environments.base import InputError
 from environments.checkout import GRPO_ALONE
-from graph.preflight import PLANNED_TO_MEASURED, check_memory
-from graph.recipe import load_recipe
-from graph.settings import RunSettings
+from graph.fit import PLANNED_TO_MEASURED, check_memory
+from graph.settings import RunSettings, load_recipe
 from training.plan import GIB, ModelShape, shape_in_process_of_its_own, shape_of
 from training.settings import LoraSettings
 
@@ -29,7 +28,7 @@ def counted(config: str, lora: LoraSettings | None) -> ModelShape:
 def _counted_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Count each policy once, in this process: one of its own imports torch for every question."""
     monkeypatch.setattr(
-        graph.preflight, "shape_in_process_of_its_own", lambda config, lora: counted(json.dumps(config), lora)
+        graph.fit, "shape_in_process_of_its_own", lambda config, lora: counted(json.dumps(config), lora)
     )
 
 
@@ -41,7 +40,7 @@ def large(tmp_path: Path) -> str:
 
 
 def having(monkeypatch: pytest.MonkeyPatch, gib: float) -> None:
-    monkeypatch.setattr(graph.preflight, "memory_at_hand", lambda device: round(gib * GIB))
+    monkeypatch.setattr(graph.fit, "memory_at_hand", lambda device: round(gib * GIB))
 
 
 def recipe(*overrides: str) -> RunSettings:
@@ -53,7 +52,7 @@ def test_a_policy_that_is_too_large_is_refused_before_anything_is_written(
 ) -> None:
     """Through the command. 4 B parameters: 16 GB of weights, as much of gradients and reference, 32 of moments."""
     monkeypatch.setattr("training.preflight.check_policy", lambda *_: None)  # it has no tokenizer
-    monkeypatch.setattr(graph.preflight, "shape_in_process_of_its_own", shape_in_process_of_its_own)
+    monkeypatch.setattr(graph.fit, "shape_in_process_of_its_own", shape_in_process_of_its_own)
     having(monkeypatch, 58)
     given = ("--recipe", str(GRPO_ALONE), "--run", str(tmp_path / "run"))
     done = run_here("graph.run_iteration", *given, "--set", large, "--set", "policy.device=cpu")
@@ -106,7 +105,7 @@ def test_several_processes_share_one_memory_on_cpu_and_not_on_gpus(large: str, m
     check_memory(recipe(large))
     with pytest.raises(InputError, match="cannot be trained here"):
         check_memory(recipe(large, "training.launch={processes: 2}"))
-    monkeypatch.setattr(graph.preflight, "device_at_hand", lambda stated: "cuda")
+    monkeypatch.setattr(graph.fit, "device_at_hand", lambda stated: "cuda")
     having(monkeypatch, 90)
     check_memory(recipe(large, "training.launch={processes: 2}"))
     having(monkeypatch, 50)
@@ -121,7 +120,7 @@ def test_servers_elsewhere_take_nothing_here(large: str, monkeypatch: pytest.Mon
 
 
 def test_a_server_on_the_same_gpu_takes_its_part(large: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph.preflight, "device_at_hand", lambda stated: "cuda")
+    monkeypatch.setattr(graph.fit, "device_at_hand", lambda stated: "cuda")
     machine = (large, "policy.dtype=bfloat16", "policy.lora={rank: 8}", "sampling={engine: vllm_server}")
     having(monkeypatch, 9)
     check_memory(recipe(*machine))

@@ -16,7 +16,6 @@ from environments.verification.canonical import fingerprint
 from environments.verification.decontamination import held_out_fingerprints
 from environments.verification.verify import verify
 from graph.nodes.new_tasks import join
-from graph.records import Evolution, ExtractionRecord
 from graph.state import BranchUpdate, IterationState, IterationUpdate
 from memory.failures import DeduplicationResult
 from memory.records import (
@@ -27,6 +26,7 @@ from memory.records import (
     Trajectory,
 )
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
+from memory.run_files import Evolution, ExtractionRecord
 from memory.tasks import load_tasks, tasks_at
 
 

@@ -9,7 +9,7 @@ from support.commands import run_here
 from support.taught_models import RECIPE, TOY, UNSCORED, given, save_taught
 from support.vllm_server import serving
 
-from graph.recipe import load_recipe
+from graph.settings import load_recipe
 from memory.run import RunDirectory, read_json
 from training.grpo.record import RoundRecord
 

@@ -16,12 +16,11 @@ from support.preloaded import alone
 from support.taught_models import RECIPE, TOY, UNSCORED, given, save_taught
 
 from environments.checkout import PACKAGED_FOLDER
-from graph.recipe import load_recipe
-from graph.records import Evolution
 from graph.report.summary import Summary
-from graph.settings import RunSettings, dotted
+from graph.settings import RunSettings, dotted, load_recipe
 from memory.records import Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl
+from memory.run_files import Evolution
 from memory.tasks import load_tasks
 from training.grpo.record import RoundRecord, StepMetrics
 

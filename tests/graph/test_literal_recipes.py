@@ -12,8 +12,7 @@ import pytest
 from support import ROOT
 
 from evaluation.study.recipe import read_study
-from graph.recipe import load_recipe
-from graph.settings import RunSettings, dotted
+from graph.settings import RunSettings, dotted, load_recipe
 
 PAPERS = ROOT / "recipes" / "papers"
 COEVOLVE: dict[str, tuple[Any, str]] = {

@@ -11,8 +11,8 @@ from support import ROOT
 from support.commands import run_here
 
 from graph.fit import RecipePlan, config_here, plan_of
-from graph.recipe import load_recipe
-from memory.strict_yaml import read_recipe
+from graph.settings import load_recipe
+from memory.jsonl import read_recipe
 from training.device_memory import device_at_hand
 from training.plan import GIB
 

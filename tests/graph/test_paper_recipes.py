@@ -22,10 +22,8 @@ from support.small_policy import make_policy, small_tasks
 
 from agents.spending import read_requests
 from evaluation.study.study import load_study
-from graph.recipe import load_recipe
-from graph.records import Evolution, ExtractionRecord
 from graph.report.summary import Summary
-from graph.settings import RunSettings
+from graph.settings import RunSettings, load_recipe
 from memory.records import (
     Draft,
     DraftVerification,
@@ -36,6 +34,7 @@ from memory.records import (
     Trajectory,
 )
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
+from memory.run_files import Evolution, ExtractionRecord
 from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import RoundRecord
 from training.seal.seal import FIRST_RHO, SealStep

@@ -12,7 +12,7 @@ from support.served_model import QWEN3_4B
 from evaluation.study.recipe import read_study
 from graph.fit import RecipePlan, forecast
 from graph.plan import _arms
-from graph.recipe import load_recipe
+from graph.settings import load_recipe
 from training.plan import GIB
 
 

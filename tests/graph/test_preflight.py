@@ -15,8 +15,9 @@ import graph.run_iteration
 import graph.seed_tasks
 from environments.base import InputError
 from environments.bfcl.benchmark import BFCLEnvironment
-from graph.preflight import check_run
-from graph.recipe import QUICKSTART, load_recipe
+from environments.checkout import QUICKSTART
+from graph.check_recipe import check_run
+from graph.settings import load_recipe
 from memory.jsonl import write_jsonl
 from training.rollout.policy_path import hub_trouble
 

@@ -7,11 +7,12 @@ import pytest
 import yaml
 
 from environments.base import InputError
+from environments.checkout import QUICKSTART
 from graph.export.cards import stated_settings
-from graph.recipe import QUICKSTART, difference, load_recipe
-from graph.settings import RunSettings, changed, dotted
+from graph.settings import RunSettings, changed, dotted, load_recipe
+from memory.jsonl import read_recipe
 from memory.records import SignalKind
-from memory.strict_yaml import read_recipe
+from memory.run import first_change
 from training.seal.seal import WINDOW_STEPS
 from training.seal.settings import SealSettings
 
@@ -201,6 +202,11 @@ def test_the_modes_of_seals_protocol_differ_in_their_mode_alone() -> None:
     assert recipe.training.seal == SealSettings(), "what is written out are the defaults"
     assert recipe.iterations * recipe.training.steps == 72
     assert recipe.training.steps == WINDOW_STEPS, "an epoch is an iteration"
+
+
+def difference(left: RunSettings, right: RunSettings) -> str | None:
+    found = first_change(left.model_dump(), right.model_dump())
+    return found and found[0]
 
 
 def test_difference_names_the_setting() -> None:

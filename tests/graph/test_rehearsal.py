@@ -28,12 +28,21 @@ import graph.check_recipe
 import training.warm_start
 from agents.spending import Request
 from environments.base import InputError
-from graph.recipe import load_recipe
 from graph.rehearsal import chain
 from graph.rehearsal.chain import asked_rows, rehearse, table
-from graph.rehearsal.sizes import ASKED, CALLS, MOST, Machine, machine_at_hand, options, toy, weights_left_out
-from graph.rehearsal.stand_in import COURSES, teach
-from graph.settings import RunSettings, dotted
+from graph.rehearsal.toy import (
+    ASKED,
+    CALLS,
+    COURSES,
+    MOST,
+    Machine,
+    machine_at_hand,
+    options,
+    teach,
+    toy,
+    weights_left_out,
+)
+from graph.settings import RunSettings, dotted, load_recipe
 from memory.jsonl import write_jsonl
 from memory.processes import ChildFailure
 from memory.records import Measured

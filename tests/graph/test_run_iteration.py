@@ -116,7 +116,7 @@ def test_a_new_run_that_begins_with_a_mistake_is_unmade(tmp_path: Path) -> None:
     assert ended.returncode == 2
     assert "none.jsonl cannot be read" in ended.stderr
     assert not (tmp_path / "run").exists()
-    assert open_run(tmp_path / "run", tmp_path / "recipe.yaml", [], None, resume=False)[2] is False
+    assert open_run(tmp_path / "run", tmp_path / "recipe.yaml", [], None, resume=False).resumed is False
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -139,9 +139,9 @@ def test_a_signal_ends_the_command_and_keeps_the_state(tmp_path: Path, number: s
 
 def test_only_the_total_of_iterations_may_grow(trained: tuple[RunDirectory, str]) -> None:
     root = trained[0].root
-    assert open_run(root, None, [], 5, resume=True)[1].iterations == 5
-    assert open_run(root, None, ["iterations=1"], None, resume=True)[1].iterations == 2
-    assert open_run(root, None, [], 1, resume=True)[1].iterations == 1
+    assert open_run(root, None, [], 5, resume=True).settings.iterations == 5
+    assert open_run(root, None, ["iterations=1"], None, resume=True).settings.iterations == 2
+    assert open_run(root, None, [], 1, resume=True).settings.iterations == 1
     with pytest.raises(InputError, match="add --resume"):
         open_run(root, None, [], 5, resume=False)
 
@@ -150,8 +150,8 @@ def test_a_budget_of_the_chat_roles_may_be_raised_and_not_otherwise_changed(tmp_
     root = tmp_path / "run"
     chat = "roles.reflector={kind: chat, model: some-model}"
     make_run(root, chat, "roles.budget.calls=40")
-    assert open_run(root, None, ["roles.budget.calls=41"], None, resume=True)[1].roles.budget.calls == 41
-    assert open_run(root, None, [], None, resume=True)[1].roles.budget.calls == 40
+    assert open_run(root, None, ["roles.budget.calls=41"], None, resume=True).settings.roles.budget.calls == 41
+    assert open_run(root, None, [], None, resume=True).settings.roles.budget.calls == 40
     for change in ("roles.budget.calls=39", "roles.budget.calls=null", "roles.budget.tokens=1000"):
         with pytest.raises(InputError, match=change.partition("=")[0]):
             open_run(root, None, [change], None, resume=True)
@@ -181,14 +181,14 @@ def test_a_settings_file_that_was_edited_is_refused_with_its_key(tmp_path: Path,
     with pytest.raises(InputError, match=told):
         open_run(run.root, None, [], None, resume=True)
     run.settings_path.write_text(f"# a remark\n{text}")
-    assert open_run(run.root, None, [], None, resume=True)[2]
+    assert open_run(run.root, None, [], None, resume=True).resumed
 
 
 def test_what_resume_may_raise_may_be_raised_in_the_file_and_is_recorded(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     text = run.settings_path.read_text()
     run.settings_path.write_text(text.replace("iterations: 2\n", "iterations: 4\n", 1))
-    settings = open_run(run.root, None, [], None, resume=True)[1]
+    settings = open_run(run.root, None, [], None, resume=True).settings
     assert settings.iterations == 4
     run.save_settings(settings)
     run.settings_path.write_text(text)

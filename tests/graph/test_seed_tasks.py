@@ -25,7 +25,7 @@ from environments.verification.canonical import fingerprint
 from environments.verification.decontamination import held_out_fingerprints
 from environments.verification.verify import verify
 from graph.run.initial_tasks import verify_given
-from graph.run.stages import Run, make_tasks
+from graph.run.stages import make_tasks
 from graph.run_iteration import open_run
 from graph.seed_tasks import app
 from memory.jsonl import dump_line
@@ -101,10 +101,10 @@ def test_a_seeded_run_keeps_the_records_behind_its_tasks_and_can_go_on(tmp_path:
     verifications = read_jsonl(root / "seed" / "verdicts.jsonl", DraftVerification)
     assert {verification.draft_id for verification in verifications} == drafts
     assert not (root / "seed" / "branches").exists()
-    directory, settings, resumed = open_run(root, None, [], None, resume=True)
-    assert (directory.root, settings.tasks.initial_count, resumed) == (root, 5, True)
+    again = open_run(root, None, [], None, resume=True)
+    assert (again.directory.root, again.settings.tasks.initial_count, again.resumed) == (root, 5, True)
     run.seed.branch("left-by-a-kill").root.mkdir(parents=True)
-    asyncio.run(make_tasks(Run(directory, settings, resumed)))
+    asyncio.run(make_tasks(again))
     assert not run.seed.branches.exists()
 
 

@@ -33,8 +33,8 @@ SETTINGS = {
 def test_evolve_on_a_command_alone_and_go_on_as_its_last_lines_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("graph.server_run.HELD_OUT", 3)
-    monkeypatch.setattr("graph.server_run.LEARNT", 64)
+    monkeypatch.setattr("graph.run_iteration.HELD_OUT", 3)
+    monkeypatch.setattr("graph.run_iteration.LEARNT", 64)
     monkeypatch.setattr("memory.processes.watch_parent", lambda: None)
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'tests'}")
     monkeypatch.setenv(TRUST_VARIABLE, "")  # set by the command itself, and put back when the test ends

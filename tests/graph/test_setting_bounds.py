@@ -12,9 +12,9 @@ from annotated_types import Le, Lt
 from pydantic import BaseModel
 
 from environments.base import InputError
+from environments.checkout import QUICKSTART
 from evaluation.study.recipe import StudyRecipe
-from graph.recipe import QUICKSTART, load_recipe
-from graph.settings import RunSettings
+from graph.settings import RunSettings, load_recipe
 from training.warm_start import StartSettings
 
 

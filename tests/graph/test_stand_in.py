@@ -10,7 +10,7 @@ import pytest
 from support.chat_models import save_model
 
 from environments.base import InputError
-from graph.rehearsal.stand_in import make_stand_in
+from graph.rehearsal.toy import make_stand_in
 from training.plan import shape_of, shipped_config
 
 pytestmark = pytest.mark.slow

@@ -10,9 +10,8 @@ from support.tracked_run import STEPS, begun_run, finish_iteration, play_round
 
 from environments.base import InputError
 from graph import tracking
-from graph.recipe import load_recipe
 from graph.run_iteration import open_run
-from graph.settings import RunSettings
+from graph.settings import RunSettings, load_recipe
 from graph.tracking import TrackedRun, Tracker, follow_run
 from memory.run import RunDirectory, write_jsonl
 from training.seal.diagnosis import FailureProfile
@@ -178,10 +177,10 @@ def test_a_missing_package_is_refused_before_anything_is_done_and_at_resumption(
 def test_a_resumed_run_may_have_another_tracker(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracking, "find_spec", lambda name: object())
     play_round(run, 0)
-    _, settings, _ = open_run(run.root, None, ["training.report_to=tensorboard"], None, resume=True)
+    settings = open_run(run.root, None, ["training.report_to=tensorboard"], None, resume=True).settings
     assert settings.training.report_to == ("tensorboard",)
     run.save_settings(settings)
-    _, settings, _ = open_run(run.root, None, [], None, resume=True)
+    settings = open_run(run.root, None, [], None, resume=True).settings
     assert settings.training.report_to == ("tensorboard",)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.tracked_run import begun_run, finish_iteration, play_round
 
-from graph.recipe import load_recipe
+from graph.settings import load_recipe
 from graph.tracking import follow_run
 from memory.run import RunDirectory
 from training.settings import ExperimentTracker

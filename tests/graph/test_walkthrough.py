@@ -20,10 +20,9 @@ import graph.walkthrough
 from environments.base import InputError, MalformedCall, ObservationStatus, ToolCall
 from environments.checkout import GRPO_ALONE, ROOT
 from environments.example import depot
-from graph.recipe import load_recipe
 from graph.report.lineage import History
 from graph.report.summary import summarise
-from graph.settings import RunSettings, dotted
+from graph.settings import RunSettings, dotted, load_recipe
 from graph.walkthrough import OVERRIDES, RECORDED, VARIABLE, answers_table, language_model_run, prepared_run
 from memory.records import Task
 from memory.run import RunDirectory, write_json

@@ -13,17 +13,16 @@ from support.sample_records import context
 
 from memory.failures import (
     DeduplicationResult,
-    Explored,
     FailureMemory,
+    MemorySettings,
     embedded_text,
     explored_before,
     hashed_ngrams,
     indexed,
 )
 from memory.jsonl import write_jsonl
-from memory.records import Cause, DraftVerification
+from memory.records import Cause, DraftVerification, Unsignalled
 from memory.run import RunDirectory
-from memory.settings import MemorySettings
 
 chromadb = Late("chromadb")
 
@@ -47,15 +46,32 @@ def statuses(results):
     return [result.status for result in results]
 
 
+def record(run, iteration, contexts, admitted, known=()):
+    """Write what an iteration explored: each context's status, and its drafts, of which so many were accepted."""
+    folder = run.iteration(iteration)
+    folder.root.mkdir(parents=True)
+    write_jsonl(folder.contexts, contexts)
+    status = {one.id: "known" if one.id in known else "new" for one in contexts}
+    write_jsonl(folder.judgements, [DeduplicationResult(context_id=one, status=status[one]) for one in status])
+    drafts = [(one, place, place < admitted.get(one, 0)) for one in status for place in range(4)]
+    verdicts = [
+        DraftVerification(
+            draft_id=f"{one}{place}", context_id=one, accepted=accepted, reason=None if accepted else "duplicate"
+        )
+        for one, place, accepted in drafts
+    ]
+    write_jsonl(folder.verdicts, verdicts)
+
+
 def test_an_empty_memory_knows_nothing(memory):
-    (result,) = memory.compare([context("a")], 0)
+    (result,) = memory.compare([context("a")])
     assert (result.context_id, result.status, result.nearest, result.cosine) == ("a", "new", None, None)
-    assert memory.compare([], 0) == ()
+    assert memory.compare([]) == ()
 
 
 def test_the_same_facts_are_known_and_others_are_new(memory):
-    memory.remember([context("a", NOTES)], {"a": 2})
-    same, nearly, other = memory.compare([context("b", NOTES, 1), context("c", NEARLY, 1), context("d", OTHER, 1)], 1)
+    memory.remember([context("a", NOTES)])
+    same, nearly, other = memory.compare([context("b", NOTES, 1), context("c", NEARLY, 1), context("d", OTHER, 1)])
     assert (same.status, same.nearest, same.cosine) == ("known", "a", 1.0)
     assert (nearly.status, nearly.nearest) == ("known", "a")
     assert 0.9 <= nearly.cosine < 1.0
@@ -68,8 +84,8 @@ def test_the_same_facts_are_known_and_others_are_new(memory):
     [{"tool": "touch"}, {"cause": Cause.MALFORMED}, {"error_class": "permission denied"}, {"environment": "other"}],
 )
 def test_equal_facts_under_another_signature_are_new(memory, change):
-    memory.remember([context("a", NOTES)], {"a": 2})
-    (result,) = memory.compare([context("b", NOTES, 1, **change)], 1)
+    memory.remember([context("a", NOTES)])
+    (result,) = memory.compare([context("b", NOTES, 1, **change)])
     assert (result.status, result.nearest) == ("new", None)
 
 
@@ -91,20 +107,23 @@ def test_facts_and_how_are_embedded_and_nothing_else():
         (0, 0, 2, "new"),
     ],
 )
-def test_a_weakness_that_recurs_or_admitted_nothing_is_new_again(memory, explored, admitted, compared, status):
-    memory.remember([context("a", NOTES, explored)], {"a": admitted})
-    (result,) = memory.compare([context("b", NOTES, compared)], compared)
+def test_a_weakness_that_recurs_or_admitted_nothing_is_new_again(tmp_path, explored, admitted, compared, status):
+    run = RunDirectory(tmp_path)
+    for number in range(compared):
+        record(run, number, [context("a", NOTES, number)] if number == explored else [], {"a": admitted})
+    with indexed(run.failures_path, SETTINGS, explored_before(run, compared)) as memory:
+        (result,) = memory.compare([context("b", NOTES, compared)])
     compared = ("a", 1.0) if status == "known" else (None, None)
     assert (result.status, result.nearest, result.cosine) == (status, *compared)
 
 
 def test_duplicates_inside_a_batch_follow_the_order_of_ids(memory):
     batch = [context("c", NOTES), context("a", OTHER), context("b", NOTES), context("d", NOTES, tool="touch")]
-    answers = {result.context_id: result for result in memory.compare(batch, 0)}
-    assert [result.context_id for result in memory.compare(batch, 0)] == ["c", "a", "b", "d"]
+    answers = {result.context_id: result for result in memory.compare(batch)}
+    assert [result.context_id for result in memory.compare(batch)] == ["c", "a", "b", "d"]
     assert {one: answers[one].status for one in "abcd"} == {"a": "new", "b": "new", "c": "known", "d": "new"}
     assert answers["c"].nearest == "b"
-    assert answers == {result.context_id: result for result in memory.compare(batch[::-1], 0)}
+    assert answers == {result.context_id: result for result in memory.compare(batch[::-1])}
 
 
 def test_a_context_that_is_known_makes_no_other_known(tmp_path):
@@ -116,38 +135,38 @@ def test_a_context_that_is_known_makes_no_other_known(tmp_path):
     first, second, third = hashed_ngrams([embedded_text(one) for one in contexts])
     assert min(first @ second, second @ third) >= 0.8 > first @ third
     with closing(FailureMemory(tmp_path / "failures", MemorySettings(duplicate_above=0.8))) as memory:
-        assert statuses(memory.compare(contexts, 0)) == ["new", "known", "new"]
-        assert statuses(memory.compare(contexts[1:], 0)) == ["new", "known"]
+        assert statuses(memory.compare(contexts)) == ["new", "known", "new"]
+        assert statuses(memory.compare(contexts[1:])) == ["new", "known"]
 
 
-def test_comparing_writes_nothing_and_ignores_the_iteration_itself(memory):
+def test_comparing_writes_nothing(memory):
     batch = [context("a", NOTES), context("b", NEARLY), context("c", OTHER)]
-    before = memory.compare(batch, 0)
+    before = memory.compare(batch)
     assert remembered(memory) == set()
-    assert memory.compare(batch, 0) == before
-    memory.remember([batch[0], batch[2]], {"a": 1, "c": 1})
-    assert memory.compare(batch, 0) == before
-    assert statuses(memory.compare([context("d", NOTES, 1)], 1)) == ["known"]
+    assert memory.compare(batch) == before
+    memory.remember([batch[0], batch[2]])
+    assert statuses(memory.compare([context("d", NOTES, 1)])) == ["known"]
+    assert remembered(memory) == {"a", "c"}
 
 
-def test_remembering_again_changes_nothing_but_what_it_says(tmp_path):
+def test_remembering_again_changes_nothing(tmp_path):
     later = [context("x", NEARLY, 1), context("y", OTHER, 1)]
     with (
         closing(FailureMemory(tmp_path / "once", SETTINGS)) as once,
         closing(FailureMemory(tmp_path / "twice", SETTINGS)) as twice,
     ):
         contexts = [context("a", NOTES), context("b", OTHER)]
-        once.remember(contexts, {"a": 1, "b": 1})
-        twice.remember(contexts[:1], {"a": 0})
-        assert statuses(twice.compare(later, 1)) == ["new", "new"]
+        once.remember(contexts)
+        twice.remember(contexts[:1])
+        assert statuses(twice.compare(later)) == ["known", "new"]
         for _ in range(2):
-            twice.remember(contexts, {"a": 1, "b": 1})
+            twice.remember(contexts)
         assert remembered(twice) == {"a", "b"}
         assert twice._contexts.count() == 2
-        expected = once.compare(later, 1)
-        assert twice.compare(later, 1) == expected
+        expected = once.compare(later)
+        assert twice.compare(later) == expected
     with closing(FailureMemory(tmp_path / "twice", SETTINGS)) as reopened:
-        assert reopened.compare(later, 1) == expected
+        assert reopened.compare(later) == expected
 
 
 def test_more_contexts_than_chroma_takes_at_once(tmp_path, monkeypatch):
@@ -159,13 +178,13 @@ def test_more_contexts_than_chroma_takes_at_once(tmp_path, monkeypatch):
     )
     contexts = [context(f"a{number:02d}", (f"number {number * 7919}",)) for number in range(12)]
     with closing(FailureMemory(tmp_path / "failures", SETTINGS)) as memory:
-        memory.remember(contexts, {one.id: 1 for one in contexts})
+        memory.remember(contexts)
     assert [len(ids) for ids in written] == [4, 4, 4]
     with closing(FailureMemory(tmp_path / "failures", SETTINGS)) as memory:
         assert remembered(memory) == {one.id for one in contexts}
         assert remembered(memory) == {one.id for one in contexts}
         probes = [context(f"b{number:02d}", (f"number {number * 7919}",), 1) for number in range(12)]
-        answers = memory.compare(probes, 1)
+        answers = memory.compare(probes)
     assert [answer.nearest for answer in answers] == [one.id for one in contexts]
     assert {answer.cosine for answer in answers} == {1.0}
 
@@ -205,15 +224,16 @@ def _compared_by_hand(remembered, contexts, iteration):
     return [statuses[context.id] for context in contexts]
 
 
-def test_results_are_those_of_the_rule_applied_to_everything(memory):
-    rng = np.random.default_rng(11)
+def test_results_are_those_of_the_rule_applied_to_everything(tmp_path):
+    rng, run = np.random.default_rng(11), RunDirectory(tmp_path)
     remembered = []
     seen = set()
     for iteration, (contexts, admitted) in enumerate(_history(rng, iterations=6, per_iteration=10)):
-        compared = statuses(memory.compare(contexts, iteration))
+        with indexed(run.failures_path, SETTINGS, explored_before(run, iteration)) as memory:
+            compared = statuses(memory.compare(contexts))
         assert compared == _compared_by_hand(remembered, contexts, iteration)
         seen.update(compared)
-        memory.remember(contexts, admitted)
+        record(run, iteration, contexts, admitted)
         remembered += [(one, iteration, admitted[one.id]) for one in contexts]
     assert seen == {"new", "known"}
 
@@ -225,17 +245,17 @@ def test_what_is_killed_in_writing_is_remembered_by_the_next_attempt(memory, mon
     with monkeypatch.context() as patch:
         patch.setattr(memory._contexts, "upsert", full)
         with pytest.raises(OSError, match="no space"):
-            memory.remember([context("a", NOTES)], {"a": 1})
+            memory.remember([context("a", NOTES)])
     assert remembered(memory) == set()
-    assert statuses(memory.compare([context("b", NOTES, 1)], 1)) == ["new"]
-    memory.remember([context("a", NOTES)], {"a": 1})
+    assert statuses(memory.compare([context("b", NOTES, 1)])) == ["new"]
+    memory.remember([context("a", NOTES)])
     assert remembered(memory) == {"a"}
-    assert statuses(memory.compare([context("b", NOTES, 1)], 1)) == ["known"]
+    assert statuses(memory.compare([context("b", NOTES, 1)])) == ["known"]
 
 
 def test_a_context_without_facts_is_compared_too(memory):
-    memory.remember([context("a", ())], {"a": 1})
-    assert statuses(memory.compare([context("b", (), 1), context("c", NOTES, 1)], 1)) == ["known", "new"]
+    memory.remember([context("a", ())])
+    assert statuses(memory.compare([context("b", (), 1), context("c", NOTES, 1)])) == ["known", "new"]
 
 
 def test_the_collection_measures_by_cosine(memory):
@@ -254,57 +274,37 @@ DAMAGED = {
 
 @pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
 def test_the_index_is_made_of_the_records_whatever_is_in_its_folder(tmp_path, damage):
-    folder, explored = tmp_path / "failures", Explored((context("a", NOTES),), {"a": 1})
+    folder = tmp_path / "failures"
     for _ in range(2):
-        with indexed(folder, SETTINGS, Explored((context("z", OTHER),), {"z": 1})) as memory:
-            assert statuses(memory.compare([context("b", NOTES, 1)], 1)) == ["new"]
+        with indexed(folder, SETTINGS, [context("z", OTHER)]) as memory:
+            assert statuses(memory.compare([context("b", NOTES, 1)])) == ["new"]
         database = folder / "chroma.sqlite3"
         database.write_bytes(damage(database.read_bytes()))
-        with indexed(folder, SETTINGS, explored) as memory:
+        with indexed(folder, SETTINGS, [context("a", NOTES)]) as memory:
             assert remembered(memory) == {"a"}
-            assert statuses(memory.compare([context("b", NOTES, 1), context("c", OTHER, 1)], 1)) == ["known", "new"]
+            assert statuses(memory.compare([context("b", NOTES, 1), context("c", OTHER, 1)])) == ["known", "new"]
 
 
 def test_what_iterations_explored_is_read_from_their_records(tmp_path):
-    """New contexts alone, of the iterations since one up to another, with the drafts that were accepted."""
+    """New contexts with facts, of the two iterations before one, of which a draft was accepted."""
     run = RunDirectory(tmp_path)
-    for number, (first, second) in enumerate(("ab", "cd")):
-        folder = run.iteration(number)
-        folder.root.mkdir(parents=True)
-        write_jsonl(folder.contexts, [context(first, NOTES, number), context(second, OTHER, number)])
-        judged = [
-            DeduplicationResult(context_id=one, status=status) for one, status in ((first, "new"), (second, "known"))
-        ]
-        write_jsonl(folder.judgements, judged)
-        drafts = [("1", True), ("2", False), ("3", True)]
-        refusals = {True: None, False: "duplicate"}
-        verdicts = [
-            DraftVerification(
-                draft_id=f"{first}{draft}", context_id=first, accepted=accepted, reason=refusals[accepted]
-            )
-            for draft, accepted in drafts
-        ]
-        write_jsonl(folder.verdicts, verdicts)
+    for number, (first, second, third) in enumerate(("abc", "def", "ghi")):
+        contexts = [context(first, NOTES, number), context(second, OTHER, number), context(third, OTHER, number)]
+        record(run, number, contexts, {first: 2, second: 1}, known=[second])
 
-    def explored(iteration, since):
-        found = explored_before(run, iteration, since)
-        return [one.id for one in found.contexts], dict(found.admitted)
+    def explored(iteration):
+        return [one.id for one in explored_before(run, iteration)]
 
-    assert explored(2, -1) == explored(2, 0) == (["a", "c"], {"a": 2, "c": 2})
-    assert explored(2, 1) == (["c"], {"c": 2})
-    assert explored(1, 0) == (["a"], {"a": 2})
-    assert explored(0, -2) == ([], {})
+    assert [explored(iteration) for iteration in range(4)] == [[], ["a"], ["a", "d"], ["d", "g"]]
+    coverage = context("x", (), 0, kind=Unsignalled.COVERAGE)
+    record(RunDirectory(tmp_path / "other"), 0, [coverage], {"x": 1})
+    assert explored_before(RunDirectory(tmp_path / "other"), 1) == []
 
 
 def test_a_context_at_the_limit_of_likeness_is_known(tmp_path):
     settings = SETTINGS.model_copy(update={"duplicate_above": 1.0})
-    with indexed(tmp_path / "failures", settings, Explored((context("a", NOTES),), {"a": 1})) as memory:
-        assert statuses(memory.compare([context("b", NOTES, 1)], 1)) == ["known"]
-
-
-def test_a_context_that_admitted_nothing_is_remembered_as_such(tmp_path):
-    with indexed(tmp_path / "failures", SETTINGS, Explored((context("a", NOTES),), {})) as memory:
-        assert statuses(memory.compare([context("b", NOTES, 1)], 1)) == ["new"]
+    with indexed(tmp_path / "failures", settings, [context("a", NOTES)]) as memory:
+        assert statuses(memory.compare([context("b", NOTES, 1)])) == ["known"]
 
 
 OFFLINE = """
@@ -320,14 +320,13 @@ def refuse(*arguments):
 
 socket.socket.connect = refuse
 socket.getaddrinfo = refuse
-from memory.failures import FailureMemory
+from memory.failures import FailureMemory, MemorySettings
 assert "chromadb" not in sys.modules
-from memory.settings import MemorySettings
 from support.sample_records import context
 
 with closing(FailureMemory(Path(sys.argv[1]), MemorySettings())) as memory:
-    memory.remember([context("a")], {"a": 1})
-    print(memory.compare([context("b", iteration=1)], 1)[0].status)
+    memory.remember([context("a")])
+    print(memory.compare([context("b", iteration=1)])[0].status)
 assert "antigravity" not in sys.modules
 """
 ENV = "ALLOW_RESET=perhaps\nCHROMA_PRODUCT_TELEMETRY_IMPL=antigravity.Nothing\n"

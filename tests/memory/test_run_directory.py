@@ -9,9 +9,10 @@ import yaml
 from pydantic import Field
 
 from environments.base import InputError
+from environments.settings import Section
 from graph.settings import RunSettings
+from memory.failures import MemorySettings
 from memory.run import RunDirectory, write_jsonl
-from memory.settings import MemorySettings, Section
 from training.settings import TrainingSettings
 
 
@@ -168,7 +169,7 @@ import sys
 from pathlib import Path
 from environments.base import InputError
 from memory.run import RunDirectory
-from memory.settings import MemorySettings
+from memory.failures import MemorySettings
 
 sys.stdin.readline()
 try:

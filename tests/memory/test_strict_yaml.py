@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from environments.base import InputError
-from memory.strict_yaml import LONGEST, dump_yaml, parse_yaml, read_yaml
+from memory.jsonl import LONGEST_YAML, dump_yaml, parse_yaml, read_yaml
 
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 40))
 
@@ -71,7 +71,7 @@ def _fifo(path: Path) -> Path:
 
 
 def _long(path: Path) -> Path:
-    path.write_text("# " + "x" * LONGEST)
+    path.write_text("# " + "x" * LONGEST_YAML)
     return path
 
 
@@ -80,7 +80,7 @@ FILES = {
     "an endless device": (lambda path: Path("/dev/zero"), "is a folder, a pipe or a device"),
     "a folder": (lambda path: path.parent, "is a folder, a pipe or a device"),
     "nothing": (lambda path: path, "does not exist: check the path"),
-    "a file that is too long": (_long, f"has more than {LONGEST} bytes"),
+    "a file that is too long": (_long, f"has more than {LONGEST_YAML} bytes"),
 }
 
 

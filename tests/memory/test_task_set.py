@@ -11,8 +11,7 @@ from environments.base import InputError
 from memory.jsonl import LONGEST
 from memory.records import Task
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
-from memory.settings import TaskSettings
-from memory.tasks import admit, load_tasks, read_given, tasks_at
+from memory.tasks import TaskSettings, admit, load_tasks, read_given, tasks_at
 
 KEYS = [
     "id", "environment", "split", "origin", "classes", "turns", "initial_state", "setup", "tools", "reference",

@@ -11,15 +11,14 @@ from typing import Any
 from environments.base import Action, MalformedCall, StartState, TaskSpec, ToolCall
 from environments.bfcl.benchmark import BFCLEnvironment
 from environments.bfcl.templated.wordings import render_task
+from environments.command import run_interruptible, show_stage
 from graph.assembly import RunServices, assemble
 from graph.checkpoints import evolve_once
-from graph.recipe import load_recipe
-from graph.records import StageSeconds
-from graph.run.progress import run_interruptible, show_stage
-from graph.settings import RunSettings
+from graph.settings import RunSettings, load_recipe
 from memory.jsonl import record_id
 from memory.records import FailureContext, SignalKind, Step, Task, Trajectory, TrajectoryTurn
 from memory.run import RunDirectory, write_json, write_jsonl
+from memory.run_files import StageSeconds
 from memory.tasks import admit, load_tasks
 from training.grpo.record import RoundSeconds, round_record
 

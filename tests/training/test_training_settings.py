@@ -8,7 +8,7 @@ import pytest
 from support import ROOT
 
 from environments.base import InputError
-from graph.recipe import load_recipe
+from graph.settings import load_recipe
 
 QUICKSTART = ROOT / "recipes" / "quickstart.yaml"
 

@@ -11,9 +11,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from memory.jsonl import dump_yaml
 from memory.records import Task
 from memory.run import RunDirectory
-from memory.strict_yaml import dump_yaml
 from training.grpo.record import RoundSettings
 from training.settings import TrainingSettings
 

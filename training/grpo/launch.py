@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 
 from environments.base import EnvironmentFault, InputError
 from environments.checkout import child_variables
-from environments.command import FAILURE, MISTAKE, StorageError, storage_refusal
-from environments.terminal import say
+from environments.command import FAILURE, MISTAKE, StorageError, say, storage_refusal
 from memory.processes import end_all, run_to_end
 from memory.run import RunDirectory
 from training.grpo.ranks import LostRanks, join, lost_in_a_collective

@@ -18,7 +18,7 @@ from environments.base import Record
 from environments.settings import EnvironmentSettings
 from memory.jsonl import leaves
 from memory.records import Measured, StopReason, Task, Trajectory, count_stops
-from memory.settings import TaskSettings
+from memory.tasks import TaskSettings
 from training.rollout.sampling import EngineFigures
 from training.rollout.settings import SamplingSettings
 from training.seal.diagnosis import SealFigures

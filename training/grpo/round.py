@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from environments.base import Environment, InputError
-from environments.heavy_imports import heavy_imports
+from environments.checkout import heavy_imports
 from memory.processes import exclusive
 from memory.records import Trajectory
 from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_json, write_jsonl

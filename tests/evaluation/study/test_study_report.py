@@ -19,7 +19,7 @@ from evaluation.study.schedule import check_settings, make_plan
 from evaluation.study.study import Place, load_study, read_result
 from evaluation.study.summary import BUDGETS, summarise, unequal_budgets
 from evaluation.test_access import Access
-from graph.recipe import load_recipe
+from graph.settings import load_recipe
 from memory.jsonl import append_jsonl
 
 YES, NO = True, False

@@ -20,11 +20,11 @@ from environments.verification.decontamination import HeldOut
 from graph.export.cards import _decontamination, _licences
 from graph.export.conversations import rollout_messages
 from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES, RunContent, refuse_unpublishable
-from graph.recipe import load_recipe
 from graph.report.lineage import History
+from graph.settings import load_recipe
+from memory.jsonl import parse_yaml
 from memory.records import Step, Task, Trajectory, TrajectoryTurn
 from memory.run import RunDirectory, read_jsonl
-from memory.strict_yaml import parse_yaml
 from memory.tasks import load_tasks
 
 COMMAND = "graph.export.__main__"

@@ -18,11 +18,11 @@ from environments.settings import VerificationSettings
 from environments.verification.canonical import fingerprint
 from graph.assembly import RunServices
 from graph.nodes.new_tasks import verify
-from graph.records import KnownTasks
 from graph.settings import RunSettings
 from graph.state import BranchState
 from memory.records import AgentValidation, Draft, DraftVerification
 from memory.run import RunDirectory, iteration_stage, read_jsonl, write_json, write_jsonl
+from memory.run_files import KnownTasks
 
 TASK = first_tasks()[0]
 SPEC = TASK.model_dump(exclude={"id", "origin", "parents", "admitted_at"})

@@ -22,12 +22,12 @@ from graph.branches import dispatch
 from graph.nodes.new_tasks import abstract, explore, verify
 from graph.nodes.new_tasks import update as join
 from graph.nodes.weaknesses import deduplicate, extract, reflect
-from graph.records import ExtractionRecord, Failure
 from graph.settings import RunSettings
 from graph.state import IterationState
 from memory.failures import FailureMemory
 from memory.records import Draft, Evidence, FailureContext, Interaction, Signal, SignalKind
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
+from memory.run_files import ExtractionRecord, Failure
 from memory.tasks import admit, load_tasks
 from training.signal_settings import SignalSettings
 from training.signals import PatternCount
@@ -184,7 +184,7 @@ async def test_a_weakness_goes_through_all_nodes(run: RunDirectory, capsys: pyte
     write_jsonl(run.iteration(1).contexts, [unseen])
     # What the run never explored:
     with closing(FailureMemory(run.failures_path, runtime.context.settings.memory)) as memory:
-        memory.remember([unseen.model_copy(update={"id": "context-0", "iteration": 0})], {"context-0": 5})
+        memory.remember([unseen.model_copy(update={"id": "context-0", "iteration": 0})])
     again = again.model_copy(update={"contexts": ("context-unseen",)})
     assert (await deduplicate(again, runtime))["new"] == ("context-unseen",), "the index is not believed"
 

@@ -16,7 +16,6 @@ from environments.verification.verify import Refusal
 from evaluation.outcomes import Score, ScoreChange
 from evaluation.settings import ScoringSettings
 from graph.command import COMMANDS
-from graph.recipe import load_recipe
 from graph.report.closing import _coevolve, closing, gaps
 from graph.report.digest import REASONS, call_words
 from graph.report.lineage import History
@@ -24,6 +23,7 @@ from graph.report.stories import first_story
 from graph.report.summary import Summary, summarise
 from graph.report.tables import iterations_table
 from graph.run.stages import scoring_settings
+from graph.settings import load_recipe
 from memory.records import SignalKind, Trajectory
 from memory.run import RunDirectory, read_jsonl, write_json, write_jsonl
 from memory.tasks import load_tasks

@@ -6,7 +6,7 @@ from environments.base import Observation, ObservationStatus, ToolCall
 from graph.report.summary import cost_of
 from memory.records import Step, Trajectory, TrajectoryTurn
 from memory.run import RunDirectory, write_json, write_jsonl
-from memory.settings import TaskSettings
+from memory.tasks import TaskSettings
 from training.grpo.record import ExpertRecord
 
 

@@ -10,12 +10,12 @@ import pytest
 from support.tracked_run import AFTER, BEFORE
 
 from evaluation.outcomes import TaskOutcome, paired_change
-from graph.recipe import load_recipe
 from graph.report.closing import closing
 from graph.report.effect import did_it_help
 from graph.report.figures import overview
 from graph.report.lineage import History
 from graph.report.summary import summarise
+from graph.settings import load_recipe
 from memory.run import RunDirectory, write_json, write_jsonl
 
 

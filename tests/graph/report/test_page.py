@@ -20,7 +20,6 @@ from support.hostile_run import make_hostile_run
 from environments.base import InputError, MalformedCall, ToolCall
 from environments.bfcl.benchmark import BFCL
 from environments.registry import packaged
-from graph.recipe import load_recipe
 from graph.report.digest import call_words, one_line
 from graph.report.effect import tool_map, weak_tasks, went
 from graph.report.figures import overview
@@ -28,6 +27,7 @@ from graph.report.lineage import Course, Group, History, Rollout
 from graph.report.page import LONGEST_TEXT, cut, in_order_of_worth, make_page
 from graph.report.stories import first_story, rollout_story
 from graph.report.summary import Summary, summarise
+from graph.settings import load_recipe
 from memory.records import Draft, DraftVerification, FailureContext, Interaction, Signal, Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl, write_json
 from memory.tasks import load_tasks

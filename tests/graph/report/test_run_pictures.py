@@ -9,13 +9,13 @@ import pytest
 from support.made_run import first_tasks, rollouts
 
 from environments.base import InputError
-from graph.recipe import load_recipe
 from graph.report.effect import finished_iterations, weak_tasks
 from graph.report.lineage import History
 from graph.report.stories import first_story
 from graph.report.story import chain_steps, effect_steps, task_story
 from graph.report.summary import summarise
 from graph.report.tables import groups_table, iterations_table, story_table
+from graph.settings import load_recipe
 from memory.records import Task
 from memory.run import RunDirectory, write_json, write_jsonl
 from memory.tasks import load_tasks

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from support.made_run import make_run, run_graph, settings_for
 
-import graph.run.progress
+import environments.command
 import graph.run.stages
 from agents.settings import RoleSettings
 from agents.spending import Request
 from evaluation.outcomes import Report, Score, ScoreChange
 from evaluation.settings import read_settings
-from graph.recipe import load_recipe
 from graph.report.figures import facts_of, overview
 from graph.report.lineage import History
 from graph.report.summary import COMPACT_LABEL, StageCost, Summary, summarise
 from graph.run.stages import Run, printed_score, score_before
+from graph.settings import load_recipe
 from memory.processes import ChildFailure
 from memory.records import Measured, SignalKind, StopReason, Trajectory
 from memory.run import PolicyDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl
@@ -236,7 +236,7 @@ async def test_an_evaluation_inside_a_run_has_the_recipes_limits_and_shows_how_f
         return 0
 
     monkeypatch.setattr(graph.run.stages, "run_child", run_child)
-    monkeypatch.setattr(graph.run.progress, "INTERVAL", 0.0)
+    monkeypatch.setattr(environments.command, "INTERVAL", 0.0)
     settings = settings_for(tmp_path, "evaluation.set=templated-dev", *overrides)
     directory = RunDirectory.create(tmp_path / "run", settings)
     await score_before(Run(directory, settings, resumed=False), 0)

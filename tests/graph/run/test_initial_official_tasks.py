@@ -12,15 +12,15 @@ from agents.scripted.reflector import RuleReflector
 from environments.base import InputError
 from environments.bfcl.benchmark import BFCLEnvironment
 from environments.bfcl.official import CATEGORIES, CLASSES, indices, load_category
+from environments.command import run_interruptible
 from environments.turns import behind, open_for_agent
 from environments.verification.canonical import fingerprint
 from environments.verification.replay import bare_task
 from environments.verification.verify import Refusal, verify
 from graph.assembly import RunServices, assemble
-from graph.recipe import load_recipe
 from graph.run.initial_tasks import official_tasks
-from graph.run.progress import run_interruptible
 from graph.run.stages import Run, make_tasks
+from graph.settings import load_recipe
 from memory.records import Evidence, Signal, SignalKind, Step, StopReason, Task, Trajectory, TrajectoryTurn
 from memory.run import RunDirectory
 from memory.tasks import load_tasks

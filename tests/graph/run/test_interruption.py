@@ -11,7 +11,7 @@ import psutil
 import pytest
 import typer
 
-from graph.run.progress import run_interruptible
+from environments.command import run_interruptible
 from memory.processes import run_child
 
 pytestmark = [pytest.mark.process, pytest.mark.wallclock]
@@ -72,7 +72,7 @@ from typing import TypedDict
 import typer
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
-from graph.run.progress import run_interruptible
+from environments.command import run_interruptible
 
 class State(TypedDict):
     begun: int
@@ -100,7 +100,7 @@ def test_branches_that_had_not_begun_are_nothing_to_tell_of() -> None:
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_before_the_loop_the_status_is_the_same(number: signal.Signals, status: int) -> None:
     code = (
-        "import os, time\nfrom graph.run.progress import exit_on_signals\nexit_on_signals()\n"
+        "import os, time\nfrom environments.command import exit_on_signals\nexit_on_signals()\n"
         f"os.kill(os.getpid(), {int(number)})\ntime.sleep(30)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=20).returncode == status
@@ -109,11 +109,11 @@ def test_before_the_loop_the_status_is_the_same(number: signal.Signals, status: 
 @pytest.mark.process
 def test_a_thread_that_does_not_end_does_not_keep_the_process() -> None:
     code = (
-        "import asyncio, time\nfrom graph.run import progress\nprogress.HUNG_SECONDS = 0.3\n"
+        "import asyncio, time\nfrom environments import command\ncommand.HUNG_SECONDS = 0.3\n"
         "async def work():\n"
         "    async with asyncio.timeout(0.1):\n"
         "        await asyncio.to_thread(time.sleep, 60)\n"
-        "progress.run_interruptible(work())"
+        "command.run_interruptible(work())"
     )
     ended = subprocess.run([sys.executable, "-c", code], check=False, timeout=20, capture_output=True, text=True)
     assert ended.returncode == 1

@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from environments.terminal import say
-from graph.run import progress as module
-from graph.run.progress import show_stage
+from environments import command as module
+from environments.command import say, show_stage
 from graph.run.stages import _reporter
 from training.grpo.record import RoundProgress
 

@@ -19,15 +19,15 @@ from support.made_run import first_tasks, make_run, records, run_graph
 from environments.base import InputError
 from graph.checkpoints import run_checkpoints, thread_id
 from graph.iteration import iteration_graph
-from graph.records import Evolution, Fork
 from graph.report.summary import Summary, summarise
-from graph.run.stages import Run, iterate
+from graph.run.stages import iterate
 from graph.run_iteration import open_run
 from graph.state import RunContext
 from graph.studio.forks import asking, with_services
 from memory.failures import DeduplicationResult
 from memory.records import Draft, DraftVerification, FailureContext
 from memory.run import RunDirectory, read_json, read_jsonl, write_json
+from memory.run_files import Evolution, Fork
 from memory.tasks import load_tasks
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, dict[s
     (run.policy_path / "none").mkdir(parents=True)
     (run.policy_path / "none" / "weights").write_bytes(b"w" * 100)
     run_graph(run)
-    write_json(run.iteration(0) / "summary.json", summarise(run, open_run(run.root, None, [], None, resume=True)[1], 0))
+    settings = open_run(run.root, None, [], None, resume=True).settings
+    write_json(run.iteration(0) / "summary.json", summarise(run, settings, 0))
     return run, records(run.root)
 
 
@@ -95,8 +96,7 @@ def summaries(run: RunDirectory) -> list[Summary]:
         return [summary async for summary in iterate(work)]
 
     with run.lock():
-        directory, settings, resumed = open_run(run.root, None, [], None, resume=True)
-        work = Run(directory, settings, resumed)
+        work = open_run(run.root, None, [], None, resume=True)
         return asyncio.run(collect())
 
 

@@ -27,12 +27,12 @@ from websockets.typing import Origin
 
 from environments.base import InputError
 from graph.checkpoints import open_checkpoints, studio_run, thread_id
-from graph.recipe import load_recipe
-from graph.records import Evolution
 from graph.report.summary import summarise
 from graph.run_iteration import open_run
+from graph.settings import load_recipe
 from graph.studio.__main__ import app
 from memory.run import RunDirectory, read_json, write_json, write_jsonl
+from memory.run_files import Evolution
 
 pytestmark = [pytest.mark.slow, pytest.mark.external]
 
@@ -209,7 +209,7 @@ def test_a_branch_is_named_by_its_weakness_and_its_state_says_what_it_did(newest
 
 def test_the_server_holds_the_runs_lock(served: Served) -> None:
     run, _ = served
-    directory, _, _ = open_run(run.root, None, [], None, resume=True)
+    directory = open_run(run.root, None, [], None, resume=True).directory
     with pytest.raises(InputError, match="another process"), directory.lock():
         pytest.fail("two processes hold the run's lock")
 

@@ -9,7 +9,7 @@ from support.sample_records import task
 
 from environments.base import InputError
 from memory.jsonl import derive_seed
-from memory.settings import TaskSettings
+from memory.tasks import TaskSettings
 from training.grpo.record import RoundSettings
 from training.grpo.task_sampler import draw_steps, round_tasks
 from training.settings import TrainingSettings

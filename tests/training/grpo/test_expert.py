@@ -18,8 +18,7 @@ from environments.base import ToolCall
 from environments.bfcl.benchmark import BFCLEnvironment
 from memory.records import Task
 from memory.run import RunDirectory, append_jsonl, read_json
-from memory.settings import TaskSettings
-from memory.tasks import admit
+from memory.tasks import TaskSettings, admit
 from training.grpo.record import RoundRecord
 from training.run_round import app
 from training.settings import ExpertSettings

@@ -91,7 +91,7 @@ def test_a_server_that_a_round_could_not_use_is_refused(
 
 
 def test_preflight_of_a_run_asks_its_servers(servers: FakeVllm) -> None:
-    from graph.preflight import check_run
+    from graph.check_recipe import check_run
 
     servers[A].down = True
     settings = RunSettings.model_validate({"evaluation": {"set": None}, "sampling": served().model_dump()})
