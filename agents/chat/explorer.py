@@ -13,8 +13,8 @@ from contextlib import ExitStack
 
 from pydantic import ConfigDict, Field, JsonValue
 
+from agents.chat.models import StructuredModel
 from agents.chat.replies import WrittenAction
-from agents.chat.structured import StructuredModel
 from agents.chat.transcript import (
     acting_tools,
     context_text,
@@ -25,8 +25,8 @@ from agents.chat.transcript import (
     tools_text,
 )
 from agents.live import live_run
-from agents.roles import RoleRefused
 from agents.settings import ExplorationSettings
+from agents.spending import RoleRefused
 from environments.base import Environment, ToolSpec
 from environments.verification.programs import program_tool
 from memory.records import FailureContext, Interaction, Unsignalled
@@ -116,7 +116,4 @@ def _exploration(context: FailureContext) -> str:
     A cache of replies, and a model at temperature 0, would answer all of them alike.
     """
     unguided = context.kind in (None, Unsignalled.UNGUIDED, Unsignalled.COVERAGE)
-    return f" of exploration {context.id[-_SHOWN_ID:]}, one of many from here" if unguided else ""
-
-
-_SHOWN_ID = 8
+    return f" of exploration {context.id[-8:]}, one of many from here" if unguided else ""

@@ -356,23 +356,12 @@ class NextAction(WrittenAction):
     arguments: dict[str, JsonValue] = Field(default_factory=dict, description="arguments by parameter name")
 
 
-def _check_writable(value: object) -> None:
-    """Raise Malformed for values that Python parses and records cannot store: NaN, infinities, lone surrogates."""
+def _validated(schema: type[Reply], value: object) -> Reply:
+    """Raise Malformed also for what Python parses and records cannot store: NaN, infinities, lone surrogates."""
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except UnicodeEncodeError:
-        raise Malformed("malformed JSON: a text holds half of a surrogate pair") from None
-    except RecursionError:
-        raise Malformed("malformed JSON: it is nested too deeply") from None
-    except ValueError as error:
-        raise Malformed(f"malformed JSON: {error}") from None
-
-
-def _validated(schema: type[Reply], value: object) -> Reply:
-    _check_writable(value)
-    if isinstance(value, dict):  # no schema has a field that may be null: it is a field that was left out
-        value = {name: one for name, one in value.items() if one is not None}
-    try:
+        if isinstance(value, dict):  # no schema has a field that may be null: it is a field that was left out
+            value = {name: one for name, one in value.items() if one is not None}
         return schema.model_validate(value)
     except ValidationError as error:
         problems = [
@@ -380,5 +369,9 @@ def _validated(schema: type[Reply], value: object) -> Reply:
             for one in error.errors(include_url=False, include_input=False, include_context=False)[:5]
         ]
         raise Malformed(f"wrong schema: {'; '.join(problems)}") from None
+    except UnicodeEncodeError:
+        raise Malformed("malformed JSON: a text holds half of a surrogate pair") from None
     except RecursionError:
-        raise Malformed("wrong schema: it is nested too deeply") from None
+        raise Malformed("malformed JSON: it is nested too deeply") from None
+    except ValueError as error:
+        raise Malformed(f"malformed JSON: {error}") from None

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 from pydantic import Field, StrictBool
 
+from agents.chat.models import StructuredModel
 from agents.chat.replies import Malformed, NextAction, WrittenReply, labelled, shortened
 from agents.chat.sending import EndpointFailed
-from agents.chat.structured import StructuredModel
 from agents.chat.transcript import (
     MAX_OBSERVATION,
     acting_tools,
@@ -29,8 +29,7 @@ from agents.chat.transcript import (
     prompt,
     tools_text,
 )
-from agents.roles import RoleRefused
-from agents.spending import BudgetReached
+from agents.spending import BudgetReached, RoleRefused
 from environments.base import Action, Environment, Episode, Observation, Outcome, ToolCall, ToolSpec, UserTurn
 from environments.turns import open_for_agent
 from environments.verification.programs import program_tool
@@ -98,18 +97,17 @@ class ChatValidator:
         )
 
     async def _judge(self, draft: Draft, tools: tuple[ToolSpec, ...], run: _Run, iteration: int | None) -> RunJudgement:
-        kind = "code in Python that calls APIs" if program_tool(tools) is not None else "calls of tools"
+        program = program_tool(tools)
         system, user = prompt(
             "judge",
             preface=run.preface,
             tools=tools_text(tools),
             query="\n".join(f"Turn {t}: {data('user', text)}" for t, text in enumerate(draft.turns, start=1)),
             expected="\n".join(
-                f"Turn {t}:\n{reference_text(calls, program_tool(tools))}"
-                for t, calls in enumerate(draft.reference, start=1)
+                f"Turn {t}:\n{reference_text(calls, program)}" for t, calls in enumerate(draft.reference, start=1)
             ),
-            kind=kind,
-            history=run.history,
+            kind="calls of tools" if program is None else "code in Python that calls APIs",
+            history="\n".join(run.said),
             last="(none)" if run.last is None else data("observation", run.last.full_text, MAX_OBSERVATION),
         )
         reply, _ = await self._model.ask(RunJudgement, system, user, subject=draft.id, iteration=iteration)
@@ -120,7 +118,8 @@ class ChatValidator:
 class _Run:
     """The agent's episode, single use: it reads each user turn with the calls that are said to fulfil it.
 
-    ``iteration``: of the questions' costs; None for D_0. ``actions``: most actions, all user turns together.
+    ``iteration``: of the questions' costs; None for D_0. ``actions``: most actions, all user turns together. ``said``:
+    the user turns, actions and observations so far, as a prompt shows them.
     """
 
     model: StructuredModel
@@ -133,11 +132,6 @@ class _Run:
     last: Observation | None = None
     said: list[str] = field(default_factory=list)
 
-    @property
-    def history(self) -> str:
-        """The user turns, actions and observations so far, as a prompt shows them."""
-        return "\n".join(self.said)
-
     async def play(self) -> Outcome:
         """Play the episode and return the environment's outcome.
 
@@ -145,25 +139,22 @@ class _Run:
         which say nothing about the draft, and EnvironmentFault.
         """
         with closing(await asyncio.to_thread(self.environment.open, self.draft)) as episode:
+            played, first = await asyncio.to_thread(open_for_agent, episode, self.draft)
+            self.preface = preface_text((played[0].opened if played else first).preface)
+            for one in played:
+                tools = acting_tools(await asyncio.to_thread(self.environment.tools, one.opened.tools))
+                self.said.append(f"User: {data('user', one.opened.full_text)}")
+                self.said.append(attempt_text(one.steps, program_tool(tools)))
+            turn: UserTurn | None = first
             try:
-                await self._converse(episode)
+                while turn is not None:
+                    await self._turn(episode, turn)
+                    turn = await asyncio.to_thread(episode.end_turn) if self.made < self.actions else None
             except (BudgetReached, EndpointFailed):
                 raise
             except RoleRefused:  # by the model itself: it gave up
                 pass
             return await asyncio.to_thread(episode.outcome)
-
-    async def _converse(self, episode: Episode) -> None:
-        """Go through the agent's user turns until the last one has ended or no action is left."""
-        played, first = await asyncio.to_thread(open_for_agent, episode, self.draft)
-        self.preface = preface_text((played[0].opened if played else first).preface)
-        for one in played:
-            tools = acting_tools(await asyncio.to_thread(self.environment.tools, one.opened.tools))
-            self.said += [f"User: {data('user', one.opened.full_text)}", attempt_text(one.steps, program_tool(tools))]
-        turn: UserTurn | None = first
-        while turn is not None:
-            await self._turn(episode, turn)
-            turn = await asyncio.to_thread(episode.end_turn) if self.made < self.actions else None
 
     async def _turn(self, episode: Episode, turn: UserTurn) -> None:
         """Act until the model ends the turn or no action is left."""
@@ -176,7 +167,7 @@ class _Run:
                 "validate",
                 preface=self.preface,
                 tools=documentation,
-                history=self.history,
+                history="\n".join(self.said),
                 solution=reference_text(self.draft.reference[turn.index], program),
                 left=str(self.actions - self.made),
             )

@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from agents.live import Cut, around, call_of, context_task, partition, successful_runs
-from agents.roles import RoleRefused, own_roles
 from agents.scripted.knowledge import PLAIN, Guidance, read_context
-from agents.settings import ExplorationSettings
+from agents.settings import ExplorationSettings, own_roles
+from agents.spending import RoleRefused
 from environments.base import Environment, InputError, TaskSpec, ToolCall
 from environments.registry import benchmark_of
 from environments.verification.replay import reduce

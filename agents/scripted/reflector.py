@@ -20,7 +20,7 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from agents.evidence import about, executed, failed_turn, failure_context, remedies, step_at, what_happened
-from agents.roles import RoleRefused
+from agents.spending import RoleRefused
 from environments.base import Environment, MalformedCall, ToolCall, ToolSpec
 from memory.jsonl import derive_seed
 from memory.records import Cause, Evidence, FailureContext, SignalKind, Step
