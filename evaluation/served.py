@@ -189,7 +189,14 @@ class _Attempt:
             except ContextExceeded:
                 # The model's own limit. Masking the attempt would leave out the tasks that it is too short for.
                 return StopReason.EPISODE_TOKENS
-            self._count(reply, room)
+            self.replies += 1
+            self.was_cut = reply.cut_off and room == self.limits.max_new_tokens
+            self.seen.refusals += reply.refusal is not None
+            if reply.tokens is None:
+                self.seen.uncounted += 1
+            else:
+                self.used = sum(reply.tokens)
+                self.sampled += reply.tokens[1]
             read = read_reply(reply, offered)
             if isinstance(read, EndTurn):
                 self.messages.append({"role": "assistant", "content": encodable(read.text) or _DONE})
@@ -204,16 +211,6 @@ class _Attempt:
                 answers.append(await asyncio.to_thread(episode.step, action))
                 self.steps.append((action, answers[-1]))
             self._answer(reply.text, read, answers)
-
-    def _count(self, reply: ChatReply, room: int) -> None:
-        self.replies += 1
-        self.was_cut = reply.cut_off and room == self.limits.max_new_tokens
-        self.seen.refusals += reply.refusal is not None
-        if reply.tokens is None:
-            self.seen.uncounted += 1
-        else:
-            self.used = sum(reply.tokens)
-            self.sampled += reply.tokens[1]
 
     def _answer(self, said: str, read: _Read, answers: Sequence[Observation]) -> None:
         text = encodable(shortened(said, LONGEST_SHOWN) if len(said) > LONGEST_REPLY else said)

@@ -1,16 +1,9 @@
 """Resolve which model, endpoint and key a chat role uses.
 
 Model and endpoint are the recipe's, otherwise the environment's. The key is never the recipe's choice: a recipe may
-come from anyone, so that a key goes only to the address that the user bound it to, by scheme, host and port.
-
-=======================  =======================================================================
-``COEVOLVE_CHAT_MODEL``  model of every chat role without one in the recipe
-``OPENAI_BASE_URL``      endpoint of every chat role without one in the recipe; OpenAI's if it is unset
-``OPENAI_API_KEY``       the key of the endpoint that this variable names, else of OpenAI's
-``COEVOLVE_KEYS``        other endpoints, with the variables of their keys: ``ADDRESS=VARIABLE, ...``
-=======================  =======================================================================
-
-An endpoint on this machine needs no entry, and gets no key without one. Any other address is refused.
+come from anyone, so that a key goes only to the address that the user bound it to, by scheme, host and port
+(``COEVOLVE_KEYS``); ``OPENAI_API_KEY`` is for the endpoint that ``OPENAI_BASE_URL`` names, else for OpenAI's. An
+endpoint on this machine needs no entry, and gets no key without one. Any other address is refused.
 
 A model that ``evaluation.run`` scores (``--model openai:NAME``) has the role ``policy``; options of the command take
 the place of the recipe, and are the user's own word.

@@ -8,7 +8,6 @@ our own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import ExitStack
 
 from pydantic import ConfigDict, Field, JsonValue
@@ -27,7 +26,7 @@ from agents.chat.transcript import (
 from agents.live import live_run
 from agents.settings import ExplorationSettings
 from agents.spending import RoleRefused
-from environments.base import Environment, ToolSpec
+from environments.base import Environment
 from environments.verification.programs import program_tool
 from memory.records import FailureContext, Interaction, Unsignalled
 
@@ -63,51 +62,39 @@ class ChatExplorer:
         RoleRefused, or its subclass BudgetReached, when there are none.
         """
         tools = acting_tools(await asyncio.to_thread(environment.tools, context.tools))
-        interactions: list[Interaction] = []
-        for number in range(self._settings.rounds):
-            try:
-                await self._round(context, environment, tools, number, interactions)
-            except RoleRefused:
-                if not interactions:
-                    raise
-                break
-        return tuple(interactions)
-
-    async def _round(
-        self,
-        context: FailureContext,
-        environment: Environment,
-        tools: Sequence[ToolSpec],
-        number: int,
-        interactions: list[Interaction],
-    ) -> None:
-        """Act in one live episode and append to ``interactions``."""
         documentation, program = tools_text(tools), program_tool(tools)
-        first = len(interactions) if self._settings.independent else 0
-        with ExitStack() as stack:
-            run = await asyncio.to_thread(
-                stack.enter_context, live_run(environment, context, number, self._settings.steps)
-            )
-            for step in range(self._settings.steps):
-                system, user = prompt(
-                    "explore",
-                    preface=preface_text(run.preface),
-                    tools=documentation,
-                    context=context_text(context),
-                    scope="in this round" if self._settings.independent else "in all rounds",
-                    history=interactions_text(interactions[first:], program),
-                    round=str(number + 1),
-                    rounds=str(self._settings.rounds),
-                    exploration=_exploration(context),
-                    left=str(self._settings.steps - step),
-                )
-                reply, measured = await self._model.ask(
-                    NextCall, system, user, subject=context.id, iteration=context.iteration
-                )
-                if not reply.tool:
-                    return
-                action = offered(reply.tool, reply.arguments, context.tools)
-                interactions.append(await asyncio.to_thread(run.act, action, measured))
+        rounds, steps, independent = self._settings.rounds, self._settings.steps, self._settings.independent
+        interactions: list[Interaction] = []
+        for number in range(rounds):
+            first = len(interactions) if independent else 0
+            with ExitStack() as stack:
+                run = await asyncio.to_thread(stack.enter_context, live_run(environment, context, number, steps))
+                try:
+                    for step in range(steps):
+                        system, user = prompt(
+                            "explore",
+                            preface=preface_text(run.preface),
+                            tools=documentation,
+                            context=context_text(context),
+                            scope="in this round" if independent else "in all rounds",
+                            history=interactions_text(interactions[first:], program),
+                            round=str(number + 1),
+                            rounds=str(rounds),
+                            exploration=_exploration(context),
+                            left=str(steps - step),
+                        )
+                        reply, measured = await self._model.ask(
+                            NextCall, system, user, subject=context.id, iteration=context.iteration
+                        )
+                        if not reply.tool:
+                            break
+                        action = offered(reply.tool, reply.arguments, context.tools)
+                        interactions.append(await asyncio.to_thread(run.act, action, measured))
+                except RoleRefused:
+                    if not interactions:
+                        raise
+                    break
+        return tuple(interactions)
 
 
 def _exploration(context: FailureContext) -> str:

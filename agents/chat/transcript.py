@@ -101,8 +101,9 @@ def context_text(context: FailureContext) -> str:
     The setup is left out, because it may contain reference calls of earlier turns.
     """
     guidance = f"guidance_{context.kind}"  # of a kind without advice there is no such file
-    advised = (_FOLDER / f"{guidance}.txt").is_file()
-    return _weakness_text(context) + (f"\n\n{_template(guidance).substitute()}" if advised else "")
+    if not (_FOLDER / f"{guidance}.txt").is_file():
+        return _weakness_text(context)
+    return f"{_weakness_text(context)}\n\n{_template(guidance).substitute()}"
 
 
 def _weakness_text(context: FailureContext) -> str:
