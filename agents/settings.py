@@ -1,4 +1,4 @@
-"""Settings of the roles: which implementation, and its limits."""
+"""Settings of the roles: which implementation, and its limits; a benchmark's own scripted roles."""
 
 from __future__ import annotations
 

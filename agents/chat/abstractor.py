@@ -1,15 +1,13 @@
 """The chat abstractor: a model picks interactions that really ran and writes the user's turns (CoEvolve, section 3).
 
 It cannot invent calls: a draft's reference consists of recorded interactions, and its setup of the calls before them.
-It is asked for tasks of as many calls as possible, longest first (the paper's figure 12), or for tasks of graded
-difficulty, easy ones first (ours); the recorded grade is computed from the calls (ours). It names interactions by
-their numbers (ours) or writes their calls out, as in the paper, whose format is not published: blocks of labelled lines
-are read, with description, query and action sequence.
+It names interactions by their numbers (ours) or writes their calls out, as in the paper, whose format is not published:
+blocks of labelled lines are read, with description, query and action sequence. The recorded grade is computed from the
+calls (ours).
 
-Where a tool runs programs (``ProgramAbstractor``, ours), the model writes a request and the code that fulfils it. The
-code is written from what was recorded but was not recorded itself: a replay in fresh episodes decides whether it works.
-It becomes one call per statement (``environments.verification.programs.blocks``), so that verification can leave each
-one out.
+Where a tool runs programs (``ProgramAbstractor``, ours), the model writes a request and the code that fulfils it, which
+a replay in fresh episodes has to show. The code becomes one call per statement
+(``environments.verification.programs.blocks``), so that verification can leave each one out.
 """
 
 from __future__ import annotations
