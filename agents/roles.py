@@ -84,12 +84,12 @@ def build_roles(settings: RolesSettings, ledger: Ledger) -> Roles:
 
         reflector = ChatReflector(model)
     if (model := _opened(settings, "explorer", ledger)) is not None:
-        from agents.chat.explorer import ChatExplorer
+        from agents.chat.acting import ChatExplorer
 
         explorer = ChatExplorer(model, settings.exploration)
     abstractor = _abstractor(settings, ledger)
     if (model := _opened(settings, "validator", ledger)) is not None:
-        from agents.chat.validator import ChatValidator
+        from agents.chat.acting import ChatValidator
 
         validator = ChatValidator(model, settings.validator_actions)
     return Roles(reflector, explorer, abstractor, validator)

@@ -9,7 +9,7 @@ import pytest
 from langchain_core.messages import AIMessage
 
 from agents.chat.abstractor import ChatAbstractor
-from agents.chat.explorer import ChatExplorer
+from agents.chat.acting import ChatExplorer
 from agents.chat.reflector import ChatReflector, _signal_text
 from agents.chat.transcript import context_text
 from agents.evidence import LONGEST_ITEM, LONGEST_SENTENCES, MOST_ITEMS

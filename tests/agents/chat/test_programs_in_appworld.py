@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agents.chat.abstractor import ChatAbstractor, ProgramAbstractor
-from agents.chat.explorer import ChatExplorer
+from agents.chat.acting import ChatExplorer, ChatValidator
 from agents.chat.transcript import MAX_OBSERVATION, MAX_WHOLE, acting_tools, attempt_text, interactions_text
-from agents.chat.validator import ChatValidator
 from agents.settings import ExplorationSettings
 from agents.spending import RoleRefused
 from environments.appworld.benchmark import BENCHMARK
