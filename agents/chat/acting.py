@@ -82,11 +82,11 @@ class ChatExplorer:
         documentation, program = tools_text(tools), program_tool(tools)
         rounds, steps, independent = self._settings.rounds, self._settings.steps, self._settings.independent
         interactions: list[Interaction] = []
-        for number in range(rounds):
-            first = len(interactions) if independent else 0
-            with ExitStack() as stack:
-                run = await asyncio.to_thread(stack.enter_context, live_run(environment, context, number, steps))
-                try:
+        try:
+            for number in range(rounds):
+                first = len(interactions) if independent else 0
+                with ExitStack() as stack:
+                    run = await asyncio.to_thread(stack.enter_context, live_run(environment, context, number, steps))
                     for step in range(steps):
                         system, user = prompt(
                             "explore",
@@ -107,10 +107,9 @@ class ChatExplorer:
                             break
                         action = offered(reply.tool, reply.arguments, context.tools)
                         interactions.append(await asyncio.to_thread(run.act, action, measured))
-                except RoleRefused:
-                    if not interactions:
-                        raise
-                    break
+        except RoleRefused:
+            if not interactions:
+                raise
         return tuple(interactions)
 
 
@@ -159,13 +158,12 @@ class ChatValidator:
         Raises EndpointFailed and BudgetReached for a run that they ended, and RoleRefused for a judge without a usable
         answer, unless the environment's reward decides alone. Raises EnvironmentFault when the environment failed.
         """
-        tools = acting_tools(await asyncio.to_thread(environment.tools, draft.tools))
         run = _Run(self._model, draft, environment, iteration, self._actions)
         outcome = await run.play()
         reward = 1.0 if outcome.success else outcome.partial or 0.0
         completed: bool | None
         try:
-            judgement = await self._judge(draft, tools, run, iteration)
+            judgement = await run.judge()
             completed, detail = judgement.success, judgement.reason
         except RoleRefused as refusal:
             if reward <= 0 or isinstance(refusal, BudgetReached):
@@ -179,23 +177,6 @@ class ChatValidator:
             actions=run.made,
             detail=shortened(" ".join(detail.split()), MAX_REASON),
         )
-
-    async def _judge(self, draft: Draft, tools: tuple[ToolSpec, ...], run: _Run, iteration: int | None) -> RunJudgement:
-        program = program_tool(tools)
-        system, user = prompt(
-            "judge",
-            preface=run.preface,
-            tools=tools_text(tools),
-            query="\n".join(f"Turn {t}: {data('user', text)}" for t, text in enumerate(draft.turns, start=1)),
-            expected="\n".join(
-                f"Turn {t}:\n{reference_text(calls, program)}" for t, calls in enumerate(draft.reference, start=1)
-            ),
-            kind="calls of tools" if program is None else "code in Python that calls APIs",
-            history="\n".join(run.said),
-            last="(none)" if run.last is None else data("observation", run.last.full_text, MAX_OBSERVATION),
-        )
-        reply, _ = await self._model.ask(RunJudgement, system, user, subject=draft.id, iteration=iteration)
-        return reply
 
 
 @dataclass
@@ -263,6 +244,26 @@ class _Run:
             done.append((action, self.last))
             self.made += 1
             self.said[-1] = attempt_text(done, program)
+
+    async def judge(self) -> RunJudgement:
+        """Ask the judge about the episode that was played. Raises RoleRefused."""
+        draft = self.draft
+        tools = acting_tools(await asyncio.to_thread(self.environment.tools, draft.tools))
+        program = program_tool(tools)
+        system, user = prompt(
+            "judge",
+            preface=self.preface,
+            tools=tools_text(tools),
+            query="\n".join(f"Turn {t}: {data('user', text)}" for t, text in enumerate(draft.turns, start=1)),
+            expected="\n".join(
+                f"Turn {t}:\n{reference_text(calls, program)}" for t, calls in enumerate(draft.reference, start=1)
+            ),
+            kind="calls of tools" if program is None else "code in Python that calls APIs",
+            history="\n".join(self.said),
+            last="(none)" if self.last is None else data("observation", self.last.full_text, MAX_OBSERVATION),
+        )
+        reply, _ = await self.model.ask(RunJudgement, system, user, subject=draft.id, iteration=self.iteration)
+        return reply
 
 
 def reference_text(calls: tuple[ToolCall, ...], program: ToolSpec | None) -> str:
