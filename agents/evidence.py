@@ -1,27 +1,32 @@
-"""Reads a trajectory: the failing step, its error message without values, and the facts around it.
+"""From a trajectory to a context, and a live episode at it: what the roles of every kind share.
 
-All reflectors share this, ``failure_context`` included. Except for that function's ``setup``, which no prompt shows,
-nothing here reads a reference, so all of it may go into a prompt.
-
-Scripted rules that pick tools or values compare words of names, documentation and messages (``task_text.words``).
-``remedies`` reads an error message: whether it blames an argument or asks for another call first, and of which tool. A
-message with the words of another tool's name asks for that tool ("All doors must be locked before starting the engine",
-in answer to startEngine, asks for lockDoors). The thresholds on shares of words are our choice.
+A trajectory is read for its failing step, the error message without values, and the facts around it
+(``failure_context``). Except for that function's ``setup``, which no prompt shows, nothing here reads a reference, so
+all of it may go into a prompt. ``context_task`` is the task without text that opens an episode at a context, a
+``LiveRun`` the interactions in it.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 
 from pydantic import JsonValue
 
-from environments.base import MalformedCall, Observation, ToolCall, ToolSpec
-from environments.task_text import words
+from environments.base import (
+    Action,
+    Environment,
+    Episode,
+    MalformedCall,
+    Observation,
+    ObservationStatus,
+    TaskSpec,
+    ToolCall,
+)
 from memory.jsonl import record_id
-from memory.records import Cause, Evidence, FailureContext, Measured, Step, Task, Trajectory
+from memory.records import Cause, Evidence, FailureContext, Interaction, Measured, Step, Task, Trajectory
 
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`")
 _PATH = re.compile(r"(?<=: )\S+(?=: )")
@@ -35,12 +40,8 @@ _MAX_FACTS = 16
 SAID, OBSERVED, WROTE = "said", "observed", "wrote"
 """Names of facts: a value of the user's, an answer's text, and a text that was not a call."""
 
-LONGEST_SENTENCES = 800
-"""Most characters of one text of a failure context (ours)."""
-LONGEST_ITEM = 240
-"""Most characters of one item of a list of a failure context (ours)."""
-MOST_ITEMS = 8
-"""Most items of a list of a failure context (ours)."""
+LONGEST_SENTENCES, LONGEST_ITEM, MOST_ITEMS = 800, 240, 8
+"""Most characters of a text and of one item of a list of a failure context, and most items of a list (ours)."""
 
 
 def error_message(text: str) -> str:
@@ -68,9 +69,7 @@ def error_class(observation: Observation) -> str:
 def step_at(trajectory: Trajectory, where: tuple[int, int]) -> Step | None:
     """Return the step at (turn, step); None if the trajectory stopped before it."""
     turn, index = where
-    if not 0 <= turn < len(trajectory.turns):
-        return None
-    steps = trajectory.turns[turn].steps
+    steps = trajectory.turns[turn].steps if 0 <= turn < len(trajectory.turns) else ()
     return steps[index] if 0 <= index < len(steps) else None
 
 
@@ -81,15 +80,10 @@ def facts_around(task: Task, trajectory: Trajectory, where: tuple[int, int], *, 
     ``errors`` the observations of failed calls and malformed calls are left out.
     """
     turn, index = where
-    turns = trajectory.turns
-    found: list[str] = []
-    step = step_at(trajectory, where)
-    if step is not None:
-        found += _action_facts(step, errors)
-    texts = [seen.text for seen in turns[: turn + 1]] or list(task.turns[:1])
-    for text in texts:
-        for quoted, number in _TEXT_VALUE.findall(text):
-            found.append(f"{SAID}={_json(quoted or float(number))}")
+    turns, step = trajectory.turns, step_at(trajectory, where)
+    found = [] if step is None else _action_facts(step, errors)
+    for text in [seen.text for seen in turns[: turn + 1]] or task.turns[:1]:
+        found += [f"{SAID}={_json(quoted or float(number))}" for quoted, number in _TEXT_VALUE.findall(text)]
     for near in turns[turn].steps[max(0, index - 2) : index] if turn < len(turns) else ():
         found += _action_facts(near, errors)
     return tuple(dict.fromkeys(found))[:_MAX_FACTS]
@@ -99,13 +93,9 @@ def fact_values(context_facts: Sequence[str]) -> tuple[tuple[str, JsonValue], ..
     """Parse (name, value) of each fact written as ``name=JSON``; facts in another form are left out."""
     values: list[tuple[str, JsonValue]] = []
     for fact in context_facts:
-        name, separator, text = fact.partition("=")
-        if not separator:
-            continue
-        try:
+        name, _, text = fact.partition("=")
+        with suppress(ValueError):
             values.append((name, json.loads(text)))
-        except ValueError:
-            continue
     return tuple(values)
 
 
@@ -133,14 +123,10 @@ def failed_turn(evidence: Evidence) -> int:
     """Return the turn to blame: the official one, else the first with a failed check; at most the last one reached."""
     outcome, reached = evidence.trajectory.outcome, len(evidence.trajectory.turns)
     last = max(0, reached - 1)
-    if outcome is None:
-        return last
-    if outcome.failed_turn is not None:
+    if outcome is not None and outcome.failed_turn is not None:
         return min(outcome.failed_turn, last)
-    for index, turn in enumerate(outcome.turns[:reached]):
-        if False in (turn.instances, turn.state, turn.response):
-            return index
-    return last
+    turns = enumerate(outcome.turns[:reached]) if outcome is not None else ()
+    return next((t for t, turn in turns if False in (turn.instances, turn.state, turn.response)), last)
 
 
 def blamed_place(evidence: Evidence) -> tuple[int, int]:
@@ -247,82 +233,81 @@ def _cut(text: str, most: int) -> str:
     return shown if len(shown) <= most else f"{shown[: most - 4]} ..."
 
 
-_ENOUGH_WORDS = 2
-_ENOUGH_SHARE = 0.5
-_DESCRIPTION_MARK = "Tool description:"
-_ENUM = re.compile(r"\[Enum\].*$", re.DOTALL)
-
-_SHORTEST_ABBREVIATION = 3
-
-
-@lru_cache(maxsize=4096)
-def name_words(name: str) -> frozenset[str]:
-    """Stems of the words that make up a tool's or a parameter's name."""
-    return frozenset(words(name))
-
-
-def about(tool: ToolSpec) -> frozenset[str]:
-    """Stems of a tool's name and of its own description, without the sentence that its whole group shares."""
-    return _about(tool.name, tool.description)
+def context_task(context: FailureContext, turns: int = 1) -> TaskSpec:
+    """Return the context as a task with empty turns and no reference, for an explorer to open."""
+    return TaskSpec(
+        environment=context.environment,
+        split="train",
+        classes=context.classes,
+        turns=("",) * turns,
+        initial_state=context.initial_state,
+        setup=context.setup,
+        tools=context.tools,
+        reference=((),) * turns,
+    )
 
 
-@lru_cache(maxsize=4096)
-def _about(name: str, description: str) -> frozenset[str]:
-    return name_words(name) | frozenset(words(description.rpartition(_DESCRIPTION_MARK)[2]))
+class LiveRun:
+    """One episode of an explorer: executes actions and records every interaction with whether it changed the state.
 
-
-@lru_cache(maxsize=4096)
-def head_word(description: str) -> str:
-    """Return the first content word of a parameter's description ("The zipcode of the first city": zipcode)."""
-    return next(iter(words(_ENUM.sub("", description))), "")
-
-
-@lru_cache(maxsize=4096)
-def parameter_words(description: str) -> frozenset[str]:
-    """Stems of a parameter's description, without its list of documented values."""
-    return frozenset(words(_ENUM.sub("", description)))
-
-
-def overlap(left: Collection[str], right: Collection[str]) -> int:
-    """Count the words of ``left`` that are in ``right``, abbreviations ("dir" of "directory") included."""
-    return sum(1 for word in left if word in right or any(_abbreviates(word, other) for other in right))
-
-
-def share(left: Collection[str], right: Collection[str]) -> float:
-    """Return the share of ``left`` that is in ``right``, from 0 to 1; 0 for no words at all."""
-    return overlap(left, right) / len(left) if left else 0.0
-
-
-@lru_cache(maxsize=262144)
-def _abbreviates(short: str, long: str) -> bool:
-    return len(short) == _SHORTEST_ABBREVIATION and len(long) > len(short) and long.startswith(short)
-
-
-def remedies(call: ToolCall, text: str, tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
-    """Return tools that the error ``text`` of ``call`` asks for, best match first; empty if it blames a value.
-
-    Among tools whose names match equally, the one whose documentation has more words of the message comes first.
+    ``preface`` is the environment's text before the first action. Every action has a turn of its own, so that an
+    environment's limit of actions per turn never cuts the episode off.
     """
-    message = error_message(text)
-    said = frozenset(words(message))
-    ranked = []
-    for tool in tools:
-        named = name_words(tool.name)
-        if tool.name == call.name or len(named & said) < _ENOUGH_WORDS:
-            continue
-        ranked.append((share(named, said), share(said, about(tool)), tool))
-    ranked.sort(key=lambda entry: (-entry[0], -entry[1], entry[2].name))
-    if ranked and ranked[0][0] < 1.0 and blames_argument(call, message):
-        return ()
-    return tuple(tool for named_share, _, tool in ranked if named_share >= _ENOUGH_SHARE)
+
+    def __init__(self, episode: Episode, context: FailureContext, run: int, preface: str = "") -> None:
+        self.preface = preface
+        self._episode = episode
+        self._context = context
+        self._run = run
+        self._state = episode.state()
+        self.interactions: list[Interaction] = []
+
+    def act(self, action: Action, measured: Measured | None = None) -> Interaction:
+        """Execute one action and record it."""
+        if self.interactions:
+            self._episode.end_turn()
+        observation = self._episode.step(action)
+        state = self._episode.state()
+        position = len(self.interactions)
+        interaction = Interaction(
+            id=record_id("interaction", self._context.id, self._run, position),
+            context_id=self._context.id,
+            run=self._run,
+            position=position,
+            action=action,
+            observation=observation,
+            changed=state != self._state,
+            measured=measured or Measured(),
+        )
+        self._state = state
+        self.interactions.append(interaction)
+        return interaction
 
 
-def blames_argument(call: ToolCall, message: str) -> bool:
-    """Return whether an error message names a parameter of the call in words, or quotes one of its text values."""
-    said = frozenset(words(message))
-    for name, value in call.arguments.items():
-        if name_words(name) and name_words(name) <= said:
-            return True
-        if isinstance(value, str) and value and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", message):
-            return True
-    return False
+@contextmanager
+def live_run(environment: Environment, context: FailureContext, run: int, steps: int) -> Iterator[LiveRun]:
+    """Open a fresh episode on the context's initial state, after its setup, for at most ``steps`` actions."""
+    with closing(environment.open(context_task(context, turns=steps))) as episode:
+        turn = episode.start()
+        yield LiveRun(episode, context, run, turn.preface)
+
+
+def preface_of(environment: Environment, context: FailureContext) -> str:
+    """Return the environment's text before an agent's first action at this context."""
+    with closing(environment.open(context_task(context))) as episode:
+        return episode.start().preface
+
+
+def call_of(interaction: Interaction) -> ToolCall:
+    """Return the call of an interaction whose action is known to be a call."""
+    assert isinstance(interaction.action, ToolCall)
+    return interaction.action
+
+
+def successful_runs(interactions: Sequence[Interaction]) -> tuple[tuple[Interaction, ...], ...]:
+    """Return the successful calls of each run in order; runs without any are left out."""
+    runs: dict[int, list[Interaction]] = {}
+    for interaction in sorted(interactions, key=lambda i: (i.run, i.position)):
+        if isinstance(interaction.action, ToolCall) and interaction.observation.status is ObservationStatus.OK:
+            runs.setdefault(interaction.run, []).append(interaction)
+    return tuple(tuple(run) for run in runs.values())

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from environments.base import ToolCall
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from memory.jsonl import write_jsonl
 from memory.records import Task
 from training.embedded.new_policy import VOCABULARY, make_model

@@ -27,7 +27,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from benchmarks.chat_policy import CLASS, TOOLS, chat_tasks
 from benchmarks.grpo import OURS, Figures
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from graph.interop.trl_spec import environment_class, outcome_reward
 from memory.processes import ORPHANED
 from memory.records import Trajectory

@@ -2,9 +2,9 @@
 
 Right ones are drafts of unguided exploration, the same in the words of the documentation, and the user turns that
 people wrote for official training tasks, with the official calls of earlier turns as setup. A wrong one is a right one
-with one argument or one call of its reference changed, or with one more call, which needs no argument. Of
-each right draft that is accepted without the rules of ``verification.asking`` two of both are made. The table has what
-is accepted without and with these rules.
+with one argument or one call of its reference changed, or with one more call, which needs no argument. Of each
+right draft that is accepted without the rules of ``verification.turn_text`` two of both are made. The table has what is
+accepted without and with these rules.
 """
 
 from __future__ import annotations

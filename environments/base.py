@@ -183,7 +183,7 @@ class UserTurn(Record):
 
     ``preface`` is the environment's introduction before the first message: the user, the time, how to act. It is empty
     in later turns, and in environments without an introduction. Language models are shown it, the pointer-copy
-    rendering leaves it out, and its values do not count as seen (``environments.verification.grounding``).
+    rendering leaves it out, and its values do not count as seen (``environments.task_text``).
     """
 
     index: int

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from environments.base import Parameter
+from environments.base import Parameter, ToolSpec
 from environments.python_class.time_limit import OutOfTime, time_limit
 
 MAX_CHARACTERS = 50_000
@@ -31,12 +31,28 @@ _TYPES = {"integer": "integer", "number": "float", "boolean": "boolean", "array"
 _OF_VALUES: dict[type, str] = {bool: "boolean", int: "integer", float: "float", list: "array", dict: "dict"}
 _NAMED = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})  # of names to schemas
 _DATA = frozenset({"enum", "const", "default", "examples", "required", "dependentRequired"})
-_REGULAR = frozenset({"pattern", "patternProperties"})
+_REGULAR = ("pattern", "patternProperties")
+_BESIDE_REGULAR = ("additionalProperties", "unevaluatedProperties")  # of names that no pattern matches
 _OUTSIDE = frozenset({"$id", "id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$vocabulary"})
 _DEEPEST_FIELD = 4
 _MOST_FIELDS = 300  # of one tool, those within objects included: a schema that refers to itself multiplies
 _MOST_REFERENCES = 16
 _MOST_OF_A_DESCRIPTION = 600
+
+
+def documented_tool(name: str, group: str, description: str | None, schema: JsonValue, longest: int) -> ToolSpec:
+    """Return the documentation that a stranger gives of a tool, its description cut to ``longest`` characters.
+
+    Raises ValueError with the reason where its schema cannot be used.
+    """
+    closed = closed_schema(schema)
+    return ToolSpec(
+        name=name,
+        group=group,
+        description=plain_line(description or "", longest) or name.replace("_", " "),
+        parameters=parameters_of(closed),
+        json_schema=closed,
+    )
 
 
 def closed_schema(given: JsonValue) -> dict[str, JsonValue]:
@@ -72,7 +88,8 @@ def closed_schema(given: JsonValue) -> dict[str, JsonValue]:
     try:
         _validator(json.dumps(normal)).check_schema(_checked_part(normal))
     except Exception as error:  # its own errors, of the library for references and of recursion: all are the schema's
-        raise ValueError(f"its schema is not JSON Schema ({_first_line(error)})") from error
+        said = plain_line(str(getattr(error, "message", error)), 120) or type(error).__name__
+        raise ValueError(f"its schema is not JSON Schema ({said})") from error
     return normal
 
 
@@ -117,22 +134,13 @@ def _validator(schema: str) -> Any:  # noqa: ANN401 - a class that the library m
     return made(part, registry=Registry())  # without a retriever: nothing is fetched
 
 
-def _checked_part(schema: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the schema without regular expressions, and without what depends on them."""
-    if isinstance(schema, list):
-        return [_checked_part(one) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    left_out = _REGULAR | ({"additionalProperties", "unevaluatedProperties"} if "patternProperties" in schema else {""})
-    return {
-        key: value
-        if key in _DATA
-        else {name: _checked_part(one) for name, one in value.items()}
-        if key in _NAMED and isinstance(value, dict)
-        else _checked_part(value)
-        for key, value in schema.items()
-        if key not in left_out
-    }
+def _checked_part(schema: _Schema) -> _Schema:
+    """Return a copy of the schema without regular expressions, and without what depends on them."""
+    part: _Schema = json.loads(json.dumps(schema))
+    for one in [*_schemas(part)]:
+        for key in (*_REGULAR, *(_BESIDE_REGULAR if "patternProperties" in one else ())):
+            one.pop(key, None)
+    return part
 
 
 def _schemas(schema: Any) -> Iterator[_Schema]:  # noqa: ANN401 - any JSON value
@@ -212,17 +220,14 @@ def _alternative(given: Any, root: _Schema) -> _Schema:  # noqa: ANN401 - a sche
     """Return the schema with its references followed, and the first of its alternatives that is not null."""
     schema = _resolved(given, root) if isinstance(given, dict) else {}
     for _ in range(_MOST_REFERENCES):
-        options = [one for key in ("anyOf", "oneOf", "allOf") for one in _listed(schema.get(key))]
-        chosen = next((one for one in options if isinstance(one, dict) and one.get("type") != "null"), None)
+        lists = [schema[key] for key in ("anyOf", "oneOf", "allOf") if isinstance(schema.get(key), list)]
+        options = (one for several in lists for one in several if isinstance(one, dict))
+        chosen = next((one for one in options if one.get("type") != "null"), None)
         if chosen is None:
             return schema
         outer = {key: value for key, value in schema.items() if key not in ("anyOf", "oneOf", "allOf")}
         schema = {**_resolved(chosen, root), **outer}
     return schema
-
-
-def _listed(value: Any) -> list[Any]:  # noqa: ANN401 - any JSON value
-    return value if isinstance(value, list) else []
 
 
 def _type(schema: _Schema, choices: Any) -> str:  # noqa: ANN401 - any JSON value
@@ -245,7 +250,3 @@ def _description(name: str, schema: _Schema) -> str:
 def plain_line(text: str, most: int) -> str:
     """Return a stranger's text as one line of printable characters, ``most`` at most."""
     return " ".join("".join(one if one.isprintable() else " " for one in text).split())[:most].strip()
-
-
-def _first_line(error: Exception) -> str:
-    return plain_line(str(getattr(error, "message", error)), 120) or type(error).__name__

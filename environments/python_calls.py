@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from pydantic import JsonValue
 
@@ -40,8 +40,20 @@ def call_of(node: ast.expr, parameters: Callable[[str], Sequence[str] | None]) -
     name = _name(node.func) if isinstance(node, ast.Call) else None
     if not isinstance(node, ast.Call) or name is None:
         raise ValueError("not one plain call of a function by its name")
+    given: list[tuple[str, ast.expr]] = []
+    if node.args:
+        names = parameters(name)
+        if names is None:
+            raise ValueError(f"{name!r} is not documented, so its positional arguments have no names")
+        if len(node.args) > len(names):
+            raise ValueError(f"{name} takes at most {len(names)} arguments, not {len(node.args)}")
+        given += zip(names, node.args, strict=False)
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            raise ValueError("`**` is not allowed")
+        given.append((keyword.arg, keyword.value))
     arguments: dict[str, JsonValue] = {}
-    for parameter, value in (*_positional(name, node.args, parameters), *_named(node)):
+    for parameter, value in given:
         if parameter in arguments:
             raise ValueError(f"argument {parameter!r} is given twice")
         arguments[parameter] = _literal(parameter, value, 0)
@@ -58,26 +70,6 @@ def _name(node: ast.expr) -> str | None:
         parts.append(node.attr)
         node = node.value
     return ".".join((node.id, *reversed(parts))) if isinstance(node, ast.Name) else None
-
-
-def _positional(
-    name: str, given: Sequence[ast.expr], parameters: Callable[[str], Sequence[str] | None]
-) -> Iterator[tuple[str, ast.expr]]:
-    if not given:
-        return
-    names = parameters(name)
-    if names is None:
-        raise ValueError(f"{name!r} is not documented, so its positional arguments have no names")
-    if len(given) > len(names):
-        raise ValueError(f"{name} takes at most {len(names)} arguments, not {len(given)}")
-    yield from zip(names, given, strict=False)
-
-
-def _named(node: ast.Call) -> Iterator[tuple[str, ast.expr]]:
-    for keyword in node.keywords:
-        if keyword.arg is None:
-            raise ValueError("`**` is not allowed")
-        yield keyword.arg, keyword.value
 
 
 def _literal(name: str, node: ast.expr, depth: int) -> JsonValue:

@@ -1,8 +1,23 @@
-"""Compare and write texts by the tools' documentation alone: stems of content words, and user turns from a reference.
+"""Compare and write texts by the tools' documentation alone: stems of words, grounding, and user turns of a reference.
 
 ``words`` splits and stems, so that rules can compare names, documentation and texts without knowing any tool. The
 splitting and the crude stemming are our choice; they only have to be consistent, because both sides of a comparison go
 through them.
+
+Grounding: every argument of a call appears in text that the agent has seen before the call. An agent sees the user
+turns so far, the observations of its earlier calls and the documentation of its tools; it never sees the setup, and the
+environment's text before the first turn (``UserTurn.preface``) does not count. The rule (our choice):
+
+- a string is found when it appears in a user turn or an observation as a whole, ignoring case and the amount of white
+  space, and not as a part of a longer word; or when it is a choice or the default of the parameter, or appears in
+  quotes in the description of the parameter or of the call's tool;
+- a number is found by value (30 is 30.0, and "1,500" is 1500) in a user turn or an observation; or when it is a choice
+  or the default of the parameter, or appears in its description; the parts of an ISO date do not count, or
+  birthdays would ground the small ids that apps count with;
+- booleans and null are always documented; items of lists and values of objects are looked up one by one;
+- of a program (a parameter of type code) the literals are looked up one by one (``verification.programs`` has the
+  rule); an argument of a tool is also found where that tool's documentation states it for the parameter, and a string
+  where it is the group of a tool that the reference's programs call.
 
 A user turn leaves out a call that a precondition forces (the doors to lock before the engine starts): an error or the
 documentation shows that the call is needed. The text asks for every other call, as a goal with its values.
@@ -21,8 +36,9 @@ import json
 import random
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from itertools import takewhile
 from typing import TypeVar
@@ -30,7 +46,6 @@ from typing import TypeVar
 from pydantic import JsonValue
 
 from environments.base import Environment, InputError, Parameter, TaskSpec, ToolCall, ToolSpec
-from environments.verification.grounding import Seen, documented
 
 _BEHIND_SENTENCE = re.compile(r"(?<=[.;!?:]\s)")
 _PIECES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
@@ -76,6 +91,12 @@ def with_own_descriptions(tools: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
     )
 
 
+def tools_of(environment: Environment, task: TaskSpec) -> dict[str, ToolSpec]:
+    """Return the tools that a task offers or calls, by name, with their own descriptions."""
+    names = dict.fromkeys((*task.tools, *(call.name for turn in task.reference for call in turn)))
+    return {tool.name: tool for tool in with_own_descriptions(environment.tools(tuple(names)))}
+
+
 def first_sentence(text: str) -> str:
     """Return the first sentence of ``text``, with its full stop."""
     return _sentences(text.strip())[0].strip()
@@ -92,8 +113,110 @@ def _sentences(text: str) -> list[str]:
     return _BEHIND_SENTENCE.split(text)
 
 
-_SENTENCE_END = re.compile(r"(?<=\w\w)[.;!?](?=\s|$)")
-_DETAIL = re.compile(r"\s*[,;:.(\[]")
+NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?")
+DATE = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?(?!\d)")
+_LITERAL = re.compile(r'"(?:[^"\\]|\\[\s\S])*+(?:"|\\?\Z)')  # an open one ends the text: it is read once
+_QUOTED = re.compile(r"(?<!\w)(?:\"([^\"]+)\"|'([^']+)'|`([^`]+)`)(?!\w)")
+
+
+class Seen:
+    """The texts that an agent has read, ready for look-ups."""
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self._texts: list[str] = []
+        self._numbers: set[Decimal] = set()
+        for text in texts:
+            self.read(text)
+
+    def read(self, text: str) -> None:
+        """Add a user turn or an observation; for JSON text or literals also the strings without escapes."""
+        for version in (text, *_unescaped(text)):
+            self._texts.append(normal(version))
+            self._numbers.update(numbers(version))
+
+    def has(self, value: JsonValue) -> bool:
+        """Return whether the string or number appears in a text that was read; False for any other value."""
+        if isinstance(value, str):
+            wanted = normal(value)
+            return bool(wanted) and any(stands_in(wanted, text) for text in self._texts)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        return self.has_number(Decimal(str(value)))
+
+    def has_number(self, number: Decimal) -> bool:
+        """Return whether the number appears in a text that was read."""
+        return number in self._numbers
+
+
+def documented(value: JsonValue, tool: ToolSpec, parameter: Parameter) -> bool:
+    """Return whether the documentation of ``tool`` states ``value`` (not a list or an object) for ``parameter``.
+
+    What is documented within an object or an array counts for the whole parameter.
+    """
+    if value is None or isinstance(value, bool):
+        return True
+    return any(_states(value, tool, one) for one in parameter.nested())
+
+
+def _states(value: JsonValue, tool: ToolSpec, parameter: Parameter) -> bool:
+    stated = [*parameter.choices, *leaves(parameter.default)]
+    if any(value == known and not isinstance(known, bool) for known in stated):
+        return True
+    if isinstance(value, str):
+        found = (groups for text in (tool.description, parameter.description) for groups in _QUOTED.findall(text))
+        return any(normal(value) == normal(text) for groups in found for text in groups if text)
+    return isinstance(value, int | float) and Decimal(str(value)) in numbers(parameter.description)
+
+
+def leaves(value: JsonValue) -> Iterator[JsonValue]:
+    """Yield the items of lists and the values of objects, however deep; any other value itself."""
+    if isinstance(value, list):
+        for item in value:
+            yield from leaves(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from leaves(item)
+    else:
+        yield value
+
+
+def _unescaped(text: str) -> Iterator[str]:
+    """Yield the strings of a JSON text, or else the JSON string literals in it, without escapes; none without any."""
+    if "\\" not in text:
+        return
+    try:
+        yield from [leaf for leaf in leaves(json.loads(text)) if isinstance(leaf, str)]
+    except (ValueError, RecursionError):
+        for literal in _LITERAL.findall(text):
+            with suppress(ValueError):
+                yield json.loads(literal)
+
+
+def normal(text: str) -> str:
+    """Return ``text`` in lower case with single blanks."""
+    return " ".join(text.casefold().split())
+
+
+def numbers(text: str) -> set[Decimal]:
+    """Return the numbers in ``text``; the parts of an ISO date do not count."""
+    return {number for match in NUMBER.findall(DATE.sub(" ", text)) if (number := number_of(match)) is not None}
+
+
+def number_of(match: str) -> Decimal | None:
+    """Return the number that ``NUMBER`` found: "1,500" is 1500. None for an exponent that no number here has."""
+    try:
+        return Decimal(match.replace(",", ""))
+    except InvalidOperation:
+        return None
+
+
+def stands_in(wanted: str, text: str) -> bool:
+    """Return whether ``wanted`` occurs in ``text`` with no letter, digit or underscore right before or after it."""
+    return wanted in text and re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", text) is not None
+
+
+SENTENCE_END = re.compile(r"(?<=\w\w)[.;!?](?=\s|$)")
+DETAIL = re.compile(r"\s*[,;:.(\[]")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _OPENINGS = ("", "please ", "i want you to ")
 
@@ -104,8 +227,7 @@ def render_documented(environment: Environment, spec: Spec, rng: random.Random) 
     Raises InputError for a task that the environment cannot open, a tool that it does not have and a turn without
     calls.
     """
-    names = dict.fromkeys((*spec.tools, *(call.name for turn in spec.reference for call in turn)))
-    tools = {tool.name: tool for tool in with_own_descriptions(environment.tools(tuple(names)))}
+    tools = tools_of(environment, spec)
     return render_turns(spec, forced_calls(environment, spec), lambda call, drawn: clause(call, tools, drawn), rng)
 
 
@@ -124,11 +246,11 @@ def clause(
         if parameter is None or (value == parameter.default and not parameter.required):
             continue
         if name not in words:
-            said.append(f"{_start(_DETAIL, parameter.description)} {_words(value, parameter)}")
+            said.append(f"{_start(DETAIL, parameter.description)} {_words(value, parameter)}")
         elif words[name] is not None:
             said.append(str(words[name]))
     values = f" ({', '.join(said)})" if said else ""
-    return f"{rng.choice(_OPENINGS)}{_start(_SENTENCE_END, tool.description)}{values}"
+    return f"{rng.choice(_OPENINGS)}{_start(SENTENCE_END, tool.description)}{values}"
 
 
 def _start(end: re.Pattern[str], text: str) -> str:
@@ -143,7 +265,7 @@ def _words(value: JsonValue, parameter: Parameter) -> str:
     if isinstance(value, dict) and parameter.fields:
         known = {field.name: field for field in parameter.fields if field.name in value}
         if len(known) == len(value):
-            said = (f"{_start(_DETAIL, one.description)} {_words(value[name], one)}" for name, one in known.items())
+            said = (f"{_start(DETAIL, one.description)} {_words(value[name], one)}" for name, one in known.items())
             return f"({', '.join(said)})"
     if isinstance(value, str) and value in parameter.choices and _WORD.fullmatch(value):
         return value
@@ -159,19 +281,14 @@ Say = Callable[[ToolCall, random.Random], str]
 """Write one call as a clause; raise InputError for a call that it has no words for."""
 
 
-def _no_error(error: str) -> bool:
-    return False
-
-
 def forced_calls(
-    environment: Environment, spec: TaskSpec, tells_values: Callable[[str], bool] = _no_error
+    environment: Environment, spec: TaskSpec, tells_values: re.Pattern[str] | None = None
 ) -> tuple[tuple[bool, ...], ...]:
     """Return, for each turn and call of the reference, whether a precondition forces the call (our rule).
 
     A call is forced when a later call of the same turn fails without it, and all of its arguments are documented
-    (choices, booleans, numbers in the description) or appear in that error. ``tells_values`` returns whether an error
-    names the missing values. The last call of a turn is therefore never forced. The text of ``spec`` is not read: it
-    may be empty.
+    (choices, booleans, numbers in the description) or appear in that error, where ``tells_values`` matches it: such an
+    error names the missing values. The last call of a turn is therefore never forced. The text of ``spec`` is not read.
 
     Raises InputError for a task that the environment cannot open or a tool that it does not have.
     """
@@ -179,8 +296,11 @@ def forced_calls(
     tools = {tool.name: tool for tool in environment.tools(names)}
 
     def forced(turn: int, position: int, call: ToolCall) -> bool:
-        errors = caused_errors(environment, spec, turn, position)[:1]
-        return any(_can_be_had(call, tools[call.name], error if tells_values(error) else "") for error in errors)
+        errors = caused_errors(environment, spec, turn, position)
+        if not errors:
+            return False
+        named = errors[0] if tells_values is not None and tells_values.search(errors[0]) else ""
+        return _can_be_had(call, tools[call.name], Seen([named]))
 
     return tuple(tuple(forced(t, c, call) for c, call in enumerate(turn)) for t, turn in enumerate(spec.reference))
 
@@ -216,20 +336,16 @@ def render_turns(spec: Spec, forced: Sequence[Sequence[bool]], say: Say, rng: ra
     return spec.model_copy(update={"turns": tuple(turns)})
 
 
-def _can_be_had(call: ToolCall, tool: ToolSpec, error: str) -> bool:
-    named = Seen([error])
+def _can_be_had(call: ToolCall, tool: ToolSpec, named: Seen) -> bool:
     for name, argument in call.arguments.items():
         parameter = tool.parameter(name)
         for value in argument if isinstance(argument, list) else [argument]:
-            if parameter is not None and documented(value, tool, parameter):
-                continue
-            if not isinstance(value, str | int | float) or not named.has(value):
+            if not (parameter is not None and documented(value, tool, parameter)) and not named.has(value):
                 return False
     return True
 
 
 def _errors(environment: Environment, spec: TaskSpec, turn: int, left_out: int | None) -> dict[int, str]:
-    """Return the errors in one turn of the reference, by position, without the call at ``left_out``."""
     errors = {}
     with closing(environment.open(spec)) as episode:
         episode.start()

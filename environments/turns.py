@@ -58,12 +58,8 @@ class Turns(Generic[Played]):
     """The user turns of one attempt at ``task``: begun once, ended one after the other, and measured.
 
     ``callable`` are the tools that the task has in any of its turns, those withheld at first included. ``steps``,
-    ``calls`` and ``malformed`` count actions of the current turn; the episode adds to them.
-
-    Args:
-        task: the task.
-        measure: returns what the episode records of a turn, as the world is now, by the turn's index and its numbers
-            of calls and of malformed actions.
+    ``calls`` and ``malformed`` count actions of the current turn; the episode adds to them. ``measure`` returns what
+    the episode records of a turn, as the world is now, by the turn's index, calls and malformed actions.
     """
 
     def __init__(self, task: TaskSpec, measure: Callable[[int, int, int], Played]) -> None:

@@ -1,25 +1,35 @@
-"""`coevolve environment check`: holds an environment of the user's to the contract, and says what follows.
+"""`coevolve environment`: writes an environment to change, and holds one of the user's to the contract.
 
-First a few unguided episodes are explored, each of which is played twice more: does it begin alike, answer alike, show
-its state? `coevolve evolve --mcp` looks at a server in the same way.
-`coevolve environment serve` is ``graph.interop.openenv.serve``, `new` is ``graph.new_environment``.
+`new` writes a folder that runs as it is. The class and the recipe are those that ship as examples
+(``environments/example.py``, ``recipes/own-environment.yaml``) under the new name. The held-out file is made by
+exploring other start states, as anyone would make it.
+
+`check` says of each property whether it holds, and what follows where it does not. First a few unguided episodes are
+explored, each of which is played twice more: does it begin alike, answer alike, show its state? `coevolve evolve --mcp`
+looks at a server in the same way. `serve` is ``graph.interop.openenv.serve``.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import keyword
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import chdir
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from environments.command import FAILURE, OneSentence, OneSentenceGroup, exit_statuses
+from environments.base import InputError
+from environments.checkout import ROOT
+from environments.command import FAILURE, OneSentence, OneSentenceGroup, check_output, exit_statuses
 from graph.interop.openenv.serve import command as serve_command
-from graph.new_environment import command as new_command
 
 if TYPE_CHECKING:
-    from environments.base import Environment, Observation, StartState, TaskSpec, ToolCall
+    from environments.base import Environment, TaskSpec
     from environments.contract.checks import Checked
 
 LOOKED_AT = 4
@@ -29,6 +39,30 @@ EPISODES = 40
 LONGEST = 3
 """Calls of a task's reference at most."""
 
+HELD_OUT, LESSONS, STARTER, RECIPE = "held-out.jsonl", "lessons.jsonl", "starter", "recipe.yaml"
+HELD_OUT_TASKS = 80
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
+_SEEDS = "--set environment.options.seed=1 --set evaluation.tasks=null"
+_TEST = '''"""Holds {name} to the contract of environments: `python -m pytest` in this folder (pip install pytest)."""
+
+import pytest
+from {name} import {name}
+
+from environments.contract.checks import PROPERTIES, WITHOUT_TASKS, Contract
+from graph.check_environment import explored_tasks
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    return explored_tasks({name}())
+
+
+@pytest.mark.parametrize("held", PROPERTIES)
+def test_contract(held, request):
+    given = [] if held in WITHOUT_TASKS else [request.getfixturevalue("tasks")]
+    getattr(Contract({name}), held)({name}(), *given)
+'''
+
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, cls=OneSentenceGroup)
 
 
@@ -37,7 +71,70 @@ def _group() -> None:
     """Start an environment of your own, check it, or serve tasks to clients of other frameworks."""
 
 
-app.command("new", cls=OneSentence)(new_command)
+@app.command("new", cls=OneSentence)
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="of the environment, its module and its folder")],
+) -> None:
+    """Write the folder NAME: an environment of your own to change, its recipe, contract test and held-out tasks.
+
+    It runs as it is. The commands that make its first policy and start a run are printed. Nothing is overwritten.
+
+    Exit status: 0, 2 for a user's mistake, 1 when the environment failed.
+    """
+    with exit_statuses():
+        if not _NAME.fullmatch(name) or keyword.iskeyword(name):
+            raise InputError(f"{name!r} cannot name a module: write small letters, digits and _, a letter first")
+        from environments.registry import packaged_names
+
+        if name in packaged_names() or importlib.util.find_spec(name) is not None:
+            raise InputError(f"{name} is the name of a benchmark or of an installed module: choose another")
+        check_output("NAME", Path(name), "folder")
+        from graph.seed_tasks import seed_file
+        from memory.jsonl import whole_folder
+
+        with whole_folder(Path(name).absolute()) as folder, chdir(folder):
+            _write(folder, name)
+            given = ["environment.options.seed=1", "evaluation.tasks=null", "seed=30"]
+            seed_file(Path(RECIPE), [*given, f"tasks.initial_count={HELD_OUT_TASKS}"], None, Path(HELD_OUT))
+        print(_next(name))
+
+
+def _write(folder: Path, name: str) -> None:
+    named = {"environments.example:depot": f"{name}:{name}"}
+    of_class = {"def depot(": f"def {name}(", 'PythonEnvironment("depot"': f'PythonEnvironment("{name}"'}
+    of_recipe = {"runs/depot-starter": STARTER, "runs/depot-held-out.jsonl": HELD_OUT}
+    code = _adapted("environments/example.py", '"""\n', named | of_class)
+    head = f'"""Change the class and its start states, then `coevolve environment check {name}:{name}`."""\n'
+    recipe = _adapted("recipes/own-environment.yaml", "\n", named | of_recipe)
+    (folder / f"{name}.py").write_text(head + code, encoding="utf-8")
+    (folder / RECIPE).write_text(f"# {name}: run commands in this folder.\n{recipe}", encoding="utf-8")
+    (folder / f"test_{name}.py").write_text(_TEST.format(name=name), encoding="utf-8")
+
+
+def _adapted(example: str, head: str, changes: dict[str, str]) -> str:
+    """Return an example that ships, behind the first ``head``, with ``changes`` of words that it has once."""
+    _, _, text = (ROOT / example).read_text(encoding="utf-8").partition(head)
+    for old, new in changes.items():
+        if text.count(old) != 1:
+            raise RuntimeError(f"{example} has {old!r} {text.count(old)} times")
+        text = text.replace(old, new)
+    return text
+
+
+def _next(name: str) -> str:
+    own = f"{name}:{name}"
+    seed = f"python -P -m graph.seed_tasks --recipe {RECIPE}"
+    return f"""{name}: {name}.py (the class), {RECIPE}, test_{name}.py, {HELD_OUT} (tasks of other start states)
+next:
+cd {name}
+coevolve environment check {own}
+{seed} --count 400 --seed 1 --output {LESSONS}
+python -P -m training.warm_start --model embedded --environment {own} --tasks {LESSONS} --passes 2 --out {STARTER}
+coevolve evolve --recipe {RECIPE} --run run
+after a change of the class, make the held-out tasks anew as well:
+rm {HELD_OUT} && {seed} --count {HELD_OUT_TASKS} --seed 30 {_SEEDS} --output {HELD_OUT}"""
+
+
 app.command("serve", cls=OneSentence)(serve_command)
 
 
@@ -59,7 +156,6 @@ def main(
     Exit status: 0 where all hold, 1 where one does not, 2 for a user's mistake.
     """
     with exit_statuses():
-        from environments.base import InputError
         from environments.contract.checks import PROPERTIES, WITHOUT_TASKS, Checked, Contract, check
         from environments.declared import where
         from environments.registry import benchmark_of, find_benchmark, is_import_path, named_benchmark, open_named
@@ -113,8 +209,9 @@ def findings(environment: Environment) -> Iterator[Checked]:
     """
     from agents.roles import UNGUIDED_EXPLORATION, unguided_context
     from agents.scripted.explorer import UnguidedExplorer
-    from environments.base import EnvironmentFault, InputError, ToolCall
+    from environments.base import EnvironmentFault, ToolCall
     from environments.contract.checks import Checked
+    from environments.verification.replay import bare_task, replay
 
     calls, ran, differs = Counter[str](), set[str](), set[str]()
     begins, faults, changes = dict[str, None](), list[str](), False
@@ -125,20 +222,20 @@ def findings(environment: Environment) -> Iterator[Checked]:
             context = unguided_context(start, position)
             found = UnguidedExplorer(UNGUIDED_EXPLORATION).explore_now(context, environment, position)
             made = [one.action for one in found if isinstance(one.action, ToolCall)]
-            first, again = (_played(environment, start, made) for _ in range(2))
+            first, again = (replay(environment, bare_task(start), [made]) for _ in range(2))
         except (EnvironmentFault, InputError) as error:
             faults.append(str(error))
             continue
-        if first[0] != again[0]:
+        if first.initial != again.initial:
             begins[start.id] = None
-        for place, call in enumerate(made):
-            (_, before), (answer, after) = first[place : place + 2]
-            (_, other_before), (other_answer, other_after) = again[place : place + 2]
+        one, other = (pairwise((played.initial, *played.turns[0].states)) for played in (first, again))
+        answers = zip(first.turns[0].observations, again.turns[0].observations, strict=True)
+        for call, (answer, second), (before, after), (begun, ended) in zip(made, answers, one, other, strict=True):
             calls[call.name] += 1
             changes |= before != after
-            if answer is not None and not answer.failed:
+            if not answer.failed:
                 ran.add(call.name)
-            if (answer, before == after) != (other_answer, other_before == other_after):
+            if (answer, before == after) != (second, begun == ended):
                 differs.add(call.name)
     tools = starts[0].tools
     yield Checked(
@@ -169,20 +266,6 @@ def findings(environment: Environment) -> Iterator[Checked]:
     )
 
 
-def _played(
-    environment: Environment, start: StartState, calls: Sequence[ToolCall]
-) -> list[tuple[Observation | None, str]]:
-    """Return the state of a fresh episode, and the answer to each call with the state after it."""
-    from environments.verification.replay import bare_task
-
-    with closing(environment.open(bare_task(start))) as episode:
-        episode.start()
-        played: list[tuple[Observation | None, str]] = [(None, episode.state())]
-        for call in calls:
-            played.append((episode.step(call), episode.state()))
-        return played
-
-
 def explored_tasks(environment: Environment) -> tuple[TaskSpec, ...]:
     """Return verified tasks from unguided exploration; some change the state, and one has several calls at least.
 
@@ -192,7 +275,7 @@ def explored_tasks(environment: Environment) -> tuple[TaskSpec, ...]:
     from agents.scripted.abstractor import TemplateAbstractor
     from agents.scripted.explorer import UnguidedExplorer
     from agents.spending import RoleRefused
-    from environments.base import InputError, TaskSpec
+    from environments.base import TaskSpec
     from environments.verification.verify import verify
 
     settings = UNGUIDED_EXPLORATION.model_copy(update={"max_reference_calls": LONGEST, "order": "easy_first"})
@@ -226,23 +309,19 @@ def explored_tasks(environment: Environment) -> tuple[TaskSpec, ...]:
 
 def _chosen(environment: Environment, found: Sequence[TaskSpec]) -> tuple[TaskSpec, ...]:
     """Return a task of several calls, one that changes the state, and others; none while one of these is missing."""
-    from environments.contract.play import in_turns
+    from environments.contract.checks import in_turns
     from environments.verification.replay import replay
 
-    several = [task for task in found if len(task.reference[0]) > 1]
-    # A reference that is cut into turns must still act in every turn.
-    several = [task for task in several if replay(environment, in_turns([task])[0]).outcome.success]
-    changing = [task for task in found if _changes(environment, task)]
-    if len(found) < TASKS or not several or not changing:
+    if len(found) < TASKS:
         return ()
-    return tuple({id(task): task for task in (several[0], changing[0], *found)}.values())[:TASKS]
-
-
-def _changes(environment: Environment, task: TaskSpec) -> bool:
-    from environments.verification.replay import replay
-
-    played = replay(environment, task)
-    return played.initial != played.end_states()[-1]
+    # A reference that is cut into turns must still act in every turn.
+    several = (task for task in found for cut in in_turns([task]) if replay(environment, cut).outcome.success)
+    played = ((task, replay(environment, task)) for task in found)
+    changing = (task for task, one in played if one.initial != one.end_states()[-1])
+    first = (next(several, None), next(changing, None))
+    if None in first:
+        return ()
+    return tuple({id(task): task for task in (*first, *found) if task is not None}.values())[:TASKS]
 
 
 if __name__ == "__main__":

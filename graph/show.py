@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Iterable
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from environments.base import InputError
 from environments.command import OneSentence, exit_statuses
 from environments.terminal import printable
 from graph.report.digest import number_words, one_line
 from graph.report.story import LONG, SHORT, Chapter, Row
 
-if TYPE_CHECKING:
-    from graph.report.lineage import History
-
 LABEL = 11
 """Columns of a row's label."""
 STYLES = {"plain": "", "good": "green", "bad": "red", "quiet": "dim"}
 """Styles of a row's tones; a pipe gets none of them."""
-NEAR = 0.8
-"""Share of equal letters of a name that is proposed (ours): ids of one kind begin alike."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -88,33 +81,11 @@ def main(
         from memory.run import RunDirectory
 
         history = History.read(RunDirectory.open(run or studio_run()))
-        story = story_of(history, _found(history, name)) if name else run_story(history)
+        story = story_of(history, name) if name else run_story(history)
         # A terminal without Unicode gets question marks, not a traceback.
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(errors="replace")
         print_story(story, Console(highlight=False, markup=False, emoji=False), full=full)
-
-
-def _found(history: History, name: str) -> str:
-    """Return the id or the tool that ``name`` means. Raises InputError that names near ones, or several."""
-    from graph.report.digest import one_line
-    from graph.report.stories import tools_of
-
-    tools = tools_of(history)
-    if name in tools:
-        return name
-    known = history.starting_with(name)
-    if name in known:
-        return name
-    if len(known) == 1:
-        return known[0]
-    if known:
-        some = one_line(", ".join(known[:3]))
-        raise InputError(f"{one_line(name)} begins {len(known)} ids, such as {some}: give more of one")
-    kind = name.partition("-")[0]
-    near = difflib.get_close_matches(name, [*tools, *(history.starting_with(f"{kind}-"))], n=1, cutoff=NEAR)
-    mean = f": did you mean {one_line(near[0])}?" if near else ": coevolve show without a name lists some"
-    raise InputError(f"{history.run.root} has no record and no tool {one_line(name)}{mean}")
 
 
 if __name__ == "__main__":

@@ -239,7 +239,7 @@ class FailureContext(Record):
     unguided exploration comes from no signal: its ``cause`` is None, its ``kind`` None for D_0 and ``unguided`` for the
     baseline, and its signal, task and trajectory ids are empty. One of a ``random`` call has no cause, error class or
     signal; its other fields are the drawn call's (``graph.ours``). One of ``coverage`` has no task,
-    facts or cause either; its ``focus_pattern`` are the one or two tools that it is for (``agents.scripted.coverage``).
+    facts or cause either; its ``focus_pattern`` are the one or two tools that it is for (``graph.ours``, too).
     """
 
     id: str

@@ -24,8 +24,8 @@ from pydantic.json_schema import SkipJsonSchema
 from agents.chat.models import StructuredModel
 from agents.chat.replies import NextAction, WrittenReply, labelled, listed_calls
 from agents.chat.transcript import context_text, interactions_text, preface_text, prompt, tools_text
-from agents.evidence import executed
-from agents.live import call_of, context_task, dependent, preface_of, setup_for, successful_runs
+from agents.evidence import call_of, context_task, executed, preface_of, successful_runs
+from agents.scripted.abstractor import dependent, setup_for
 from agents.settings import ExplorationSettings
 from environments.base import Environment, TaskSpec, ToolCall, ToolSpec
 from environments.registry import benchmark_of

@@ -36,7 +36,7 @@ from agents.chat.transcript import (
     prompt,
     tools_text,
 )
-from agents.live import live_run
+from agents.evidence import live_run
 from agents.settings import ExplorationSettings
 from agents.spending import BudgetReached, RoleRefused
 from environments.base import Action, Environment, Episode, Observation, Outcome, ToolCall, ToolSpec, UserTurn

@@ -19,11 +19,11 @@ from agents.evidence import (
     MOST_ITEMS,
     blamed_place,
     failure_context,
-    remedies,
     step_at,
     tool_at,
     what_happened,
 )
+from agents.scripted.knowledge import remedies
 from agents.spending import RoleRefused
 from environments.base import Environment, MalformedCall, ToolSpec
 from memory.records import Cause, Evidence, FailureContext, SignalKind

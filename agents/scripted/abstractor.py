@@ -5,6 +5,9 @@ from the tools' documentation. Which cut is tried first is our choice: the conte
 worth exploring; by length (``exploration.order``); then variety. ``long_first`` begins with the longest reference
 (the paper's prompt, figure 12), ``easy_first`` with one call, then two, and so on (ours): a small policy that fails at
 a long task is unlikely to succeed at another long one around the same tool, and learns nothing from it.
+
+A cut is a proposal of calls that really ran, in their order. Its setup is the context's setup plus those earlier calls
+of the run without which the cut's observations would differ; a chat abstractor finds its setup in the same way.
 """
 
 from __future__ import annotations
@@ -13,9 +16,12 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
+from itertools import chain
+from typing import NamedTuple
 
-from agents.live import Cut, around, call_of, context_task, partition, successful_runs
-from agents.scripted.knowledge import PLAIN, Guidance, read_context
+from agents.evidence import call_of, context_task, successful_runs
+from agents.scripted.knowledge import PLAIN, read_context
 from agents.settings import ExplorationSettings, own_roles
 from agents.spending import RoleRefused
 from environments.base import Environment, InputError, TaskSpec, ToolCall
@@ -55,9 +61,8 @@ class TemplateAbstractor:
         rng = random.Random(seed)
         drafts: list[Draft] = []
         seen: list[tuple[tuple[ToolCall, ...], ...]] = []
-        chosen: Counter[tuple[str, ...]] = Counter()
         unworded = ""
-        for cut, target in self._cuts(context, interactions, environment, rng, chosen):
+        for cut, target in self._cuts(context, interactions, environment, rng, drafts):
             task = _reduced(cut, target, context, environment)
             if task is not None and self._settings.two_turns and rng.random() < self._settings.two_turns:
                 task = _in_two_turns(task, target, environment, rng)
@@ -69,8 +74,14 @@ class TemplateAbstractor:
             except InputError as error:
                 unworded = str(error)
                 continue
-            drafts.append(_draft(written, context, cut, len(drafts)))
-            chosen[_sequence(written)] += 1
+            drafts.append(
+                Draft(
+                    **written.model_dump(),
+                    id=record_id("draft", context.id, len(drafts)),
+                    context_id=context.id,
+                    parents=tuple(interaction.id for interaction in _kept(cut, written)),
+                )
+            )
             if len(drafts) == self._settings.drafts_per_context:
                 break
         if unworded and not drafts:
@@ -83,86 +94,60 @@ class TemplateAbstractor:
         interactions: Sequence[Interaction],
         environment: Environment,
         rng: random.Random,
-        chosen: Counter[tuple[str, ...]],
+        drafts: Sequence[Draft],
     ) -> Iterator[tuple[Cut, str]]:
-        """Cuts to try, each with the tool it must keep ("" for none); ``chosen`` counts the drafts made so far."""
-        runs = successful_runs(interactions)
-        guidance = read_context(context, 0) if self._settings.guidance == "context" else PLAIN
-        own = (context.tool,) if context.tool else ()
-        focus = (name for sequence in guidance.sequences for name in sequence)
-        wanted = list(dict.fromkeys((*own, *focus, *context.explore)))
-        if wanted:
-            yield from self._wanted_cuts(context, environment, runs, wanted, rng, chosen, guidance)
-            return
-        settings, long_first = self._settings, self._settings.order == "long_first"
-        longest, shortest = settings.max_reference_calls, settings.min_reference_calls
-        pieces = [cut for run in runs for cut in partition(run, longest, rng, shortest=shortest, long_only=long_first)]
-        rng.shuffle(pieces)
-        if long_first:
-            pieces.sort(key=lambda cut: len(cut.reference), reverse=True)
-        for cut in pieces:
-            if not cut.solved_blindly():
-                yield cut, ""
+        """Cuts to try, each with the tool it must keep ("" for none); what comes next depends on the ``drafts`` so far.
 
-    def _wanted_cuts(
-        self,
-        context: FailureContext,
-        environment: Environment,
-        runs: Sequence[Sequence[Interaction]],
-        wanted: Sequence[str],
-        rng: random.Random,
-        chosen: Counter[tuple[str, ...]],
-        guidance: Guidance,
-    ) -> Iterator[tuple[Cut, str]]:
-        """Cuts around calls of wanted tools, one at a time: what comes next depends on what was chosen."""
-        rank = {name: float(k) for k, name in enumerate(wanted)}
-        names = {
-            (r, p): name
-            for r, run in enumerate(runs)
-            for p, interaction in enumerate(run)
-            if (name := call_of(interaction).name) in rank
-        }
+        They are around calls of wanted tools, one at a time, or pieces of the runs where no tool is wanted.
+        """
+        settings, long_first = self._settings, self._settings.order == "long_first"
+        shortest, longest = settings.min_reference_calls, settings.max_reference_calls
+        runs = successful_runs(interactions)
+        guidance = read_context(context, 0) if settings.guidance == "context" else PLAIN
+        own = (context.tool,) if context.tool else ()
+        wanted = [*dict.fromkeys((*own, *chain.from_iterable(guidance.sequences), *context.explore))]
+        if not wanted:
+            pieces = [one for run in runs for one in partition(run, longest, rng, shortest, long_only=long_first)]
+            rng.shuffle(pieces)
+            if long_first:
+                pieces.sort(key=lambda cut: len(cut.reference), reverse=True)
+            yield from ((cut, "") for cut in pieces if not cut.solved_blindly())
+            return
+        lengths = range(shortest, longest + 1)[:: -1 if guidance.long or long_first else 1]
+        called = {(r, p): call_of(one).name for r, run in enumerate(runs) for p, one in enumerate(run)}
+        names = {place: name for place, name in called.items() if name in wanted}
         open_places: dict[tuple[int, int], list[Cut] | None] = dict.fromkeys(names)
         order = {place: rng.random() for place in open_places}
         tried: Counter[str] = Counter()
-        lengths = range(self._settings.min_reference_calls, self._settings.max_reference_calls + 1)
-        if guidance.long or self._settings.order == "long_first":
-            lengths = lengths[::-1]
         while open_places:
-            place = min(open_places, key=lambda p: (rank[names[p]] + _AGAIN * tried[names[p]], order[p]))
-            name = names[place]
+            place = min(open_places, key=lambda p: (wanted.index(names[p]) + _AGAIN * tried[names[p]], order[p]))
             cuts = open_places[place]
             if cuts is None:
-                cuts = list(around(runs[place[0]], place[1], self._settings.max_reference_calls, context, environment))
-                shortest = self._settings.min_reference_calls
-                cuts = [cut for cut in cuts if len(cut.reference) >= shortest and not cut.solved_blindly()]
+                around_it = around(runs[place[0]], place[1], longest, context, environment)
+                cuts = [cut for cut in around_it if len(cut.reference) >= shortest and not cut.solved_blindly()]
                 rng.shuffle(cuts)
             if not cuts:
                 del open_places[place]
                 continue
-            before = sum(chosen.values())
+            before, chosen = len(drafts), Counter(map(_sequence, drafts))
             length = lengths[before % len(lengths)]
-            cuts.sort(
-                key=lambda cut: (
-                    abs(len(cut.reference) - length)
-                    + _SAME_SEQUENCE * chosen[cut.names()]
-                    - _HELD * guidance.holds(cut.names())
-                )
-            )
-            yield cuts.pop(0), name
+
+            def unfit(cut: Cut, length: int = length, chosen: Counter[tuple[str, ...]] = chosen) -> float:
+                off = abs(len(cut.reference) - length)
+                return off + _SAME_SEQUENCE * chosen[cut.names()] - _HELD * guidance.holds(cut.names())
+
+            cuts.sort(key=unfit)
+            yield cuts.pop(0), names[place]
             open_places[place] = cuts
-            if sum(chosen.values()) > before:
-                tried[name] += 1
+            if len(drafts) > before:
+                tried[names[place]] += 1
                 del open_places[place]
 
 
 def _reduced(cut: Cut, target: str, context: FailureContext, environment: Environment) -> TaskSpec | None:
     """Return the cut as a task without text, reduced; None if the target or nothing of worth remains."""
     task = context_task(context).model_copy(
-        update={
-            "setup": (*context.setup, *cut.setup),
-            "reference": (tuple(call_of(interaction) for interaction in cut.reference),),
-        }
+        update={"setup": (*context.setup, *cut.setup), "reference": (_calls(cut.reference),)}
     )
     reduced = reduce(environment, task)
     if reduced is None or (target and target not in _sequence(reduced)):
@@ -183,18 +168,141 @@ def _in_two_turns(task: TaskSpec, target: str, environment: Environment, rng: ra
 
 def _kept(cut: Cut, task: TaskSpec) -> tuple[Interaction, ...]:
     """Return the interactions of a cut whose calls a reduced task still has."""
-    kept = [call for turn in task.reference for call in turn]
+    kept = [*chain.from_iterable(task.reference)]
     return tuple(interaction for interaction in cut.reference if call_of(interaction) in kept)
 
 
 def _sequence(task: TaskSpec) -> tuple[str, ...]:
-    return tuple(call.name for turn in task.reference for call in turn)
+    return tuple(call.name for call in chain.from_iterable(task.reference))
 
 
-def _draft(task: TaskSpec, context: FailureContext, cut: Cut, position: int) -> Draft:
-    return Draft(
-        **task.model_dump(),
-        id=record_id("draft", context.id, position),
-        context_id=context.id,
-        parents=tuple(interaction.id for interaction in _kept(cut, task)),
-    )
+_LENGTHS = (1, 1, 2, 2, 3)
+
+
+class Cut(NamedTuple):
+    """Interactions that become the reference, and calls that run before it (the context's own setup left out)."""
+
+    setup: tuple[ToolCall, ...]
+    reference: tuple[Interaction, ...]
+
+    def names(self) -> tuple[str, ...]:
+        """Return the tools of the reference in order."""
+        return tuple(call.name for call in _calls(self.reference))
+
+    def solved_blindly(self) -> bool:
+        """Return whether calls without arguments solve it: one such call, or only reads. Verification refuses those."""
+        if any(call_of(interaction).arguments for interaction in self.reference):
+            return False
+        return len(self.reference) == 1 or not any(interaction.changed for interaction in self.reference)
+
+
+def partition(
+    run: Sequence[Interaction], longest: int, rng: random.Random, shortest: int = 1, *, long_only: bool = False
+) -> tuple[Cut, ...]:
+    """Cut the run into consecutive pieces of up to ``longest`` calls; the earlier changes are each one's setup.
+
+    Lengths are drawn, short ones more often (ours); ``long_only`` makes all pieces as long as may be. A piece of fewer
+    than ``shortest`` calls is left out.
+    """
+    drawn = (*_LENGTHS, *range(max(_LENGTHS) + 1, longest + 1))
+    lengths = [longest] if long_only else [length for length in drawn if shortest <= length <= longest]
+    cuts, start = [], 0
+    while start < len(run):
+        piece = tuple(run[start : start + rng.choice(lengths)])
+        if len(piece) >= shortest:
+            cuts.append(Cut(_changes(run[:start]), piece))
+        start += len(piece)
+    return tuple(cuts)
+
+
+def around(
+    run: Sequence[Interaction], place: int, longest: int, context: FailureContext, environment: Environment
+) -> tuple[Cut, ...]:
+    """Cut around the call at ``place``: alone, with calls that it needs or takes values from, and with neighbours.
+
+    The calls that it needs are found by leaving out earlier calls, one by one, while its observation stays the same.
+    """
+    target = run[place]
+    needed = _needed(run[:place], target, context, environment)
+    cuts = []
+    if needed is not None:
+        for count in range(min(len(needed), longest - 1) + 1):
+            kept = len(needed) - count
+            cuts.append(Cut(_calls(needed[:kept]), (*needed[kept:], target)))
+        sources = [i for i in run[:place] if i not in needed and _answers(i, call_of(target))][-(longest - 1) :]
+        if sources and longest > 1:
+            cuts.append(Cut(_calls(needed), (*sources, target)))
+    for start in range(max(0, place - longest + 1), place + 1):
+        for end in range(place + 1, min(len(run), start + longest) + 1):
+            piece = tuple(run[start:end])
+            cuts.append(Cut(setup_for(run[:start], piece, context, environment), piece))
+    distinct: dict[tuple[str, ...], Cut] = {}
+    for cut in cuts:
+        distinct.setdefault(tuple(interaction.id for interaction in cut.reference), cut)
+    return tuple(distinct.values())
+
+
+def setup_for(
+    before: Sequence[Interaction], piece: Sequence[Interaction], context: FailureContext, environment: Environment
+) -> tuple[ToolCall, ...]:
+    """Choose those of the successful calls ``before`` a piece that become its setup.
+
+    These are the calls that changed the state, or all calls if the piece's observations differ without the others (for
+    example a change of the working directory).
+    """
+    changes = _changes(before)
+    if len(changes) == len(before) or _same_answers(changes, piece, context, environment):
+        return changes
+    return _calls(before)
+
+
+def dependent(
+    pieces: Sequence[Interaction], setup: Sequence[ToolCall], context: FailureContext, environment: Environment
+) -> bool:
+    """Return whether a later call of a reference takes a text of an earlier one's observation, or needs an earlier one.
+
+    ``setup`` are the calls before the reference, without the context's own setup.
+    """
+    for place, later in enumerate(pieces):
+        if any(_answers(earlier, call_of(later)) for earlier in pieces[:place]):
+            return True
+        if place > 0 and not _same_answers(setup, (later,), context, environment):
+            return True
+    return False
+
+
+def _needed(
+    before: Sequence[Interaction], target: Interaction, context: FailureContext, environment: Environment
+) -> tuple[Interaction, ...] | None:
+    """Return the fewest earlier calls after which ``target`` is answered as before; None if not even after all."""
+    kept = list(before)
+    if not _same_answers(_calls(kept), (target,), context, environment):
+        return None
+    for candidate in before:
+        rest = [interaction for interaction in kept if interaction is not candidate]
+        if _same_answers(_calls(rest), (target,), context, environment):
+            kept = rest
+    return tuple(kept)
+
+
+def _same_answers(
+    setup: Sequence[ToolCall], piece: Sequence[Interaction], context: FailureContext, environment: Environment
+) -> bool:
+    task = context_task(context).model_copy(update={"setup": (*context.setup, *setup)})
+    with closing(environment.open(task)) as episode:
+        episode.start()
+        return all(episode.step(call_of(i)).text == i.observation.text for i in piece)
+
+
+def _answers(source: Interaction, call: ToolCall) -> bool:
+    """Return whether a text argument of ``call`` occurs in the observation of ``source``."""
+    texts = [value for value in call.arguments.values() if isinstance(value, str) and len(value) > 1]
+    return any(f'"{text}"' in source.observation.text for text in texts)
+
+
+def _changes(interactions: Sequence[Interaction]) -> tuple[ToolCall, ...]:
+    return tuple(call_of(interaction) for interaction in interactions if interaction.changed)
+
+
+def _calls(interactions: Sequence[Interaction]) -> tuple[ToolCall, ...]:
+    return tuple(call_of(interaction) for interaction in interactions)

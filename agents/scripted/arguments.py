@@ -12,11 +12,20 @@ import math
 import random
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from pydantic import JsonValue
 
-from agents.evidence import about, head_word, name_words, overlap, parameter_words
-from agents.scripted.knowledge import PLAIN, Guidance, makers
+from agents.scripted.knowledge import (
+    PLAIN,
+    Guidance,
+    about,
+    head_word,
+    makers,
+    name_words,
+    overlap,
+    parameter_words,
+)
 from agents.scripted.values import (
     MAX_TEXT,
     Experience,
@@ -65,7 +74,7 @@ class UniformArguments:
         optional: float = PLAIN.optional,
     ) -> None:
         self._values = seen
-        self._by_parameter = given
+        self._given = given
         self._rng = rng
         self._tools = tools
         self._optional = optional
@@ -96,30 +105,24 @@ class UniformArguments:
         """Return the choices that another tool of the group documents for a parameter of the same name."""
         if parameter.type != "string":
             return ()
-        for other in self._tools:
-            namesake = other.parameter(parameter.name) if other.group == tool.group else None
-            if namesake is not None and namesake.type == parameter.type and namesake.choices:
-                return namesake.choices
-        return ()
+        namesakes = (other.parameter(parameter.name) for other in self._tools if other.group == tool.group)
+        return next((one.choices for one in namesakes if one and one.type == "string" and one.choices), ())
 
     def _picked_fields(self, tool: ToolSpec, parameter: Parameter) -> list[Parameter]:
-        """Draw the fields of an object: its documented ones as a call's parameters, else of what ``tool`` changes."""
+        """Draw the fields of an object: its documented ones as a call's parameters, else of what ``tool`` changes.
+
+        Those are the parameters of the tool of its group that makes such a thing, without lists and objects.
+        """
         if parameter.fields:
             return [one for one in parameter.fields if one.required or self._rng.random() < self._optional]
-        fields = self._fields(tool)
-        return self._rng.sample(fields, self._rng.randint(1, min(_FIELDS, len(fields)))) if fields else []
-
-    def _fields(self, tool: ToolSpec) -> tuple[Parameter, ...]:
-        """Return the fields of what ``tool`` changes: the parameters of the tool of its group that makes such a thing.
-
-        Only lists and objects are left out; those that a tool without parameters would give are none.
-        """
         making = makers(ToolCall(name=tool.name), None, self._tools)[:1]
-        return tuple(one for maker in making for one in maker.parameters if one.type not in ("array", "dict"))
+        fields = [one for maker in making for one in maker.parameters if one.type not in ("array", "dict")]
+        return self._rng.sample(fields, self._rng.randint(1, min(_FIELDS, len(fields)))) if fields else []
 
     def _date(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen, form: str) -> str:
         """Draw a seen or given date of the documented format half of the time, else invent one."""
-        known = [value for value in (*self._seen(tool, parameter, chosen), *self._given(parameter)) if _is(value, form)]
+        values = (*self._seen(tool, parameter, chosen), *self._given.get(parameter.name, ()))
+        known = [value for value in values if _is(value, form)]
         if known and self._rng.random() < 0.5:
             return str(self._rng.choice(known))
         return (_FIRST_DATE + datetime.timedelta(days=self._rng.randrange(_DATES))).strftime(form)
@@ -136,36 +139,28 @@ class UniformArguments:
         return [self._item(tool, item, chosen) for _ in range(self._rng.randint(1, 2))]
 
     def _drawn_from_a_source(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
-        """Draw a value of one source that holds any.
-
-        Sources are the description, its range, values given by people, and values seen.
-        """
+        """Draw a value of one source that holds any: description, its range, values that people gave, those seen."""
         known = self._seen(tool, parameter, chosen)
-        if known and self._is_identified(parameter):
+        if known and self._identifying(parameter):
             return drawn(parameter.type, known, self._rng)
         described: tuple[Scalar, ...] = (*(number.value for number in numbers(parameter)), *mentioned(parameter))
         seen = (*known, *_PLAIN_NUMBERS)
-        sources: tuple[Sequence[Scalar], ...] = (described, in_range(parameter), self._given(parameter), seen)
+        given = self._given.get(parameter.name, ())
+        sources: tuple[Sequence[Scalar], ...] = (described, in_range(parameter), given, seen)
         return drawn(parameter.type, self._rng.choice([source for source in sources if source]), self._rng)
 
     def _constant(self, tool: ToolSpec, parameter: Parameter, known: Sequence[JsonValue]) -> JsonValue:
-        """Draw one of the documented values uniformly."""
         return self._rng.random() < 0.5 if parameter.type == "boolean" else self._rng.choice(known)
 
     def _item(self, tool: ToolSpec, item: Parameter, chosen: Chosen) -> JsonValue:
-        """Draw an item of a list without documented items."""
         return drawn(item.type, (*self._seen(tool, item, chosen), *_PLAIN_NUMBERS), self._rng)
 
     def _text(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
         return self._drawn_from_a_source(tool, parameter, chosen)
 
-    def _is_identified(self, parameter: Parameter) -> bool:
-        """Return whether the seen values of the parameter are known to be identifiers of its kind."""
-        return False
-
-    def _given(self, parameter: Parameter) -> Sequence[Scalar]:
-        """Return values that people gave to the parameter."""
-        return self._by_parameter.get(parameter.name, ())
+    def _identifying(self, parameter: Parameter) -> Sequence[Sighting]:
+        """Return the seen values that are known to be identifiers of the parameter's kind."""
+        return ()
 
     def _seen(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> Sequence[Scalar]:
         """Return values seen in this episode that the parameter may take."""
@@ -229,7 +224,6 @@ class GuidedArguments(UniformArguments):
         self.sightings = sightings
         self._each = guidance.wear
         self._experience = experience
-        self._fits: dict[tuple[str, str, frozenset[str]], float] = {}
 
     def draw_for(self, tool: ToolSpec, requirement: str) -> ToolCall:
         """Draw a call of ``tool`` with the documented constants that the text of a ``requirement`` asks for.
@@ -240,11 +234,10 @@ class GuidedArguments(UniformArguments):
         sentence = requirement.split(". ", maxsplit=1)[0]
         asked, everything = frozenset(words(sentence)), _ALL.search(sentence) is not None
         arguments: dict[str, JsonValue] = {}
-        for parameter in tool.parameters:
-            if everything and parameter.required and parameter.type == "array" and parameter.choices:
-                arguments[parameter.name] = list(parameter.choices)
-            elif parameter.required:
-                arguments[parameter.name] = self._asked_for(tool, parameter, asked, arguments)
+        for parameter in (one for one in tool.parameters if one.required):
+            whole = everything and parameter.type == "array" and parameter.choices
+            value = [*parameter.choices] if whole else self._asked_for(tool, parameter, asked, arguments)
+            arguments[parameter.name] = value
         return ToolCall(name=tool.name, arguments=arguments)
 
     def kinds(self, tool: ToolSpec, parameter: Parameter) -> frozenset[str]:
@@ -273,17 +266,14 @@ class GuidedArguments(UniformArguments):
 
     def _constant(self, tool: ToolSpec, parameter: Parameter, known: Sequence[JsonValue]) -> JsonValue:
         """Draw a documented value; one that was given already, or refused, is less likely."""
-        weights = [math.exp(-self._wear(tool, parameter, value)) for value in known]
-        return self._rng.choices(known, weights)[0]
+        worn = (self._experience.wear(tool.name, parameter.name, value, self._each) for value in known)
+        return self._rng.choices(known, [math.exp(-wear) for wear in worn])[0]
 
     def _item(self, tool: ToolSpec, item: Parameter, chosen: Chosen) -> JsonValue:
         return self._value(tool, item, chosen)
 
-    def _is_identified(self, parameter: Parameter) -> bool:
-        return bool(self._identifying(parameter))
-
     def _text(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
-        if self._is_identified(parameter) and (known := self._seen(tool, parameter, chosen)):
+        if self._identifying(parameter) and (known := self._seen(tool, parameter, chosen)):
             return known[0]
         said = mentioned(parameter)
         if said and self._rng.random() < 0.3:
@@ -310,21 +300,34 @@ class GuidedArguments(UniformArguments):
         """Draw a few seen values for a parameter by score."""
         near = frozenset(value for value in chosen.values() if isinstance(value, str | int | float))
         kinds = self.kinds(tool, parameter)
+
+        def fits(sighting: Sighting) -> float:
+            """Names in the current place fit a parameter of names, just observed values any."""
+            score = _fit(parameter.name, parameter.description, sighting.labels) - 1.0 * sighting.piece
+            if not near.isdisjoint(sighting.near):
+                score += 3.0
+            score += 2.0 * self._experience.trust(tool.name, parameter.name, sighting.source)
+            if kinds and self.sightings.in_place(sighting):
+                return score + 3.0
+            if self.sightings.is_fresh(sighting):
+                return score + 2.0
+            elsewhere = sighting.parent is not None and self.sightings.place is not None
+            return score - 2.0 if elsewhere or (sighting.kind and not kinds) else score
+
         scores: dict[Scalar, float] = {}
         for sighting in self._identifying(parameter) or self.sightings:
             if sighting.only_for not in (None, (tool.name, parameter.name)):
                 continue
             value = converted(sighting.value, parameter.type)
             if value is not None and value not in near:
-                score = self._score(sighting, tool, parameter, near) + self._nearness(sighting, kinds)
-                scores[value] = max(scores.get(value, -math.inf), score)
+                scores[value] = max(scores.get(value, -math.inf), fits(sighting))
         if not scores:
             return []
         for value in scores:
             if kinds:
                 suits = bool(kinds & self.sightings.kinds_of(value))
                 scores[value] += 2.0 if suits else (-6.0 if parameter.required else -3.0)
-            scores[value] -= self._wear(tool, parameter, value)
+            scores[value] -= self._experience.wear(tool.name, parameter.name, value, self._each)
         highest = max(scores.values())
         weights = [math.exp(score - highest) for score in scores.values()]
         return self._rng.choices(list(scores), weights, k=_CANDIDATES)
@@ -348,31 +351,9 @@ class GuidedArguments(UniformArguments):
             or ("id" in sighting.labels and nouns and nouns <= name_words(sighting.source.partition(":")[0]))
         ]
 
-    def _score(self, sighting: Sighting, tool: ToolSpec, parameter: Parameter, near: frozenset[Scalar]) -> float:
-        score = self._fit(tool, parameter, sighting.labels) - 1.0 * sighting.piece
-        if not near.isdisjoint(sighting.near):
-            score += 3.0
-        return score + 2.0 * self._experience.trust(tool.name, parameter.name, sighting.source)
 
-    def _wear(self, tool: ToolSpec, parameter: Parameter, value: JsonValue) -> float:
-        return self._experience.wear(tool.name, parameter.name, value, self._each)
-
-    def _nearness(self, sighting: Sighting, kinds: frozenset[str]) -> float:
-        """Score nearness: names in the current place for a parameter of names; just observed values for any."""
-        if kinds and self.sightings.in_place(sighting):
-            return 3.0
-        if self.sightings.is_fresh(sighting):
-            return 2.0
-        if sighting.kind and not kinds:
-            return -2.0
-        elsewhere = sighting.parent is not None and self.sightings.place is not None
-        return -2.0 if elsewhere else 0.0
-
-    def _fit(self, tool: ToolSpec, parameter: Parameter, labels: frozenset[str]) -> float:
-        """Score the overlap of a key's words with a parameter: its name counts double, its head word triple."""
-        key = (tool.name, parameter.name, labels)
-        if key not in self._fits:
-            fit = 2.0 * overlap(name_words(parameter.name), labels)
-            fit += 1.0 * overlap(parameter_words(parameter.description), labels)
-            self._fits[key] = fit + 3.0 * (head_word(parameter.description) in labels)
-        return self._fits[key]
+@lru_cache(maxsize=65536)
+def _fit(name: str, description: str, labels: frozenset[str]) -> float:
+    """Score the overlap of a key's words with a parameter: its name counts double, its head word triple."""
+    fit = 2.0 * overlap(name_words(name), labels) + 1.0 * overlap(parameter_words(description), labels)
+    return fit + 3.0 * (head_word(description) in labels)

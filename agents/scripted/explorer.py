@@ -15,22 +15,29 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import ClassVar
 
-from agents.evidence import about, error_message, name_words, overlap, parameter_words, remedies
-from agents.live import LiveRun, live_run
+from agents.evidence import LiveRun, error_message, executed, live_run
 from agents.scripted.arguments import GuidedArguments, UniformArguments
 from agents.scripted.knowledge import (
-    Knowledge,
+    PLAIN,
+    Aims,
+    Guidance,
+    about,
     listed_values,
     makers,
+    name_words,
+    overlap,
+    parameter_words,
     read_context,
+    remedies,
     sign_in_tools,
     sources_of_values,
 )
-from agents.scripted.values import Scalar, Sightings
+from agents.scripted.values import Experience, Scalar, Sightings
 from agents.settings import ExplorationSettings, own_roles
 from environments.base import Environment, Observation, ObservationStatus, ToolCall, ToolSpec
 from environments.benchmark import KnownValue
@@ -44,40 +51,66 @@ _REMEDIES = 2
 _MAX_MOVES = 3
 _STRAY = 0.25
 _MAX_OBSERVATION = 400
+_PATIENCE = 3
+_AVOIDED = 99  # as if a call had been made so often
 _MOVES = frozenset({"chang", "current"})
 
 
-class GuidedRound:
-    """Acts in one live episode for a number of steps."""
+class GuidedRounds:
+    """Acts in one live episode after another at a context, with what earlier ones found.
 
-    def __init__(self, run: LiveRun, knowledge: Knowledge, steps: int) -> None:
-        self._run = run
-        self._known = knowledge
-        self._rng = knowledge.rng
-        self._steps = steps
-        self._sightings = knowledge.sightings()
-        self._tools = tuple(knowledge.tools.values())
-        guided = knowledge.guidance
-        self._arguments = GuidedArguments(self._sightings, knowledge.experience, knowledge.rng, self._tools, guided)
+    ``needs`` are the calls that a tool was found to need before it, ``in_view`` what a round saw at its start.
+    """
+
+    def __init__(
+        self, context: FailureContext, environment: Environment, given: Sequence[KnownValue], rng: random.Random
+    ) -> None:
+        self._context = context
+        self._given = given
+        self._rng = rng
+        self._tools = {tool.name: tool for tool in environment.tools(context.tools)}
+        self._all = tuple(self._tools.values())
+        self._experience = Experience()
+        self._made: Counter[str] = Counter()
+        self._failed: Counter[str] = Counter()
+        wanted = (context.tool, *context.explore) if context.tool else context.explore
+        self._aims = Aims(sorted(self._tools), wanted, _PATIENCE, rng)
+        self._needs: dict[str, tuple[ToolCall, ...]] = {}
+        self._in_view: dict[str, tuple[ToolCall, Observation]] = {}
+
+    def play(self, run: LiveRun, steps: int, guidance: Guidance) -> None:
+        """Aim at one tool after another until the steps are used up; first at a wanted one that was not reached."""
+        self._aims.follow(guidance)
+        self._guidance, self._run, self._steps = guidance, run, steps
+        self._sightings = self._visible()
+        self._arguments = GuidedArguments(self._sightings, self._experience, self._rng, self._all, self._guidance)
         self._done: list[ToolCall] = []
         self._looked: set[str] = set()
         self._only_looked = True
         self._aimed: set[str] = set()
-
-    def play(self) -> None:
-        """Aim at one tool after another until the steps are used up; first at a wanted one that was not reached."""
-        aim = self._known.aims.next()
+        aim = self._aims.next()
         while self._may_act():
-            self._known.aims.aimed[aim] += 1
-            self._reach(self._known.tools[aim])
-            aim = self._known.aims.any()
+            self._aims.aimed[aim] += 1
+            self._reach(self._tools[aim])
+            aim = self._aims.any()
+
+    def _visible(self) -> Sightings:
+        seen = Sightings()
+        seen.see_state(self._context.initial_state)
+        for value in self._given:
+            if value.tool in self._tools:
+                seen.see_for(value.tool, value.parameter, value.value, value.near)
+        seen.see_facts(self._context.facts)
+        for call, observation in self._in_view.values():
+            seen.see_observation(call, observation)
+        return seen
 
     def _may_act(self) -> bool:
         return len(self._run.interactions) < self._steps
 
     def _reach(self, tool: ToolSpec) -> None:
         """Make one successful call of a tool: meet its known needs, go where its values are, overcome errors."""
-        guidance = self._known.guidance
+        guidance = self._guidance
         if not guidance.bold or tool.name in self._aimed:
             self._meet_needs(tool)
             self._approach(tool)
@@ -89,14 +122,19 @@ class GuidedRound:
 
     def _meet_needs(self, tool: ToolSpec) -> None:
         """Make the calls that an earlier round found to be needed, unless the last of them was just made."""
-        for need in self._known.needs.get(tool.name, ()):
+        for need in self._needs.get(tool.name, ()):
             latest = next((made for made in reversed(self._done) if made.name == need.name), None)
             if latest != need and self._may_act():
                 self._act(need)
 
     def _new_call(self, tool: ToolSpec) -> ToolCall:
-        count = _DRAWS if tool.parameters else 1
-        return self._known.newest([self._arguments.draw(tool) for _ in range(count)])
+        """Draw the call that was made least often at this context, failures counted double; the first of equals."""
+
+        def times(call: ToolCall) -> int:
+            avoided = bool(self._guidance.avoided) and executed(call) in self._guidance.avoided
+            return self._made[_key(call)] + 2 * self._failed[_key(call)] + _AVOIDED * avoided
+
+        return min((self._arguments.draw(tool) for _ in range(_DRAWS if tool.parameters else 1)), key=times)
 
     def _attempt(self, draw: Callable[[], ToolCall], depth: int) -> bool:
         """Draw and make a call; on an error do what it asks for, or look and draw again. True once it succeeded."""
@@ -105,21 +143,22 @@ class GuidedRound:
             call = draw()
             observation = self._act(call)
             if not observation.failed:
-                if not last and observation.status is ObservationStatus.EMPTY and self._obtain(call, None, depth):
-                    if not self._may_act():
-                        return True
+                empty = observation.status is ObservationStatus.EMPTY and not last
+                if empty and self._obtain(call, None, depth) and self._may_act():
                     continue
                 return True
             if not self._may_act() or depth >= _MAX_DEPTH:
                 return False
             asked = self._asked(call, observation.text)
             if asked:
-                overcome = self._overcome(call, observation.text, asked, depth)
-                if overcome:
-                    self._remember_needs(call, before)
-                return overcome
+                if not self._overcome(call, observation.text, asked, depth):
+                    return False
+                between = tuple(made for made in self._done[before:] if made.name != call.name)
+                if between:
+                    self._needs.setdefault(call.name, between)
+                return True
             if not last and not self._obtain(call, observation.text, depth):
-                self._look(self._known.tools[call.name])
+                self._look(self._tools[call.name])
             if not self._may_act():
                 return False
         return False
@@ -142,16 +181,14 @@ class GuidedRound:
         return False
 
     def _asked(self, call: ToolCall, text: str) -> tuple[ToolSpec, ...]:
-        """Return the tools that an error asks for: to sign somebody in, else by its words."""
-        return sign_in_tools(call, text, self._tools) or remedies(call, text, self._tools)
+        return sign_in_tools(call, text, self._all) or remedies(call, text, self._all)
 
     def _obtain(self, call: ToolCall, text: str | None, depth: int) -> bool:
         """Call a tool that returns or makes what ``call`` lacks, by its error or (None) its empty answer."""
-        sources = sources_of_values(call, text, self._tools) if text is not None else ()
-        for tool in (sources or makers(call, text, self._tools))[:1]:
-            if depth < _MAX_DEPTH and self._may_act():
-                return self._attempt(partial(self._arguments.draw, tool), depth + 1)
-        return False
+        sources = sources_of_values(call, text, self._all) if text is not None else ()
+        found = sources or makers(call, text, self._all)
+        may = bool(found) and depth < _MAX_DEPTH and self._may_act()
+        return may and self._attempt(partial(self._arguments.draw, found[0]), depth + 1)
 
     def _with_what_was_made(self, call: ToolCall) -> ToolCall:
         """Return ``call`` with the values that the last answer gives under its parameters' names."""
@@ -164,19 +201,13 @@ class GuidedRound:
         }
         return call.model_copy(update={"arguments": {**call.arguments, **given}})
 
-    def _remember_needs(self, call: ToolCall, before: int) -> None:
-        """Keep the calls that came between the first error of ``call`` and its success."""
-        between = tuple(made for made in self._done[before:] if made.name != call.name)
-        if between:
-            self._known.needs.setdefault(call.name, between)
-
     def _approach(self, tool: ToolSpec) -> None:
         """Go to a place with names of the kind that ``tool`` takes, and sometimes further than needed."""
-        wanted = [kinds for p in tool.parameters if p.required for kinds in (self._arguments.kinds(tool, p),) if kinds]
-        movers = [mover for _, mover in sorted(self._known.tools.items()) if _moves(mover)]
-        if not wanted or not movers:
+        taken = (self._arguments.kinds(tool, p) for p in tool.parameters if p.required)
+        kinds = next(filter(None, taken), frozenset())
+        movers = [mover for _, mover in sorted(self._tools.items()) if _moves(mover)]
+        if not kinds or not movers:
             return
-        kinds = wanted[0]
         for _ in range(_MAX_MOVES):
             here = [s for s in self._sightings if self._sightings.in_place(s)]
             if any(s.kind in kinds for s in here) and self._rng.random() >= _STRAY:
@@ -193,7 +224,7 @@ class GuidedRound:
         wanted = frozenset(w for p in tool.parameters for w in (*name_words(p.name), *parameter_words(p.description)))
         options = {
             other.name: overlap(wanted, about(other)) / len(about(other)) ** 0.5
-            for _, other in sorted(self._known.tools.items())
+            for _, other in sorted(self._tools.items())
             if other.group == tool.group
             and other.name not in self._looked
             and not any(p.required for p in other.parameters)
@@ -205,11 +236,13 @@ class GuidedRound:
             self._act(ToolCall(name=chosen))
 
     def _act(self, call: ToolCall) -> Observation:
-        """Make a call and learn from its answer."""
         interaction = self._run.act(call)
-        observation, tool = interaction.observation, self._known.tools[call.name]
-        self._known.record(call, observation.status is ObservationStatus.OK)
-        self._known.experience.learn(call, observation, self._sightings)
+        observation, tool = interaction.observation, self._tools[call.name]
+        fine, key = observation.status is ObservationStatus.OK, _key(call)
+        self._made[key] += fine
+        self._failed[key] = 0 if fine else self._failed[key] + 1
+        self._aims.succeeded[call.name] += fine
+        self._experience.learn(call, observation, self._sightings)
         if observation.failed:
             self._sightings.doubt(call, observation.text)
             what = error_message(observation.text).partition("[")[0]
@@ -221,19 +254,19 @@ class GuidedRound:
         if not looked:
             self._only_looked = False
             self._looked.clear()
-        if observation.status is ObservationStatus.OK and looked and self._only_looked:
-            self._known.in_view[call.name] = (call, observation)
-        self._take_in(tool, call, observation, interaction.changed)
+        elif fine and self._only_looked:
+            self._in_view[call.name] = (call, observation)
+        if fine:
+            kinds = {p.name: self._arguments.kinds(tool, p) for p in tool.parameters if interaction.changed}
+            self._sightings.see_call(call, {name: next(iter(one)) for name, one in kinds.items() if len(one) == 1})
+        self._sightings.see_observation(call, observation)
+        if _moves(tool) and not interaction.changed:
+            self._sightings.move(str(next(iter(call.arguments.values()))))
         return observation
 
-    def _take_in(self, tool: ToolSpec, call: ToolCall, observation: Observation, changed: bool) -> None:
-        kinds = {p.name: self._arguments.kinds(tool, p) for p in tool.parameters}
-        single = {name: next(iter(found)) for name, found in kinds.items() if len(found) == 1 and changed}
-        if observation.status is ObservationStatus.OK:
-            self._sightings.see_call(call, single)
-        self._sightings.see_observation(call, observation)
-        if _moves(tool) and not changed:
-            self._sightings.move(str(next(iter(call.arguments.values()))))
+
+def _key(call: ToolCall) -> str:
+    return f"{call.name}{sorted(call.arguments.items())}"
 
 
 def _moves(tool: ToolSpec) -> bool:
@@ -255,7 +288,7 @@ class GuidedExplorer:
         self._settings = settings
 
     async def explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
-        """Explore for R rounds of S steps; equal arguments give equal interactions."""
+        """Explore for R rounds of S steps, in a thread; equal arguments give equal interactions."""
         return await asyncio.to_thread(self.explore_now, context, environment, seed)
 
     def explore_now(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
@@ -268,15 +301,14 @@ class GuidedExplorer:
     def _explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         # Both scripted explorers get these values: they differ in their aims, not in their knowledge (ours).
         values = benchmark_of(environment).known_values(environment)
-        knowledge = Knowledge(context, environment, values, random.Random(seed))
+        rounds = GuidedRounds(context, environment, values, random.Random(seed))
         interactions: list[Interaction] = []
         for number in range(self._settings.rounds):
             if self._settings.independent and number > 0:
-                knowledge = Knowledge(context, environment, values, random.Random(derive_seed(seed, "round", number)))
-            if self._settings.guidance == "context":
-                knowledge.follow(read_context(context, number))
+                rounds = GuidedRounds(context, environment, values, random.Random(derive_seed(seed, "round", number)))
+            guidance = read_context(context, number) if self._settings.guidance == "context" else PLAIN
             with live_run(environment, context, number, self._settings.steps) as run:
-                GuidedRound(run, knowledge, self._settings.steps).play()
+                rounds.play(run, self._settings.steps, guidance)
                 interactions += run.interactions
         return tuple(interactions)
 
@@ -305,7 +337,9 @@ class UnguidedExplorer(GuidedExplorer):
     def _uniform_calls(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         rng = random.Random(seed)
         tools = environment.tools(context.tools)
-        given = _given(benchmark_of(environment).known_values(environment))
+        given: defaultdict[str, defaultdict[str, list[Scalar]]] = defaultdict(lambda: defaultdict(list))
+        for one in benchmark_of(environment).known_values(environment):
+            given[one.tool][one.parameter].append(one.value)
         interactions: list[Interaction] = []
         for number in range(self._settings.rounds):
             sightings = Sightings()
@@ -313,19 +347,9 @@ class UnguidedExplorer(GuidedExplorer):
             with live_run(environment, context, number, self._settings.steps) as run:
                 for _ in range(self._settings.steps):
                     tool = rng.choice(tools)
-                    call = UniformArguments(sightings.whole(), given.get(tool.name, {}), rng, tools).draw(tool)
+                    call = UniformArguments(sightings.whole(), given[tool.name], rng, tools).draw(tool)
                     observation = run.act(call).observation
                     if len(observation.text) < _MAX_OBSERVATION:
                         sightings.see_observation(call, observation)
                 interactions += run.interactions
         return tuple(interactions)
-
-
-@cache
-def _given(values: tuple[KnownValue, ...]) -> dict[str, dict[str, tuple[Scalar, ...]]]:
-    """Values given in the training split, by tool and parameter."""
-    found: dict[str, dict[str, tuple[Scalar, ...]]] = {}
-    for one in values:
-        known = found.setdefault(one.tool, {})
-        known[one.parameter] = (*known.get(one.parameter, ()), one.value)
-    return found

@@ -1,6 +1,6 @@
-"""What a scripted explorer knows: its guidance and aims, what tools need first, and what a refused call lacks.
+"""What scripted rules read: guidance and aims from a failure context, needs from errors and documentation.
 
-Guidance is read from a failure context: which tools in which order, how varied, how careful.
+Guidance says which tools in which order, how varied, how careful.
 
 CoEvolve's prompts (figure 10) ask an LLM for something else by kind of signal. Ours in rules, by the figure's points:
 
@@ -18,18 +18,14 @@ come from, a wrong call alternates between the confused tools, a missing call or
 their order, an early stop begins with the whole path and wants long drafts, a malformed call repeats its tool with more
 optional parameters.
 
-Items of the focus pattern are read for names of tools, in the order of the text: one tool, or a sequence of them. They
-are aimed at more often, not exclusively; drafts that hold a sequence are proposed before others of their length. Other
-words of an item are not read.
+Items of the focus pattern are read for names of tools alone, in the order of the text. They are aimed at more often,
+not exclusively; drafts that hold a sequence are proposed before others of their length.
 
-What a refused or empty call lacks is read from errors and documentation, never from a tool's name as a whole (ours):
-
-signed in   the error asks to log in or to authenticate: tools of the same group whose names say so, with parameters
-returned    the error names a parameter that is documented as "obtained from the ...": tools of the same group with
-            those words in their names
-made        the error says that something was not found, or the answer is empty: tools of the same group whose
-            documentation begins with a verb of making ("Create a ticket") and shares the thing's noun
-listed      the error lists the values that it would take: "Here are ...: ['a', 'b']"
+Rules that pick tools or values compare words of names, documentation and messages (``task_text.words``). ``remedies``
+reads an error message: whether it blames an argument or asks for another call first, and of which tool. A message with
+the words of another tool's name asks for that tool ("All doors must be locked before starting the engine", in answer to
+startEngine, asks for lockDoors). The thresholds on shares of words are our choice. What else a refused or empty call
+lacks is read from errors and documentation, too, never from a tool's name as a whole (ours).
 """
 
 from __future__ import annotations
@@ -40,12 +36,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import cycle
 
-from agents.evidence import about, error_message, executed, name_words, overlap
-from agents.scripted.values import Experience, Sightings
-from environments.base import Environment, Observation, ToolCall, ToolSpec
-from environments.benchmark import KnownValue
-from environments.task_text import words
+from agents.evidence import error_message
+from environments.base import ToolCall, ToolSpec
+from environments.task_text import stands_in, words
 from memory.records import Cause, FailureContext, SignalKind
 
 Pattern = tuple[str, ...]
@@ -65,7 +60,7 @@ class Guidance:
     """What guides one round; the defaults are those of an explorer that reads tools and facts alone.
 
     ``path``: tools aimed at first, one after another. ``turn``: tools of which one after another is aimed at later,
-    with probability ``share``; an empty name stands for any tool outside of them. ``focus``: tools that are drawn
+    with probability ``_TURN``; an empty name stands for any tool outside of them. ``focus``: tools that are drawn
     ``_FOCUS`` times as often. ``elsewhere``: weight of a tool that is not worth reaching, where the most wanted has 1.
     ``wear``: penalty of a value for each time that it was given. ``optional``: probability of an optional parameter.
     ``sequences``: patterns of several tools. ``long``: the longest drafts are wanted first. ``bold``: a tool's first
@@ -76,7 +71,6 @@ class Guidance:
 
     path: Pattern = ()
     turn: Pattern = ()
-    share: float = 0.0
     focus: frozenset[str] = frozenset()
     elsewhere: float = _ELSEWHERE
     wear: float = _WEAR
@@ -89,12 +83,8 @@ class Guidance:
 
     def holds(self, names: Pattern) -> bool:
         """Return whether ``names`` have a pattern of several tools in its order, other calls between them or not."""
-
-        def within(sequence: Pattern) -> bool:
-            rest = iter(names)
-            return all(name in rest for name in sequence)
-
-        return any(map(within, self.sequences))
+        pairs = ((sequence, iter(names)) for sequence in self.sequences)
+        return any(all(name in rest for name in sequence) for sequence, rest in pairs)
 
 
 PLAIN = Guidance()
@@ -112,57 +102,42 @@ def read_context(context: FailureContext, number: int) -> Guidance:
     sequences = [pattern for pattern in found if len(pattern) > 1]
     longest = max(sequences, key=len, default=())
     own = (context.tool,) if context.tool in context.tools else ()
-    kind, cause = context.kind, context.cause
-    forgets, rare = kind is SignalKind.FORGETTING, kind is SignalKind.RARE
+    kinds = (SignalKind.FORGETTING, SignalKind.BOUNDARY, SignalKind.RARE)
+    forgets, boundary, rare = (context.kind is kind for kind in kinds)
+    cause, early = context.cause, context.cause is Cause.STOPPED_EARLY
     path: Pattern = ()
-    if forgets:
-        path = (longest or own) if number > 0 else own
-    elif cause is Cause.STOPPED_EARLY:
-        path = longest or own
-    turn, share = _in_turn(cause, own, sequences)
-    if not turn and kind is SignalKind.BOUNDARY:
-        differing = tuple(name for name in (sequences[-1] if sequences else ()) if name not in own)
-        turn, share = tuple(name for one in differing for name in (one, *own)) or own, _TURN
-    if not turn and rare:
-        turn, share = tuple(name for one in (longest or own) for name in (one, "")), _TURN
-    varied = forgets or kind is SignalKind.BOUNDARY or cause is Cause.WRONG_ARGUMENT
+    if forgets or early:
+        path = own if forgets and number == 0 else longest or own
+    turn: Pattern = ()
+    if cause in (Cause.WRONG_ARGUMENT, Cause.MALFORMED):
+        turn = own
+    elif cause in _ALTERNATING:
+        turn = next((pattern for pattern in sequences if set(own) <= set(pattern)), own)
+    if not turn and boundary:
+        differing = [name for name in (sequences[-1] if sequences else ()) if name not in own]
+        turn = tuple(name for one in differing for name in (one, *own)) or own
+    elif not turn and rare:
+        turn = tuple(name for one in (longest or own) for name in (one, ""))
     return Guidance(
         path=path,
         turn=turn,
-        share=share,
         focus=frozenset(name for pattern in found for name in pattern),
         elsewhere=_ELSEWHERE / 5 if forgets else _ELSEWHERE * 5 if rare else _ELSEWHERE,
-        wear=_WEAR * 3 if varied else _WEAR,
+        wear=_WEAR * 3 if forgets or boundary or cause is Cause.WRONG_ARGUMENT else _WEAR,
         optional=_MORE_OPTIONAL if rare or cause is Cause.MALFORMED else _OPTIONAL,
         sequences=tuple(sequences),
-        long=rare or cause is Cause.STOPPED_EARLY,
-        bold=kind is SignalKind.BOUNDARY,
+        long=rare or early,
+        bold=boundary,
         looks=cause is Cause.WRONG_ARGUMENT,
         avoided=frozenset(context.do_not_repeat),
     )
 
 
-def _in_turn(cause: Cause | None, own: Pattern, sequences: list[Pattern]) -> tuple[Pattern, float]:
-    """Return the tools that a cause repeats, and the share of aims that they get."""
-    if cause in (Cause.WRONG_ARGUMENT, Cause.MALFORMED):
-        return own, _TURN
-    if cause in _ALTERNATING:
-        pair = next((pattern for pattern in sequences if set(own) <= set(pattern)), own)
-        return pair, _TURN
-    return (), 0.0
-
-
-_AVOIDED = 99  # as if a call had been made so often
-
-
 class Aims:
     """The aims and successes so far; the caller counts each aim in ``aimed`` and each success in ``succeeded``.
 
-    Args:
-        names: every tool that can be aimed at, in the order in which ``rng`` draws.
-        wanted: the tools worth reaching, most wanted first.
-        patience: number of attempts at a wanted tool before others are preferred.
-        rng: the random generator.
+    ``names`` are all tools that can be aimed at, in the order in which ``rng`` draws; ``wanted`` those worth reaching,
+    most wanted first, each tried ``patience`` times before others are preferred.
     """
 
     def __init__(self, names: Sequence[str], wanted: Sequence[str], patience: int, rng: random.Random) -> None:
@@ -174,13 +149,13 @@ class Aims:
         self._rng = rng
         self._guidance = PLAIN
         self._due: list[str] = []
-        self._turn = 0
+        self._turn = cycle(PLAIN.turn)
 
     def follow(self, guidance: Guidance) -> None:
         """Aim by ``guidance`` from here on; its path comes first."""
         self._guidance = guidance
         self._due = [name for name in guidance.path if name in self._names]
-        self._turn = 0
+        self._turn = cycle(guidance.turn)
 
     def next(self) -> str:
         """Return the next tool of the guidance's path, else the first wanted tool that was not reached yet or tried
@@ -196,10 +171,9 @@ class Aims:
         if self._due:
             return self._due.pop(0)
         turn = self._guidance.turn
-        if not turn or self._rng.random() >= self._guidance.share:
+        if not turn or self._rng.random() >= _TURN:
             return self._rng.choices(self._names, [self._weight(name) for name in self._names])[0]
-        self._turn += 1
-        return turn[(self._turn - 1) % len(turn)] or self._unusual(turn)
+        return next(self._turn) or self._unusual(turn)
 
     def _unusual(self, turn: Sequence[str]) -> str:
         """Draw a tool outside of ``turn``, of those that were aimed at least often."""
@@ -215,66 +189,82 @@ class Aims:
         return focus * base / (1 + self.succeeded[tool] + 0.5 * self.aimed[tool])
 
 
-_PATIENCE = 3
+_DESCRIPTION_MARK = "Tool description:"
+_ENOUGH_WORDS = 2
+_ENOUGH_SHARE = 0.5
+_ENUM = re.compile(r"\[Enum\].*$", re.DOTALL)
+
+_SHORTEST_ABBREVIATION = 3
 
 
-class Knowledge:
-    """Tools and their documentation, calls made, what succeeded, and what a tool needs to be called first."""
-
-    def __init__(
-        self, context: FailureContext, environment: Environment, given: Sequence[KnownValue], rng: random.Random
-    ) -> None:
-        self.rng = rng
-        self.tools = {tool.name: tool for tool in environment.tools(context.tools)}
-        self.experience = Experience()
-        self._made: Counter[str] = Counter()
-        self._failed: Counter[str] = Counter()
-        wanted = (context.tool, *context.explore) if context.tool else context.explore
-        self.aims = Aims(sorted(self.tools), wanted, _PATIENCE, rng)
-        self.needs: dict[str, tuple[ToolCall, ...]] = {}
-        self.in_view: dict[str, tuple[ToolCall, Observation]] = {}
-        self.guidance = PLAIN
-        self._context = context
-        self._given = given
-
-    def follow(self, guidance: Guidance) -> None:
-        """Let ``guidance`` guide the next round."""
-        self.guidance = guidance
-        self.aims.follow(guidance)
-
-    def sightings(self) -> Sightings:
-        """Return what is visible at the start of a round: state, training values, facts, and earlier looks."""
-        seen = Sightings()
-        seen.see_state(self._context.initial_state)
-        for value in self._given:
-            if value.tool in self.tools:
-                seen.see_for(value.tool, value.parameter, value.value, value.near)
-        seen.see_facts(self._context.facts)
-        for call, observation in self.in_view.values():
-            seen.see_observation(call, observation)
-        return seen
-
-    def record(self, call: ToolCall, succeeded: bool) -> None:
-        """Count a call as made. Its failures are forgotten once it succeeds."""
-        key = _key(call)
-        self._made[key] += succeeded
-        self._failed[key] = 0 if succeeded else self._failed[key] + 1
-        self.aims.succeeded[call.name] += succeeded
-
-    def newest(self, calls: Sequence[ToolCall]) -> ToolCall:
-        """Return the call that was made least often in this context, failures counted double; the first of equals.
-
-        Those that the guidance avoids come last.
-        """
-        return min(calls, key=self._times)
-
-    def _times(self, call: ToolCall) -> int:
-        avoided = bool(self.guidance.avoided) and executed(call) in self.guidance.avoided
-        return self._made[_key(call)] + 2 * self._failed[_key(call)] + _AVOIDED * avoided
+@lru_cache(maxsize=4096)
+def name_words(name: str) -> frozenset[str]:
+    """Stems of the words that make up a tool's or a parameter's name."""
+    return frozenset(words(name))
 
 
-def _key(call: ToolCall) -> str:
-    return f"{call.name}{sorted(call.arguments.items())}"
+def about(tool: ToolSpec) -> frozenset[str]:
+    """Stems of a tool's name and of its own description, without the sentence that its whole group shares."""
+    return _about(tool.name, tool.description)
+
+
+@lru_cache(maxsize=4096)
+def _about(name: str, description: str) -> frozenset[str]:
+    return name_words(name) | frozenset(_own_words(description))
+
+
+def _own_words(description: str) -> tuple[str, ...]:
+    return words(description.rpartition(_DESCRIPTION_MARK)[2])
+
+
+@lru_cache(maxsize=4096)
+def head_word(description: str) -> str:
+    """Return the first content word of a parameter's description ("The zipcode of the first city": zipcode)."""
+    return next(iter(words(_ENUM.sub("", description))), "")
+
+
+@lru_cache(maxsize=4096)
+def parameter_words(description: str) -> frozenset[str]:
+    """Stems of a parameter's description, without its list of documented values."""
+    return frozenset(words(_ENUM.sub("", description)))
+
+
+def overlap(left: Collection[str], right: Collection[str]) -> int:
+    """Count the words of ``left`` that are in ``right``, abbreviations ("dir" of "directory") included."""
+    return sum(1 for word in left if word in right or any(_abbreviates(word, other) for other in right))
+
+
+def share(left: Collection[str], right: Collection[str]) -> float:
+    """Return the share of ``left`` that is in ``right``, from 0 to 1; 0 for no words at all."""
+    return overlap(left, right) / len(left) if left else 0.0
+
+
+@lru_cache(maxsize=262144)
+def _abbreviates(short: str, long: str) -> bool:
+    return len(short) == _SHORTEST_ABBREVIATION and len(long) > len(short) and long.startswith(short)
+
+
+def remedies(call: ToolCall, text: str, tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
+    """Return tools that the error ``text`` of ``call`` asks for, best match first; empty if it blames a value.
+
+    Among tools whose names match equally, the one whose documentation has more words of the message comes first.
+    """
+    message = error_message(text)
+    said = frozenset(words(message))
+    asked = [one for one in tools if one.name != call.name and len(name_words(one.name) & said) >= _ENOUGH_WORDS]
+    shares = {tool.name: share(name_words(tool.name), said) for tool in asked}
+    asked.sort(key=lambda tool: (-shares[tool.name], -share(said, about(tool)), tool.name))
+    if asked and shares[asked[0].name] < 1.0 and blames_argument(call, message):
+        return ()
+    return tuple(tool for tool in asked if shares[tool.name] >= _ENOUGH_SHARE)
+
+
+def blames_argument(call: ToolCall, message: str) -> bool:
+    """Return whether an error message names a parameter of the call in words, or quotes one of its text values."""
+    said = frozenset(words(message))
+    named = any(name_words(name) and name_words(name) <= said for name in call.arguments)
+    texts = (value for value in call.arguments.values() if isinstance(value, str) and value)
+    return named or any(stands_in(text, message) for text in texts)
 
 
 _SIGN_IN = re.compile(r"\b(authenticat\w*|log(?:ged)?[ -]?in|login|sign(?:ed)?[ -]?in)\b", re.IGNORECASE)
@@ -282,7 +272,6 @@ _OBTAINED = re.compile(r"\b(?:obtained|returned) (?:from|by) (?:the )?(.+)", re.
 _MISSING = re.compile(r"\b(not found|not registered|does not exist)\b", re.IGNORECASE)
 _LIST = re.compile(r"\[([^\[\]]*)\]")
 _QUOTED = re.compile(r"'([^']{1,80})'")
-_DESCRIPTION_MARK = "Tool description:"
 _MAKING = frozenset(
     words(
         "add book comment create fund make open order place post publish purchase record register schedule send write"
@@ -320,12 +309,10 @@ def makers(call: ToolCall, text: str | None, tools: Sequence[ToolSpec]) -> tuple
         wanted = frozenset(words(error_message(text)))
     else:
         return ()
-    ranked = []
-    for tool in _others(call, tools):
-        shared = overlap(name_words(tool.name), wanted)
-        if shared and _verb(tool.description) in _MAKING:
-            ranked.append((-shared, -overlap(about(tool), wanted), tool.name, tool))
-    return tuple(tool for *_, tool in sorted(ranked))
+    making = [tool for tool in _others(call, tools) if next(iter(_own_words(tool.description)), "") in _MAKING]
+    shared = {tool.name: overlap(name_words(tool.name), wanted) for tool in making}
+    making.sort(key=lambda tool: (-shared[tool.name], -overlap(about(tool), wanted), tool.name))
+    return tuple(tool for tool in making if shared[tool.name])
 
 
 def listed_values(call: ToolCall, text: str) -> tuple[str, ...]:
@@ -336,7 +323,6 @@ def listed_values(call: ToolCall, text: str) -> tuple[str, ...]:
 
 
 def _others(call: ToolCall, tools: Sequence[ToolSpec]) -> list[ToolSpec]:
-    """Return the other tools of the called one's group."""
     group = next((tool.group for tool in tools if tool.name == call.name), "")
     return [tool for tool in tools if tool.group == group and tool.name != call.name]
 
@@ -344,9 +330,3 @@ def _others(call: ToolCall, tools: Sequence[ToolSpec]) -> list[ToolSpec]:
 def _signs_in(tool: ToolSpec) -> bool:
     name = re.sub(r"[^A-Za-z]+", " ", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", tool.name))
     return _SIGN_IN.search(name) is not None and any(parameter.required for parameter in tool.parameters)
-
-
-@lru_cache(maxsize=4096)
-def _verb(description: str) -> str:
-    """Return the stem of the first word of a tool's own description."""
-    return next(iter(words(description.rpartition(_DESCRIPTION_MARK)[2])), "")

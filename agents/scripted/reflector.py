@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from agents.evidence import about, executed, failed_turn, failure_context, remedies, step_at, what_happened
+from agents.evidence import executed, failed_turn, failure_context, step_at, what_happened
+from agents.scripted.knowledge import about, remedies
 from agents.spending import RoleRefused
 from environments.base import Environment, MalformedCall, ToolCall, ToolSpec
 from memory.jsonl import derive_seed
@@ -39,45 +40,35 @@ class TurnComparison:
         self._tools = tools
         self.made: dict[int, int] = {}
         for place, step in enumerate(steps):
-            self._take(place, step)
+            action, observation = step.action, step.observation
+            if isinstance(action, ToolCall) and (observation.failed or not self._makes(action, place)):
+                for call in observation.calls:
+                    if call.name != action.name:
+                        self._makes(call, place)
 
     @property
     def missing(self) -> tuple[int, ...]:
         """Positions of the reference calls that no step made."""
         return tuple(k for k in range(len(self.reference)) if k not in self.made)
 
-    def missing_names(self) -> frozenset[str]:
-        """Return the tools of the missing calls."""
-        return frozenset(self.reference[k].name for k in self.missing)
-
     def same(self, call: ToolCall, wanted: ToolCall) -> bool:
         """Return whether the calls are equal; defaults may be left out, and lists of documented choices are sets."""
         return call.name == wanted.name and self._plain(call) == self._plain(wanted)
 
-    def _take(self, place: int, step: Step) -> None:
-        """Record the reference calls that the step made."""
-        action, observation = step.action, step.observation
-        if isinstance(action, ToolCall) and (observation.failed or not self._makes(action, place)):
-            for call in observation.calls:
-                if call.name != action.name:
-                    self._makes(call, place)
-
     def _makes(self, call: ToolCall, place: int) -> bool:
-        for k, wanted in enumerate(self.reference):
-            if k not in self.made and self.same(call, wanted):
-                self.made[k] = place
-                return True
-        return False
+        k = next((k for k in self.missing if self.same(call, self.reference[k])), None)
+        if k is not None:
+            self.made[k] = place
+        return k is not None
 
     def _plain(self, call: ToolCall) -> dict[str, JsonValue]:
         tool = self._tools.get(call.name)
-        plain: dict[str, JsonValue] = {}
+        plain = dict(call.arguments)
         for name, value in call.arguments.items():
             parameter = tool.parameter(name) if tool else None
             if parameter is not None and not parameter.required and value == parameter.default:
-                continue
-            plain[name] = value
-            if parameter is not None and parameter.choices and isinstance(value, list):
+                del plain[name]
+            elif parameter is not None and parameter.choices and isinstance(value, list):
                 plain[name] = [*sorted(str(item) for item in value)]
         return plain
 
@@ -101,20 +92,23 @@ def first_error(evidence: Evidence, turn: int, tools: Sequence[ToolSpec], enviro
     compared = TurnComparison(steps, reference, {tool.name: tool for tool in tools})
     if not compared.missing:
         return _too_much(evidence, turn, compared, environment)
-    for place in range(len(steps)):
-        found = _wrong_step(compared, turn, place, tools)
-        if found is not None:
-            return found
-    return _too_little(compared, turn)
+    found = (_wrong_step(compared, turn, place, tools) for place in range(len(steps)))
+    first_found = next(filter(None, found), None)
+    if first_found is not None:
+        return first_found
+    # No wrong call was made: the turn ended before the missing calls, or skipped one.
+    first = compared.missing[0]
+    later = [place for k, place in compared.made.items() if k > first]
+    cause, place = (Cause.MISSING_CALL, min(later)) if later else (Cause.STOPPED_EARLY, len(steps))
+    return FirstError(cause, (turn, place), reference[first].name)
 
 
 def _wrong_step(compared: TurnComparison, turn: int, place: int, tools: Sequence[ToolSpec]) -> FirstError | None:
     """Return the cause that one step shows; None if it is right, recovered from later, or harmless."""
-    step, missing = compared.steps[place], compared.missing_names()
-    where = (turn, place)
-    next_tool = compared.reference[compared.missing[0]].name
+    step, where = compared.steps[place], (turn, place)
+    missing = [compared.reference[k].name for k in compared.missing]
     if isinstance(step.action, MalformedCall):
-        return FirstError(Cause.MALFORMED, where, next_tool)
+        return FirstError(Cause.MALFORMED, where, missing[0])
     if step.observation.failed:
         return _refused_step(compared, where, step.action, tools)
     if place in compared.made.values():
@@ -122,34 +116,21 @@ def _wrong_step(compared: TurnComparison, turn: int, place: int, tools: Sequence
     if step.action.name in missing:
         return FirstError(Cause.WRONG_ARGUMENT, where, step.action.name)
     is_last = place > max(compared.made.values(), default=-1)
-    return FirstError(Cause.WRONG_CALL, where, next_tool) if is_last else None
+    return FirstError(Cause.WRONG_CALL, where, missing[0]) if is_last else None
 
 
 def _refused_step(
     compared: TurnComparison, where: tuple[int, int], call: ToolCall, tools: Sequence[ToolSpec]
 ) -> FirstError | None:
     """Return the cause of an error: if the reference's own call is refused, a call before it is missing."""
-    text = compared.steps[where[1]].observation.text
-    asked = tuple(tool.name for tool in remedies(call, text, tools))
-    if call.name not in compared.missing_names():
+    asked = tuple(tool.name for tool in remedies(call, compared.steps[where[1]].observation.text, tools))
+    missing = [compared.reference[k] for k in compared.missing]
+    if not any(call.name == wanted.name for wanted in missing):
         known = any(call.name == wanted.name for wanted in compared.reference)
-        return (
-            None if known else FirstError(Cause.WRONG_CALL, where, compared.reference[compared.missing[0]].name, asked)
-        )
-    as_wanted = any(compared.same(call, compared.reference[k]) for k in compared.missing)
-    if asked or as_wanted:
+        return None if known else FirstError(Cause.WRONG_CALL, where, missing[0].name, asked)
+    if asked or any(compared.same(call, wanted) for wanted in missing):
         return FirstError(Cause.UNMET_PRECONDITION, where, call.name, asked)
     return FirstError(Cause.WRONG_ARGUMENT, where, call.name)
-
-
-def _too_little(compared: TurnComparison, turn: int) -> FirstError:
-    """Return the cause if no wrong call was made: the turn ended before the missing calls, or skipped one."""
-    first = compared.missing[0]
-    later = [place for k, place in compared.made.items() if k > first]
-    tool = compared.reference[first].name
-    if later:
-        return FirstError(Cause.MISSING_CALL, (turn, min(later)), tool)
-    return FirstError(Cause.STOPPED_EARLY, (turn, len(compared.steps)), tool)
 
 
 def _too_much(evidence: Evidence, turn: int, compared: TurnComparison, environment: Environment) -> FirstError:
@@ -169,7 +150,6 @@ def _too_much(evidence: Evidence, turn: int, compared: TurnComparison, environme
 
 
 def _changing_steps(evidence: Evidence, turn: int, environment: Environment) -> frozenset[int]:
-    """Return the steps of the turn that changed the state, by replaying the trajectory."""
     changing = set()
     with closing(environment.open(evidence.task)) as episode:
         episode.start()
@@ -188,12 +168,9 @@ def _tool_of(step: Step) -> str:
     return step.action.name if isinstance(step.action, ToolCall) else ""
 
 
-_SIMILAR = 2
-"""Neighbours of the tool that are named for their likeness (ours)."""
-_OTHERS = 2
-"""Further tools of its group that are drawn (ours)."""
-_MOST = 8
-"""Most tools that a context names as worth reaching (ours)."""
+_SIMILAR = 2  # neighbours of the tool that are named for their likeness (ours)
+_OTHERS = 2  # further tools of its group that are drawn (ours)
+_MOST = 8  # tools that a context names as worth reaching, at most (ours)
 
 _WHY = {
     Cause.MALFORMED: "What was written is no call of a tool.",
@@ -204,6 +181,21 @@ _WHY = {
     Cause.STOPPED_EARLY: "The turn ended before {tool} was called.",
     Cause.SUPERFLUOUS_CALL: "Everything that the task needs was done, and this call changed more.",
     Cause.UNSTABLE: "The task is solved only sometimes, or in a way that is rarely tried.",
+}
+_OBJECTIVES = {
+    Cause.MALFORMED: "Reach a successful call of {tool}.",
+    Cause.UNMET_PRECONDITION: "Find out which calls {tool} needs before it.",
+    Cause.WRONG_ARGUMENT: "Call {tool} with other arguments, and see which it accepts.",
+    Cause.WRONG_CALL: "Reach a successful call of {tool}.",
+    Cause.MISSING_CALL: "Find out what {tool} changes for the calls after it.",
+    Cause.STOPPED_EARLY: "Go on after the first calls, up to a successful call of {tool}.",
+    Cause.SUPERFLUOUS_CALL: "Find out what {tool} changes beside what was asked for.",
+    Cause.UNSTABLE: "Repeat {tool} with other values.",
+}
+_OBJECTIVES_BY_SIGNAL = {
+    SignalKind.FORGETTING: "Repeat what worked before, then with other values.",
+    SignalKind.BOUNDARY: "Find out what separates the attempts that succeed from those that fail.",
+    SignalKind.RARE: "Find more situations in which these calls work together.",
 }
 
 
@@ -223,6 +215,7 @@ class RuleReflector:
             found = _unstable(evidence)
         else:
             found = first_error(evidence, failed_turn(evidence), tools, environment)
+        objective = _OBJECTIVES[found.cause].format(tool=found.tool) if found.tool else ""
         return failure_context(
             evidence,
             cause=found.cause,
@@ -234,7 +227,7 @@ class RuleReflector:
             summary=_summary(evidence),
             instability_pattern=_instability(evidence),
             focus_pattern=_focus(evidence, found),
-            exploration_objectives=_objectives(evidence, found),
+            exploration_objectives=[objective, _OBJECTIVES_BY_SIGNAL.get(evidence.signal.kind, "")],
             do_not_repeat=_refused_in_vain(evidence, found),
         )
 
@@ -249,7 +242,6 @@ def _unstable(evidence: Evidence) -> FirstError:
 
 
 def _summary(evidence: Evidence) -> str:
-    """Return which tools the attempt called, and how it ended."""
     trajectory = evidence.trajectory
     called = ", ".join(dict.fromkeys(call.name for call in trajectory.calls())) or "no tool"
     turns = len(trajectory.turns) - trajectory.played
@@ -263,9 +255,8 @@ def _instability(evidence: Evidence) -> str:
     signal, other = evidence.signal, evidence.counterpart
     texts = []
     if signal.recent is not None:
-        texts.append(
-            f"{signal.recent[0]} of the last {signal.recent[1]} attempts at the task succeeded, this one failed."
-        )
+        solved_of, last = signal.recent
+        texts.append(f"{solved_of} of the last {last} attempts at the task succeeded, this one failed.")
     if signal.kind is SignalKind.RARE and signal.count is not None:
         texts.append(f"{', '.join(signal.pattern)}: seen {signal.count} times so far.")
     if signal.kind is SignalKind.BOUNDARY and signal.group is not None:
@@ -316,28 +307,6 @@ def _focus(evidence: Evidence, found: FirstError) -> list[str]:
     return [*dict.fromkeys((found.tool, *found.asked, *evidence.signal.pattern)), *sequences]
 
 
-_OBJECTIVES = {
-    Cause.MALFORMED: "Reach a successful call of {tool}.",
-    Cause.UNMET_PRECONDITION: "Find out which calls {tool} needs before it.",
-    Cause.WRONG_ARGUMENT: "Call {tool} with other arguments, and see which it accepts.",
-    Cause.WRONG_CALL: "Reach a successful call of {tool}.",
-    Cause.MISSING_CALL: "Find out what {tool} changes for the calls after it.",
-    Cause.STOPPED_EARLY: "Go on after the first calls, up to a successful call of {tool}.",
-    Cause.SUPERFLUOUS_CALL: "Find out what {tool} changes beside what was asked for.",
-    Cause.UNSTABLE: "Repeat {tool} with other values.",
-}
-_OBJECTIVES_BY_SIGNAL = {
-    SignalKind.FORGETTING: "Repeat what worked before, then with other values.",
-    SignalKind.BOUNDARY: "Find out what separates the attempts that succeed from those that fail.",
-    SignalKind.RARE: "Find more situations in which these calls work together.",
-}
-
-
-def _objectives(evidence: Evidence, found: FirstError) -> list[str]:
-    by_signal = _OBJECTIVES_BY_SIGNAL.get(evidence.signal.kind, "")
-    return [_OBJECTIVES[found.cause].format(tool=found.tool) if found.tool else "", by_signal]
-
-
 def _refused_in_vain(evidence: Evidence, found: FirstError) -> list[str]:
     """Return the refused calls of tools that the attempt never called with success.
 
@@ -346,15 +315,11 @@ def _refused_in_vain(evidence: Evidence, found: FirstError) -> list[str]:
     worked = _succeeded(evidence)
     if found.cause is Cause.UNMET_PRECONDITION:
         worked.add(found.tool)
-    return [
-        executed(step.action)
-        for _, step in evidence.trajectory.own_steps()
-        if step.observation.failed and isinstance(step.action, ToolCall) and step.action.name not in worked
-    ]
+    refused = (step.action for _, step in evidence.trajectory.own_steps() if step.observation.failed)
+    return [executed(action) for action in refused if isinstance(action, ToolCall) and action.name not in worked]
 
 
 def _succeeded(evidence: Evidence) -> set[str]:
-    """Return the tools that the attempt called with success."""
     steps = [step for _, step in evidence.trajectory.own_steps() if not step.observation.failed]
     return {call.name for step in steps for call in step.observation.calls}
 

@@ -67,9 +67,7 @@ def constants(parameter: Parameter) -> tuple[JsonValue, ...]:
 def date_format(parameter: Parameter) -> str | None:
     """Return the format of ``datetime.strftime`` that a text parameter documents ("YYYY-MM-DD"), None without one."""
     found = _DATE_FORMAT.search(parameter.description) if parameter.type == "string" else None
-    if found is None:
-        return None
-    return re.sub("YYYY|MM|DD", lambda part: _DATE_PARTS[part.group()], found.group())
+    return None if found is None else re.sub("YYYY|MM|DD", lambda part: _DATE_PARTS[part.group()], found.group())
 
 
 def mentioned(parameter: Parameter) -> tuple[str, ...]:
@@ -124,8 +122,6 @@ _ENDING = re.compile(r"^.+(\.[A-Za-z0-9]{1,5})$")
 _PLAIN_LONG_WORDS = ("summary", "draft", "archive", "final", "copy", "record", "backup", "review")
 _MISSING = frozenset(("none", "null"))
 _STATE = "state"
-PARENT = ".."
-"""The conventional name of the parent of a place."""
 
 Scalar = str | int | float
 
@@ -179,8 +175,8 @@ class Sightings:
 
     def in_place(self, sighting: Sighting) -> bool:
         """Return whether the state has it directly under the explorer's current place."""
-        here = self.place is not None and bool(sighting.kind) and sighting.parent == self.place
-        return here and sighting.value not in self._doubted
+        here = self.place is not None and sighting.kind and sighting.parent == self.place
+        return bool(here) and sighting.value not in self._doubted
 
     def doubt(self, call: ToolCall, message: str) -> None:
         """Mark arguments of ``call`` that an error named: they may no longer be where the state has them."""
@@ -196,7 +192,7 @@ class Sightings:
 
     def move(self, name: str) -> None:
         """Set the current place to ``name``, or with ".." to the parent of the current one."""
-        if name == PARENT:
+        if name == "..":
             self.place = self._parents.get(self.place) if self.place is not None else None
         elif name in self._parents:
             self.place = name
@@ -248,9 +244,11 @@ class Sightings:
         for name, value in fact_values(facts):
             if name == SAID:
                 self.see_fact(name, value)
-            elif name == OBSERVED:
-                for key, leaf in _leaves(_answer(value), "")[:_MAX_LEAVES]:
-                    self.see_fact(key, leaf)
+            elif name == OBSERVED and isinstance(value, str):
+                answer = _parsed(value)  # any other text than an object's or a list's may have been cut
+                if isinstance(answer, dict | list) and "error" not in answer:
+                    for key, leaf in _leaves(answer, "")[:_MAX_LEAVES]:
+                        self.see_fact(key, leaf)
 
     def see_for(self, tool: str, parameter: str, value: Scalar, near: frozenset[Scalar]) -> None:
         """Take a value that is known to suit one parameter of one tool."""
@@ -315,12 +313,6 @@ def _parsed(text: str) -> JsonValue:
             written: JsonValue = json.loads(json.dumps(literal_eval(text)))
             return written
     return text
-
-
-def _answer(text: JsonValue) -> JsonValue:
-    """Return an observed object or list; null for an error and for any other text, which may have been cut."""
-    answer = _parsed(text) if isinstance(text, str) else None
-    return answer if isinstance(answer, dict | list) and "error" not in answer else None
 
 
 def _leaves(node: JsonValue, key: str) -> list[tuple[str, Scalar]]:

@@ -15,8 +15,8 @@ deadline.
 
 Inside this sandbox, further checks keep code to the benchmark's rules and report violations: its text is refused for
 forbidden names (``engine/code_filter.py``), its namespace has stand-ins for allowed modules and the APIs without their
-requester (``engine/namespace.py``), and an API's arguments become JSON values once, before they are read
-(``engine/world.py``). Code that bypasses these checks can forge its own world's reports: API calls that were not
+requester (the same file), and an API's arguments become JSON values once, before they are read
+(``engine/worker.py``). Code that bypasses these checks can forge its own world's reports: API calls that were not
 made, and databases that no app wrote. A world's messages are therefore parsed with limits, the evaluator accepts only
 changes of rows from it, and every failure after a world was given code is the agent's failure (``client.WorldLost``).
 

@@ -13,8 +13,7 @@ from environments.appworld.evaluation_sets import (
     read_set,
     set_tasks,
 )
-from environments.appworld.installation import find_installation
-from environments.appworld.tasks import training_tasks
+from environments.appworld.installation import find_installation, official_task
 from environments.base import Environment
 from environments.benchmark import (
     Benchmark,
@@ -23,6 +22,7 @@ from environments.benchmark import (
     EvaluationTask,
     ExplorationHints,
     Limits,
+    OfficialTask,
     OfficialTasks,
     Options,
 )
@@ -79,7 +79,11 @@ class AppWorld(Benchmark[AppWorldOptions]):
 
     def official_tasks(self, options: AppWorldOptions) -> OfficialTasks:
         """Return the tasks of the train split, with the benchmark's solutions as references."""
-        return training_tasks(find_installation())
+        installation = find_installation()
+        installation.require_split("train")
+        ids = installation.task_ids("train")
+        tasks = tuple(OfficialTask(one, official_task(installation, one, "train")) for one in ids)
+        return OfficialTasks(tasks=tasks, total=len(ids))
 
     def evaluation_set(self, name: str) -> EvaluationSet:
         """Describe an evaluation set by its ids. Raises InputError where AppWorld or its tasks are not installed."""

@@ -13,11 +13,10 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import psutil  # type: ignore[import-untyped]
 
@@ -216,7 +215,7 @@ def after_code(given: bool) -> Iterator[None]:
         raise
 
 
-class AppWorldEngine:
+class AppWorldEngine(AbstractContextManager["AppWorldEngine"]):
     """A worker and an evaluator, each started when first needed, replaced when it died.
 
     Use one engine for many episodes, also from several threads (one thread per world); close it when done. The engine
@@ -265,14 +264,10 @@ class AppWorldEngine:
         for process in ended:
             process.end()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def _live(self, module: str, process: EngineProcess | None) -> EngineProcess:
-        """Return the process if it lives, else a new one."""
         if self._closed:
             raise RuntimeError("the AppWorld engine was closed")
         if process is not None and process.alive():
@@ -283,7 +278,7 @@ class AppWorldEngine:
         return EngineProcess(module, self.installation, root, self.limits.warm_up)
 
 
-class World:
+class World(AbstractContextManager["World"]):
     """One episode's world, in a process of its own; made by ``AppWorldEngine.open``.
 
     Every method raises EnvironmentFault when the process died or did not answer in time, and WorldLost instead once it
@@ -296,12 +291,17 @@ class World:
         self._limits = engine.limits
         self._connection = connection
         self._given_code = False
-        limits = {"execute_seconds": self._limits.execute, "api_calls": self._limits.api_calls}
-        limits["memory_megabytes"] = self._limits.megabytes
         try:
-            with after_code(given=False):
-                opening = connection.ask("open", self._limits.open, task_id=task_id, instruction=instruction, **limits)
-                self.opening = WorldOpening.model_validate(opening)
+            self.opening = self._ask(
+                WorldOpening,
+                "open",
+                self._limits.open,
+                task_id=task_id,
+                instruction=instruction,
+                execute_seconds=self._limits.execute,
+                api_calls=self._limits.api_calls,
+                memory_megabytes=self._limits.megabytes,
+            )
         except BaseException:
             self.close()
             raise
@@ -334,10 +334,7 @@ class World:
         """End the process and what it wrote. Idempotent."""
         self._connection.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def _ask(self, kind: type[_R], operation: str, seconds: float, **arguments: Any) -> _R:  # noqa: ANN401

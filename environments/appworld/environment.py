@@ -12,16 +12,16 @@ import json
 import os
 import threading
 from collections.abc import Collection, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import JsonValue
 
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.episode import AppWorldEpisode, replayed
-from environments.appworld.installation import OPEN_SPLITS, Installation, find_installation
-from environments.appworld.tasks import Start, instruction_of, required_apps, start_of
-from environments.appworld.worlds import PYTHON, PlayedWorld, RecordedWorld, WorldRecord
+from environments.appworld.installation import OPEN_SPLITS, Installation, find_installation, required_apps
+from environments.appworld.records import PYTHON, Start, instruction_of, start_of
+from environments.appworld.worlds import PlayedWorld, RecordedWorld, WorldRecord
 from environments.base import InputError, Parameter, StartState, TaskSpec, ToolCall, ToolSpec
 from environments.turns import References, check_turns
 from environments.verification.canonical import Canonical, CanonicalStep, canonical_call
@@ -111,7 +111,7 @@ class AppWorldEnvironment:
         self._record = WorldRecord()
         self._recalls = False
         self._references = References(
-            partial(replayed, self._play_recorded), "initial_state", "setup", "turns", "reference"
+            lambda task: replayed(self._recorded._play, task), "initial_state", "setup", "turns", "reference"
         )
 
     def open(self, task: TaskSpec) -> AppWorldEpisode:
@@ -120,13 +120,7 @@ class AppWorldEnvironment:
         Raises InputError for a task of another environment, or unknown worlds, apps or tools, and EnvironmentFault when
         the engine cannot open a world.
         """
-        check_turns(task, NAME, len(task.turns) - 1)
-        self._check_world(start_of(task).task)
-        self._check_classes(task.classes)
-        for tool in self.tools((*task.tools, *(name for names in task.withheld.values() for name in names))):
-            if tool.group not in task.classes:
-                raise InputError(f"the tool {tool.name!r} belongs to none of the task's apps {', '.join(task.classes)}")
-        self._check_calls(task)
+        self._check(task)
         return AppWorldEpisode(task, self._play(task), self._references, self._max_steps)
 
     def recorded(self) -> AppWorldEnvironment:
@@ -187,21 +181,19 @@ class AppWorldEnvironment:
     def _starts(self) -> tuple[StartState, ...]:
         installation = self._engine.installation
         installation.require_split("train")
-        return tuple(
-            self._start(task_id, (*ALWAYS, *required_apps(installation, task_id)))
-            for task_id in installation.task_ids("train")
-        )
-
-    def _start(self, task_id: str, classes: Sequence[str]) -> StartState:
-        classes = tuple(dict.fromkeys(classes))
-        return StartState(
-            id=task_id,
-            environment=NAME,
-            split="train",
-            classes=classes,
-            initial_state=Start(task=task_id).initial_state(),
-            tools=tuple(tool.name for group in classes for tool in self._tools.values() if tool.group == group),
-        )
+        starts = []
+        for task_id in installation.task_ids("train"):
+            classes = tuple(dict.fromkeys((*ALWAYS, *required_apps(installation, task_id))))
+            start = StartState(
+                id=task_id,
+                environment=NAME,
+                split="train",
+                classes=classes,
+                initial_state=Start(task=task_id).initial_state(),
+                tools=tuple(tool.name for group in classes for tool in self._tools.values() if tool.group == group),
+            )
+            starts.append(start)
+        return tuple(starts)
 
     def _play(self, task: TaskSpec) -> PlayedWorld | RecordedWorld:
         start, tools, reads = start_of(task), self._tools, self._reads
@@ -213,29 +205,23 @@ class AppWorldEnvironment:
             return opened()
         return RecordedWorld(self._record, start.task, opened, reads, recalls=self._recalls)
 
-    def _play_recorded(self, task: TaskSpec) -> PlayedWorld | RecordedWorld:
-        return self._recorded._play(task)
-
     @cached_property
     def _open_worlds(self) -> frozenset[str]:
         return frozenset(task for split in OPEN_SPLITS for task in self._engine.installation.task_ids(split))
 
-    def _may_open(self, task_id: str) -> bool:
-        return task_id in self._open_worlds
-
-    def _check_world(self, task_id: str) -> None:
-        if not self._may_open(task_id):
-            self._engine.installation.require_task(task_id)
-            raise InputError(f"the world of the task {task_id!r} is not open here: use an id of train or dev")
-
-    def _check_classes(self, classes: Sequence[str]) -> None:
-        known = {tool.group for tool in self._tools.values()}
-        for name in classes:
+    def _check(self, task: TaskSpec) -> None:
+        """Check the names of world, apps, tools and calls; errors of the latter an agent never observes."""
+        check_turns(task, NAME, len(task.turns) - 1)
+        world, known = start_of(task).task, {tool.group for tool in self._tools.values()}
+        if world not in self._open_worlds:
+            self._engine.installation.require_task(world)
+            raise InputError(f"the world of the task {world!r} is not open here: use an id of train or dev")
+        for name in task.classes:
             if name not in known:
                 raise InputError(f"{name!r} is not an app of AppWorld: use some of {', '.join(sorted(known))}")
-
-    def _check_calls(self, task: TaskSpec) -> None:
-        """Check the names of setup and reference calls, whose errors an agent never observes. Raises InputError."""
+        for tool in self.tools((*task.tools, *(name for names in task.withheld.values() for name in names))):
+            if tool.group not in task.classes:
+                raise InputError(f"the tool {tool.name!r} belongs to none of the task's apps {', '.join(task.classes)}")
         for call in (*task.setup, *(call for calls in task.reference for call in calls)):
             if call.name not in self._tools:
                 raise InputError(f"the task calls {call.name!r}, which AppWorld does not have: use app.api")

@@ -17,14 +17,14 @@ from pydantic import JsonValue
 from environments.appworld.records import (
     NO_OP_FAIL,
     NOT_GIVEN,
-    Check,
+    PYTHON,
     Difference,
     Evaluation,
     ModelChanges,
     WorldOpening,
+    start_of,
 )
-from environments.appworld.tasks import start_of
-from environments.appworld.worlds import PYTHON, PlayedWorld, RecordedWorld, refused
+from environments.appworld.worlds import PlayedWorld, RecordedWorld, refused
 from environments.base import (
     Action,
     EnvironmentFault,
@@ -129,32 +129,33 @@ def against_checks(calls: int, malformed: int, reference_calls: int, evaluation:
     ``state`` says whether all other checks pass, None where there are none. Checks of the calls that were made, which
     some tasks have, count as state. ``partial`` is the share of the checks labelled no_op_fail that pass.
     """
+    turn = TurnOutcome(calls=calls, malformed=malformed, reference_calls=reference_calls, state=False)
     if evaluation is None:
-        turn = TurnOutcome(calls=calls, malformed=malformed, reference_calls=reference_calls, state=False)
         return Outcome(success=False, turns=(turn,), failure=WORLD_LOST, failed_turn=0, partial=0.0)
-    answer = _all_pass(evaluation, of_answer=True)
-    state = _all_pass(evaluation, of_answer=False)
-    turn = TurnOutcome(calls=calls, malformed=malformed, reference_calls=reference_calls, state=state, response=answer)
-    partial = _share(
-        [True for check in evaluation.passes if check.label == NO_OP_FAIL]
-        + [False for check in evaluation.failures if check.label == NO_OP_FAIL]
-    )
+    passed = [(check, True) for check in evaluation.passes] + [(check, False) for check in evaluation.failures]
+    answer = [passes for check, passes in passed if check.requirement.strip().casefold() == _ANSWER_CHECK]
+    others = [passes for check, passes in passed if check.requirement.strip().casefold() != _ANSWER_CHECK]
+    state, response = (all(checks) if checks else None for checks in (others, answer))
+    turn = turn.model_copy(update={"state": state, "response": response})
+    partial = _share([passes for check, passes in passed if check.label == NO_OP_FAIL])
     if evaluation.success:
         return Outcome(success=True, turns=(turn,), partial=partial)
-    failure = STATE_MISMATCH if state is False else RESPONSE_MISMATCH if answer is False else CHECKS_FAILED
+    failure = STATE_MISMATCH if state is False else RESPONSE_MISMATCH if response is False else CHECKS_FAILED
     return Outcome(success=False, turns=(turn,), failure=failure, failed_turn=0, partial=partial)
 
 
 def _compared(played: PlayedTurn, wanted: ReferenceTurn) -> TurnOutcome:
-    checks = TurnOutcome(
-        calls=played.calls, malformed=played.malformed, reference_calls=wanted.calls, reference_error=wanted.error
+    end, aim = played.end, wanted.end
+    state = end is not None and end.changes == aim.changes
+    said = end is not None and end.status == aim.status and same_answer(end.answer, aim.answer)
+    return TurnOutcome(
+        calls=played.calls,
+        malformed=played.malformed,
+        reference_calls=wanted.calls,
+        reference_error=wanted.error,
+        state=state if wanted.calls else None,
+        response=said if wanted.calls else None,
     )
-    if not wanted.calls:
-        return checks
-    if played.end is None:
-        return checks.model_copy(update={"state": False, "response": False})
-    said = played.end.status == wanted.end.status and same_answer(played.end.answer, wanted.end.answer)
-    return checks.model_copy(update={"state": played.end.changes == wanted.end.changes, "response": said})
 
 
 def _earned(turn: TurnOutcome, wanted: ReferenceTurn) -> Iterator[bool]:
@@ -166,18 +167,7 @@ def _earned(turn: TurnOutcome, wanted: ReferenceTurn) -> Iterator[bool]:
 
 
 def _share(passed: Sequence[bool]) -> float:
-    """Return the share of checks that passed; 0 without a check."""
     return sum(passed) / len(passed) if passed else 0.0
-
-
-def _all_pass(evaluation: Evaluation, *, of_answer: bool) -> bool | None:
-    failed = [check for check in evaluation.failures if _is_of_answer(check) is of_answer]
-    passed = [check for check in evaluation.passes if _is_of_answer(check) is of_answer]
-    return not failed if failed or passed else None
-
-
-def _is_of_answer(check: Check) -> bool:
-    return check.requirement.strip().casefold() == _ANSWER_CHECK
 
 
 _WHO = """\

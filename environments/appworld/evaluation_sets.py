@@ -7,17 +7,15 @@ which other code uses, open only tasks of train and dev.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel
 
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.environment import MAX_STEPS, AppWorldEnvironment
-from environments.appworld.installation import OPEN_SPLITS, Installation
+from environments.appworld.installation import OPEN_SPLITS, Installation, as_task
 from environments.appworld.layout import SPLITS, read_ids
-from environments.appworld.tasks import as_task
 from environments.base import InputError, Record
 from environments.benchmark import EvaluationTask
 from environments.metrics import Attempted, Metric, Ratio, Share, checks_passed, success
@@ -101,7 +99,35 @@ def set_tasks(installation: Installation, chosen: OfficialSet, limit: int | None
     They have no reference: no solution is read, and test splits have none. Variants of one scenario share their
     cluster. The number of calls is that of the benchmark's solution.
     """
-    return tuple(_task(installation, chosen.name, task_id) for task_id in chosen.ids[:limit])
+    tasks = []
+    for task_id in chosen.ids[:limit]:
+        stated = _metadata(installation.full / "data" / "tasks" / task_id / "ground_truth" / "metadata.json")
+        task = EvaluationTask(
+            id=task_id,
+            origin="official",
+            spec=as_task(installation, task_id, chosen.name, ()),
+            cluster=task_id.partition("_")[0],
+            reference_calls=stated.num_api_calls,
+            strata={} if stated.difficulty is None else {"difficulty": str(stated.difficulty)},
+        )
+        tasks.append(task)
+    return tuple(tasks)
+
+
+class _Metadata(BaseModel):
+    """The part of the benchmark's ``metadata.json`` that is read; test splits do not have all of it."""
+
+    difficulty: int | None = None
+    num_api_calls: int | None = None
+
+
+def _metadata(path: Path) -> _Metadata:
+    try:
+        return _Metadata.model_validate_json(path.read_text())
+    except FileNotFoundError:
+        return _Metadata()
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read ({type(error).__name__}): build or download the world anew") from error
 
 
 class SetEnvironment(AppWorldEnvironment):
@@ -109,37 +135,4 @@ class SetEnvironment(AppWorldEnvironment):
 
     def __init__(self, chosen: OfficialSet, max_steps: int = MAX_STEPS, engine: AppWorldEngine | None = None) -> None:
         super().__init__(max_steps, engine)
-        self._set = chosen
-
-    def _may_open(self, task_id: str) -> bool:
-        return task_id in self._set.ids
-
-
-class _Metadata(BaseModel):
-    """The part of the benchmark's ``metadata.json`` that is read; test splits do not have all of it."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    difficulty: int | None = None
-    num_api_calls: int | None = None
-
-
-def _task(installation: Installation, split: str, task_id: str) -> EvaluationTask:
-    stated = _metadata(installation.full / "data" / "tasks" / task_id / "ground_truth" / "metadata.json")
-    return EvaluationTask(
-        id=task_id,
-        origin="official",
-        spec=as_task(installation, task_id, split, ()),
-        cluster=task_id.partition("_")[0],
-        reference_calls=stated.num_api_calls,
-        strata={} if stated.difficulty is None else {"difficulty": str(stated.difficulty)},
-    )
-
-
-def _metadata(path: Path) -> _Metadata:
-    try:
-        return _Metadata.model_validate(json.loads(path.read_text()))
-    except FileNotFoundError:
-        return _Metadata()
-    except (OSError, ValueError, ValidationError) as error:
-        raise InputError(f"{path} cannot be read ({type(error).__name__}): build or download the world anew") from error
+        self._open_worlds = frozenset(chosen.ids)

@@ -1,7 +1,7 @@
 """Find the engine's Python and its world, and read a root's files without running its code.
 
-``read_api_documentation`` reads the world's own API documentation as tool specifications at run time, because it must
-not be part of the project.
+The world's own API documentation and tasks are read at run time, because they must not be part of the project:
+documentation from the blind root, tasks from the full one (instructions, apps, and solutions of train and dev alone).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 from pydantic import JsonValue
 
 from environments.appworld.layout import missing, read_ids
-from environments.base import InputError, Parameter, Record, ToolSpec
+from environments.appworld.records import PYTHON, Start
+from environments.base import InputError, Parameter, Record, TaskSpec, ToolCall, ToolSpec
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WORLD = "COEVOLVE_APPWORLD"  # environment variable: the folder that holds full/ and blind/
@@ -135,3 +136,60 @@ def _choices(constraints: list[str]) -> tuple[JsonValue, ...]:
     """Return the values that a constraint lists ("value in ['append', 'prepend']"), () without such a constraint."""
     listed = next((found for constraint in constraints if (found := _CHOICES.fullmatch(constraint.strip()))), None)
     return tuple(ast.literal_eval(listed.group(1))) if listed else ()
+
+
+_RUN = "solution(apis, None)"
+
+
+def official_task(installation: Installation, task_id: str, split: str) -> TaskSpec:
+    """Return the benchmark's task ``task_id`` of ``split``, which the benchmark's checks evaluate.
+
+    The reference is its compiled solution, which needs no import of the package, as one block of code. Raises
+    InputError for a split other than train and dev, a task that is not in it, and a task whose files are incomplete.
+    """
+    if task_id not in installation.task_ids(split):
+        raise InputError(f"the split {split} has no task {task_id!r}: use one of its ids")
+    solution = _read(installation, task_id, "ground_truth/compiled_solution.py")
+    call = ToolCall(name=PYTHON, arguments={"code": f"{solution}\n{_RUN}"})
+    return as_task(installation, task_id, split, (call,))
+
+
+def as_task(installation: Installation, task_id: str, split: str, reference: tuple[ToolCall, ...]) -> TaskSpec:
+    """Return the benchmark's task with this reference. Raises InputError for files that cannot be read.
+
+    Its only tool is ``python``: the code that the agent writes may call every API.
+
+    This function does not check the split, only that the world has the task: the caller must check the split.
+    """
+    installation.require_task(task_id)
+    return TaskSpec(
+        environment="appworld",
+        split=split,
+        classes=(PYTHON,),
+        turns=(_read_json(installation, task_id, "specs.json")["instruction"],),
+        initial_state=Start(task=task_id, official=True).initial_state(),
+        tools=(PYTHON,),
+        reference=(reference,),
+    )
+
+
+def required_apps(installation: Installation, task_id: str) -> tuple[str, ...]:
+    """Return the apps that the task requires by its metadata, in order of name."""
+    return tuple(sorted(_read_json(installation, task_id, "ground_truth/required_apps.json")))
+
+
+def _read(installation: Installation, task_id: str, name: str) -> str:
+    path = installation.full / "data" / "tasks" / task_id / name
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}): build or download the world anew") from error
+
+
+def _read_json(installation: Installation, task_id: str, name: str) -> Any:  # noqa: ANN401 - the benchmark's file
+    text = _read(installation, task_id, name)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        path = installation.full / "data" / "tasks" / task_id / name
+        raise InputError(f"{path} is not JSON ({error}): build or download the world anew") from error

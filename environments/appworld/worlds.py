@@ -19,7 +19,15 @@ from pydantic import JsonValue
 
 from environments.appworld.client import World, WorldLost
 from environments.appworld.engine.protocol import encodable, parsed
-from environments.appworld.records import ApiCall, Difference, Evaluation, Executed, ExecutionStatus, WorldOpening
+from environments.appworld.records import (
+    PYTHON,
+    ApiCall,
+    Difference,
+    Evaluation,
+    Executed,
+    ExecutionStatus,
+    WorldOpening,
+)
 from environments.base import EnvironmentFault, Observation, ObservationStatus, ToolCall, ToolSpec
 
 
@@ -118,8 +126,6 @@ def _status(executed: Executed, reads: Collection[str]) -> ObservationStatus:
 
 _T = TypeVar("_T")
 _LOST = "the code ended this world"
-PYTHON = "python"
-"""The tool that runs a block of code, its argument ``code``: the benchmark's way to act."""
 
 
 class PlayedWorld:
@@ -195,11 +201,10 @@ class PlayedWorld:
         if not code.isascii() and encodable(code) != code:
             return refused("the code holds half a surrogate, which no file can hold")
         executed = self._unless_lost(lambda: self._world.execute(code))
+        if executed is None or may_change(executed, self._reads):
+            self._state = self._difference = self._evaluation = None
         if executed is None:
-            self._state = self._difference = self._evaluation = None
             return refused(f"{_LOST}: {self.lost}")
-        if may_change(executed, self._reads):
-            self._state = self._difference = self._evaluation = None
         self._completed = executed.completed
         return observe(executed, self._reads, one_call=one_call)
 
@@ -344,7 +349,6 @@ class RecordedWorld:
         return answer
 
     def _current(self) -> PlayedWorld:
-        """Return a world in which every change so far was made."""
         if self._closed:
             raise RuntimeError("the world is closed: open another one")
         if self._world is None:

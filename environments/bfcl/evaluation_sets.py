@@ -13,17 +13,12 @@ world-longer   the same of 4 to 6 calls
 world-turns    the same of two user turns, 2 to 6 calls
 
 A slice is a contiguous run of calls of a human path, with the calls before it as setup. The first three families use
-GorillaFileSystem and VehicleControlAPI. Human paths call 75 of the 128 functions in the split test and 44 in dev, so
-the families of the world join their slices with tasks that exploration found from the same start states; the stratum
-``source`` separates them. A set of the world is not a uniform sample: its tasks are taken in turn over the functions
-(each task belongs to the rarest function of its reference), then over lengths, human ones first, so that no function
-that verifies is left out.
-
-In the first three, signals come from rollouts of training tasks, and the scripted roles make tasks of one user turn.
-A failure at the border of two turns (stopping for good after the first, acting ahead of the second) therefore never
-raises a signal: "turns" holds tasks with a cause of failure that no signal monitors. Such a set holds every slice of
-the human paths of its split that verifies, or a uniform sample of them where there are more than the limit. The order
-of every set is random, so that the first n tasks are a uniform sample of it.
+GorillaFileSystem and VehicleControlAPI, and hold every slice of their split that verifies, or a uniform sample. "turns"
+has a cause of failure that no signal monitors: scripted roles make tasks of one user turn. Human paths call 75 of the
+128 functions in the split test and 44 in dev, so the families of the world join their slices with tasks that
+exploration found from the same start states. A set of the world is no uniform sample: its tasks are taken in turn over
+the functions (each task belongs to the rarest of its reference), then over lengths, human ones first. The order of
+every set is random, so that the first n tasks are a uniform sample of it.
 
 The files in ``panels/`` hold the tasks compressed, so that they are not read by accident. Commit c09bae7 has the
 programs that chose them, commit 2e12b467 the code that cut them from the official data.
@@ -60,8 +55,7 @@ from pydantic import TypeAdapter
 
 from environments.base import InputError, Record, TaskSpec
 from environments.benchmark import EvaluationSet, EvaluationTask
-from environments.bfcl.official import CategoryTask, Split, in_seal_test, indices, load_category
-from environments.bfcl.package import CATEGORIES, VERSION
+from environments.bfcl.official import CATEGORIES, VERSION, CategoryTask, Split, in_seal_test, indices, load_category
 from environments.turns import agent_calls, behind, turn_id
 from environments.verification.canonical import PublishedSet, fingerprint, read_fixed
 from environments.verification.decontamination import SUFFIX, sets_folder
@@ -84,19 +78,15 @@ class _Official(NamedTuple):
     calls: bool | None = None
     seal: bool = False
 
-    @property
-    def held_out(self) -> bool:
-        return "test" in self.splits
 
-
-_WHOLE: dict[str, tuple[Split, ...]] = {
-    "dev": ("dev",),
-    "test": ("test",),
-    "seal-test": ("test",),
-    "all": ("train", "dev", "test"),
-}
+_ALL: tuple[Split, ...] = ("train", *_HELD)
+_WHOLE: dict[str, tuple[Split, ...]] = {"dev": ("dev",), "test": ("test",), "seal-test": ("test",), "all": _ALL}
 _CATEGORIES = {**{category: (category,) for category in CATEGORIES}, "all": CATEGORIES}
-_ABSTAINING = ("miss_func", "miss_param")
+_OF_TURNS = {
+    "human": (CATEGORIES, True),
+    "human-base": (("base",), True),
+    "abstain": (("miss_func", "miss_param"), False),
+}
 _OFFICIAL: dict[str, _Official] = {
     **{
         f"{name}@{split}": _Official(categories, splits, seal=split == "seal-test")
@@ -105,17 +95,13 @@ _OFFICIAL: dict[str, _Official] = {
     },
     **{
         f"{name}-{split}": _Official(categories, (split,), calls=calls)
-        for name, categories, calls in (
-            ("human", CATEGORIES, True),
-            ("human-base", ("base",), True),
-            ("abstain", _ABSTAINING, False),
-        )
+        for name, (categories, calls) in _OF_TURNS.items()
         for split in _HELD
     },
 }
 SETS = {
     **{name: split == "test" for name, split in TEMPLATED_SETS.items()},
-    **{name: one.held_out for name, one in _OFFICIAL.items()},
+    **{name: "test" in one.splits for name, one in _OFFICIAL.items()},
 }
 """The names of all sets, and whether each is held out."""
 
@@ -129,10 +115,11 @@ def describe(name: str) -> EvaluationSet:
     """Describe a set by its file, without reading its tasks; an official one by the tasks' ids."""
     if name in _OFFICIAL:
         ids = _ids(name)
-        digest = hashlib.sha256("\n".join((VERSION, *ids)).encode()).hexdigest()
-        return EvaluationSet(name=name, held_out=SETS[name], sha256=digest, tasks=len(ids))
-    file = set_file(name)
-    return EvaluationSet(name=name, held_out=SETS[name], sha256=file.sha256, tasks=file.tasks)
+        digest, tasks = hashlib.sha256("\n".join((VERSION, *ids)).encode()).hexdigest(), len(ids)
+    else:
+        file = set_file(name)
+        digest, tasks = file.sha256, file.tasks
+    return EvaluationSet(name=name, held_out=SETS[name], sha256=digest, tasks=tasks)
 
 
 def open_tasks(name: str, limit: int | None = None) -> tuple[EvaluationTask, ...]:
@@ -143,15 +130,8 @@ def open_tasks(name: str, limit: int | None = None) -> tuple[EvaluationTask, ...
     if name in _OFFICIAL:
         return tuple(_evaluated(whole, turn) for whole, turn in _members(name)[:limit])
     return tuple(
-        EvaluationTask(
-            id=member.id,
-            origin="panel",
-            spec=member.spec,
-            cluster=member.cluster,
-            reference_calls=agent_calls(member.spec),
-            strata=member.strata,
-        )
-        for member in load_set(name)[:limit]
+        EvaluationTask(**dict(one), origin="panel", reference_calls=agent_calls(one.spec))
+        for one in load_set(name)[:limit]
     )
 
 

@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 from pydantic import JsonValue
 
 from environments.base import InputError, ObservationStatus, ToolCall
-from environments.bfcl.package import all_tools, mutable_defaults, simulator_class, stateless_classes
-from environments.verification.grounding import leaves
+from environments.bfcl.official import all_tools, mutable_defaults, simulator_class, stateless_classes
+from environments.task_text import leaves
 from environments.verification.replay import beyond_caps
 
 ERROR_PREFIX = "Error during execution: "

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from pydantic import JsonValue, ValidationError
 
 from environments.base import EnvironmentFault
-from environments.served.fleet import ServerAnswer
+from environments.served import ServerAnswer
 
 if TYPE_CHECKING:
     from anyio.abc import ByteReceiveStream, ObjectSendStream
@@ -236,14 +236,9 @@ class ServerConnection:
 
     def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ServerAnswer:
         """Call a tool and return its answer."""
-        from mcp import MCPError
-
         self._heard.bytes = 0
         self._heard.noise.clear()
-        try:
-            return _answer(self._answered(f"the call of {name}", self._called(name, dict(arguments))))
-        except MCPError as error:  # the protocol's own refusal: unknown tool, wrong arguments
-            return ServerAnswer(f"error {error.code}: {error.message}", True)
+        return self._answered(f"the call of {name}", self._called(name, dict(arguments)), self.seconds)
 
     def leave(self) -> None:
         """Ask the server to end. Idempotent."""
@@ -297,7 +292,8 @@ class ServerConnection:
                 return tools
         raise EnvironmentFault(f"its list of tools has more than {MAX_PAGES} pages")
 
-    async def _called(self, name: str, arguments: dict[str, JsonValue]) -> CallToolResult:
+    async def _called(self, name: str, arguments: dict[str, JsonValue]) -> ServerAnswer:
+        from mcp import MCPError
         from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
 
         # Not call_tool: that checks answers against a schema of the server, whose regular expressions may not end.
@@ -309,7 +305,11 @@ class ServerConnection:
             await asyncio.wait((asked,), timeout=_GRACE)  # a line that is no message may be a print, or its answer
             if not asked.done():
                 raise EnvironmentFault(self._cause("no answer"))
-            return asked.result()
+            return _answer(asked.result())
+        except MCPError as error:
+            if error.code in (_CLOSED, _TIMEOUT):
+                raise
+            return ServerAnswer(f"error {error.code}: {error.message}", True)  # an unknown tool, wrong arguments
         finally:
             noise.cancel()
             asked.cancel()
@@ -319,16 +319,14 @@ class ServerConnection:
             raise EnvironmentFault(self._cause("it has ended"))
         return self._client
 
-    def _answered(self, what: str, work: Coroutine[Any, Any, _Answer]) -> _Answer:
+    def _answered(self, what: str, work: Coroutine[Any, Any, _Answer], seconds: float | None = None) -> _Answer:
         from mcp import MCPError
 
-        seconds = self.seconds if what.startswith("the call") else max(self.seconds, START_SECONDS)
+        seconds = seconds or max(self.seconds, START_SECONDS)
         asked = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, seconds), _loop())
         try:
             return asked.result(seconds + _GRACE)
         except MCPError as error:
-            if error.code not in (_CLOSED, _TIMEOUT) and what.startswith("the call"):
-                raise
             raise EnvironmentFault(f"{what}: {self._cause(error.message)}") from None
         except TimeoutError:
             asked.cancel()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from pkgutil import resolve_name
 
 from pydantic import Field, ValidationError, field_validator
 
@@ -149,10 +149,9 @@ class MCPOptions(Options):
         token = None if self.url is None else bound_token(self.url, "environment.options.url")
         factory = None
         if self.factory is not None:
-            module, _, attribute = self.factory.partition(":")
             append_working_directory()
             try:
-                factory = getattr(import_module(module), attribute)
+                factory = resolve_name(self.factory)
             except Exception as error:
                 raise InputError(
                     f"environment.options.factory: {self.factory} cannot be imported: {where(error)}"

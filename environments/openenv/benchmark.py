@@ -12,81 +12,28 @@ sees results and rewards alone. With either, an attempt has to receive the resul
 A task of the server's own has no reference. It is solved when the reward reaches the ``threshold``.
 
 A server may allow few sessions, one by default. One more is opened until the server refuses. From then on, sessions are
-shared by episodes (``environments.served.fleet``), and the server has to repeat what it answered. A process that plays
+shared by episodes (``environments.served``), and the server has to repeat what it answered. A process that plays
 nothing for ``IDLE_SECONDS`` gives its sessions up, because another one may need them.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
 from environments.addresses import Address, bound_token
-from environments.base import EnvironmentFault, InputError, Outcome, Record, TaskSpec, ToolCall, ToolSpec, TurnOutcome
+from environments.base import EnvironmentFault, InputError, Outcome, TaskSpec, ToolSpec, TurnOutcome
 from environments.benchmark import Benchmark, OfficialTask, OfficialTasks, Options
 from environments.openenv import host as limits
-from environments.openenv.host import ACT, Host, Refused, Session, Stepped, read_tools
+from environments.openenv.host import Compare, Host, Session, Stepped, TaskPlace, as_text, read_tools
 from environments.python_class.environment import PythonEpisode
-from environments.served.environment import ServedEnvironment, ServerWorld
-from environments.served.fleet import Fleet, ServerAnswer, ServerPlace
+from environments.served import Fleet, ServedEnvironment, ServerPlace, ServerWorld
 from environments.verification.replay import bare_task
 
 LOW_REWARD = "low_reward"
-_AGENTS_ERRORS = ("execution_error", "invalid_args", "tool_not_found")
-_BOOKKEEPING = ("episode_id", "step_count")
 _REQUESTS = ("user", "prompt", "instruction", "question", "task", "text", "message")
-Compare = Literal["state", "reward"]
-
-
-class TaskPlace(Record):
-    """Where an episode begins: the arguments of ``reset``."""
-
-    split: str
-    index: int
-
-
-class SessionServer:
-    """A session as ``environments.served.fleet.PlayedServer``; ``first`` is the answer to the last reset."""
-
-    def __init__(self, host: Host, compare: Compare) -> None:
-        self.session = Session(host)
-        self._compare = compare
-        self.leave = self.close = self.session.close
-
-    def begin(self, start: TaskPlace) -> None:
-        """Reset the server. Raises EnvironmentFault where it refuses."""
-        try:
-            self.first = self.session.reset(seed=start.index, split=start.split, index=start.index)
-        except Refused as refused:
-            raise EnvironmentFault(f"the server refuses to reset to {start.split} {start.index} ({refused})") from None
-        self._done, self._reward = self.first.done, self.first.reward
-
-    def call(self, call: ToolCall) -> ServerAnswer:
-        """Take one action; one that the server does not accept is the agent's error, as is any once it is over."""
-        if self._done:
-            return ServerAnswer("the episode is over", True)
-        action: dict[str, JsonValue] = {"type": "call_tool", "tool_name": call.name, "arguments": call.arguments}
-        try:
-            stepped = self.session.step(call.arguments if call.name == ACT else action)
-        except Refused as refused:
-            return ServerAnswer(str(refused), True)
-        self._done = stepped.done
-        self._reward = max((one for one in (self._reward, stepped.reward) if one is not None), default=None)
-        return _answer(stepped)
-
-    def look(self) -> tuple[str, float | None]:
-        """Return what attempts are compared by, and the highest reward."""
-        # A reward below 0 is a price of acting, not progress: any call would seem to change something.
-        compared: JsonValue = max(self._reward or 0.0, 0.0) if self._compare == "reward" else self.comparable()
-        return _text({"done": self._done, self._compare: compared}), self._reward
-
-    def comparable(self) -> dict[str, JsonValue]:
-        """Return what the server's state holds beside the id and the number of steps."""
-        return {key: value for key, value in self.session.state().items() if key not in _BOOKKEEPING}
 
 
 class RewardedEpisode(PythonEpisode):
@@ -124,7 +71,7 @@ class OpenEnvEnvironment(ServedEnvironment):
 
     def __init__(self, host: Host, places: Sequence[TaskPlace], compare: Compare, threshold: float) -> None:
         tools: dict[str, ToolSpec] = {}
-        new = partial(SessionServer, host, compare)
+        new = partial(Session, host, compare)
         fleet = Fleet(new, limits.SESSIONS, limits.STEP_SECONDS, again=True, idle=limits.IDLE_SECONDS)
         super().__init__(fleet, tools)
         self._threshold = threshold
@@ -136,7 +83,7 @@ class OpenEnvEnvironment(ServedEnvironment):
                 for place in places:
                     seat.server.begin(place)
                     self.requests.append(request_of(seat.server.first))
-                    found = read_tools(seat.server.session, host, self.name)
+                    found = read_tools(seat.server, host, self.name)
                     for name, tool in found.items():
                         if tools.setdefault(name, tool) != tool:
                             raise EnvironmentFault(f"the server documents {name} in two ways, at {place.index}")
@@ -158,10 +105,10 @@ class OpenEnvEnvironment(ServedEnvironment):
         """Return an episode of a task with a reference, or of the server's own."""
         return PythonEpisode(task, own, known) if any(task.reference) else RewardedEpisode(task, own, self._threshold)
 
-    def _check_state(self, server: SessionServer, place: TaskPlace) -> None:
-        one = server.comparable()
+    def _check_state(self, server: Session, place: TaskPlace) -> None:
+        one = server.state()
         server.begin(place)
-        if not one or one != server.comparable():
+        if not one or one != server.state():
             what = "differs between two resets" if one else "holds nothing beside the number of steps"
             raise InputError(
                 f"environment.options.compare: the server's state {what}, so it cannot be compared: set it to reward "
@@ -175,33 +122,7 @@ def request_of(first: Stepped) -> str:
         key: value for key, value in first.observation.items() if key != "metadata" and value not in (None, "")
     }
     texts = [shown[key] for key in _REQUESTS if isinstance(shown.get(key), str)]
-    return str(texts[0]) if texts else _text(shown)
-
-
-def _answer(stepped: Stepped) -> ServerAnswer:
-    """Return what a call returned, or the agent's error. Raises EnvironmentFault for an error of the tool's own."""
-    seen = stepped.observation
-    if "tool_name" not in seen:
-        return ServerAnswer(_text({key: value for key, value in seen.items() if key != "metadata"}), False)
-    error, result = seen.get("error"), seen.get("result")
-    if isinstance(error, dict):
-        if error.get("error_type") not in _AGENTS_ERRORS:
-            raise EnvironmentFault(f"a tool of the server failed ({_text(error):.200})")
-        return ServerAnswer(_text(error.get("message")), True)
-    if isinstance(result, dict) and "is_error" in result:  # a result of MCP
-        data = result.get("data")
-        return ServerAnswer(_text(result.get("content") if data is None else data), bool(result["is_error"]))
-    return ServerAnswer(_text(result), False)
-
-
-def _text(value: JsonValue | Mapping[str, Any]) -> str:
-    try:
-        if not isinstance(value, str):
-            value = json.dumps(value, ensure_ascii=False, sort_keys=True, allow_nan=False)
-        value.encode()
-    except (ValueError, RecursionError):
-        raise EnvironmentFault("the server answers numbers or characters that JSON does not have") from None
-    return value
+    return str(texts[0]) if texts else as_text(shown)
 
 
 class OpenEnvOptions(Options):

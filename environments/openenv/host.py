@@ -7,20 +7,17 @@ shape. Anything else raises ``EnvironmentFault`` and ends the session: a fault i
 from __future__ import annotations
 
 import json
-import math
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, Field, JsonValue, ValidationError, field_validator
+from pydantic import BaseModel, Field, FiniteFloat, JsonValue, ValidationError, field_validator
 from pydantic_core import from_json
 
 from environments.addresses import Origin, origin_of
-from environments.base import EnvironmentFault, ToolSpec
-from environments.json_schema import plain_line
-from environments.served.environment import documented_tool
-from environments.served.fleet import NoRoom
+from environments.base import EnvironmentFault, Record, ToolCall, ToolSpec
+from environments.json_schema import documented_tool, plain_line
+from environments.served import NoRoom, ServerAnswer
 
 MAX_BYTES = 1_048_576
 CONNECT_SECONDS = 10.0
@@ -36,6 +33,18 @@ _LONGEST = 2000
 _SHOWN = 200
 _CAPACITY = "CAPACITY_REACHED"
 _INVALID = "VALIDATION_ERROR"
+
+
+Compare = Literal["state", "reward"]
+_AGENTS_ERRORS = ("execution_error", "invalid_args", "tool_not_found")
+_BOOKKEEPING = ("episode_id", "step_count")
+
+
+class TaskPlace(Record):
+    """Where an episode begins: the arguments of ``reset``."""
+
+    split: str
+    index: int
 
 
 class Refused(Exception):
@@ -55,15 +64,8 @@ class Stepped(BaseModel):
     """The answer to a reset or an action. ``reward`` is finite, or None."""
 
     observation: dict[str, JsonValue]
-    reward: float | None = None
+    reward: FiniteFloat | None = None
     done: bool = False
-
-    @field_validator("reward")
-    @classmethod
-    def _is_finite(cls, reward: float | None) -> float | None:
-        if reward is not None and not math.isfinite(reward):
-            raise ValueError("the reward is not finite")
-        return reward
 
 
 class Host(NamedTuple):
@@ -82,33 +84,40 @@ class Host(NamedTuple):
         """The headers of a request."""
         return {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
 
-    def get(self, path: str) -> JsonValue:
-        """Return what the server answers to a GET of ``path``. Raises EnvironmentFault."""
+    def action_schema(self) -> dict[str, JsonValue]:
+        """Return the schema of an action as the server documents it. Raises EnvironmentFault."""
         import httpx
 
         due, text = time.monotonic() + CONNECT_SECONDS, b""
         try:
             with httpx.stream(
-                "GET", f"{self.url.rstrip('/')}/{path}", headers=self.headers, timeout=CONNECT_SECONDS
+                "GET", f"{self.url.rstrip('/')}/schema", headers=self.headers, timeout=CONNECT_SECONDS
             ) as answer:
                 for part in answer.raise_for_status().iter_raw():
                     text += part
                     if len(text) > MAX_BYTES or time.monotonic() > due:
                         raise ValueError("it is too long, or takes too long")
-            found: JsonValue = from_json(text, allow_inf_nan=False)
+            return _Schemas.model_validate(from_json(text, allow_inf_nan=False)).action
+        except ValidationError as error:
+            raise EnvironmentFault(f"the server's /schema cannot be used: {plain_line(str(error), 300)}") from None
         except (httpx.HTTPError, ValueError) as error:
-            raise EnvironmentFault(f"the server {self.origin} does not answer /{path} ({_line(str(error))})") from None
-        return found
+            raise EnvironmentFault(f"the server {self.origin} does not answer /schema ({_line(str(error))})") from None
 
 
 class Session:
-    """One WebSocket, which is one environment of the server; used by one thread at a time."""
+    """One WebSocket, which is one environment of the server: ``environments.served.PlayedServer``.
 
-    def __init__(self, host: Host) -> None:
-        """Connect. Raises EnvironmentFault, NoRoom where the server allows no further session."""
+    ``first`` is the answer to the last reset. Raises EnvironmentFault where the server cannot be reached, NoRoom where
+    it allows no further session.
+    """
+
+    first: Stepped
+
+    def __init__(self, host: Host, compare: Compare) -> None:
         from websockets.exceptions import WebSocketException
         from websockets.sync.client import connect
 
+        self._compare = compare
         self._origin = host.origin
         try:
             self._connection: Any = connect(
@@ -130,25 +139,52 @@ class Session:
             self.close()
             raise
 
-    def reset(self, **arguments: JsonValue) -> Stepped:
-        """Begin an episode. Raises Refused, EnvironmentFault."""
-        return self._stepped({"type": "reset", "data": arguments})
+    def begin(self, start: TaskPlace) -> None:
+        """Reset the server. Raises EnvironmentFault where it refuses."""
+        place: dict[str, JsonValue] = {"seed": start.index, "split": start.split, "index": start.index}
+        try:
+            self.first = self._stepped({"type": "reset", "data": place})
+        except Refused as refused:
+            raise EnvironmentFault(f"the server refuses to reset to {start.split} {start.index} ({refused})") from None
+        self._done, self._reward = self.first.done, self.first.reward
 
-    def step(self, action: Mapping[str, JsonValue]) -> Stepped:
+    def call(self, call: ToolCall) -> ServerAnswer:
+        """Take one action; one that the server does not accept is the agent's error, as is any once it is over."""
+        if self._done:
+            return ServerAnswer("the episode is over", True)
+        action: dict[str, JsonValue] = {"type": "call_tool", "tool_name": call.name, "arguments": call.arguments}
+        try:
+            stepped = self.step(call.arguments if call.name == ACT else action)
+        except Refused as refused:
+            return ServerAnswer(str(refused), True)
+        self._done = stepped.done
+        self._reward = max((one for one in (self._reward, stepped.reward) if one is not None), default=None)
+        return _answer(stepped)
+
+    def look(self) -> tuple[str, float | None]:
+        """Return what attempts are compared by, and the highest reward."""
+        # A reward below 0 is a price of acting, not progress: any call would seem to change something.
+        compared: JsonValue = max(self._reward or 0.0, 0.0) if self._compare == "reward" else self.state()
+        return as_text({"done": self._done, self._compare: compared}), self._reward
+
+    def step(self, action: dict[str, JsonValue]) -> Stepped:
         """Take one action. Raises Refused, EnvironmentFault."""
-        return self._stepped({"type": "step", "data": dict(action)})
+        return self._stepped({"type": "step", "data": action})
 
     def state(self) -> dict[str, JsonValue]:
-        """Return the server's state. Raises EnvironmentFault."""
+        """Return what the server's state holds beside the id and the number of steps. Raises EnvironmentFault."""
         try:
-            return self._asked({"type": "state"}, "state")
+            state = self._asked({"type": "state"}, "state")
         except Refused as refused:
             raise _Reported(f"the server {self._origin} does not show its state ({refused})") from None
+        return {key: value for key, value in state.items() if key not in _BOOKKEEPING}
 
     def close(self) -> None:
         """Close the WebSocket without waiting for the server."""
         with suppress(Exception):  # whatever the socket is in the middle of
             self._connection.close_socket()
+
+    leave = close
 
     def _stepped(self, message: dict[str, JsonValue]) -> Stepped:
         data = self._asked(message, "observation")
@@ -198,6 +234,33 @@ class Session:
         return EnvironmentFault(f"the server {self._origin} {what}")
 
 
+def _answer(stepped: Stepped) -> ServerAnswer:
+    """Return what a call returned, or the agent's error. Raises EnvironmentFault for an error of the tool's own."""
+    seen = stepped.observation
+    if "tool_name" not in seen:
+        return ServerAnswer(as_text({key: value for key, value in seen.items() if key != "metadata"}), False)
+    error, result = seen.get("error"), seen.get("result")
+    if isinstance(error, dict):
+        if error.get("error_type") not in _AGENTS_ERRORS:
+            raise EnvironmentFault(f"a tool of the server failed ({as_text(error):.200})")
+        return ServerAnswer(as_text(error.get("message")), True)
+    if isinstance(result, dict) and "is_error" in result:  # a result of MCP
+        data = result.get("data")
+        return ServerAnswer(as_text(result.get("content") if data is None else data), bool(result["is_error"]))
+    return ServerAnswer(as_text(result), False)
+
+
+def as_text(value: JsonValue) -> str:
+    """Return a text as it is, any other value as JSON. Raises EnvironmentFault for what cannot be written."""
+    try:
+        if not isinstance(value, str):
+            value = json.dumps(value, ensure_ascii=False, sort_keys=True, allow_nan=False)
+        value.encode()
+    except (ValueError, RecursionError):
+        raise EnvironmentFault("the server answers numbers or characters that JSON does not have") from None
+    return value
+
+
 class _Tool(BaseModel):
     name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,63}$")
     description: str | None = None
@@ -225,7 +288,7 @@ def read_tools(session: Session, host: Host, group: str) -> dict[str, ToolSpec]:
     try:
         listed = session.step({"type": "list_tools"}).observation
     except Refused:  # its actions are not calls of tools
-        listed = {"tools": [{"name": ACT, "description": "Take an action.", "input_schema": _schema_of(host)}]}
+        listed = {"tools": [{"name": ACT, "description": "Take an action.", "input_schema": host.action_schema()}]}
     try:
         found = {tool.name: _spec(tool, group) for tool in _Listed.model_validate(listed).tools}
     except (ValidationError, ValueError, RecursionError) as error:
@@ -233,13 +296,6 @@ def read_tools(session: Session, host: Host, group: str) -> dict[str, ToolSpec]:
     if not found:
         raise EnvironmentFault("the server lists no tool")
     return found
-
-
-def _schema_of(host: Host) -> dict[str, JsonValue]:
-    try:
-        return _Schemas.model_validate(host.get("schema")).action
-    except ValidationError as error:
-        raise EnvironmentFault(f"the server's /schema cannot be used: {plain_line(str(error), 300)}") from None
 
 
 def _spec(tool: _Tool, group: str) -> ToolSpec:

@@ -25,65 +25,21 @@ class OutOfTime(BaseException):
     """The call timed out. Not an Exception, so that the user's own ``except Exception`` does not catch it."""
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class _Call:
     name: str
     seconds: float
+    thread: int
     clock: int
     due: float
     raised: float | None = None
     said: bool = False
 
 
-class _Watch:
-    """The calls in progress, one per thread, and the thread that enforces their timeouts."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._calls: dict[int, _Call] = {}
-        self._thread: threading.Thread | None = None
-
-    def begin(self, call: _Call) -> _Call | None:
-        """Watch this thread's call; return the enclosing one, which ``end`` restores."""
-        own = threading.get_ident()
-        with self._lock:
-            around = self._calls.get(own)
-            self._calls[own] = call
-            if self._thread is None or not self._thread.is_alive():  # a forked process has none
-                self._thread = threading.Thread(target=self._look, name="time-limit", daemon=True)
-                self._thread.start()
-        return around
-
-    def end(self, around: _Call | None) -> None:
-        """Stop watching this thread's call: no further exception is sent to it, but one may be pending."""
-        own = threading.get_ident()
-        with self._lock:
-            if around is not None:
-                self._calls[own] = around
-            else:
-                self._calls.pop(own, None)
-
-    def _look(self) -> None:
-        while True:
-            time.sleep(TICK)
-            with self._lock:
-                for thread, call in self._calls.items():
-                    self._enforce(thread, call, time.clock_gettime(call.clock))
-
-    def _enforce(self, thread: int, call: _Call, now: float) -> None:
-        if now < call.due or (call.raised is not None and now < call.raised + AGAIN_AFTER):
-            return
-        call.raised = now
-        _send(thread)
-        if now > call.due + SAY_AFTER and not call.said:
-            call.said = True
-            say(
-                f"{call.name} has not returned within {call.seconds:g} s and waits where Python cannot end it: give "
-                "what it waits for a timeout of its own",
-            )
-
-
-_watch = _Watch()
+_lock = threading.Lock()
+_calls: set[_Call] = set()
+"""The calls in progress."""
+_watching: list[threading.Thread] = []
 
 
 @contextmanager
@@ -93,20 +49,48 @@ def time_limit(name: str, seconds: float, *, of_cpu: bool = False) -> Iterator[N
     The seconds are those of the thread's own work with ``of_cpu``, so that a busy machine changes nothing; else those
     of the clock. The block may be left half done: do not use its objects afterwards.
     """
-    clock = time.pthread_getcpuclockid(threading.get_ident()) if of_cpu else time.CLOCK_MONOTONIC
-    call = _Call(name, seconds, clock, time.clock_gettime(clock) + seconds)
-    around = _watch.begin(call)
+    thread = threading.get_ident()
+    clock = time.pthread_getcpuclockid(thread) if of_cpu else time.CLOCK_MONOTONIC
+    call = _Call(name, seconds, thread, clock, time.clock_gettime(clock) + seconds)
+    with _lock:
+        if not any(one.is_alive() for one in _watching):  # a forked process has none, and none of these calls
+            _calls.clear()
+            _watching[:] = [threading.Thread(target=_watch, name="time-limit", daemon=True)]
+            _watching[0].start()
+        _calls.add(call)
     try:
         yield
     finally:
-        _end(call, around)
+        _end(call)
 
 
-def _end(call: _Call, around: _Call | None) -> None:
+def _watch() -> None:
+    while True:
+        time.sleep(TICK)
+        with _lock:
+            for call in _calls:
+                _enforce(call, time.clock_gettime(call.clock))
+
+
+def _enforce(call: _Call, now: float) -> None:
+    if now < call.due or (call.raised is not None and now < call.raised + AGAIN_AFTER):
+        return
+    call.raised = now
+    _send(call.thread)
+    if now > call.due + SAY_AFTER and not call.said:
+        call.said = True
+        say(
+            f"{call.name} has not returned within {call.seconds:g} s and waits where Python cannot end it: give "
+            "what it waits for a timeout of its own",
+        )
+
+
+def _end(call: _Call) -> None:
     """Stop watching, also where the exception arrives meanwhile: the call did return."""
     while True:
         try:
-            _watch.end(around)
+            with _lock:
+                _calls.discard(call)
             if call.raised is not None:
                 _receive()
             return

@@ -55,9 +55,10 @@ def _tool(world: type, name: str, method: Callable[..., object]) -> ToolSpec:
     description = " ".join((inspect.getdoc(method) or "").split())
     if not description:
         raise InputError(f"{world.__name__}.{name} has no docstring: say there what the tool does")
-    if _is_deferred(method):
+    kinds = (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction)
+    if any(kind(inspect.unwrap(method)) for kind in kinds):
         raise InputError(
-            f"{world.__name__}.{name} ({_written_at(method)}) is async or a generator, which does nothing when it is "
+            f"{world.__name__}.{name} ({_place(None, method)}) is async or a generator, which does nothing when it is "
             "called: make it a plain def that returns its answer"
         )
     hints = get_type_hints(method, include_extras=True)
@@ -68,16 +69,6 @@ def _tool(world: type, name: str, method: Callable[..., object]) -> ToolSpec:
         description=description,
         parameters=tuple(_parameter(f"{world.__name__}.{name}", given, hints.get(given.name)) for given in parameters),
     )
-
-
-def _is_deferred(method: Callable[..., object]) -> bool:
-    kinds = (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction)
-    return any(kind(inspect.unwrap(method)) for kind in kinds)
-
-
-def _written_at(method: Callable[..., object]) -> str:
-    code = inspect.unwrap(method).__code__
-    return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
 
 
 def _parameter(tool: str, given: inspect.Parameter, hint: object) -> Parameter:
@@ -186,7 +177,8 @@ class ClassWorld:
         if (refusal := refused(call, self._tools)) is not None:
             return refusal
         tool = self._tools[call.name]
-        arguments = {name: _converted(tool, name, value) for name, value in call.arguments.items()}
+        given = (parameter for parameter in tool.parameters if parameter.name in call.arguments)
+        arguments = {parameter.name: _converted(parameter, call.arguments[parameter.name]) for parameter in given}
         before, result, said = self._state, None, None
         name, method = f"{type(self._instance).__name__}.{call.name}", getattr(self._instance, call.name)
         try:
@@ -223,10 +215,10 @@ class ClassWorld:
         return json.dumps(_canonical(public, "state", MAX_STATE_DEPTH), sort_keys=True, ensure_ascii=False)
 
 
-def _place(error: BaseException, method: Callable[..., object]) -> str:
+def _place(error: BaseException | None, method: Callable[..., object]) -> str:
     """``file:line`` of the innermost step in the file that the method is written in; without one, of the method."""
     code = inspect.unwrap(method).__code__
-    steps = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    steps = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__ if error else None)]
     within = [line for file, line in steps if file == code.co_filename]
     return f"{Path(code.co_filename).name}:{within[-1] if within else code.co_firstlineno}"
 
@@ -271,13 +263,10 @@ def _canonical(value: object, name: str, levels: int) -> JsonValue:
     raise TypeError(f"{name} is {value!r:.60}, which JSON does not have")
 
 
-def _converted(tool: ToolSpec, name: str, value: JsonValue) -> JsonValue:
+def _converted(parameter: Parameter, value: JsonValue) -> JsonValue:
     """Return whole numbers in the documented type, so that 3 and 3.0 have the same effect."""
-    parameter = tool.parameter(name)
-    wanted = parameter.items if parameter and parameter.type == "array" else parameter.type if parameter else None
-    if isinstance(value, list):
-        return [_number(item, wanted) for item in value]
-    return _number(value, wanted)
+    wanted = parameter.items if parameter.type == "array" else parameter.type
+    return [_number(item, wanted) for item in value] if isinstance(value, list) else _number(value, wanted)
 
 
 def _number(value: JsonValue, wanted: str | None) -> JsonValue:

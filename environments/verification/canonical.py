@@ -18,7 +18,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -153,9 +153,8 @@ class Canonical:
         known = {_plain_text(text) for part in self.touched for text in texts_in(self.parts[part]) if text.strip()}
         if not known:
             return tuple(step.digest for step in self.steps)
-        names = re.compile(
-            "|".join(rf"(?<!\w){re.escape(text)}(?!\w)" for text in sorted(known, key=len, reverse=True))
-        )
+        longest_first = sorted(known, key=len, reverse=True)
+        names = re.compile("|".join(rf"(?<!\w){re.escape(text)}(?!\w)" for text in longest_first))
         wholes = ("\n".join((step.text, step.observation, step.change)) for step in self.steps)
         return tuple(digest(_numbered(names, whole)) for whole in wholes)
 
@@ -190,13 +189,12 @@ def canonical_call(environment: Environment, call: ToolCall) -> tuple[str, str]:
     Arguments that are null or the documented default are left out, lists of documented choices are sorted, programs
     are written in Python's normal form, and runs of white space count as one blank.
     """
-    tool = _tool(environment, call.name)
-    arguments = {
-        name: plain
-        for name, value in sorted(call.arguments.items())
-        if (plain := _argument(tool, name, value)) is not None
-    }
-    return tool.group if tool else "", json.dumps([call.name, arguments], sort_keys=True)
+    tool: ToolSpec | None = None
+    with suppress(InputError):
+        tool = environment.tools((call.name,))[0]
+    arguments = {name: _argument(tool, name, value) for name, value in call.arguments.items()}
+    given = {name: plain for name, plain in arguments.items() if plain is not None}
+    return tool.group if tool else "", json.dumps([call.name, given], sort_keys=True)
 
 
 def digest(value: JsonValue) -> str:
@@ -234,13 +232,8 @@ def state_words(value: JsonValue, key: str = "") -> Iterator[str]:
 
 
 def _numbered(names: re.Pattern[str], text: str) -> str:
-    """Return ``text`` with each of the names replaced by its place among them."""
-    places = {name: place for place, name in enumerate(dict.fromkeys(names.findall(text)))}
-
-    def place_of(found: re.Match[str]) -> str:
-        return f"<{places[found[0]]}>"
-
-    return names.sub(place_of, text)
+    places = {name: f"<{place}>" for place, name in enumerate(dict.fromkeys(names.findall(text)))}
+    return names.sub(lambda found: places[found[0]], text)
 
 
 def texts_in(value: JsonValue) -> Iterator[str]:
@@ -313,13 +306,6 @@ def _changes(before: JsonValue, after: JsonValue, path: str) -> Iterator[list[Js
                 yield from _changes(old, new, f"{path}/{place}")
     elif before != after:
         yield [path, json.dumps(_plain(before), sort_keys=True), json.dumps(_plain(after), sort_keys=True)]
-
-
-def _tool(environment: Environment, name: str) -> ToolSpec | None:
-    try:
-        return environment.tools((name,))[0]
-    except InputError:
-        return None
 
 
 def _argument(tool: ToolSpec | None, name: str, value: JsonValue) -> JsonValue:

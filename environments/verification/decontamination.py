@@ -99,9 +99,8 @@ class HeldOutTask(Record):
 
     ``starts`` are the hashes of the parts that its calls touch, ``changes`` and ``reads`` those of ``Canonical``.
     ``distinctive``: its setup and reference give another result from every start of training. ``nameless`` are the
-    hashes of its calls without names, ``shape`` that of its start state; both are set only for a small start state,
-    in which renaming a word makes a different state. ``said`` hashes its text and calls. ``words`` and ``calls`` are
-    of the recorded file, and not read.
+    hashes of its calls without names, ``shape`` that of its start state; both only for a small start state (``SMALL``).
+    ``said`` hashes its text and calls. ``words`` and ``calls`` are of the recorded file, and not read.
     """
 
     id: str

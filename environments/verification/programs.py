@@ -114,19 +114,20 @@ class _Reader:
             yield from self.read(keyword.value, (tool, keyword.arg or ""))
 
     def _argument(self, function: ast.expr, place: int, argument: ast.expr) -> Iterator[Literal]:
-        """Yield a positional argument of a function that is not a tool."""
-        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-        method = isinstance(function, ast.Attribute)
-        of_re = (
-            isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id == "re"
-        )
-        text = argument.value if isinstance(argument, ast.Constant) and isinstance(argument.value, str) else None
-        if of_re and name in _MATCHING and place == 0 and text is not None and len(text) <= _LONGEST_PATTERN:
-            yield from (Literal(word) for word in _WORD.findall(_ESCAPE_OR_CLASS.sub(" ", text)))
-        elif method and name in _DATES and text is not None:
-            yield from (Literal(word) for word in _WORD.findall(_DIRECTIVE.sub(" ", text)))
-        elif not _says_how(name, method, place) or not _is_plain(argument):
-            yield from self.read(argument)
+        """Yield a positional argument of a function that is not a tool, unless it says how to cut, pick or round."""
+        match function, argument:
+            case ast.Attribute(value=ast.Name(id="re"), attr=name), ast.Constant(value=str() as text) if (
+                name in _MATCHING and place == 0 and len(text) <= _LONGEST_PATTERN
+            ):
+                yield from (Literal(word) for word in _WORD.findall(_ESCAPE_OR_CLASS.sub(" ", text)))
+            case ast.Attribute(attr=name), ast.Constant(value=str() as text) if name in _DATES:
+                yield from (Literal(word) for word in _WORD.findall(_DIRECTIVE.sub(" ", text)))
+            case ast.Attribute(attr=name), _ if name in _CUTTING or (name in _PICKING and place == 0):
+                yield from () if _is_plain(argument) else self.read(argument)
+            case ast.Name(id="round"), _ if place == 1 and _is_plain(argument):
+                return
+            case _:
+                yield from self.read(argument)
 
     def _piece(self, piece: ast.expr, given: tuple[str, str] | None) -> Iterator[Literal]:
         if isinstance(piece, ast.FormattedValue):
@@ -161,14 +162,7 @@ def _constant(value: object, given: tuple[str, str] | None) -> Iterator[Literal]
         yield Literal(value, *(given or ()))
 
 
-def _says_how(name: str, is_method: bool, place: int) -> bool:
-    if is_method:
-        return name in _CUTTING or (name in _PICKING and place == 0)
-    return name == "round" and place == 1
-
-
 def _is_plain(node: ast.expr) -> bool:
-    """Return whether it is a constant, with a sign or without."""
     return isinstance(node, ast.Constant) or (isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant))
 
 
@@ -312,10 +306,7 @@ Pair = tuple[str, str]
 class Exercised:
     """The number of tasks that call each function, and each function somewhere after another one.
 
-    Args:
-        tasks: the tasks.
-        tools: documentation of the tools that they may call. In programs for one of them the functions that are called
-            count in place of the tool.
+    In programs for one of ``tools``, which the tasks may call, the functions that are called count in place of it.
     """
 
     def __init__(self, tasks: Iterable[TaskSpec], tools: Iterable[ToolSpec]) -> None:
@@ -323,9 +314,8 @@ class Exercised:
         self.pairs: Counter[Pair] = Counter()
         programs = program_parameters(tools)
         for task in tasks:
-            names = [
-                name for turn in task.reference for call in turn for name in functions_of(call, programs.get(call.name))
-            ]
+            calls = [call for turn in task.reference for call in turn]
+            names = [name for call in calls for name in functions_of(call, programs.get(call.name))]
             self.functions.update(set(names))
             self.pairs.update({pair for pair in combinations(names, 2) if pair[0] != pair[1]})
 

@@ -22,7 +22,8 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from itertools import accumulate
 
 from pydantic import JsonValue
 
@@ -40,7 +41,7 @@ from environments.base import (
     ToolSpec,
 )
 from environments.json_schema import measure, schema_problem
-from environments.verification.grounding import Seen, documented, leaves
+from environments.task_text import Seen, documented, leaves
 from environments.verification.programs import Literal, Reach, called, literals
 
 Calls = tuple[tuple[ToolCall, ...], ...]
@@ -89,31 +90,21 @@ def _value_problem(value: JsonValue, parameter: Parameter) -> str | None:
     if not _has_type(value, parameter.type):
         return f"is not of type {parameter.type}"
     items = value if isinstance(value, list) else [value]
-    if isinstance(value, list) and parameter.items:
-        for item in items:
-            if not _has_type(item, parameter.items):
-                return f"has the item {item!r:.80}, which is not of type {parameter.items}"
-    if parameter.choices:
-        for item in items:
-            if item not in parameter.choices:
-                return f"is outside the documented choices {list(parameter.choices)}"
+    for item in items if isinstance(value, list) and parameter.items else ():
+        if not _has_type(item, str(parameter.items)):
+            return f"has the item {item!r:.80}, which is not of type {parameter.items}"
+    if parameter.choices and not all(item in parameter.choices for item in items):
+        return f"is outside the documented choices {list(parameter.choices)}"
     return None
 
 
 def _has_type(value: JsonValue, name: str) -> bool:
-    if name == "integer":
-        return _finite(value) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
-    if name == "float":
-        return _finite(value)
+    if name in ("integer", "float"):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+            return False  # infinity and NaN are not JSON
+        return name == "float" or float(value).is_integer()
     kinds: dict[str, type] = {"string": str, "boolean": bool, "array": list, "dict": dict, "code": str}
     return isinstance(value, kinds.get(name, object))
-
-
-def _finite(value: JsonValue) -> bool:
-    """Return whether the value is a number that a float can hold: infinity and NaN are not JSON."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) <= sys.float_info.max
 
 
 _NOTHING = frozenset(("", "none", "null", "{}", "[]", '""', "''"))
@@ -136,20 +127,13 @@ class Replay(Record):
 
     def end_states(self) -> tuple[str, ...]:
         """Return the state text at the end of each turn."""
-        ends: list[str] = []
-        for turn in self.turns:
-            before = ends[-1] if ends else self.initial
-            ends.append(turn.states[-1] if turn.states else before)
-        return tuple(ends)
+        ends = accumulate(self.turns, lambda before, turn: (before, *turn.states)[-1], initial=self.initial)
+        return tuple(ends)[1:]
 
     def errors(self) -> tuple[tuple[int, int], ...]:
         """Return (turn, call), from 0, of every call that failed or was malformed."""
-        return tuple(
-            (t, c)
-            for t, turn in enumerate(self.turns)
-            for c, observation in enumerate(turn.observations)
-            if observation.failed
-        )
+        found = ((t, c, one) for t, turn in enumerate(self.turns) for c, one in enumerate(turn.observations))
+        return tuple((t, c) for t, c, one in found if one.failed)
 
     def results(self, turn: int) -> set[str]:
         """Return the results of calls that did not fail, up to the end of the turn."""
@@ -249,7 +233,7 @@ def _solves_after_setup_turns(environment: Environment, task: TaskSpec, calls: S
 def ungrounded(environment: Environment, task: TaskSpec, played: Replay) -> tuple[str, ...]:
     """Return a phrase for each ungrounded argument value of the calls in ``played``, in their order.
 
-    ``played`` is a replay of the task's reference, or of a part of it. The rule is that of ``verification.grounding``.
+    ``played`` is a replay of the task's reference, or of a part of it. The rule is that of ``environments.task_text``.
     Raises InputError for a tool that the environment does not have.
     """
     names = sorted({call.name for turn in played.turns for call in turn.calls})
@@ -262,17 +246,11 @@ def ungrounded(environment: Environment, task: TaskSpec, played: Replay) -> tupl
             for name, argument in call.arguments.items():
                 parameter = tool.parameter(name)
                 if _is_program(argument, parameter):
-                    unknown = [
-                        f"{literal.value!r:.80} in the {name}"
-                        for literal in programs.read(str(argument))
-                        if not programs.documented(literal) and not seen.has(literal.value)
-                    ]
+                    open_literals = (one for one in programs.read(str(argument)) if not programs.documented(one))
+                    unknown = [f"{one.value!r:.80} in the {name}" for one in open_literals if not seen.has(one.value)]
                 else:
-                    unknown = [
-                        f"{name}={value!r:.80}"
-                        for value in leaves(argument)
-                        if not (parameter and documented(value, tool, parameter)) and not seen.has(value)
-                    ]
+                    values = (one for one in leaves(argument) if not (parameter and documented(one, tool, parameter)))
+                    unknown = [f"{name}={value!r:.80}" for value in values if not seen.has(value)]
                 missing += [f"turn {t}, call {c}: {value} of {call.name}" for value in unknown]
             seen.read(observation.text)
     return tuple(missing)
@@ -285,14 +263,16 @@ class _Programs:
         self._environment = environment
         self._reach = Reach()
         self._tools: dict[str, ToolSpec | None] = {}
-        codes = [
-            str(value)
+        arguments = (
+            (value, tools[call.name].parameter(name))
             for turn in played.turns
             for call in turn.calls
             for name, value in call.arguments.items()
-            if _is_program(value, tools[call.name].parameter(name))
-        ]
-        self._groups = {spec.group for name in _called("\n".join(codes)) if (spec := self._tool(name)) is not None}
+        )
+        self._groups: set[str] = set()
+        with suppress(ValueError):
+            names = called("\n".join(str(value) for value, parameter in arguments if _is_program(value, parameter)))
+            self._groups = {tool.group for tool in map(self._tool, names) if tool is not None}
 
     def read(self, code: str) -> tuple[Literal, ...]:
         """Return the literals of the next program, or its whole text where it is not Python."""
@@ -307,7 +287,7 @@ class _Programs:
             return True
         tool = self._tool(literal.tool) if literal.tool else None
         parameter = tool.parameter(literal.parameter) if tool else None
-        return tool is not None and parameter is not None and documented(literal.value, tool, parameter)
+        return bool(tool and parameter and documented(literal.value, tool, parameter))
 
     def _tool(self, name: str) -> ToolSpec | None:
         if name not in self._tools:
@@ -322,21 +302,8 @@ def _is_program(value: JsonValue, parameter: Parameter | None) -> bool:
     return isinstance(value, str) and parameter is not None and parameter.type == "code"
 
 
-def _called(code: str) -> tuple[str, ...]:
-    try:
-        return called(code)
-    except ValueError:
-        return ()
-
-
 class PlayedReference:
-    """A task's reference in replays: whole, and without one of its calls. Each is made once.
-
-    Args:
-        environment: where it is played.
-        task: the task.
-        full: a replay of the whole reference.
-    """
+    """A task's reference in replays: whole (``full``), and without one of its calls. Each is made once."""
 
     def __init__(self, environment: Environment, task: TaskSpec, full: Replay) -> None:
         self.environment = environment
@@ -368,11 +335,11 @@ class PlayedReference:
 
     def is_grounded(self, rest: Replay) -> bool:
         """Return whether every value that is grounded in the whole reference is so in ``rest``, a part of it."""
-        return self._missing(rest) <= self._missing(self.full)
-
-    def _missing(self, played: Replay) -> Counter[str]:
-        """Count the ungrounded values of the calls of ``played``."""
-        return Counter(phrase.partition(": ")[2] for phrase in ungrounded(self.environment, self.task, played))
+        missing, anyway = (
+            Counter(phrase.partition(": ")[2] for phrase in ungrounded(self.environment, self.task, played))
+            for played in (rest, self.full)
+        )
+        return missing <= anyway
 
 
 def reduce(environment: Environment, task: TaskSpec) -> TaskSpec | None:

@@ -14,20 +14,10 @@ from contextlib import closing
 from enum import StrEnum
 from itertools import chain
 
-from environments.base import (
-    Environment,
-    InputError,
-    Record,
-    TaskSpec,
-    ToolCall,
-    ToolSpec,
-    recorded,
-)
+from environments.base import Environment, InputError, Record, TaskSpec, ToolCall, ToolSpec, recorded
 from environments.settings import VerificationSettings
-from environments.verification.asking import unasked_call, unmet_request
 from environments.verification.canonical import canonical, fingerprint
 from environments.verification.decontamination import HeldOut
-from environments.verification.grounding import foreign_text
 from environments.verification.replay import (
     PlayedReference,
     Replay,
@@ -39,6 +29,7 @@ from environments.verification.replay import (
     succeeds,
     ungrounded,
 )
+from environments.verification.turn_text import foreign_text, unasked_call, unmet_request
 
 
 def solving_policy(environment: Environment, task: TaskSpec) -> str | None:
@@ -56,9 +47,7 @@ def solving_policy(environment: Environment, task: TaskSpec) -> str | None:
 
     if solve():
         return "making no call"
-    free: list[ToolCall] = []
-    demanding: list[ToolCall] = []
-    given: list[ToolCall] = []
+    free, demanding, given = list[ToolCall](), list[ToolCall](), list[ToolCall]()
     for tool in environment.tools(task.tools):
         required = [parameter for parameter in tool.parameters if parameter.required]
         (demanding if required else free).append(ToolCall(name=tool.name))
@@ -85,27 +74,10 @@ _SHOWN = 200  # characters of an error that a refusal quotes
 
 
 class Refusal(StrEnum):
-    """Why a draft is refused, in the order in which the checks run.
+    """Why a draft is refused, in the order in which the checks run; docs/glossary.md explains each.
 
-    ``empty_reference``: the reference has no call. ``empty_turn``: a turn has no call or no text. ``too_long``: more
-    calls than the settings allow. ``unknown_tool``: a function that the environment, the classes or the tools of the
-    draft do not have. ``bad_arguments``: an unknown, missing or ill-typed argument, or a value outside the documented
-    choices. ``sealed``: it is a task of a held-out set, also with another record (``verification.decontamination``).
-    ``duplicate``: its fingerprint is known. ``foreign_text``: a user turn has markup or invisible characters, or
-    repeats the environment's words (``verification.grounding``). ``cannot_open``: the environment does not accept its
-    initial state.
-    ``error_result``: a call of the setup or the reference fails. ``unstable_state``: the state it leads to cannot be
-    compared (it contains itself). ``nondeterministic``: fresh replays differ. ``no_effect``: a turn changes nothing and
-    returns nothing. ``not_solved``: the reference does not succeed. ``unmet_request``: a user turn states a
-    value that no call takes, or asks for something that no call does (``verification.asking``). ``trivial_policy``: an
-    agent that does not read the task solves it. ``superfluous_call``: a call can be left out. ``ungrounded_argument``:
-    a value appears neither in the turns, nor in earlier observations, nor in the docs. ``unasked_call``: a user turn
-    does not ask for a call, and no later call needs it.
-
-    ``verify`` never returns the last three. ``agent``: the agent that carried out the draft neither completed it nor
-    earned a positive reward. ``not_validated``: no run of that agent was evaluated, because its model did not answer.
-    ``over_quota``: the draft was accepted, and the iteration admits no more
-    (``tasks.admissions``).
+    ``verify`` never returns the last three: ``agent`` and ``not_validated`` come from the agent that carries out drafts
+    (``verification.mode``), ``over_quota`` from ``tasks.admissions``.
     """
 
     EMPTY_REFERENCE = "empty_reference"
@@ -173,10 +145,8 @@ def can_train(
 ) -> VerificationResult:
     """Accept every draft that an agent can be trained on: the remainder of ``verify`` where verification is off.
 
-    Drafts are refused without a reference, when they are held out or known already, when their text is foreign, when
-    they offer a tool that the environment does not have, and when the environment cannot open, play or check them. The
-    reference need not succeed: where a call of it fails, the environment compares with the state after the failure, so
-    that only an agent that repeats the failing call succeeds. Raises EnvironmentFault when the environment itself
+    The reference need not succeed: where a call of it fails, the environment compares with the state after the failure,
+    so that only an agent that repeats the failing call succeeds. Raises EnvironmentFault when the environment itself
     failed.
     """
     return _first(
@@ -267,13 +237,6 @@ def _turn_text(draft: TaskSpec, environment: Environment, observed: Collection[s
 
 def _behaviour(draft: TaskSpec, environment: Environment) -> Iterator[_Refused]:
     first = replay(environment, draft)
-    yield from _errors(draft, environment, first)
-    yield from _stable(draft, environment, first)
-    yield from _effect(first)
-    yield from _worth(draft, recorded(environment), first)
-
-
-def _errors(draft: TaskSpec, environment: Environment, first: Replay) -> Iterator[_Refused]:
     turns = first.turns
     if draft.setup:
         turns = replay(environment, setup_as_turns(draft)).turns[: len(draft.setup)] + turns
@@ -281,20 +244,24 @@ def _errors(draft: TaskSpec, environment: Environment, first: Replay) -> Iterato
     for (place, call), observation in zip(_places(draft), results, strict=True):
         if observation.failed:
             yield Refusal.ERROR_RESULT, f"{place}, {call.name}, fails: {_beginning_and_end(observation.text)}"
+    for t, outcome in enumerate(first.outcome.turns, start=1):
+        if outcome.checker_error:
+            yield Refusal.UNSTABLE_STATE, f"The state after turn {t} cannot be compared: {outcome.checker_error}"
+    again = replay(environment, draft)
+    if again != first:
+        yield Refusal.NONDETERMINISTIC, f"A second replay differs from the first {_difference(first, again)}."
+    ends = (first.initial, *first.end_states())
+    for t, turn in enumerate(first.turns):
+        if ends[t] == ends[t + 1] and not any(is_informative(observation) for observation in turn.observations):
+            yield Refusal.NO_EFFECT, f"Turn {t + 1} changes nothing and returns nothing informative."
+    if not first.outcome.success:
+        yield Refusal.NOT_SOLVED, f"The reference itself does not succeed: {first.outcome.failure}."
+    yield from _worth(draft, recorded(environment), first)
 
 
 def _beginning_and_end(text: str) -> str:
     """Shorten ``text`` in the middle, because a traceback has its error at the end."""
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]} ... {text[-_SHOWN // 2 :]}"
-
-
-def _stable(draft: TaskSpec, environment: Environment, first: Replay) -> Iterator[_Refused]:
-    for turn, outcome in enumerate(first.outcome.turns, start=1):
-        if outcome.checker_error:
-            yield Refusal.UNSTABLE_STATE, f"The state after turn {turn} cannot be compared: {outcome.checker_error}"
-    again = replay(environment, draft)
-    if again != first:
-        yield Refusal.NONDETERMINISTIC, f"A second replay differs from the first {_difference(first, again)}."
 
 
 def _difference(first: Replay, again: Replay) -> str:
@@ -307,15 +274,6 @@ def _difference(first: Replay, again: Replay) -> str:
             if one.states[c] != two.states[c]:
                 return f"in the state after turn {t}, call {c + 1}, {call.name}"
     return "in its outcome"
-
-
-def _effect(first: Replay) -> Iterator[_Refused]:
-    ends = (first.initial, *first.end_states())
-    for t, turn in enumerate(first.turns):
-        if ends[t] == ends[t + 1] and not any(is_informative(observation) for observation in turn.observations):
-            yield Refusal.NO_EFFECT, f"Turn {t + 1} changes nothing and returns nothing informative."
-    if not first.outcome.success:
-        yield Refusal.NOT_SOLVED, f"The reference itself does not succeed: {first.outcome.failure}."
 
 
 def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> Iterator[_Refused]:

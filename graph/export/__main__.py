@@ -27,8 +27,7 @@ def main(
     """
     with exit_statuses():
         from graph.export.cards import dataset_card
-        from graph.export.content import RunContent
-        from graph.export.dataset import TASKS, TRAJECTORIES, write_tables
+        from graph.export.dataset import TASKS, TRAJECTORIES, RunContent, write_tables
         from graph.recipe import load_recipe
         from memory.jsonl import whole_folder
         from memory.run import RunDirectory

@@ -11,15 +11,16 @@ from collections import Counter
 from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
 from huggingface_hub import DatasetCard, DatasetCardData
 
 from agents.chat.endpoint import model_of
 from environments.terminal import table_cell
-from graph.export.content import RunContent, stated_settings
-from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES
-from graph.report.digest import REASONS, counts_words
-from graph.settings import RunSettings
+from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES, RunContent
+from graph.report.digest import REASONS, counts_words, result_of
+from graph.settings import RunSettings, changed
 from memory.strict_yaml import dump_yaml
 
 _REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
@@ -45,13 +46,13 @@ def dataset_card(content: RunContent, tables: Mapping[str, int]) -> str:
             for one in COLUMNS
         ],
     )
-    records, chat = content.records(), settings.roles.by_chat()
+    chat = settings.roles.by_chat()
     stated = stated_settings(settings)
     provenance = {
         "environment": settings.environment.name,
         "seed": settings.seed,
-        "iterations finished": len(records),
-        "steps of GRPO": records[-1].last_step,
+        "iterations finished": len(content.records),
+        "steps of GRPO": content.records[max(content.records)].last_step,
         "initial policy": stated.get("policy.path", "the project's embedded one"),
         "tasks by origin": counts_words(sorted(Counter(task.origin for task in content.tasks).items())),
         "chat models of the roles": ", ".join(f"{name}: {model_of(role, name)}" for name, role in chat.items())
@@ -59,7 +60,8 @@ def dataset_card(content: RunContent, tables: Mapping[str, int]) -> str:
         "exported with": f"coevolve {version('coevolve')}",
     }
     of_d0 = {"accepted": "those of the iterations are tasks; of D_0's, as many as it was asked for"}
-    counts = content.verification_counts().most_common()
+    outcomes = (outcome for chain in content.history.chains.values() for outcome in chain.outcomes)
+    counts = Counter(result_of(one.verification) for one in outcomes).most_common()
     unverified = "Verification was off: nothing checked that tasks are solvable."
     card = DatasetCard.from_template(
         front,
@@ -76,12 +78,6 @@ def dataset_card(content: RunContent, tables: Mapping[str, int]) -> str:
         trajectories=tables[TRAJECTORIES],
     )
     return f"{card}\n"
-
-
-def _base(settings: RunSettings) -> str | None:
-    """Return the hub's name of the policy that the run began with; None for a folder."""
-    path = settings.policy.path
-    return path if _REPOSITORY.fullmatch(path) and not path.startswith((".", "recipes/")) else None
 
 
 def _decontamination(content: RunContent) -> str:
@@ -109,6 +105,24 @@ def _licences(content: RunContent) -> str:
     if chat:
         models = ", ".join(sorted({model_of(role, name) for name, role in chat.items()}))
         words.append(f"Texts of tasks and contexts were written by {models}, whose terms of use apply to them.")
-    if base := _base(content.settings):
+    base = content.settings.policy.path
+    if _REPOSITORY.fullmatch(base) and not base.startswith((".", "recipes/")):  # a name of the hub, not a folder
         words.append(f"Rollouts were written by {base} in training, whose licence may cover what it writes.")
     return " ".join(words)
+
+
+def stated_settings(settings: RunSettings) -> dict[str, Any]:
+    """Return the settings that are not their defaults, by dotted key, without paths and addresses of machines."""
+    return {key: _without_places(value) for key, (value, _) in changed(settings).items()}
+
+
+def _without_places(value: Any) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(value, dict):
+        return {key: _without_places(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_without_places(inner) for inner in value]
+    if isinstance(value, str) and "://" in value:
+        return "(an address)"
+    if isinstance(value, str) and (Path(value).is_absolute() or value.startswith(("~", ".."))):
+        return Path(value).name
+    return value

@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
@@ -162,9 +163,10 @@ class CoEvolveSpec:
             raise InputError(f"{directory.tasks_path} holds no task: make D_0 with coevolve evolve")
         self._settings = settings.training
         self._environment = recorded(settings.environment.open())
-        self._groups: dict[tuple[object, ...], list[Task]] = {}
+        groups: dict[tuple[object, ...], list[Task]] = defaultdict(list)
         for task in tasks:
-            self._groups.setdefault((_several_turns(task), *sorted(_names(task))), []).append(task)
+            groups[_several_turns(task), *sorted(_names(task))].append(task)
+        self._groups = {f"{self._environment.name}-{n}": tasks for n, tasks in enumerate(groups.values())}
 
     @cached_property
     def train_dataset(self) -> Dataset:
@@ -176,7 +178,7 @@ class CoEvolveSpec:
 
         rows = [
             {"prompt": self._prompt(task), "environment": name, "task_id": task.id}
-            for name, tasks in self._named.items()
+            for name, tasks in self._groups.items()
             for task in tasks
         ]
         features = Features({"prompt": List(Json()), "environment": Value("string"), "task_id": Value("string")})
@@ -186,17 +188,13 @@ class CoEvolveSpec:
     def environment_factory(self) -> dict[str, type[TaskEnvironment]]:
         """A class for each set of tools: a prompt shows those of its task alone."""
         return {
-            name: environment_class(self._environment, tasks, self._settings) for name, tasks in self._named.items()
+            name: environment_class(self._environment, tasks, self._settings) for name, tasks in self._groups.items()
         }
 
     @property
     def reward_funcs(self) -> Callable[..., list[float | None]]:
         """The reward of the environment's outcome: see ``outcome_reward``."""
         return outcome_reward
-
-    @property
-    def _named(self) -> dict[str, list[Task]]:
-        return {f"{self._environment.name}-{n}": tasks for n, tasks in enumerate(self._groups.values())}
 
     def _prompt(self, task: Task) -> list[Mapping[str, Any]]:
         try:
@@ -269,7 +267,6 @@ def _method(schema: Schema) -> Callable[..., str]:
 
 
 def _hint(schema: Schema) -> Any:  # noqa: ANN401 - a type
-    """Return the type hint that says most of a JSON Schema."""
     choices, kind = schema.get("enum"), schema.get("type")
     if choices and all(isinstance(one, _SCALARS) for one in choices):
         return Literal[tuple(choices)]

@@ -8,7 +8,6 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain as joined
 from pathlib import Path
 from shlex import quote
 
@@ -22,11 +21,11 @@ from graph.report.digest import (
     one_line,
 )
 from graph.report.effect import did_it_help
-from graph.report.lineage import History
-from graph.report.mistakes import Followed, first_story
+from graph.report.lineage import History, called
+from graph.report.stories import Followed, first_story
 from graph.report.story import LONG, task_story
 from graph.report.summary import COMPACT_LABEL, Cost, Summary
-from graph.report.tables import Table, table
+from graph.report.tables import iterations_table
 from graph.settings import RunSettings
 from memory.run import RunDirectory, read_json
 from training.grpo.record import RoundRecord
@@ -51,64 +50,32 @@ def closing(run: RunDirectory, settings: RunSettings, summaries: Sequence[Summar
         return "\n".join([*lines, *_next(run, settings, summaries, None)]) + "\n"
     history = History.read(run)
     story = first_story(history)
+    labels = dict.fromkeys(label for one in summaries for label in one.labels)
+    said = [did_it_help(history), "; ".join(labels)]
+    if COMPACT_LABEL in labels:
+        said.append(
+            "The policy sees values as $1, $2, ..., and reads user turns worded as in its training, not what people "
+            "write (docs/running.md has figures)."
+        )
+    said += [f"Iteration {one.iteration}: {words}" for one in summaries[before:] for words in one.warnings]
+    lines += [line for text in said for line in _plain(text)]
+    begun, admitted = summaries[0].tasks, sum(one.admitted for one in summaries)
     lines += [
-        *_plain(did_it_help(history)),
-        *_labels(summaries),
-        *(
-            line
-            for one in summaries[before:]
-            for words in one.warnings
-            for line in _plain(f"Iteration {one.iteration}: {words}")
-        ),
         *_story(history, story),
         *gaps(history),
         *_legend(settings, summaries),
-        *_places(run, summaries),
+        "",
+        "Where things are",
+        f"  policy     {run.root / _policy(run, summaries)}",
+        f"  tasks      {run.tasks_path} ({begun} at the start, {admitted} admitted)",
+        f"  records    {run.iteration(summaries[-1].iteration).root} and its neighbours, JSON lines",
+        f"  recipe     {run.settings_path}",
         *_next(run, settings, summaries, story),
     ]
     return "\n".join(lines) + "\n"
 
 
-def iterations_table(summaries: Sequence[Summary]) -> Table:
-    """Return a table with one row per iteration, at most 80 columns wide."""
-    kinds = dict.fromkeys(kind for one in summaries for kind in one.signals)
-    rows = []
-    for one in summaries:
-        rows.append(
-            (
-                one.iteration,
-                one.tasks,
-                f"{one.admitted} of {one.drafts}",
-                success_words(one),
-                "/".join(str(one.signals.get(kind, 0)) for kind in kinds),
-                f"{sum(one.seconds.values()):.0f}",
-            )
-        )
-    signals = f"signals {'/'.join(kind[0] for kind in kinds)}"
-    return table(("iteration", "tasks", "admitted", "success % (95 %)", signals, "seconds"), rows)
-
-
-def success_words(summary: Summary) -> str:
-    """Return success on the held-out tasks before and after a round in percent, with the interval of the latter."""
-    if summary.evaluation is None:
-        return "not scored"
-    before, after = summary.evaluation.before, summary.evaluation.after
-    low, high = after.widest
-    return f"{100 * before.success:.1f} -> {100 * after.success:.1f} ({100 * low:.0f}-{100 * high:.0f})"
-
-
-def _labels(summaries: Sequence[Summary]) -> Iterator[str]:
-    labels = dict.fromkeys(label for one in summaries for label in one.labels)
-    yield from _plain("; ".join(labels))
-    if COMPACT_LABEL in labels:
-        yield from _plain(
-            "The policy sees values as $1, $2, ..., and reads user turns worded as in its training, not what people "
-            "write (docs/running.md has figures)."
-        )
-
-
 def _legend(settings: RunSettings, summaries: Sequence[Summary]) -> Iterator[str]:
-    """Yield the words of the table once, with figures over the run."""
     yield ""
     yield "Words of the table"
     yield from _said("tasks", "trained on in the iteration; admitted drafts join them for the next one")
@@ -128,7 +95,8 @@ def _legend(settings: RunSettings, summaries: Sequence[Summary]) -> Iterator[str
     words = f"{contexts['new']} weaknesses were explored, {contexts['known']} were known already"
     yield from _said("contexts", words + (f"; gave up: {counts_words(failed.most_common())}" if failed else ""))
     if any(one.cost.model_calls for one in summaries):
-        yield from _said("cost", _cost(summaries).words())
+        cost = Cost.model_validate(_total(one.cost.model_dump(exclude={"stages"}) for one in summaries))
+        yield from _said("cost", cost.words())
 
 
 def _total(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
@@ -138,13 +106,7 @@ def _total(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
     return total
 
 
-def _cost(summaries: Sequence[Summary]) -> Cost:
-    total = _total(one.cost.model_dump(include={*Cost.model_fields} - {"money", "stages"}) for one in summaries)
-    return Cost.model_validate({**total, "money": sum(one.cost.money for one in summaries)})
-
-
 def _said(word: str, text: str) -> list[str]:
-    """Return lines of text of at most ``COLUMNS``, behind a word."""
     return textwrap.wrap(
         text, COLUMNS, initial_indent=f"  {word:10} ", subsequent_indent=" " * 13, break_on_hyphens=False
     )
@@ -154,22 +116,10 @@ def _plain(text: str) -> list[str]:
     return textwrap.wrap(text, COLUMNS, break_on_hyphens=False)
 
 
-def _places(run: RunDirectory, summaries: Sequence[Summary]) -> Iterator[str]:
-    policy = run.root / _policy(run, summaries)
-    begun, admitted = summaries[0].tasks, sum(one.admitted for one in summaries)
-    yield ""
-    yield "Where things are"
-    yield f"  policy     {policy}"
-    yield f"  tasks      {run.tasks_path} ({begun} at the start, {admitted} admitted)"
-    folder = run.iteration(summaries[-1].iteration).root
-    yield f"  records    {folder} and its neighbours, JSON lines"
-    yield f"  recipe     {run.settings_path}"
-
-
 def gaps(history: History) -> Iterator[str]:
     """Yield which of the tools that the tasks offer no task calls; ``coevolve show`` says what was tried of one."""
     tasks = history.tasks.values()
-    used = {call.name for task in tasks for call in joined(*task.reference)}
+    used = {name for task in tasks for name in called(task.reference)}
     offered = dict.fromkeys(name for task in tasks for name in task.tools)
     if without := [name for name in offered if name not in used]:
         yield ""
@@ -191,22 +141,20 @@ def _story(history: History, story: Followed | None) -> Iterator[str]:
         "out, and its weak task again; the outcome plays no part in the choice. It shows how, not how much."
     )
     yield from _said("new task", story.task.id)
-    for name, _, _, rows in task_story(history, story.task):
-        for number, row in enumerate(one for one in rows if one.short):
-            dots = (group.dots(row.marked) for group in row.groups)
-            yield from _said(row.label or ("" if number else name), one_line("  ".join([*dots, row.text]), LONG))
+    for chapter in task_story(history, story.task):
+        for number, row in enumerate(one for one in chapter.rows if one.short):
+            yield from _said(row.label or ("" if number else chapter.name), one_line(row.line, LONG))
 
 
 def _next(
     run: RunDirectory, settings: RunSettings, summaries: Sequence[Summary], story: Followed | None
 ) -> Iterator[str]:
     root, policy = quote(str(run.root)), quote(str(run.root / _policy(run, summaries)))
-    scored = settings.evaluation.scored
+    scored, environment = settings.evaluation.scored, settings.environment
     if settings.evaluation.tasks is not None:
         what = f"--tasks {quote(settings.evaluation.tasks)}"
     else:
         what = f"--evaluation-set {scored}" if scored is not None else f"--tasks {quote(str(run.tasks_path))}"
-    environment = settings.environment
     named = "" if environment.name == DEFAULT else f"--environment {quote(environment.name)} "
     options = [f" --option {quote(f'{key}={json.dumps(value)}')}" for key, value in environment.for_evaluation.items()]
     coevolve = _coevolve()

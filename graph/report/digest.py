@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from environments.base import MalformedCall, ToolCall
 from environments.terminal import printable
@@ -22,7 +21,6 @@ from memory.records import (
     FailureContext,
     Interaction,
     Signal,
-    SignalKind,
     Task,
     Trajectory,
     Unsignalled,
@@ -94,10 +92,17 @@ def one_line(text: str, width: int = WIDTH) -> str:
 
 
 def call_words(call: ToolCall | MalformedCall) -> str:
-    """Return a call as Python would write it; the text of one that could not be read."""
+    """Return a call as Python would write it, a program in its arguments over several lines.
+
+    Of a call that could not be read: its text.
+    """
     if isinstance(call, MalformedCall):
         return call.text
-    return f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})"
+    values = (
+        f"{name}=\n{value}\n" if isinstance(value, str) and "\n" in value else f"{name}={value!r}"
+        for name, value in call.arguments.items()
+    )
+    return f"{call.name}({', '.join(values)})"
 
 
 def calls_words(calls: Iterable[ToolCall], width: int = WIDTH) -> str:
@@ -115,45 +120,35 @@ def signal_words(signal: Signal, task: Task | None = None, width: int = WIDTH) -
     words = str(signal.kind)
     if signal.group is not None:
         words += f", {signal.group[0]} of its group's {signal.group[1]} rollouts succeed"
-    elif signal.score is not None:
-        words += f", {signal.score:.0%} of a group's rollouts succeed"
     if signal.recent is not None:
         words += f", {signal.recent[0]} of the last {signal.recent[1]} before them did"
-    elif signal.previous is not None:
-        words += f" where {signal.previous:.0%} did"
-    if signal.kind is SignalKind.RARE and signal.pattern:
-        seen = "" if signal.count is None else f" (seen {signal.count} times)"
-        words += f", the calls {' '.join(signal.pattern)}{seen}"
+    if signal.pattern:
+        words += f", the calls {' '.join(signal.pattern)} (seen {signal.count} times)"
     if task is not None:
         words += f": {' / '.join(task.turns[task.played :])}"
     return one_line(words, width)
 
 
-def weakness_words(context: FailureContext, width: int = WIDTH) -> str:
-    """Return the name of a context: its kind, cause and tool, such as ``boundary: wrong call of du``."""
-    kind = str(context.kind or "unguided")
-    if context.kind is Unsignalled.COVERAGE:
-        return one_line(f"{kind}: {' then '.join(context.focus_pattern)}", width)
-    if context.cause is None:
-        return one_line(f"{kind}: {context.tool or ', '.join(context.classes)}", width)
-    cause = CAUSES.get(context.cause, str(context.cause).replace("_", " "))
-    return one_line(f"{kind}: {cause}{f' of {context.tool}' if context.tool else ''}", width)
-
-
 def named_weakness(
     context: FailureContext, signal: Signal | None = None, task: Task | None = None, width: int = WIDTH
 ) -> str:
-    """Return a weakness with its numbers and its task: ``boundary 5/8 on 'erase the log': wrong call of du``."""
+    """Return a weakness by kind, cause and tool: ``boundary: wrong call of du``.
+
+    Signal and task add numbers and words: ``boundary 5/8 on 'erase the log': wrong call of du``.
+    """
     numbers = ""
-    if signal is not None and signal.kind is SignalKind.FORGETTING and signal.recent is not None:
+    if signal is not None and signal.recent is not None:
         numbers = f" after {signal.recent[0]}/{signal.recent[1]}"
     elif signal is not None and signal.group is not None:
         numbers = f" {signal.group[0]}/{signal.group[1]}"
-    elif signal is not None and signal.score is not None:
-        numbers = f" {signal.score:.0%}"
-    kind, _, how = weakness_words(context, width).partition(": ")
     about = "" if task is None else f" on '{task_words(task, width // 2)}'"
-    return one_line(f"{kind}{numbers}{about}: {how}", width)
+    if context.kind is Unsignalled.COVERAGE:
+        how = " then ".join(context.focus_pattern)
+    elif context.cause is None:
+        how = context.tool or ", ".join(context.classes)
+    else:
+        how = CAUSES.get(context.cause, spoken(context.cause)) + (f" of {context.tool}" if context.tool else "")
+    return one_line(f"{context.kind or 'unguided'}{numbers}{about}: {how}", width)
 
 
 def exploration_words(interactions: Sequence[Interaction], width: int = WIDTH) -> str:
@@ -223,10 +218,10 @@ BRANCHES = 40
 """Lines on branches that ended."""
 
 
-def lines(rows: Iterable[str], most: int = LINES) -> list[str]:
-    """Return at most ``most`` bounded lines; the last one counts those that were left out."""
+def lines(rows: Iterable[str]) -> list[str]:
+    """Return at most LINES bounded lines; the last one counts those that were left out."""
     given = [one_line(row, LINE) for row in rows]
-    return given if len(given) <= most else [*given[: most - 1], f"and {len(given) - most + 1} more"]
+    return given if len(given) <= LINES else [*given[: LINES - 1], f"and {len(given) - LINES + 1} more"]
 
 
 def joined(old: object, new: object) -> Digest:
@@ -253,12 +248,6 @@ def ended(old: object, new: object) -> list[str]:
     return rows if len(rows) <= BRANCHES else [*rows[: BRANCHES - 1], "and more: see digest.update"]
 
 
-def _counts(found: Mapping[Any, int]) -> str:
-    return counts_words(
-        sorted(((str(name), count) for name, count in found.items()), key=lambda one: (-one[1], one[0]))
-    )
-
-
 def of_extract(
     name: str,
     record: ExtractionRecord,
@@ -271,12 +260,13 @@ def of_extract(
     solved = sum(one.success for one in evaluated)
     of = len({one.task_id for one in trajectories})
     left, repeated = sum(record.left_out.values()), sum(record.repeated.values())
+    signals = counts_words(Counter(record.signals).most_common())
     return lines(
         [
             f"{name}: {len(trajectories)} rollouts of {number_words(of, 'task')}, "
             f"{solved} of {len(evaluated)} succeeded",
-            f"signals: {_counts(record.signals)}; {len(record.chosen)} chosen, {left} beyond the limit, "
-            f"{repeated} more of a task and kind that has one",
+            f"signals: {signals}; {len(record.chosen)} chosen, {left} beyond the limit, {repeated} more of a task and "
+            "kind that has one",
             *(signal_words(one, tasks.get(one.task_id), LINE) for one in chosen),
         ]
     )
@@ -284,24 +274,21 @@ def of_extract(
 
 def of_reflect(names: Sequence[str], failures: Sequence[Failure], of: int, unsignalled: int = 0) -> list[str]:
     """Return what ``reflect`` made: the contexts by name, ``unsignalled`` without a signal, and what gave up."""
-    gave_up = [f"gave up, {one.cause}: {one.detail}" for one in failures]
-    made = (
-        f"{number_words(len(names) - unsignalled, 'context')} of {number_words(of, 'signal')}, {len(failures)} gave up"
-    )
-    if unsignalled:
-        made += f"; {number_words(unsignalled, 'context')} without a signal"
-    return lines([made, *gave_up[:2], *names])
+    signalled = number_words(len(names) - unsignalled, "context")
+    made = f"{signalled} of {number_words(of, 'signal')}, {len(failures)} gave up"
+    made += f"; {number_words(unsignalled, 'context')} without a signal" if unsignalled else ""
+    return lines([made, *(f"gave up, {one.cause}: {one.detail}" for one in failures[:2]), *names])
 
 
 def of_deduplicate(results: Sequence[DeduplicationResult], names: Mapping[str, str]) -> list[str]:
     """Return what memory said: which contexts are explored, and which were explored before."""
-    rows = {status: [one for one in results if one.status == status] for status in ("new", "known")}
-    known = [
+    known = [one for one in results if one.status == "known"]
+    new = [f"new: {names.get(one.context_id, one.context_id)}" for one in results if one.status == "new"]
+    before = (
         f"known: {names.get(one.context_id, one.context_id)}, as {one.nearest} ({one.cosine or 0:.2f})"
-        for one in rows["known"]
-    ]
-    new = [f"new: {names.get(one.context_id, one.context_id)}" for one in rows["new"]]
-    return lines([f"{len(rows['new'])} new, {len(rows['known'])} known", *known[:2], *new])
+        for one in known[:2]
+    )
+    return lines([f"{len(new)} new, {len(known)} known", *before, *new])
 
 
 def of_abstract(drafts: Sequence[Draft]) -> list[str]:
@@ -311,26 +298,22 @@ def of_abstract(drafts: Sequence[Draft]) -> list[str]:
 
 def of_verify(drafts: Sequence[Draft], verifications: Sequence[DraftVerification]) -> list[str]:
     """Return the verification results with their reasons, a line each."""
-    by_id = {one.id: one for one in drafts}
+    words = {one.id: task_words(one, LINE // 2) for one in drafts}
+    results = (f"'{words[one.draft_id]}': {verification_words(one, LINE)}" for one in verifications)
+    return lines([_accepted(verifications), *results])
+
+
+def _accepted(verifications: Sequence[DraftVerification]) -> str:
     accepted = sum(one.accepted for one in verifications)
-    return lines(
-        [
-            f"{accepted} of {number_words(len(verifications), 'draft')} accepted",
-            *(
-                f"'{task_words(by_id[one.draft_id], LINE // 2)}': {verification_words(one, LINE)}"
-                for one in verifications
-            ),
-        ]
-    )
+    return f"{accepted} of {number_words(len(verifications), 'draft')} accepted"
 
 
 def of_branch(name: str, verifications: Sequence[DraftVerification]) -> str:
     """Return one line on a branch that finished; a long name is cut before what verification said."""
-    accepted = sum(one.accepted for one in verifications)
     refused = Counter(one.reason for one in verifications if one.reason is not None)
-    words = f"{accepted} of {number_words(len(verifications), 'draft')} accepted"
+    words = _accepted(verifications)
     if refused:
-        words += f", refused: {_counts(refused)}"
+        words += f", refused: {counts_words(refused.most_common())}"
     return one_line(f"{one_line(name or 'branch', max(NAME, LINE - len(words) - 2))}: {words}", LINE)
 
 
@@ -343,10 +326,10 @@ def of_update(evolution: Evolution, tasks: Sequence[Task]) -> list[str]:
     """Return what an iteration's graph added: tasks, refusals and failures."""
     rows = [
         f"{len(evolution.admitted)} of {number_words(evolution.drafts, 'draft')} admitted as tasks",
-        f"refused: {_counts(evolution.refused)}",
+        f"refused: {counts_words(Counter(evolution.refused).most_common())}",
     ]
     if evolution.failures:
-        rows.append(f"failed: {_counts(evolution.failures)}")
+        rows.append(f"failed: {counts_words(Counter(evolution.failures).most_common())}")
     if evolution.stopped is not None:
         rows.append(f"a budget is spent: {evolution.stopped}")
     return lines([*rows, *(f"new task: {task_words(task)}" for task in tasks)])

@@ -121,14 +121,10 @@ def tool_map(history: History) -> list[tuple[str, dict[int, ToolCell]]]:
     for chain in history.chains.values():
         if chain.context.tool and chain.iteration is not None:
             found[one_line(chain.context.tool)][chain.iteration].append(chain)
-    weaknesses = {tool: sum(map(len, numbers.values())) for tool, numbers in found.items()}
-    return [
-        (tool, {number: _cell(history, number, chains) for number, chains in sorted(found[tool].items())})
-        for tool in sorted(found, key=lambda tool: (-weaknesses[tool], tool))
-    ]
-
-
-def _cell(history: History, number: int, chains: Sequence[Chain]) -> ToolCell:
-    tasks = sorted({chain.context.task_id for chain in chains})
-    pairs = [pair for task_id in tasks if (pair := _changes(history, task_id).get(number))]
-    return ToolCell(len(chains), sum(len(chain.admitted) for chain in chains), pairs)
+    cells: dict[str, dict[int, ToolCell]] = defaultdict(dict)
+    for tool, numbers in found.items():
+        for number, chains in sorted(numbers.items()):
+            tasks = sorted({chain.context.task_id for chain in chains})
+            pairs = [pair for task_id in tasks if (pair := _changes(history, task_id).get(number))]
+            cells[tool][number] = ToolCell(len(chains), sum(len(chain.admitted) for chain in chains), pairs)
+    return sorted(cells.items(), key=lambda one: (-sum(cell.weak for cell in one[1].values()), one[0]))

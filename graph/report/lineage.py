@@ -8,18 +8,18 @@ iteration whose graph is not done are read from their folders.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import BinaryIO, NamedTuple
 
 from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
-from environments.base import InputError
+from environments.base import InputError, ToolCall
 from graph.records import Failure
 from memory.failures import DeduplicationResult
 from memory.jsonl import complaint
@@ -33,44 +33,33 @@ from memory.records import (
     Trajectory,
 )
 from memory.run import (
-    SEED_STAGE,
     BranchDirectory,
+    IterationDirectory,
     RunDirectory,
     StageDirectory,
     iteration_of,
-    iteration_stage,
     read_existing,
     read_json,
 )
 from memory.tasks import load_tasks
 
 
-class _Head(BaseModel):
-    """A trajectory without its turns: 50,000 of them fit into memory, and are read ten times faster."""
+class Rollout(BaseModel):
+    """One rollout without its turns: 50,000 of them fit into memory, and are read ten times faster.
 
-    model_config = ConfigDict(extra="ignore")
-
-    id: str
-    task_id: str
-    step: int
-    sample: int
-    success: bool | None = Field(None, validation_alias=AliasPath("outcome", "success"))
-
-
-class Rollout(NamedTuple):
-    """One rollout without its turns.
-
-    ``success`` is None for an infrastructure error.
+    ``iteration`` is that of its file, ``success`` None for an infrastructure error.
     ``start`` is the byte at which its line begins in the iteration's trajectories.jsonl.
     """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     id: str
     task_id: str
     iteration: int
     step: int
     sample: int
-    success: bool | None
-    start: int
+    success: bool | None = Field(None, validation_alias=AliasPath("outcome", "success"))
+    start: int = 0
 
 
 class Group(NamedTuple):
@@ -111,7 +100,7 @@ class Chain:
 
     Args:
         context: the weakness that was explored, or only reflected on.
-        stage: where its records lie: ``seed`` or ``iterations/NNN``.
+        iteration: the one in which it was found; None for D_0.
         signal: what marked the rollout; None for contexts that come from no signal.
         weak: the task of that rollout.
         rollout: the marked rollout.
@@ -122,7 +111,7 @@ class Chain:
     """
 
     context: FailureContext
-    stage: str
+    iteration: int | None
     signal: Signal | None = None
     weak: Task | None = None
     rollout: Rollout | None = None
@@ -130,11 +119,6 @@ class Chain:
     interactions: tuple[Interaction, ...] = ()
     outcomes: tuple[Drafted, ...] = ()
     failure: Failure | None = None
-
-    @property
-    def iteration(self) -> int | None:
-        """Return the iteration; None for D_0."""
-        return iteration_of(self.stage)
 
     @property
     def admitted(self) -> tuple[Task, ...]:
@@ -151,6 +135,11 @@ def pooled(shares: Iterable[tuple[float, int]]) -> tuple[float, int] | None:
     found = [*shares]
     total = sum(count for _, count in found)
     return (sum(share * count for share, count in found) / total, total) if total else None
+
+
+def called(reference: Iterable[Iterable[ToolCall]]) -> tuple[str, ...]:
+    """Return the names of the tools that a reference calls, each once, in the order of their first calls."""
+    return tuple(dict.fromkeys(call.name for turn in reference for call in turn))
 
 
 class History:
@@ -182,16 +171,19 @@ class History:
         )
         history = cls(run, load_tasks(run), numbers)
         for number in numbers:
-            for start, head in _heads(run.iteration(number).trajectories):
-                rollout = Rollout(head.id, head.task_id, number, head.step, head.sample, head.success, start)
-                history.rollouts[head.id] = rollout
-        history._group()
-        history._add_stage(SEED_STAGE)
+            history.rollouts |= {one.id: one for one in _heads(run.iteration(number).trajectories, number)}
+        ordered = sorted(history.rollouts.values(), key=attrgetter("task_id", "iteration", "step", "sample"))
+        for task_id, of_task in groupby(ordered, key=attrgetter("task_id")):
+            history.groups[task_id] = tuple(
+                Group(task_id, iteration, step, tuple(members))
+                for (iteration, step), members in groupby(of_task, key=attrgetter("iteration", "step"))
+            )
+        history._add_stage(None)
         for number in numbers:
             for one in read_existing(run.iteration(number).signals, Signal):
                 history.signals[one.id] = one
                 history.marks[one.trajectory_id].append(one)
-            history._add_stage(iteration_stage(number))
+            history._add_stage(number)
         return history
 
     def chain_of(self, task_id: str) -> Chain | None:
@@ -219,11 +211,8 @@ class History:
         return {number: (fmean(found), len(found)) for number, found in sorted(results.items()) if found}
 
     def trajectory(self, rollout_id: str) -> Trajectory:
-        """Read one rollout with its turns. Raises InputError for an unknown id, and for a damaged line."""
-        head = self.rollouts.get(rollout_id)
-        if head is None:
-            raise InputError(f"{self.run.root} has no rollout {rollout_id}: take an id of its trajectories")
-        return next(self.trajectories([head]))
+        """Read one of ``rollouts`` with its turns. Raises InputError for a damaged line."""
+        return next(self.trajectories([self.rollouts[rollout_id]]))
 
     def trajectories(self, rollouts: Iterable[Rollout]) -> Iterator[Trajectory]:
         """Yield rollouts with their turns, each read when it is asked for. Raises InputError for a damaged line."""
@@ -239,10 +228,9 @@ class History:
                 except ValidationError as error:
                     raise InputError(f"{path}, byte {one.start}: {complaint(error)}") from None
 
-    def group_of(self, rollout: Rollout) -> Group | None:
-        """Return the group of a rollout; None where its task has none."""
-        groups = self.groups.get(rollout.task_id, ())
-        return next((one for one in groups if one.step == rollout.step and one.iteration == rollout.iteration), None)
+    def group_of(self, rollout: Rollout) -> Group:
+        """Return the group of a rollout of the run."""
+        return next(one for one in self.groups[rollout.task_id] if rollout in one.rollouts)
 
     def sibling(self, rollout: Rollout, *, success: bool) -> Rollout | None:
         """Return a rollout of the same task with the result ``success``: of the same group, or the nearest by step."""
@@ -256,9 +244,7 @@ class History:
 
     def using(self, tool: str) -> tuple[Task, ...]:
         """Return the tasks whose reference calls a tool, in the order of the task set."""
-        return tuple(
-            task for task in self.tasks.values() if any(call.name == tool for turn in task.reference for call in turn)
-        )
+        return tuple(task for task in self.tasks.values() if tool in called(task.reference))
 
     def starting_with(self, prefix: str) -> list[str]:
         """Return the ids of tasks, contexts, signals, drafts and rollouts that begin with ``prefix``; none with ""."""
@@ -266,27 +252,21 @@ class History:
         ids = {one for ids in (self.tasks, self.chains, self.signals, self.rollouts, drafts) for one in ids}
         return sorted(one for one in ids if prefix and one.startswith(prefix))
 
-    def _group(self) -> None:
-        ordered = sorted(self.rollouts.values(), key=attrgetter("task_id", "iteration", "step", "sample"))
-        for task_id, of_task in groupby(ordered, key=attrgetter("task_id")):
-            self.groups[task_id] = tuple(
-                Group(task_id, iteration, step, tuple(members))
-                for (iteration, step), members in groupby(of_task, key=attrgetter("iteration", "step"))
-            )
-
-    def _add_stage(self, name: str) -> None:
+    def _add_stage(self, number: int | None) -> None:
         """Read a stage's files, or those of its branches where they are not joined yet."""
-        stage, number = self.run.stage(name), iteration_of(name)
+        stage = self.run.seed if number is None else self.run.iteration(number)
         contexts = sorted(read_existing(stage.contexts, FailureContext), key=attrgetter("id"))
         branches = [stage.branch(context.id) for context in contexts]
         joined = stage.verdicts.exists()
         folders: Sequence[StageDirectory | BranchDirectory] = [stage] if joined else branches
-        results: Sequence[DeduplicationResult] = ()
-        if number is not None:
-            results = read_existing(self.run.iteration(number).judgements, DeduplicationResult)
-        compared = {one.context_id: one for one in results}
-        interactions = _by_context([row for one in folders for row in read_existing(one.interactions, Interaction)])
-        drafts = _by_context([row for one in folders for row in read_existing(one.drafts, Draft)])
+        compared = read_existing(stage.judgements, DeduplicationResult) if isinstance(stage, IterationDirectory) else ()
+        deduplication = {one.context_id: one for one in compared}
+        acts = [row for one in folders for row in read_existing(one.interactions, Interaction)]
+        acts.sort(key=attrgetter("context_id", "run", "position"))
+        interactions = {name: tuple(rows) for name, rows in groupby(acts, attrgetter("context_id"))}
+        made = [row for one in folders for row in read_existing(one.drafts, Draft)]
+        made.sort(key=attrgetter("context_id", "id"))
+        drafts = {name: tuple(rows) for name, rows in groupby(made, attrgetter("context_id"))}
         results_of = {row.draft_id: row for one in folders for row in read_existing(one.verdicts, DraftVerification)}
         if joined:
             failed = read_existing(stage.branch_failures, Failure)
@@ -297,15 +277,15 @@ class History:
         for context in contexts:
             chain = Chain(
                 context=context,
-                stage=name,
+                iteration=number,
                 signal=self.signals.get(context.signal_id),
                 weak=self.tasks.get(context.task_id),
                 rollout=self.rollouts.get(context.trajectory_id),
-                deduplication=compared.get(context.id),
-                interactions=tuple(sorted(interactions[context.id], key=attrgetter("run", "position"))),
+                deduplication=deduplication.get(context.id),
+                interactions=interactions.get(context.id, ()),
                 outcomes=tuple(
                     Drafted(draft, results_of.get(draft.id), by_draft.get(draft.id))
-                    for draft in sorted(drafts[context.id], key=attrgetter("id"))
+                    for draft in drafts.get(context.id, ())
                 ),
                 failure=failures.get(context.id),
             )
@@ -315,18 +295,7 @@ class History:
                 self._from[parent].append(context.id)
 
 
-Of = TypeVar("Of", Interaction, Draft)
-
-
-def _by_context(rows: Iterable[Of]) -> Mapping[str, Sequence[Of]]:
-    found: dict[str, list[Of]] = defaultdict(list)
-    for row in rows:
-        found[row.context_id].append(row)
-    return found
-
-
-def _heads(path: Path) -> Iterator[tuple[int, _Head]]:
-    """Yield the trajectories of a file without their turns, with the byte at which each begins."""
+def _heads(path: Path, iteration: int) -> Iterator[Rollout]:
     if not path.exists():
         return
     start = 0
@@ -335,7 +304,8 @@ def _heads(path: Path) -> Iterator[tuple[int, _Head]]:
             if not line.endswith(b"\n"):
                 return  # a round appends to it at this moment
             try:
-                yield start, _Head.model_validate_json(line)
+                one = Rollout.model_validate_json(line)
             except ValidationError as error:
                 raise InputError(f"{path}, line {number}: {complaint(error)}") from None
+            yield one.model_copy(update={"iteration": iteration, "start": start})
             start += len(line)

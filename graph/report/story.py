@@ -3,34 +3,38 @@
 It is built once from a run's joined records (``lineage.History``) as steps of labelled rows. The terminal
 (`coevolve show`) and the report's page draw the same steps. Rows hold foreign text whole: who draws them cuts it, and
 shows it as text only.
+
+The wrong call of a failed rollout has the expected one beside it. A context names the first error by turn and step, and
+the tool that the error is about. The expected call is the first one of the turn's reference that calls this tool and
+that no earlier step made.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain as joined
 from itertools import groupby
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
-from environments.base import MalformedCall, ToolCall
+from agents.scripted.reflector import TurnComparison
+from environments.base import ToolCall
 from graph.report.digest import (
     REASONS,
     call_words,
     calls_words,
     draft_words,
     exploration_words,
+    named_weakness,
     number_words,
     signal_words,
+    spoken,
     task_words,
     verification_words,
-    weakness_words,
 )
 from graph.report.lineage import Chain, Drafted, Group, History, Rollout, pooled
-from graph.report.mistakes import mistake_of
-from memory.records import Interaction, Signal, Task, Trajectory
+from memory.records import Cause, Interaction, Signal, Step, Task, Trajectory, TrajectoryTurn
 
 LONG = 240
 """Characters of a foreign text that a line names: three lines of a terminal with 80 columns."""
@@ -76,6 +80,11 @@ class Row:
     short: bool = False
     more: tuple[Row, ...] = ()
 
+    @property
+    def line(self) -> str:
+        """The groups as dots, and the text behind them."""
+        return "  ".join(filter(None, (*(group.dots(self.marked) for group in self.groups), self.text)))
+
 
 class Chapter(NamedTuple):
     """One step of a story: its name, the id of its record, words beside them, and its rows."""
@@ -95,7 +104,7 @@ def task_story(history: History, task: Task) -> list[Chapter]:
 
 def context_story(history: History, chain: Chain) -> list[Chapter]:
     """Return the story of a weakness. Raises InputError for a damaged trajectory."""
-    head = Chapter("context", chain.context.id, f"{place_words(chain)}, {weakness_words(chain.context)}")
+    head = Chapter("context", chain.context.id, f"{place_words(chain)}, {named_weakness(chain.context)}")
     return [head, *chain_steps(history, chain), *effect_steps(history, chain)]
 
 
@@ -110,7 +119,7 @@ def chain_steps(history: History, chain: Chain, this: Task | None = None) -> Ite
     if len(reflection) > 1:  # nobody reflects where exploration has no guide
         yield Chapter("reflection", context.id, "", reflection)
     if chain.interactions or chain.failure is not None:
-        about = () if len(reflection) > 1 else (Row("context", f"{context.id}, {weakness_words(context)}"),)
+        about = () if len(reflection) > 1 else (Row("context", f"{context.id}, {named_weakness(context)}"),)
         yield Chapter("exploration", "", "", (*about, *_exploration_rows(chain)))
     rows = [row for one in chain.outcomes for row in _draft_rows(one, this)]
     yield Chapter("drafts", str(len(chain.outcomes)), "", tuple(rows) or (Row("", "none", "quiet"),))
@@ -156,64 +165,124 @@ def rollout_words(rollout: Rollout) -> str:
     return f"iteration {rollout.iteration}, step {rollout.step}, sample {rollout.sample}"
 
 
-def result_row(trajectory: Trajectory, rollout: Rollout) -> Row:
+def result_row(trajectory: Trajectory) -> Row:
     if trajectory.outcome is None:
         return Row("result", f"infrastructure error: {trajectory.infrastructure_error}", "bad")
     if trajectory.outcome.success:
-        words = "success"
-    else:
-        turn = trajectory.outcome.failed_turn
-        words = f"failed: {trajectory.outcome.failure}{'' if turn is None else f' in turn {turn + 1}'}"
-    return Row("result", words, "good" if trajectory.outcome.success else "bad")
+        return Row("result", "success", "good")
+    turn = trajectory.outcome.failed_turn
+    return Row("result", f"failed: {trajectory.outcome.failure}{'' if turn is None else f' in turn {turn + 1}'}", "bad")
+
+
+class Mistake(NamedTuple):
+    """What a failed rollout did first of all wrongly, and the call that the reference has there.
+
+    ``wrong`` is None where the rollout ended the turn, or did not come to it.
+    """
+
+    wrong: Step | None
+    expected: ToolCall
+
+
+def mistake_of(history: History, chain: Chain) -> Mistake | None:
+    """Return the mistake that a chain begins with; None where no call was expected in place of what was done.
+
+    So it is for rollouts that succeeded, and where a call too many is the error. Raises InputError for a damaged
+    trajectory.
+    """
+    context, weak = chain.context, chain.weak
+    turn, place = context.where
+    if weak is None or chain.rollout is None or chain.rollout.success is not False:
+        return None
+    if context.cause in (None, Cause.UNSTABLE, Cause.SUPERFLUOUS_CALL) or place < 0:
+        return None
+    if not 0 <= turn < len(weak.reference):
+        return None
+    turns = history.trajectory(chain.rollout.id).turns
+    steps = turns[turn].steps if turn < len(turns) else ()
+    before = TurnComparison(steps[:place], weak.reference[turn], {})
+    missing = (weak.reference[turn][position] for position in before.missing)
+    expected = next((call for call in missing if call.name == context.tool), None)
+    wrong = steps[place] if place < len(steps) else None
+    if expected is None or (wrong is not None and wrong.action == expected):
+        return None
+    return Mistake(wrong, expected)
 
 
 def chain_rows(chains: Sequence[Chain]) -> Iterator[Row]:
     """Yield the newest of some weaknesses as a list."""
     for one in chains[-LISTED:]:
         words = f"{one.context.id}  {place_words(one)}, {len(one.admitted)} admitted, "
-        yield Row("", words + weakness_words(one.context, SHORT), to=("context", one.context.id), listed=True)
+        yield Row("", words + named_weakness(one.context, width=SHORT), to=("context", one.context.id), listed=True)
     if len(chains) > LISTED:
         yield Row("", f"and {len(chains) - LISTED} before them", "quiet", listed=True)
 
 
+Marks = Mapping[tuple[int, int], tuple[str, tuple[Row, ...]]]
+"""The cause of a mistake by turn and step, with the row of the call that was expected there."""
+
+
+def marks_of(history: History, chains: Iterable[Chain]) -> Marks:
+    """Return the mistakes that chains of a rollout begin with. Raises InputError for a damaged trajectory."""
+    found: dict[tuple[int, int], tuple[str, tuple[Row, ...]]] = {}
+    for chain in chains:
+        if chain.context.cause is not None:
+            mistake = mistake_of(history, chain)
+            call = "" if mistake is None else call_words(mistake.expected)
+            expected = (Row("expected", call, "good", code=True, short=True),) if call else ()
+            found[chain.context.where] = (spoken(chain.context.cause), expected)
+    return found
+
+
+def action_rows(index: int, turn: TrajectoryTurn | None, marks: Marks, *, whole: bool) -> Iterator[Row]:
+    """Yield the actions of a turn, the wrong one marked and answered; ``whole``: each with what it ran and returned."""
+    steps = () if turn is None else turn.steps
+    label = "given" if turn is not None and turn.played else "agent"
+    for position, step in enumerate(steps):
+        cause, expected = marks.get((index, position), ("", ()))
+        wrong, text = bool(cause), step.observation.full_text
+        first = WRONG if wrong else label if position == 0 else ""
+        yield Row(first, call_words(step.action), "bad" if wrong else "plain", code=True, short=wrong)
+        if whole and step.observation.calls != (step.action,):
+            yield from (Row("ran", call_words(call), "quiet", code=True) for call in step.observation.calls)
+        if wrong:
+            yield Row("answer", text, code=True, folded=whole, short=True)
+        elif whole:
+            yield Row("", text, "quiet", code=True, folded=True)
+        if wrong and whole:
+            yield Row("", cause, "bad")
+        yield from expected
+    if not steps and whole:
+        yield Row(label, "not reached" if turn is None else "no action", "quiet")
+    for (number, position), (cause, expected) in marks.items():
+        if number == index and position >= len(steps):
+            yield Row(WRONG, f"nothing more here: {cause}", "bad", short=True)
+            yield from expected
+
+
 def _rollout_step(history: History, chain: Chain, rollout: Rollout) -> Chapter:
     """Return the rollout that a chain begins with: the wrong call is marked, with the expected one beside it."""
-    trajectory = history.trajectory(rollout.id)
-    to: tuple[Kind, str] | None = ("task", rollout.task_id) if chain.weak is not None else None
-    rows = [Row("task", rollout.task_id, to=to, short=True)]
-    if chain.weak is not None:
-        rows.append(Row("", task_words(chain.weak, LONG), short=True))
-        rows.append(Row("reference", calls_words(joined(*chain.weak.reference[chain.weak.played :]), LONG), code=True))
-    number, position = chain.context.where
-    mistake = mistake_of(history, chain)
-    expected = [] if mistake is None else [Row("expected", written(mistake.expected), "good", code=True, short=True)]
+    trajectory, weak, marks = history.trajectory(rollout.id), chain.weak, marks_of(history, [chain])
+    rows = [Row("task", rollout.task_id, to=None if weak is None else ("task", rollout.task_id), short=True)]
+    if weak is not None:
+        rows.append(Row("", task_words(weak, LONG), short=True))
+        rows.append(Row("reference", calls_words(joined(*weak.reference[weak.played :]), LONG), code=True))
     for index, turn in enumerate(trajectory.turns):
         if len(trajectory.turns) > 1:
             rows.append(Row(f"turn {index + 1}", turn.text, "quiet"))
         if turn.played:
             given = calls_words((call for step in turn.steps for call in step.observation.calls), LONG)
             rows.append(Row("given", given or "no call", "quiet", code=True))
-            continue
-        marked = chain.context.cause is not None and index == number
-        for at, step in enumerate(turn.steps):
-            wrong = marked and at == position
-            label = WRONG if wrong else "calls" if at == 0 else ""
-            rows.append(Row(label, written(step.action), "bad" if wrong else "plain", code=True, short=wrong))
-            if wrong:
-                rows += [Row("answer", step.observation.full_text, code=True, short=True), *expected]
-        if marked and position >= len(turn.steps):
-            words = f"nothing more here: {str(chain.context.cause).replace('_', ' ')}"
-            rows += [Row(WRONG, words, "bad", short=True), *expected]
+        else:
+            rows += action_rows(index, turn, marks, whole=False)
     rows = rows if len(rows) <= 2 * LISTED else [*rows[: 2 * LISTED], Row("", "...", "quiet")]
-    rows.append(result_row(trajectory, rollout))
-    return Chapter("rollout", rollout.id, rollout_words(rollout), tuple(rows))
+    return Chapter("rollout", rollout.id, rollout_words(rollout), (*rows, result_row(trajectory)))
 
 
 def _marked_rows(history: History, signal: Signal, rollout: Rollout | None) -> Iterator[Row]:
     yield Row("", signal_words(signal, width=LONG), short=True)
-    group = None if rollout is None else history.group_of(rollout)
-    if rollout is not None and group is not None:
-        yield Row("group", groups=(group,), marked=rollout.id)
+    if rollout is not None:
+        yield Row("group", groups=(history.group_of(rollout),), marked=rollout.id)
     if signal.counterpart_id:
         words = f"{signal.counterpart_id}, of the same group with the other result"
         yield Row("beside", words, to=("rollout", signal.counterpart_id))
@@ -221,7 +290,7 @@ def _marked_rows(history: History, signal: Signal, rollout: Rollout | None) -> I
 
 def _reflection_rows(chain: Chain) -> Iterator[Row]:
     context = chain.context
-    yield Row("weakness", weakness_words(context, LONG), short=True)
+    yield Row("weakness", named_weakness(context, width=LONG), short=True)
     texts = (
         ("how", context.how),
         ("why", context.why),
@@ -257,13 +326,13 @@ def _act_row(one: Interaction, used: bool) -> Row:
     ran = () if one.observation.calls == (one.action,) else one.observation.calls
     hint = one.observation.hint
     more = (
-        *(Row("ran", written(call), code=True) for call in ran),
+        *(Row("ran", call_words(call), code=True) for call in ran),
         Row("answer", one.observation.text, code=True),
         *((Row("hint", f"{hint.kind}: {hint.text}"),) if hint is not None else ()),
     )
     marks = filter(None, ("changed" if one.changed else "", "in a new task" if used else ""))
     tone: Tone = "good" if used else "bad" if one.observation.failed else "plain"
-    return Row(", ".join(marks), written(one.action), tone, code=True, more=more)
+    return Row(", ".join(marks), call_words(one.action), tone, code=True, more=more)
 
 
 def _draft_rows(one: Drafted, this: Task | None) -> Iterator[Row]:
@@ -278,31 +347,29 @@ def _draft_rows(one: Drafted, this: Task | None) -> Iterator[Row]:
         more.append(Row("agent", f"{carried}. {agent.detail}"))
     yield Row(label, draft_words(draft, LONG), "good" if accepted else "bad", more=tuple(more))
     words = f"{draft.id}: {verification_words(verification, LONG)}"
-    if one.task is None or one.task == this:
-        yield Row("", words if one.task is None else f"{words}: this task", "quiet")
-    else:
+    if one.task is not None and one.task != this:
         yield Row("", f"{words}: {one.task.id}", "quiet", to=("task", one.task.id))
+    else:
+        yield Row("", words if one.task is None else f"{words}: this task", "quiet")
 
 
 def _spoken_rows(turns: Sequence[str], reference: Iterable[Sequence[ToolCall]], played: int = 0) -> Iterator[Row]:
     for number, (turn, calls) in enumerate(zip(turns, reference, strict=True), start=1):
         yield Row("user" if len(turns) == 1 else f"user {number}", turn)
         label = "given" if number <= played else "reference"
-        yield Row(label, "\n".join(map(written, calls)) or "no call", code=True)
+        yield Row(label, "\n".join(map(call_words, calls)) or "no call", code=True)
 
 
 def _group_rows(history: History, task_id: str) -> Iterator[Row]:
     groups, course = history.groups.get(task_id, ()), history.course(task_id)
     if not groups:
         yield Row("", "no rollout of it yet", "quiet")
-    by_iteration: dict[int, list[Group]] = defaultdict(list)
-    for group in groups:
-        by_iteration[group.iteration].append(group)
-    for number, found in sorted(by_iteration.items()):
+    for number, found in groupby(groups, attrgetter("iteration")):
+        shown = tuple(found)
         words = share_words(*course[number]) if number in course else ""
-        if len(found) > LISTED:
-            words = f"and {len(found) - LISTED} groups more, {words}"
-        yield Row(f"iter. {number}", words, groups=tuple(found[:LISTED]), short=True)
+        if len(shown) > LISTED:
+            words = f"and {len(shown) - LISTED} groups more, {words}"
+        yield Row(f"iter. {number}", words, groups=shown[:LISTED], short=True)
 
 
 def _parent_rows(history: History, chain: Chain) -> Iterator[Row]:
@@ -318,14 +385,3 @@ def _parent_rows(history: History, chain: Chain) -> Iterator[Row]:
     words += f"{share_words(*after)} after it" if after else "no rollout after it yet"
     yield Row("parent", words, tone, to=("task", chain.weak.id), short=True)
     yield Row("", "a weak task was picked because it failed: it rises by regression to the mean alone", "quiet")
-
-
-def written(call: ToolCall | MalformedCall) -> str:
-    """Return a call as Python would write it, a program in its arguments over several lines."""
-    if isinstance(call, MalformedCall) or not any("\n" in str(value) for value in call.arguments.values()):
-        return call_words(call)
-    values = (
-        f"{name}=\n{value}\n" if isinstance(value, str) and "\n" in value else f"{name}={value!r}"
-        for name, value in call.arguments.items()
-    )
-    return f"{call.name}({', '.join(values)})"

@@ -39,39 +39,26 @@ def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
     One for each deviation from the full loop in how tasks are made, and one for SEAL; none for the full loop.
     """
     signals, verification = settings.signals, settings.verification
-    by_need = "contexts by need" if signals.coverage_by == "need" else None
-    labels = [by_need or SOURCES[signals.contexts]] if signals.contexts in SOURCES else []
+    source = "contexts by need" if signals.coverage_by == "need" else SOURCES.get(signals.contexts, "")
     left_out = [kind for kind in SignalKind if kind not in signals.kinds]
-    if left_out:
-        labels.append(f"without {' and '.join(left_out)} signals")
-    if signals.functions is not None:
-        labels.append(f"contexts of {len(signals.functions)} given functions and pairs")
-    if signals.shuffled:
-        labels.append("reflections shuffled")
-    if settings.training.seal is not None:
-        labels.append("SEAL")
-    if not settings.memory.deduplicate:
-        labels.append("without deduplication")
-    if not verification.enabled:
-        labels.append("verification off")
-    elif verification.mode == "agent":
-        labels.append("drafts validated by an agent")
-    elif verification.mode == "both":
-        labels.append("drafts verified by replays and by an agent")
-    if settings.tasks.admissions is not None:
-        labels.append("tasks admitted by a quota")
-    if evolution.shortfall:
-        labels.append(f"iteration {evolution.iteration}: {evolution.shortfall} tasks short of its quota")
-    return labels
+    mode = verification.mode if verification.enabled else "off"
+    labels = (
+        (signals.contexts in SOURCES, source),
+        (left_out, f"without {' and '.join(left_out)} signals"),
+        (signals.functions is not None, f"contexts of {len(signals.functions or ())} given functions and pairs"),
+        (signals.shuffled, "reflections shuffled"),
+        (settings.training.seal is not None, "SEAL"),
+        (not settings.memory.deduplicate, "without deduplication"),
+        (mode == "off", "verification off"),
+        (mode == "agent", "drafts validated by an agent"),
+        (mode == "both", "drafts verified by replays and by an agent"),
+        (settings.tasks.admissions is not None, "tasks admitted by a quota"),
+        (evolution.shortfall, f"iteration {evolution.iteration}: {evolution.shortfall} tasks short of its quota"),
+    )
+    return [label for holds, label in labels if holds]
 
 
-SEED = "seed"
-STAGES = {
-    "reflector": "reflect",
-    "explorer": "explore",
-    "abstractor": "abstract",
-    "validator": "validate",
-}
+STAGES = {"reflector": "reflect", "explorer": "explore", "abstractor": "abstract", "validator": "validate"}
 
 
 class StageCost(Record):
@@ -276,53 +263,45 @@ def _score_change(folder: IterationDirectory, settings: RunSettings) -> ScoreCha
 
 
 def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tuple[str, ...]:
-    chat = settings.roles.by_chat()
+    chat, environment, evaluation = settings.roles.by_chat(), settings.environment, settings.evaluation
     # A baseline's contexts are made without a reflector.
     asked = ("reflector",) if settings.signals.contexts == "signals" else ()
     scripted = [name for name in (*asked, "explorer", "abstractor") if name not in chat]
-    labels = []
-    if scripted:
-        labels.append("scripted roles" + (f": {', '.join(scripted)}" if chat else ""))
-    if chat:
-        models = sorted({model_of(role, name) for name, role in chat.items()})
-        labels.append(f"chat roles on {', '.join(models)}")
+    models = sorted({model_of(role, name) for name, role in chat.items()})
     card = PolicyDirectory(run.root / record.policy).card
-    if card.is_file() and read_json(card, PolicyCard).rendering == "compact":
-        labels.append(COMPACT_LABEL)
-    benchmark = settings.environment.benchmark
-    if settings.environment.is_own:
-        labels.append(f"own environment {settings.environment.name}")
-        if benchmark.unpublishable is not None:
-            labels.append(PRIVATE + benchmark.unpublishable)
-    if (label := settings.environment.verification_label) is not None:
-        labels.append(label)
-    if settings.evaluation.scored is None and not any(benchmark.evaluation_sets.values()):
-        labels.append("no task is held out")
-    if settings.evaluation.limit is not None and settings.evaluation.scored is not None:
-        labels.append(f"evaluation set: its first {settings.evaluation.limit} tasks only")
-    return tuple(labels)
+    compact = card.is_file() and read_json(card, PolicyCard).rendering == "compact"
+    private = environment.benchmark.unpublishable if environment.is_own else None
+    given = evaluation.scored is not None or any(environment.benchmark.evaluation_sets.values())
+    cut = evaluation.limit is not None and evaluation.scored is not None
+    labels = (
+        (scripted, "scripted roles" + (f": {', '.join(scripted)}" if chat else "")),
+        (chat, f"chat roles on {', '.join(models)}"),
+        (compact, COMPACT_LABEL),
+        (environment.is_own, f"own environment {environment.name}"),
+        (private is not None, f"{PRIVATE}{private}"),
+        (environment.verification_label is not None, f"{environment.verification_label}"),
+        (not given, "no task is held out"),
+        (cut, f"evaluation set: its first {evaluation.limit} tasks only"),
+    )
+    return tuple(label for holds, label in labels if holds)
 
 
 def cost_of(run: RunDirectory, iteration: int) -> Cost:
     """Return the cost of an iteration; the first one's includes D_0's."""
-    requests = [
-        request
-        for request in read_requests(run.spending_path)
-        if request.iteration == iteration or (request.iteration is None and iteration == 0)
-    ]
-    stages = {SEED: _sum([one for one in requests if one.iteration is None])}
+    numbers = (None, 0) if iteration == 0 else (iteration,)
+    requests = [one for one in read_requests(run.spending_path) if one.iteration in numbers]
+    stages = {"seed": _sum([one for one in requests if one.iteration is None])}
     for role, stage in STAGES.items():
         stages[stage] = _sum([one for one in requests if one.role == role and one.iteration is not None])
-    whole = _sum(requests)
-    folder = run.iteration(iteration)
-    stages_of_it = [folder, run.seed] if iteration == 0 else [folder]
-    interactions = [one for stage in stages_of_it for one in read_existing(stage.interactions, Interaction)]
+    whole, folder = _sum(requests), run.iteration(iteration)
+    folders = [folder, run.seed] if iteration == 0 else [folder]
+    interactions = [one for stage in folders for one in read_existing(stage.interactions, Interaction)]
     trajectories = read_existing(folder.trajectories, Trajectory)
+    explored = sum(len(one.observation.calls) for one in interactions)
     return Cost(
         model_calls=whole.calls,
         **whole.model_dump(include={"prompt_tokens", "completion_tokens", "money"}),
-        environment_calls=sum(len(one.observation.calls) for one in interactions)
-        + sum(len(one.calls()) for one in trajectories),
+        environment_calls=explored + sum(len(one.calls()) for one in trajectories),
         sampled_tokens=sum(one.sampled_tokens for one in trajectories),
         supervised_tokens=read_json(folder.expert, ExpertRecord).tokens if folder.expert.exists() else 0,
         stages={stage: spent for stage, spent in stages.items() if spent.requests},

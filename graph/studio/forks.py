@@ -4,6 +4,13 @@
 there. A node that is run again works in a further copy (``RUN@THREAD.2``, ...), which has what the nodes before it
 left. A copy is a run of its own. Commands give their nodes services: their graph is wired without this. ``iteration``
 is the graph that the server offers, named in langgraph.json.
+
+A branch may wait before a step, for edits of its context or its drafts. They name records by id, and for each the
+fields that change::
+
+    {"draft-1f": {"turns": ["Make a folder called plans"]}}
+
+A record keeps its id; ``fork.json`` of the copy holds the edits.
 """
 
 from __future__ import annotations
@@ -11,18 +18,21 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import json
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import wraps
 from inspect import signature
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
 from langgraph.errors import GraphInterrupt
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, interrupt
+from pydantic import Field, TypeAdapter, ValidationError
 
 from agents.spending import read_requests
 from environments.base import InputError
@@ -30,11 +40,10 @@ from graph.assembly import services_at
 from graph.checkpoints import opened_run
 from graph.iteration import iteration_graph
 from graph.records import Fork
-from graph.report.digest import Digest, of_verify
+from graph.report.digest import of_verify
 from graph.state import NEWEST, BranchState, IterationState, RunContext
-from graph.studio.edits import check_edits, editable, make_edits
-from graph.studio.threads import name_thread
-from memory.jsonl import whole_folder
+from graph.studio.server import name_thread
+from memory.jsonl import complaint, whole_folder
 from memory.processes import shared
 from memory.records import Draft, DraftVerification, FailureContext, Signal
 from memory.run import (
@@ -58,6 +67,19 @@ PAUSES = ("explore", "verify")
 
 _ANSWER = '"" to go on, or {ID: {FIELD: VALUE}} to change these records'
 """LangGraph takes {}, given to the only branch that waits, for no answer at all."""
+
+DRAFT_FIELDS = ("turns", "reference")
+OF_EVERY_REFLECTOR = ("cause", "tool", "error_class", "how", "why", "facts", "explore")
+OF_CHAT = ("summary", "instability_pattern", "focus_pattern", "exploration_objectives", "do_not_repeat")
+CONTEXT_FIELDS = (*OF_EVERY_REFLECTOR, *OF_CHAT)
+"""The fields of a record that may be edited: its content, not its origin."""
+
+_EDITS = TypeAdapter(dict[str, Annotated[dict[str, Any], Field(min_length=1)]])
+
+LARGEST = 100_000
+"""Bytes of all edits together, as JSON."""
+
+_editing = threading.Lock()  # branches that wait get their answers at once, and a stage has one contexts.jsonl
 
 _At = IterationDirectory
 _MADE = {
@@ -109,15 +131,11 @@ def _with_copy(update: Any, run: RunDirectory, state: object, node: str) -> obje
     if isinstance(update, Command):  # of dispatch
         return dataclasses.replace(update, update={"run": run.root.name})
     if node == "update":
-        update["digest"] |= _of_edits(run, state.iteration)
+        edits, folder = read_json(run.fork_path, Fork).edits, run.iteration(state.iteration)
+        drafts = [one for one in read_jsonl(folder.drafts, Draft) if one.id in edits]
+        results = {one.draft_id: one for one in read_jsonl(folder.verdicts, DraftVerification)}
+        update["digest"] |= {"edits": of_verify(drafts, [results[one.id] for one in drafts])} if drafts else {}
     return update | {"run": run.root.name}
-
-
-def _of_edits(run: RunDirectory, number: int) -> Digest:
-    edits, folder = read_json(run.fork_path, Fork).edits, run.iteration(number)
-    drafts = [one for one in read_jsonl(folder.drafts, Draft) if one.id in edits]
-    results = {one.draft_id: one for one in read_jsonl(folder.verdicts, DraftVerification)}
-    return {"edits": of_verify(drafts, [results[one.id] for one in drafts])} if drafts else {}
 
 
 async def _wait(state: BranchState, run: RunDirectory, node: str, pause: str) -> None:
@@ -146,6 +164,72 @@ async def _wait(state: BranchState, run: RunDirectory, node: str, pause: str) ->
             waits = waits | {"refused": str(error)}
         else:
             return
+
+
+def check_edits(edits: object) -> dict[str, dict[str, Any]]:
+    """Return ``edits`` if they have the form of edits. Raises InputError naming what is wrong."""
+    try:
+        found = _EDITS.validate_python(edits, strict=True)
+        size = len(json.dumps(found, ensure_ascii=False, allow_nan=False).encode())
+    except ValidationError:
+        raise InputError(
+            f"edits: {edits!r:.80} is not a mapping of ids to changed fields, as {{ID: {{FIELD: VALUE}}}}"
+        ) from None
+    except (TypeError, ValueError, RecursionError):
+        raise InputError("edits: they hold a value that is not JSON, or half a character: write them anew") from None
+    if size > LARGEST:
+        raise InputError(f"edits: {size} bytes are more than the {LARGEST} that edits may have: change less")
+    return found
+
+
+def make_edits(run: RunDirectory, number: int, context_id: str, node: str, edits: Mapping[str, Any]) -> None:
+    """Change what waits before ``node`` of a branch of iteration ``number``, in a copy of a run.
+
+    Raises InputError, naming record and field, for an id that does not wait there and for a wrong value; nothing is
+    changed then. Fields may be given as they are.
+    """
+    with _editing:
+        folder = run.iteration(number)
+        branch = folder.branch(context_id)
+        records = {one.id: one for one in _waiting(branch, node)}
+        if odd := next((one for one in edits if one not in records), None):
+            raise InputError(f"edits: {odd!r:.80} is not a record that waits here: name {', '.join(records):.300}")
+        made = {name: _edited(records[name], fields) for name, fields in edits.items()}
+        changed = {name: one for name, one in made.items() if one != records[name]}
+        if node == "verify":
+            write_jsonl(branch.drafts, [changed.get(name, one) for name, one in records.items()])
+        elif changed:
+            write_json(branch.context, changed[context_id])
+            for path in (branch.interactions, branch.drafts):  # of a branch that failed, and goes on in a copy
+                path.unlink(missing_ok=True)
+            contexts = read_jsonl(folder.contexts, FailureContext)
+            write_jsonl(folder.contexts, [changed.get(one.id, one) for one in contexts])
+        fork = read_json(run.fork_path, Fork)
+        fields = {name: dict(edits[name]) for name in changed}
+        write_json(run.fork_path, fork.model_copy(update={"edits": fork.edits | fields}))
+
+
+def _edited(record: FailureContext | Draft, fields: Mapping[str, Any]) -> FailureContext | Draft:
+    names = _fields(record)
+    if wrong := next((field for field in fields if field not in names), None):
+        raise InputError(f"edits: {record.id}.{wrong:.80} cannot be edited: change {', '.join(names)}")
+    try:
+        return type(record).model_validate(record.model_dump(mode="json") | dict(fields))
+    except ValidationError as error:
+        raise InputError(f"edits: {record.id}: {complaint(error)}") from None
+
+
+def editable(branch: BranchDirectory, node: str) -> dict[str, dict[str, Any]]:
+    """Return what can be edited before ``node`` of a branch, in the form of edits: its context, or its drafts."""
+    return {one.id: one.model_dump(mode="json", include=set(_fields(one))) for one in _waiting(branch, node)}
+
+
+def _waiting(branch: BranchDirectory, node: str) -> Sequence[FailureContext | Draft]:
+    return read_jsonl(branch.drafts, Draft) if node == "verify" else [read_json(branch.context, FailureContext)]
+
+
+def _fields(record: FailureContext | Draft) -> tuple[str, ...]:
+    return DRAFT_FIELDS if isinstance(record, Draft) else CONTEXT_FIELDS
 
 
 def _pause(context: RunContext | None) -> str:
@@ -223,7 +307,6 @@ def _made(folder: IterationDirectory, node: str) -> bool:
 
 
 def _check_ids(folder: IterationDirectory, state: IterationState, node: str) -> None:
-    known: set[str] = set()
     if node == "reflect":
         ids, known = state.signals, {one.id for one in read_existing(folder.signals, Signal)}
     elif node == "deduplicate":
@@ -239,36 +322,12 @@ def _copy(source: RunDirectory, base: RunDirectory, fork: Fork, node: str) -> Ru
     """Make the thread's next copy of ``base``, whole or not at all: what ``node`` finds in ``source``.
 
     Files that are not written any more become hard links where the disk has them, so that weights are stored once.
+    Indexes are left out: they are rebuilt.
     """
-    target = next(run for run in _numbered(base, fork.thread) if not run.root.exists())
-    with whole_folder(target.root) as folder:
-        partial = RunDirectory(folder)
-        _fill(partial, source, fork.iteration, node)
-        made = read_json(source.fork_path, Fork).edits if source != base else {}
-        write_json(partial.fork_path, fork.model_copy(update={"edits": made}))
-    return target
-
-
-def _numbered(base: RunDirectory, thread: str) -> Iterator[RunDirectory]:
-    name = f"{base.root.name}@{re.sub(r'[^A-Za-z0-9._-]', '_', thread)[:100]}"
-    yield RunDirectory(base.root.with_name(name))
-    for number in itertools.count(2):
-        yield RunDirectory(base.root.with_name(f"{name}.{number}"))
-
-
-def _fill(copy: RunDirectory, source: RunDirectory, iteration: int, node: str) -> None:
-    """Copy what ``node`` of ``iteration`` begins with, without the indexes, which are rebuilt."""
-    for path in (source.settings_path, source.recorded_path):
-        if path.exists():
-            shutil.copy2(path, copy.root)
-    write_jsonl(copy.tasks_path, tasks_at(load_tasks(source), iteration))
-    if requests := read_requests(source.spending_path):
-        paid = [one for one in requests if one.iteration is None or one.iteration <= iteration]
-        write_jsonl(copy.spending_path, paid)
-    _link_tree(source.seed_path, copy.seed_path)
-    for number in range(iteration):
-        _link_tree(source.iteration(number).root, copy.iteration(number).root)
-    folder = source.iteration(iteration)
+    name = f"{base.root.name}@{re.sub(r'[^A-Za-z0-9._-]', '_', fork.thread)[:100]}"
+    names = itertools.chain([name], (f"{name}.{number}" for number in itertools.count(2)))
+    target = next(path for path in map(base.root.with_name, names) if not path.exists())
+    folder = source.iteration(fork.iteration)
     made = [file.name.rstrip("/") for one in list(_MADE)[list(_MADE).index(node) :] for file in _MADE[one]]
     of_failures = [BranchDirectory.failure.name, BranchDirectory.traceback.name] if node == "dispatch" else []
 
@@ -278,10 +337,25 @@ def _fill(copy: RunDirectory, source: RunDirectory, iteration: int, node: str) -
     def copied(one: str, other: str) -> None:
         (_link if Path(one).name == folder.trajectories.name else shutil.copy2)(one, other)
 
-    shutil.copytree(folder.root, copy.iteration(iteration).root, ignore=left_out, copy_function=copied)
-    if folder.round.exists():
-        policy = read_json(folder.round, RoundRecord).policy
-        _link_tree(source.root / policy, copy.root / policy)
+    with whole_folder(target) as partial:
+        copy = RunDirectory(partial)
+        for path in (source.settings_path, source.recorded_path):
+            if path.exists():
+                shutil.copy2(path, copy.root)
+        write_jsonl(copy.tasks_path, tasks_at(load_tasks(source), fork.iteration))
+        if requests := read_requests(source.spending_path):
+            paid = [one for one in requests if one.iteration is None or one.iteration <= fork.iteration]
+            write_jsonl(copy.spending_path, paid)
+        _link_tree(source.seed_path, copy.seed_path)
+        for number in range(fork.iteration):
+            _link_tree(source.iteration(number).root, copy.iteration(number).root)
+        shutil.copytree(folder.root, copy.iteration(fork.iteration).root, ignore=left_out, copy_function=copied)
+        if folder.round.exists():
+            policy = read_json(folder.round, RoundRecord).policy
+            _link_tree(source.root / policy, copy.root / policy)
+        edits = read_json(source.fork_path, Fork).edits if source != base else {}
+        write_json(copy.fork_path, fork.model_copy(update={"edits": edits}))
+    return RunDirectory(target)
 
 
 def _link_tree(source: Path, target: Path) -> None:

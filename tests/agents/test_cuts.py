@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from agents.live import Cut, around, call_of, live_run, partition, setup_for, successful_runs
+from agents.evidence import call_of, live_run, successful_runs
+from agents.scripted.abstractor import Cut, around, partition, setup_for
 from environments.base import Action, MalformedCall, ToolCall
 from memory.records import FailureContext, Interaction
 

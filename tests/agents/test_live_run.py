@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agents.live import live_run
+from agents.evidence import live_run
 from environments.base import ToolCall
 from memory.jsonl import record_id
 

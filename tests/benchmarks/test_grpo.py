@@ -14,7 +14,7 @@ from benchmarks import grpo
 from benchmarks.chat_policy import CLASS, TOOLS, chat_tasks, chat_tokenizer
 from benchmarks.grpo import OURS, TRL, Figures
 from environments.base import UserTurn
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 
 pytestmark = pytest.mark.slow
 

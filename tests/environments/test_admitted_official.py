@@ -14,7 +14,7 @@ from support.random_paths import random_tasks, with_placeholder_text
 from support.written_tasks import CAR, ENVIRONMENT, FILES, draft
 
 from environments.base import TaskSpec
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from environments.verification.replay import reduce
 from environments.verification.verify import verify
 from memory.jsonl import derive_seed

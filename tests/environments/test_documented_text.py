@@ -10,8 +10,7 @@ from support.written_tasks import ENVIRONMENT, FILES, draft
 
 from environments.base import Parameter, TaskSpec, ToolCall, ToolSpec, UserTurn
 from environments.example import depot
-from environments.task_text import clause, render_documented, with_own_descriptions
-from environments.verification.grounding import Seen
+from environments.task_text import Seen, clause, render_documented, with_own_descriptions
 from graph.check_environment import explored_tasks
 from training.embedded.compact_text import CompactSettings, CompactText
 

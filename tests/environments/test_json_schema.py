@@ -13,8 +13,7 @@ from agents.chat.transcript import _tool_text
 from agents.scripted.arguments import UniformArguments
 from environments.base import Parameter, ToolCall, ToolSpec
 from environments.json_schema import closed_schema, parameters_of, schema_problem
-from environments.task_text import clause
-from environments.verification.grounding import Seen, documented, leaves
+from environments.task_text import Seen, clause, documented, leaves
 from environments.verification.replay import argument_problem
 from training.rendering.tool_calls import tool_schema
 from training.rendering.tool_documentation import tool_line

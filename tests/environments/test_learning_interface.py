@@ -25,8 +25,8 @@ from environments.base import (
     ToolSpec,
     UserTurn,
 )
-from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.package import all_tools, tool_names
+from environments.bfcl.benchmark import BFCLEnvironment
+from environments.bfcl.official import all_tools, tool_names
 from environments.example import depot
 from environments.learning_interface import SCHEMA_NOTE, HintKind, LearningInterface, with_schema_cues
 

@@ -14,7 +14,7 @@ from environments.appworld.benchmark import BENCHMARK, UNTOLD
 from environments.appworld.environment import AppWorldEnvironment
 from environments.appworld.evaluation_sets import METRICS, OfficialSet, SetEnvironment
 from environments.appworld.installation import Installation
-from environments.appworld.tasks import Start
+from environments.appworld.records import Start
 from environments.base import InputError, TaskSpec
 from environments.registry import find_benchmark
 from evaluation.attempts import limits_for

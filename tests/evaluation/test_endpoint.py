@@ -33,8 +33,8 @@ from environments.base import (
     TurnOutcome,
     UserTurn,
 )
-from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.package import CATEGORIES, VERSION
+from environments.bfcl.benchmark import BFCLEnvironment
+from environments.bfcl.official import CATEGORIES, VERSION
 from environments.registry import named_benchmark
 from evaluation import endpoint as endpoint_module
 from evaluation.attempts import attempt

@@ -10,8 +10,7 @@ from support import ROOT
 from support.commands import run_here
 
 from environments.appworld.evaluation_sets import METRICS
-from environments.appworld.installation import Installation
-from environments.appworld.tasks import official_task
+from environments.appworld.installation import Installation, official_task
 from environments.registry import open_named
 from evaluation.attempts import task_outcome
 from evaluation.outcomes import TaskOutcome, score

@@ -21,7 +21,7 @@ from environments.base import InputError
 from environments.benchmark import ExplorationHints
 from environments.bfcl.benchmark import BENCHMARK
 from graph.recipe import load_recipe
-from graph.report.page.figures import facts_of
+from graph.report.figures import facts_of
 from graph.report.summary import Summary, cost_of, summarise
 from graph.run.initial_tasks import Seeds, make_seeds, start_states
 from graph.run.progress import show_stage

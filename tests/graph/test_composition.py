@@ -12,7 +12,7 @@ from support.small_policy import STATE, small_tasks
 from agents.settings import ExplorationSettings
 from environments.base import TaskSpec, ToolCall
 from environments.benchmark import PLAIN
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from environments.settings import VerificationSettings
 from environments.verification.decontamination import HeldOut
 from environments.verification.verify import verify

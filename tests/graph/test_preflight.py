@@ -14,7 +14,7 @@ import graph.check_recipe
 import graph.run_iteration
 import graph.seed_tasks
 from environments.base import InputError
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from graph.preflight import check_run
 from graph.recipe import QUICKSTART, load_recipe
 from memory.jsonl import write_jsonl

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from environments.base import InputError
-from graph.export.content import stated_settings
+from graph.export.cards import stated_settings
 from graph.recipe import QUICKSTART, difference, load_recipe
 from graph.settings import RunSettings, changed, dotted
 from memory.records import SignalKind

@@ -18,9 +18,9 @@ from support.small_policy import make_guided_policy, small_tasks
 from typer.testing import CliRunner
 
 from environments.base import UserTurn
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from evaluation.run import app
-from graph.report.page.figures import facts_of
+from graph.report.figures import facts_of
 from graph.report.summary import Summary
 from memory.records import Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl

@@ -1,7 +1,6 @@
 """`coevolve environment serve`: OpenEnv's own clients against it, and hostile ones.
 
-The limits are tested on a small server of the test's own; what needs OpenEnv is left out where ``make openenv`` has not
-been run.
+What needs OpenEnv is left out where ``make openenv`` has not been run.
 """
 
 from __future__ import annotations

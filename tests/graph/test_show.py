@@ -11,8 +11,7 @@ from support.commands import run_here
 from support.hostile_run import HALF_PAIR, make_hostile_run
 
 from graph.report.lineage import History
-from graph.report.mistakes import first_story
-from graph.report.stories import story_of, tools_of
+from graph.report.stories import first_story, story_of, tools_of
 from memory.run import RunDirectory
 
 Show = Callable[..., str]

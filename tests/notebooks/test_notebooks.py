@@ -13,7 +13,7 @@ from nbclient.exceptions import CellExecutionError
 from support.notebooks import METADATA, WITHOUT_OUTPUTS, differences, executed, notebooks, shown
 
 from environments.appworld.installation import Installation
-from graph.walkthrough.runs import VARIABLE, prepared_run
+from graph.walkthrough import VARIABLE, prepared_run
 
 PROMISED: dict[str, tuple[str, ...]] = {
     "01_one_iteration.ipynb": ("extract", "reflect", "deduplicate", "explore", "abstract", "verify", "update"),

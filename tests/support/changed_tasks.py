@@ -12,8 +12,7 @@ from pydantic import JsonValue
 
 from environments.base import TaskSpec, ToolCall
 from environments.bfcl.evaluation_sets import TEMPLATED_SETS, load_set
-from environments.bfcl.official import load_category
-from environments.bfcl.package import CATEGORIES, all_tools, tool_names
+from environments.bfcl.official import CATEGORIES, all_tools, load_category, tool_names
 from environments.verification.canonical import words
 
 Change = Callable[[TaskSpec, random.Random], TaskSpec | None]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from environments.base import Action, Environment, MalformedCall, TaskSpec, ToolCall
-from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.package import tool_names
+from environments.bfcl.benchmark import BFCLEnvironment
+from environments.bfcl.official import tool_names
 from memory.records import Step, Trajectory, TrajectoryTurn
 
 CAR, FILES = "VehicleControlAPI", "GorillaFileSystem"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from environments.appworld.tasks import Start
+from environments.appworld.records import Start
 from environments.base import TaskSpec, ToolCall
 
 WORLD = "made01_1"

@@ -6,7 +6,7 @@ import random
 from functools import cache
 
 from environments.base import ToolCall
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from environments.bfcl.templated.wordings import render_task
 from memory.records import Task
 from training.embedded.new_policy import new_policy

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from environments.base import Action, MalformedCall, StartState, TaskSpec, ToolCall
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from environments.bfcl.templated.wordings import render_task
 from graph.assembly import RunServices, assemble
 from graph.checkpoints import evolve_once

@@ -1,7 +1,7 @@
 """Executes the notebooks, refreshes their committed outputs, and compares those with a fresh execution in structure.
 
 `python tests/support/notebooks.py [NAME ...]` (make notebooks) executes them and writes their outputs. All read one
-run, which is made once: ``graph.walkthrough.runs``.
+run, which is made once: ``graph.walkthrough``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 from environments.checkout import ROOT
-from graph.walkthrough.runs import VARIABLE, prepared_run
+from graph.walkthrough import VARIABLE, prepared_run
 
 FOLDER = ROOT / "notebooks"
 METADATA = {

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from environments.base import TaskSpec
-from environments.bfcl.package import simulator_class, tool_specs
+from environments.bfcl.official import simulator_class, tool_specs
 from support.official_runs import format_call
 
 Turns = Sequence[Sequence[str]]

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from environments.base import Outcome, TaskSpec, ToolCall
-from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.package import simulator_class
+from environments.bfcl.benchmark import BFCLEnvironment
+from environments.bfcl.official import simulator_class
 
 _runs = itertools.count()
 

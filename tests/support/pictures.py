@@ -13,8 +13,8 @@ from pathlib import Path
 from environments.base import InputError
 from environments.command import exit_statuses
 from graph.report.lineage import History
-from graph.report.mistakes import first_story
 from graph.report.page import make_page
+from graph.report.stories import first_story
 from memory.run import RunDirectory
 from support.browser import READY, Browser, Page, find_chromium, running_browser
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from environments.appworld.tasks import Start
+from environments.appworld.records import Start
 from environments.base import TaskSpec, ToolCall
 from environments.verification.programs import blocks
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from environments.base import TaskSpec, ToolCall
-from environments.bfcl.package import tool_names
+from environments.bfcl.official import tool_names
 from support.diagnosed_episodes import CAR, DARK, FILES, FUEL, LIGHTS, LOCK, MKDIR, PRESS, START, STARTS, TOOLS, call
 from training.seal.diagnosis import TurnLabel
 

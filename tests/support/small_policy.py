@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from environments.base import Environment, ToolCall, ToolSpec
-from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.package import tool_names
+from environments.bfcl.benchmark import BFCLEnvironment
+from environments.bfcl.official import tool_names
 from environments.settings import EnvironmentSettings
 from graph.settings import RunSettings
 from memory.records import Task

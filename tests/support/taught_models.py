@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from environments.bfcl.package import all_tools
+from environments.bfcl.official import all_tools
 from memory.records import Task
 from memory.run import read_jsonl, write_jsonl
 from support import ROOT

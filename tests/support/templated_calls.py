@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from environments.base import Parameter, ToolCall, ToolSpec
 from environments.bfcl.evaluation_sets import TEMPLATED_CLASSES
-from environments.bfcl.package import CLASSES, tool_specs
+from environments.bfcl.official import CLASSES, tool_specs
 
 TOOLS: tuple[ToolSpec, ...] = tuple(tool for name in TEMPLATED_CLASSES for tool in tool_specs(name))
 FORBIDDEN = {tool.name.casefold() for tool in TOOLS} | {p.name.casefold() for tool in TOOLS for p in tool.parameters}

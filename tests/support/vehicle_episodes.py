@@ -1,8 +1,8 @@
 """Small tasks of the vehicle that the tests of episodes, outcomes and environments share."""
 
 from environments.base import TaskSpec, ToolCall, UserTurn
-from environments.bfcl.environment import BFCLEnvironment, BFCLEpisode
-from environments.bfcl.package import tool_names
+from environments.bfcl.benchmark import BFCLEnvironment, BFCLEpisode
+from environments.bfcl.official import tool_names
 
 VEHICLE = "VehicleControlAPI"
 PRESS = ToolCall(name="pressBrakePedal", arguments={"pedalPosition": 1.0})

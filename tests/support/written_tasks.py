@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from environments.base import TaskSpec, ToolCall
-from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.package import tool_names
+from environments.bfcl.benchmark import BFCLEnvironment
+from environments.bfcl.official import tool_names
 
 FILES = "GorillaFileSystem"
 CAR = "VehicleControlAPI"

@@ -218,7 +218,7 @@ def test_equal_starts_make_equal_policies_and_arms_cost_equal_tokens(model: Path
 
 
 def _environment():
-    from environments.bfcl.environment import BFCLEnvironment
+    from environments.bfcl.benchmark import BFCLEnvironment
 
     return BFCLEnvironment()
 

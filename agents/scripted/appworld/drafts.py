@@ -13,12 +13,12 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from agents.live import call_of, context_task, successful_runs
+from agents.evidence import call_of, context_task, successful_runs
 from agents.scripted.appworld.explorer import (
     COMPLETE,
     TOKEN,
@@ -54,44 +54,26 @@ def draft(
     """
     rng = random.Random(seed)
     tools = {tool.name: tool for tool in environment.tools(context.tools)}
-    drafts: list[Draft] = []
-    for text, calls, used in _ordered(_tasks(context, interactions, tools, settings, rng), settings):
-        drafts.append(
-            Draft(
-                **context_task(context).model_copy(update={"turns": (text,), "reference": (calls,)}).model_dump(),
-                id=record_id("draft", context.id, len(drafts)),
-                context_id=context.id,
-                parents=tuple(interaction.id for interaction in used),
-            )
+    found: dict[str, _Task] = {}
+    for run, places in _targets(context, interactions, rng):
+        task = _task(run, places, tools, rng)
+        if task is not None and settings.min_reference_calls <= len(task[1]) <= settings.max_reference_calls:
+            found.setdefault(task[0], task)
+    tasks = [*found.values()]
+    if settings.order == "long_first":
+        tasks.sort(key=lambda task: -len(task[1]))
+    return tuple(
+        Draft(
+            **context_task(context).model_copy(update={"turns": (text,), "reference": (calls,)}).model_dump(),
+            id=record_id("draft", context.id, place),
+            context_id=context.id,
+            parents=tuple(interaction.id for interaction in used),
         )
-        if len(drafts) == settings.drafts_per_context:
-            break
-    return tuple(drafts)
+        for place, (text, calls, used) in enumerate(tasks[: settings.drafts_per_context])
+    )
 
 
 _Task = tuple[str, tuple[ToolCall, ...], tuple[Interaction, ...]]
-
-
-def _tasks(
-    context: FailureContext,
-    interactions: Sequence[Interaction],
-    tools: dict[str, ToolSpec],
-    settings: ExplorationSettings,
-    rng: random.Random,
-) -> Iterator[_Task]:
-    """Yield text, reference and interactions of each task whose length is allowed; equal texts once."""
-    seen: set[str] = set()
-    for run, places in _targets(context, interactions, rng):
-        task = _task(run, places, tools, rng)
-        if task is None or not settings.min_reference_calls <= len(task[1]) <= settings.max_reference_calls:
-            continue
-        if task[0] not in seen:
-            seen.add(task[0])
-            yield task
-
-
-def _ordered(tasks: Iterator[_Task], settings: ExplorationSettings) -> Iterable[_Task]:
-    return tasks if settings.order == "easy_first" else sorted(tasks, key=lambda task: -len(task[1]))
 
 
 def _targets(
@@ -128,15 +110,11 @@ def _task(
     text = said_text(paths, tools, run, rng)
     if text is None:
         return None
-    used = _joined(run, paths)
+    kept = {interaction.id for path in paths for interaction in path.interactions}
+    used = tuple(interaction for interaction in run if interaction.id in kept)
     end = ToolCall(name=COMPLETE, arguments={} if asked is None else {"answer": asked[1]})
     calls = (*(call_of(interaction) for interaction in used), end)
     return text if asked is None else f"{text}{rng.choice(CONNECTIVES)}{asked[0]}", calls, used
-
-
-def _joined(run: Sequence[Interaction], paths: Sequence[Path]) -> tuple[Interaction, ...]:
-    kept = {interaction.id for path in paths for interaction in path.interactions}
-    return tuple(interaction for interaction in run if interaction.id in kept)
 
 
 _NAMES = (
@@ -158,7 +136,8 @@ def said_text(
     clauses: dict[str, str] = {}
     for path in paths:
         for interaction in path.interactions:
-            if interaction.id in clauses or not _is_said(interaction, path):
+            changes = interaction.changed and not is_about_accounts(call_of(interaction).name)
+            if interaction.id in clauses or not (changes or interaction is path.interactions[-1]):
                 continue
             words = _words(interaction, path, observed)
             if words is None:
@@ -170,11 +149,6 @@ def said_text(
     return text
 
 
-def _is_said(interaction: Interaction, path: Path) -> bool:
-    last = interaction is path.interactions[-1]
-    return last or (interaction.changed and not is_about_accounts(call_of(interaction).name))
-
-
 def _words(interaction: Interaction, path: Path, observed: Sequence[Interaction]) -> dict[str, str | None] | None:
     """Write a phrase for each argument, None for those left out; None if an id has no name."""
     words: dict[str, str | None] = {}
@@ -183,10 +157,9 @@ def _words(interaction: Interaction, path: Path, observed: Sequence[Interaction]
             words[name] = None
         elif name.endswith("_id"):
             origin = path.origins.get((interaction.id, name))
-            described = None if origin is None else _described(plain(name.removesuffix("_id")), origin, observed)
-            if described is None:
+            words[name] = None if origin is None else _described(plain(name.removesuffix("_id")), origin, observed)
+            if words[name] is None:
                 return None
-            words[name] = described
         else:
             items = value if isinstance(value, list) else [value]
             said = " and ".join(json.dumps(item, ensure_ascii=False) for item in items)
@@ -211,10 +184,9 @@ def name_beside(record: Mapping[str, Scalar], others: Sequence[Mapping[str, Scal
     """Return a (key, value) that names ``record`` and that no other record of its list has."""
     for key in _NAMES:
         value = record.get(key)
-        if not isinstance(value, str) or not 1 < len(value) <= _LONGEST or "\n" in value:
-            continue
-        if sum(other.get(key) == value for other in others) <= 1:
-            return key, value
+        short = isinstance(value, str) and 1 < len(value) <= _LONGEST and "\n" not in value
+        if short and sum(other.get(key) == value for other in others) <= 1:
+            return key, str(value)
     return None
 
 
@@ -274,8 +246,7 @@ def path_to(run: Sequence[Interaction], place: int) -> Path:
         kept.add(at)
         before = [sighting for answer in seen[:at] for sighting in answer]
         for name, value in call_of(run[at]).arguments.items():
-            origin = _origin(call_of(run[at]), name, value, before)
-            if origin is not None:
+            if (origin := _origin(call_of(run[at]), name, value, before)) is not None:
                 open_places.append(origin.place)
                 if name.endswith("_id"):
                     origins[run[at].id, name] = origin

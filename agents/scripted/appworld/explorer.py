@@ -9,18 +9,18 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import ceil, floor
 from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from agents.evidence import name_words, overlap
-from agents.live import LiveRun, live_run
-from agents.scripted.knowledge import Aims
+from agents.evidence import LiveRun, live_run
+from agents.scripted.knowledge import Aims, name_words, overlap
 from agents.scripted.values import Scalar
 from agents.settings import ExplorationSettings
-from environments.appworld.worlds import PYTHON
+from environments.appworld.records import PYTHON
 from environments.base import Environment, Observation, ObservationStatus, Parameter, ToolCall, ToolSpec
 from memory.jsonl import derive_seed
 from memory.records import FailureContext, Interaction
@@ -53,25 +53,26 @@ def sightings(app: str, observation: Observation, place: int) -> tuple[AnswerVal
     """Return every string and number of an answer in reading order; nothing for a failure or text that is not JSON."""
     if observation.status is not ObservationStatus.OK:
         return ()
-    try:
-        content: JsonValue = json.loads(observation.text)
-    except ValueError:
-        return ()
     return tuple(
-        AnswerValue(key if key != "id" or not within else f"{_singular(within)}_id", value, app, record, place)
-        for within, record in _records(content, "")
+        AnswerValue(f"{within.removesuffix('s')}_id" if key == "id" and within else key, value, app, record, place)
+        for within, record in _records(_content(observation), "")
         for key, value in record.items()
     )
 
 
 def records(observation: Observation) -> tuple[dict[str, Scalar], ...]:
     """Return the plain values of an answer that is one object, or of each object of a list."""
+    content = _content(observation)
+    listed = content if isinstance(content, list) else [content]
+    return tuple(_plain(one) for one in listed if isinstance(one, dict))
+
+
+def _content(observation: Observation) -> JsonValue:
     try:
         content: JsonValue = json.loads(observation.text)
     except ValueError:
-        return ()
-    listed = content if isinstance(content, list) else [content]
-    return tuple(_plain(one) for one in listed if isinstance(one, dict))
+        return None
+    return content
 
 
 def _records(content: JsonValue, within: str) -> Iterator[tuple[str, dict[str, Scalar]]]:
@@ -90,10 +91,6 @@ def _plain(record: dict[str, JsonValue]) -> dict[str, Scalar]:
         for key, value in record.items()
         if isinstance(value, str | int | float) and not isinstance(value, bool)
     }
-
-
-def _singular(name: str) -> str:
-    return name.removesuffix("s")
 
 
 def login_of(parameter: Parameter) -> str | None:
@@ -136,8 +133,6 @@ _DEEPEST = 3
 _READING = ("show", "search", "get")
 _DOCUMENTATION = "api_docs.show_api_doc"
 _INVALID = "Validation error"
-
-
 _OPTIONAL = 0.25
 _NEVER = re.compile(r"page_|sort_by|_order$|_?access_token$|file_path|overwrite|^min_|^max_|^status$|^answer$")
 _BOUND = re.compile(r"value (>=|>|<=|<) (\d+(?:\.\d+)?(?:e\+\d+)?)|(?<=, )(<=|<) (\d+(?:\.\d+)?(?:e\+\d+)?)")
@@ -186,12 +181,17 @@ def draw_value(parameter: Parameter, app: str, seen: Sequence[AnswerValue], rng:
         if not values:
             raise LookupError(parameter.name)
         return rng.choice(values)
-    draw = _DRAWN.get(parameter.type, _written)
-    return draw(parameter, rng)
+    match parameter.type:
+        case "boolean":
+            return rng.random() < 0.5
+        case "integer" | "float":
+            return _number(parameter, rng)
+        case "array":
+            return [_written(parameter, rng)]
+    return _written(parameter, rng)
 
 
 def _number(parameter: Parameter, rng: random.Random) -> JsonValue:
-    """Draw a number within the documented bounds; a small one without bounds."""
     low, high = 1.0, None
     for sign, bound, other_sign, other in _BOUND.findall(parameter.description):
         at = float(bound or other)
@@ -213,51 +213,35 @@ def _written(parameter: Parameter, rng: random.Random) -> JsonValue:
     return " ".join(rng.sample(_WORDS, rng.randint(1, 2) if short else rng.randint(2, 4)))
 
 
-_DRAWN: dict[str, Callable[[Parameter, random.Random], JsonValue]] = {
-    "boolean": lambda parameter, rng: rng.random() < 0.5,
-    "integer": _number,
-    "float": _number,
-    "array": lambda parameter, rng: [_written(parameter, rng)],
-}
-
-
+@dataclass
 class ExploringEpisode:
     """Acts in one live episode until its steps are used up.
 
     ``aims`` says which API to reach next, or ``alike`` has those that are equally likely to be.
     """
 
-    def __init__(
-        self,
-        run: LiveRun,
-        tools: Mapping[str, ToolSpec],
-        steps: int,
-        rng: random.Random,
-        aims: Aims,
-        alike: Sequence[str] | None,
-    ) -> None:
-        self._run = run
-        self._tools = tools
-        self._steps = steps
-        self._rng = rng
-        self._aims = aims
-        self._alike = alike
-        self._seen: list[AnswerValue] = []
-        self._looked: set[str] = set()
+    run: LiveRun
+    tools: Mapping[str, ToolSpec]
+    steps: int
+    rng: random.Random
+    aims: Aims
+    alike: Sequence[str] | None
+    seen: list[AnswerValue] = field(default_factory=list)
+    looked: set[str] = field(default_factory=set)
 
     def play(self) -> None:
         """Reach for one API after another."""
         while self._may_act():
-            self._looked.clear()
-            before = len(self._run.interactions)
-            aim = self._aims.next() if self._alike is None else self._rng.choices(self._alike)[0]
-            self._aims.aimed[aim] += 1
-            self._reach(self._tools[aim])
-            if len(self._run.interactions) == before:
+            self.looked.clear()
+            before = len(self.run.interactions)
+            aim = self.aims.next() if self.alike is None else self.rng.choices(self.alike)[0]
+            self.aims.aimed[aim] += 1
+            self._reach(self.tools[aim])
+            if len(self.run.interactions) == before:
                 return
 
     def _may_act(self) -> bool:
-        return len(self._run.interactions) < self._steps
+        return len(self.run.interactions) < self.steps
 
     def _reach(self, tool: ToolSpec, depth: int = 0) -> bool:
         """Try for one successful call of ``tool``: logged in, with seen values; one retry after a refusal."""
@@ -268,8 +252,10 @@ class ExploringEpisode:
             observation = self._act(call)
             if not observation.failed:
                 return True
-            if attempt == 0 and _INVALID in observation.text and self._may_act():
-                self._read_up(tool)
+            invalid = attempt == 0 and _INVALID in observation.text
+            if invalid and self._may_act() and _DOCUMENTATION in self.tools:
+                app, _, api = tool.name.partition(".")
+                self._act(ToolCall(name=_DOCUMENTATION, arguments={"app_name": app, "api_name": api}))
         return False
 
     def _call(self, tool: ToolSpec, depth: int) -> ToolCall | None:
@@ -282,66 +268,59 @@ class ExploringEpisode:
                 if token is None:
                     return None
                 arguments[parameter.name] = token
-        for parameter in chosen_parameters(tool, self._rng):
-            try:
-                arguments[parameter.name] = draw_value(parameter, tool.group, self._seen, self._rng)
-            except LookupError:
-                if depth >= _DEEPEST or not self._look(tool, parameter.name, depth):
-                    return None
+        for parameter in chosen_parameters(tool, self.rng):
+            for last in (False, True):
                 try:
-                    arguments[parameter.name] = draw_value(parameter, tool.group, self._seen, self._rng)
+                    arguments[parameter.name] = draw_value(parameter, tool.group, self.seen, self.rng)
+                    break
                 except LookupError:
-                    return None
-        order = {parameter.name: place for place, parameter in enumerate(tool.parameters)}
-        return ToolCall(name=tool.name, arguments=dict(sorted(arguments.items(), key=lambda item: order[item[0]])))
+                    if last or depth >= _DEEPEST or not self._look(tool, parameter.name, depth):
+                        return None
+        in_order = {one.name: arguments[one.name] for one in tool.parameters if one.name in arguments}
+        return ToolCall(name=tool.name, arguments=in_order)
 
     def _token(self, login: str) -> str | None:
         """Return a token of ``login``'s app, logging in if this episode has not yet; None where that is impossible."""
-        known = last_token(login, self._seen)
+        known = last_token(login, self.seen)
         if known is not None:
             return known
-        done = {i.action.name for i in self._run.interactions if isinstance(i.action, ToolCall)}
-        for call in sign_in_calls(login, self._tools):
+        done = {i.action.name for i in self.run.interactions if isinstance(i.action, ToolCall)}
+        for call in sign_in_calls(login, self.tools):
             if call.name not in done and self._may_act():
                 self._act(call)
-        last = login_call(self._tools[login], self._seen) if login in self._tools else None
+        last = login_call(self.tools[login], self.seen) if login in self.tools else None
         if last is None or not self._may_act():
             return None
         self._act(last)
-        return last_token(login, self._seen)
+        return last_token(login, self.seen)
 
     def _look(self, tool: ToolSpec, wanted: str, depth: int) -> bool:
         """Call an API of the same app that lists what ``wanted`` identifies, the likeliest first."""
         noun = name_words(wanted.removesuffix("_id"))
         options = [
             other
-            for name, other in sorted(self._tools.items())
+            for name, other in sorted(self.tools.items())
             if other.group == tool.group
             and name != tool.name
-            and name not in self._looked
+            and name not in self.looked
             and name.partition(".")[2].startswith(_READING)
             and wanted not in {p.name for p in other.parameters}
             and overlap(noun, name_words(name))
         ]
-        options.sort(key=lambda other: (len(name_words(other.name)), self._rng.random()))
+        options.sort(key=lambda other: (len(name_words(other.name)), self.rng.random()))
         for other in options[:2]:
-            self._looked.add(other.name)
+            self.looked.add(other.name)
             if self._may_act() and self._reach(other, depth + 1):
                 return True
         return False
 
-    def _read_up(self, tool: ToolSpec) -> None:
-        app, _, api = tool.name.partition(".")
-        if _DOCUMENTATION in self._tools:
-            self._act(ToolCall(name=_DOCUMENTATION, arguments={"app_name": app, "api_name": api}))
-
     def _act(self, call: ToolCall) -> Observation:
-        interaction = self._run.act(call)
+        interaction = self.run.act(call)
         if not interaction.observation.failed:
-            self._aims.succeeded[call.name] += 1
+            self.aims.succeeded[call.name] += 1
         if call.name != _DOCUMENTATION:
-            app = self._tools[call.name].group
-            self._seen += sightings(app, interaction.observation, interaction.position)
+            app = self.tools[call.name].group
+            self.seen += sightings(app, interaction.observation, interaction.position)
         return interaction.observation
 
 

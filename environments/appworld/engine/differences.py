@@ -13,7 +13,10 @@ _DEPTH = 3  # of added records that refer to added records
 def serialized_difference(start: Any, end: Any, end_home: str) -> dict[str, Any]:  # noqa: ANN401 - the package has no types
     """Return how two of the package's ``ModelCollection`` differ, with the status and answer of the task in ``end``.
 
-    ``end_home`` is the folder that ``end`` was loaded to.
+    ``end_home`` is the folder that ``end`` was loaded to. Changes are by model, as JSON: ``added`` and ``removed`` are
+    lists of records, ``updated`` of ids with the fields that changed and their new values. Left out are numbers given
+    in order, times of creation and random codes; a reference to an added record is replaced by that record's fields, so
+    that two ways to the same state are equal.
     """
     from appworld.collections.models import ModelCollectionPair
 
@@ -23,18 +26,6 @@ def serialized_difference(start: Any, end: Any, end_home: str) -> dict[str, Any]
         end_db_home_path=end_home,
         end_model_collection=end,
     )
-    changes = business_difference(pair)
-    given = pair.end.supervisor.Task.first()
-    return {"changes": changes, "status": given.status, "answer": json.loads(given.answer)}
-
-
-def business_difference(pair: Any) -> dict[str, Any]:  # noqa: ANN401 - the package has no types
-    """Return the changes from start to end of the package's ``ModelCollectionPair``, by model, as JSON.
-
-    ``added`` and ``removed`` are lists of records, ``updated`` of ids with the fields that changed and their new
-    values. Left out are numbers given in order, times of creation and random codes; a reference to an added record is
-    replaced by that record's fields, so that two ways to the same state are equal.
-    """
     changes = {}
     for name in sorted(pair.changed_model_names()):
         added, updated, removed = pair.changed_records(name)
@@ -46,7 +37,8 @@ def business_difference(pair: Any) -> dict[str, Any]:  # noqa: ANN401 - the pack
             ),
             "removed": _ordered({"id": record.id} | _fields(record, None) for record in removed),
         }
-    return changes
+    given = pair.end.supervisor.Task.first()
+    return {"changes": changes, "status": given.status, "answer": json.loads(given.answer)}
 
 
 def _updated(record: Any, names: Any, pair: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -14,9 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from environments.appworld.engine.code_filter import refusal
+from environments.appworld.engine.code_filter import refusal, restrict
 from environments.appworld.engine.differences import serialized_difference
-from environments.appworld.engine.namespace import restrict
 from environments.appworld.engine.protocol import as_json, encodable, said
 from environments.appworld.engine.zygote import Operation, run
 
@@ -49,7 +48,7 @@ class ApiCallRecorder:
         return calls
 
     def _recorded(self, _app_name: str, _api_name: str, **data: Any) -> Any:  # noqa: ANN401
-        if data.get("track") is False and not _given(data):  # the engine's own read of the task
+        if set(data) == {"track"} and data["track"] is False:  # the engine's own read of the task
             return self._request(_app_name, _api_name, track=False)
         raises = data.pop("raise_on_failure", None)
         given = _plain(data)
@@ -75,10 +74,6 @@ def _plain(data: dict[str, Any]) -> dict[str, Any]:
         except ValueError as error:
             raise Exception(f"The parameter {name} must be a JSON value: {error}.") from None
     return given
-
-
-def _given(data: dict[str, Any]) -> bool:
-    return bool(set(data) - {"track"})
 
 
 def _keep_in_path(app: str, api: str, data: dict[str, Any]) -> None:

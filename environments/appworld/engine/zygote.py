@@ -124,7 +124,7 @@ def serve(control: socket.socket, wall: Wall, operations: Callable[[], dict[str,
             readable = poll.poll(_REAP_EVERY * 1000)
             _reap(children)
             if readable:
-                _obey(control, receive(control, _MESSAGE_SECONDS), children, lambda c, p: _live(c, p, wall, operations))
+                _obey(control, receive(control, _MESSAGE_SECONDS), children, wall, operations)
     except ConnectionEnded:
         pass
     except BaseException:  # noqa: BLE001 - written to the log, which the parent quotes
@@ -140,7 +140,8 @@ def _obey(
     control: socket.socket,
     message: dict[str, Any],
     children: set[int],
-    live: Callable[[socket.socket, int], NoReturn],
+    wall: Wall,
+    operations: Callable[[], dict[str, Operation]],
 ) -> None:
     if message["op"] == "open":
         _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
@@ -149,7 +150,7 @@ def _obey(
         child = os.fork()
         if child == 0:
             control.close()
-            live(connection, parent)
+            _live(connection, parent, wall, operations)
         with suppress(OSError):  # the child does it too: either may be first
             os.setpgid(child, child)
         connection.close()

@@ -13,19 +13,18 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from environments.appworld.engine.zygote import settle, use_root
 from environments.appworld.layout import SPLITS, counted, missing
-from environments.appworld.synthetic_world.plan import CONTENT, Owners, WorldPlan, make_plan
+from environments.appworld.synthetic_world.plan import CONTENT, Owners, Person, WorldPlan, make_plan
 from environments.appworld.synthetic_world.scenarios import SCENARIOS, write_tasks
 from environments.terminal import say
 
@@ -146,8 +145,8 @@ def label_tasks(data: Path, ids: list[str], outputs: Path) -> None:
         folder = data / "tasks" / identity / "ground_truth"
         (folder / "test_data.json").write_text("[]")
         solution = (folder / "compiled_solution.py").read_text()
-        idle = _in_child(_run, identity, "", outputs / "idle")
-        solved = _in_child(_run, identity, f"{solution}\nsolution(apis, requester)", outputs / "solved")
+        idle = _in_child(identity, "", outputs / "idle")
+        solved = _in_child(identity, f"{solution}\nsolution(apis, requester)", outputs / "solved")
         if solved["failures"] or solved["output"].startswith("Execution failed"):
             raise UnsolvableTask(f"{identity}: its solution fails: {solved['failures']} {solved['output']}")
         done_anyway = [entry["requirement"] for entry in idle["passes"]]
@@ -177,34 +176,28 @@ def _run(identity: str, code: str, outputs: Path) -> dict[str, Any]:
     return {"output": output, "calls": calls, "passes": report.passes, "failures": report.failures}
 
 
-def _in_child(run: Callable[[str, str, Path], dict[str, Any]], *arguments: Any) -> dict[str, Any]:  # noqa: ANN401
+def _in_child(identity: str, code: str, outputs: Path) -> dict[str, Any]:
     """Run in a forked process of its own: two worlds in one process disturb each other."""
     ours, theirs = Pipe(duplex=False)
     child = os.fork()
     if child == 0:
-        _answer(theirs, run, arguments)
+        try:
+            theirs.send(_run(identity, code, outputs))
+        except BaseException:  # noqa: BLE001 - it is on stderr, and the parent reports that the child ended
+            traceback.print_exc()
+        finally:
+            os._exit(0)
     theirs.close()
     try:
         if not ours.poll(_TASK_LIMIT):
-            os.kill(child, 9)
-            raise UnsolvableTask(f"{arguments[0]}: its solution did not end within {_TASK_LIMIT:g} s")
+            os.kill(child, signal.SIGKILL)
+            raise UnsolvableTask(f"{identity}: its solution did not end within {_TASK_LIMIT:g} s")
         result: dict[str, Any] = ours.recv()
     except EOFError:
-        raise UnsolvableTask(f"{arguments[0]}: the process that ran its solution died") from None
+        raise UnsolvableTask(f"{identity}: the process that ran its solution died") from None
     finally:
         os.waitpid(child, 0)
-    if "error" in result:
-        raise UnsolvableTask(f"{arguments[0]}: {result['error']}")
     return result
-
-
-def _answer(pipe: Connection, run: Callable[..., dict[str, Any]], arguments: tuple[Any, ...]) -> None:
-    try:
-        pipe.send(run(*arguments))
-    except BaseException:  # noqa: BLE001 - the parent reports it
-        pipe.send({"error": traceback.format_exc()})
-    finally:
-        os._exit(0)
 
 
 MAIL_APPS = ("amazon", "file_system", "spotify", "venmo", "gmail", "splitwise", "simple_note", "todoist")
@@ -265,10 +258,8 @@ def _people(models: Any, plan: WorldPlan) -> list[dict[str, Any]]:  # noqa: ANN4
     """Register every person with the admin app and sign them up everywhere; return their user of each app."""
     users = []
     for index, person in enumerate(plan.people):
-        names = {"first_name": person.first_name, "last_name": person.last_name}
-        main = models.admin.MainUser.create_save(
-            **names, email=person.email, phone_number=person.phone_number, birthday=person.birthday, sex=person.sex
-        )
+        fields = ("first_name", "last_name", "email", "phone_number", "birthday", "sex")
+        main = models.admin.MainUser.create_save(**{field: getattr(person, field) for field in fields})
         place = models.admin.GlobalAddress.create_save(
             street_address=f"{index + 3} Birch Lane",
             city="Northfield",
@@ -288,29 +279,29 @@ def _people(models: Any, plan: WorldPlan) -> list[dict[str, Any]]:  # noqa: ANN4
                 cvv_number=210 + index,
                 balance=3000.0,
             )
-        users.append({app: _user(models, main.id, app, person, names) for app in (*MAIL_APPS, PHONE_APP)})
+        users.append({app: _user(models, main.id, app, person) for app in COMPANIES})
     return users
 
 
-def _user(models: Any, main_id: int, app: str, person: Any, names: dict[str, str]) -> Any:  # noqa: ANN401
+def _user(models: Any, main_id: int, app: str, person: Person) -> Any:  # noqa: ANN401
     password = person.password(app)
     models.admin.AccountPassword.create_save(main_user_id=main_id, account_name=app, password=password)
+    address = "phone_number" if app == PHONE_APP else "email"
+    given = {field: getattr(person, field) for field in ("first_name", "last_name", address)}
+    given |= {"password": password, "verified": True, "venmo_balance": 400.0}
     model = models[app].User
-    address = {"phone_number": person.phone_number} if app == PHONE_APP else {"email": person.email}
-    wanted = {"verified": True, "venmo_balance": 400.0}
-    extra = {field: value for field, value in wanted.items() if field in model.__fields__}
-    return model.create_save(**names, **address, password=password, **extra)
+    return model.create_save(**{field: value for field, value in given.items() if field in model.__fields__})
 
 
 def _tokens(apis: Any, plan: WorldPlan) -> list[dict[str, str]]:  # noqa: ANN401
     from appworld.common.datetime import DateTime
 
-    login: Callable[[str, Any], str] = lambda app, person: apis[app].login(  # noqa: E731
-        username=person.phone_number if app == PHONE_APP else person.email,
-        password=person.password(app),
-        _system_datetime=DateTime(2100, 1, 1),
-    )["access_token"]
-    return [{app: login(app, person) for app in (*MAIL_APPS, PHONE_APP)} for person in plan.people]
+    def login(app: str, person: Person) -> str:
+        name = person.phone_number if app == PHONE_APP else person.email
+        answer = apis[app].login(username=name, password=person.password(app), _system_datetime=DateTime(2100, 1, 1))
+        return str(answer["access_token"])
+
+    return [{app: login(app, person) for app in COMPANIES} for person in plan.people]
 
 
 if __name__ == "__main__":

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 FIRST_NAMES = ("Alma", "Boris", "Celia", "Dario", "Edith", "Fabian", "Greta", "Hamid", "Ingrid", "Joel", "Kaya", "Leif")
 LAST_NAMES = ("Arnold", "Brandt", "Calder", "Dunmore", "Ekholm", "Farrow", "Gosling", "Harper", "Ibsen", "Jarvis")
@@ -36,8 +35,7 @@ PRIORITIES = ("high", "medium", "low")
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True)
-class Song:
+class Song(NamedTuple):
     """A song by its place in the catalogue: ``artist`` and ``album`` are indices."""
 
     title: str
@@ -46,16 +44,14 @@ class Song:
     genre: str
 
 
-@dataclass(frozen=True)
-class Contact:
+class Contact(NamedTuple):
     """A person's contact: ``person`` is an index into the world's people."""
 
     person: int
     relationship: str
 
 
-@dataclass(frozen=True)
-class Chore:
+class Chore(NamedTuple):
     """A task of a to-do project."""
 
     title: str
@@ -63,8 +59,7 @@ class Chore:
     done: bool
 
 
-@dataclass(frozen=True)
-class Payment:
+class Payment(NamedTuple):
     """Money that ``sender`` gave ``receiver`` (indices of people), in whole dollars."""
 
     sender: int
@@ -74,8 +69,7 @@ class Payment:
     at: datetime
 
 
-@dataclass(frozen=True)
-class Person:
+class Person(NamedTuple):
     """One main user with their possessions; songs are indices into the catalogue."""
 
     first_name: str
@@ -98,8 +92,7 @@ class Person:
         return f"{self.first_name.lower()}-{app.replace('_', '-')}-{self.phone_number[-3:]}"
 
 
-@dataclass(frozen=True)
-class WorldPlan:
+class WorldPlan(NamedTuple):
     """A whole synthetic world."""
 
     seed: int
@@ -185,8 +178,7 @@ def _sample(draw: random.Random, items: range | list[Item] | tuple[Item, ...], c
     return draw.sample(list(items), count)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
-class Owners:
+class Owners(NamedTuple):
     """The package's models and APIs, and each person's user and access token of every app."""
 
     models: Any
@@ -314,7 +306,7 @@ def venmo(owners: Owners, plan: WorldPlan) -> None:
                 user_email=plan.people[contact.person].email, access_token=tokens["venmo"], raise_on_failure=False
             )
     for payment in plan.payments:
-        at = DateTime(*_date(payment.at))
+        at = DateTime(*payment.at.timetuple()[:5])
         owners.models.venmo.Transaction.create_save(
             sender_id=users[payment.sender].id,
             receiver_id=users[payment.receiver].id,
@@ -324,10 +316,6 @@ def venmo(owners: Owners, plan: WorldPlan) -> None:
             updated_at=at,
             private=False,
         )
-
-
-def _date(at: datetime) -> tuple[int, int, int, int, int]:
-    return at.year, at.month, at.day, at.hour, at.minute
 
 
 CONTENT: tuple[Callable[[Owners, WorldPlan], None], ...] = (file_system, simple_note, phone, spotify, todoist, venmo)

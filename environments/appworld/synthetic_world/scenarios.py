@@ -147,20 +147,12 @@ def _money_received(plan: WorldPlan) -> Iterator[Variant]:
         yield Variant(index, text, {"email": giver.email}, total)
 
 
-_DRAWN: dict[str, Callable[[WorldPlan], Iterator[Variant]]] = {
-    "made01": _new_note,
-    "made02": _network_password,
-    "made03": _alarm_off,
-    "made04": _text_message,
-    "made05": _like_a_playlist,
-    "made06": _songs_of_a_genre,
-    "made07": _favourite_artist,
-    "made08": _send_money,
-    "made09": _money_received,
-    "made10": _urgent_chores,
-}
+_FOUND = (
+    *(_new_note, _network_password, _alarm_off, _text_message, _like_a_playlist),
+    *(_songs_of_a_genre, _favourite_artist, _send_money, _money_received, _urgent_chores),
+)
 _SHARED = tomllib.loads(Path(__file__).with_name("scenarios.toml").read_text(encoding="utf-8"))
-SCENARIOS = tuple(Scenario(id=name, found=found, **_SHARED[name]) for name, found in _DRAWN.items())
+SCENARIOS = tuple(Scenario(id=name, found=found, **_SHARED[name]) for name, found in zip(_SHARED, _FOUND, strict=True))
 
 
 NOW = datetime(2023, 5, 18, 12)  # the package's own default, when every task takes place

@@ -26,11 +26,10 @@ from typing import Literal, get_args
 from pydantic import JsonValue
 
 from environments.base import Environment, InputError, Record, ToolCall
-from environments.bfcl.package import all_tools
+from environments.bfcl.official import all_tools
 from environments.bfcl.templated import wordings
-from environments.task_text import Spec
+from environments.task_text import Seen, Spec, documented, leaves
 from environments.verification.canonical import read_fixed
-from environments.verification.grounding import Seen, documented, leaves
 from environments.verification.replay import replay
 
 Style = Literal["terse", "indirect", "chatty"]
@@ -71,7 +70,8 @@ class HumanPattern(Record):
         if tuple(frozenset(name for k, name in values if k == place) for place in range(len(calls))) != self.given:
             return False
         shared = all(values[slot.places[0]] == values[one] for slot in self.slots for one in slot.places[1:])
-        return shared and all(_equal(values[place], value) for place, value in self.fixed)
+        fixed = ((values[place], value) for place, value in self.fixed)
+        return shared and all(one == other and isinstance(one, bool) == isinstance(other, bool) for one, other in fixed)
 
 
 class HumanWords(Record):
@@ -179,14 +179,15 @@ def _written(calls: Sequence[ToolCall], style: Style, before: _Before, rng: rand
     place = 0
     while place < len(calls):
         lengths = [n for n in range(len(calls) - place, 0, -1) if _options(calls[place : place + n], before)]
-        length = lengths[0] if lengths and rng.random() < _WHOLE else lengths[-1] if lengths else 1
-        known = len(_options(calls[place : place + length], before))
+        length = (lengths[0] if rng.random() < _WHOLE else lengths[-1]) if lengths else 1
+        wanted, part = calls[place : place + length], None
         # The table counts as one more pattern, or a function with one would always be asked for in its words.
-        part = (
-            _pattern_text(calls[place : place + length], style, before, rng) if rng.random() * (known + 1) > 1 else None
-        )
+        if rng.random() * (len(_options(wanted, before)) + 1) > 1:
+            part = _pattern_text(wanted, style, before, rng)
         if part is None:
-            length = 2 if length == 1 and _patternless(calls[place : place + 2]) and rng.random() < _JOINED else 1
+            pair = calls[place : place + 2]
+            patternless = length == 1 and len(pair) == 2 and not any(human_words().of((call,)) for call in pair)
+            length = 2 if patternless and rng.random() < _JOINED else 1
             part = _from_table(calls[place : place + length], style, before, rng)
         place += length
         before = before.after(part, calls[place - length : place])
@@ -199,10 +200,6 @@ def _in_order(part: str, *, last: bool, rng: random.Random) -> str:
     words = [one for one in human_words().order if last or not one.startswith("Final")]
     keeps = part.startswith(("I ", "I'"))
     return f"{rng.choice(words)}, {part if keeps else part[0].lower() + part[1:]}"
-
-
-def _patternless(calls: Sequence[ToolCall]) -> bool:
-    return len(calls) == 2 and not any(human_words().of((call,)) for call in calls)
 
 
 def _options(calls: Sequence[ToolCall], before: _Before) -> list[HumanPattern]:
@@ -244,21 +241,14 @@ def _identifiers(call: ToolCall, answer: str) -> Iterator[tuple[str, JsonValue]]
 
 
 def _kind(parameter: str) -> str:
-    return _THINGS.get(parameter) or _thing(parameter)
-
-
-def _thing(parameter: str) -> str:
     """Return what a parameter names: "file" of file_name and file_name1, "order" of order_id."""
-    return re.sub(r"_?(?:name|id)?\d*$", "", parameter).replace("_", " ") or parameter
+    thing = re.sub(r"_?(?:name|id)?\d*$", "", parameter).replace("_", " ")
+    return _THINGS.get(parameter) or thing or parameter
 
 
 def _values_of(calls: Sequence[ToolCall]) -> dict[Place, JsonValue]:
     """Return the arguments by place; one that is null counts as not given."""
     return {(k, name): v for k, call in enumerate(calls) for name, v in call.arguments.items() if v is not None}
-
-
-def _equal(left: JsonValue, right: JsonValue) -> bool:
-    return left == right and isinstance(left, bool) == isinstance(right, bool)
 
 
 def _said(value: JsonValue, quoted: bool) -> str:

@@ -32,7 +32,7 @@ from pydantic import JsonValue
 
 from environments import task_text
 from environments.base import Environment, InputError, Record, TaskSpec, ToolCall
-from environments.bfcl.package import all_tools
+from environments.bfcl.official import all_tools
 from environments.task_text import Spec
 from environments.verification.canonical import read_fixed
 
@@ -123,7 +123,6 @@ def clause(call: ToolCall, rng: random.Random) -> str:
 
 
 def _slots(text: str) -> set[str]:
-    """Return the parameters whose values a text holds."""
     return {name for _, name, _, _ in string.Formatter().parse(text) if name}
 
 
@@ -199,7 +198,7 @@ def forced_calls(environment: Environment, spec: TaskSpec) -> tuple[tuple[bool, 
     An error that a file has to be made names that file. Raises InputError for a task that the environment cannot open
     or a tool that it does not have.
     """
-    return task_text.forced_calls(environment, spec, lambda error: _FILE_TO_MAKE.search(error) is not None)
+    return task_text.forced_calls(environment, spec, _FILE_TO_MAKE)
 
 
 def render_task(environment: Environment, spec: Spec, rng: random.Random) -> Spec:

@@ -7,9 +7,11 @@ brings fifty packages that nothing else needs, and an older mcp; this project's 
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import sysconfig
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,7 +67,25 @@ def command(
             folders = [*dict.fromkeys([sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])]
             argv = [str(python), "-c", BEHIND.format(folders), *sys.argv[sys.argv.index("serve") :]]
             os.execve(python, argv, {**os.environ, **child_variables()})
-        _serve(environment, found, None if tasks else run, host, port, sessions, idle, record)
+        try:
+            listening = socket.create_server((host, port), backlog=128)
+        except OSError as error:
+            raise InputError(f"--host {host}, --port {port}: {error.strerror}: choose others") from None
+        from graph.interop.openenv.server import application, serve
+        from graph.settings import RunSettings
+        from memory.run import RunDirectory
+        from memory.tasks import load_tasks
+        from training.elsewhere.rollouts import RolloutWriter
+
+        directory = None if run is None or tasks is not None else RunDirectory.open(run)
+        recorder = None
+        if directory is not None and record:
+            recorder = RolloutWriter(directory.played_path, directory.settings(RunSettings).training)
+        later = partial(tuple, found) if directory is None else partial(load_tasks, directory)
+        app = application(environment, later, sessions, idle, recorder)
+        address = f"http://{host}:{listening.getsockname()[1]}"
+        say(f"serving {len(found)} tasks of {environment.name} at {address} for OpenEnv's clients")
+        serve(app, listening, os.environ.get(TOKEN_VARIABLE), idle)
 
 
 def opened(
@@ -118,41 +138,3 @@ def _check_address(host: str, port: int) -> None:
             f"--host {host} can be reached from other machines: set the environment variable {TOKEN_VARIABLE} "
             "to a token that clients have to send"
         )
-
-
-def _serve(
-    environment: Environment,
-    tasks: tuple[Task, ...],
-    run: Path | None,
-    host: str,
-    port: int,
-    sessions: int,
-    idle: float,
-    record: bool,
-) -> None:
-    """Serve until a signal ends the process: ``tasks``, or all that ``run`` has by then."""
-    import socket
-
-    from graph.interop.openenv.limits import serve
-    from graph.interop.openenv.server import application
-    from graph.settings import RunSettings
-    from memory.run import RunDirectory
-    from memory.tasks import load_tasks
-    from training.elsewhere.rollouts import RolloutWriter
-
-    try:
-        listening = socket.create_server((host, port), backlog=128)
-    except OSError as error:
-        raise InputError(f"--host {host}, --port {port}: {error.strerror}: choose others") from None
-    directory = None if run is None else RunDirectory.open(run)
-    recorder = None
-    if directory is not None and record:
-        recorder = RolloutWriter(directory.played_path, directory.settings(RunSettings).training)
-
-    def current() -> tuple[Task, ...]:
-        return tasks if directory is None else load_tasks(directory)
-
-    app = application(environment, current, sessions, idle, recorder)
-    address = f"http://{host}:{listening.getsockname()[1]}"
-    say(f"serving {len(tasks)} tasks of {environment.name} at {address} for OpenEnv's clients")
-    serve(app, listening, os.environ.get(TOKEN_VARIABLE), idle)

@@ -12,8 +12,7 @@ from agents.chat.abstractor import ChatAbstractor
 from agents.chat.acting import ChatExplorer
 from agents.chat.reflector import ChatReflector, _signal_text
 from agents.chat.transcript import context_text
-from agents.evidence import LONGEST_ITEM, LONGEST_SENTENCES, MOST_ITEMS
-from agents.live import live_run
+from agents.evidence import LONGEST_ITEM, LONGEST_SENTENCES, MOST_ITEMS, live_run
 from agents.roles import unguided_context
 from agents.scripted.reflector import RuleReflector
 from agents.settings import BudgetSettings, ExplorationSettings

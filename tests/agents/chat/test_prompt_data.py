@@ -18,9 +18,9 @@ from agents.chat.transcript import (
     offered,
     prompt,
 )
-from agents.scripted.coverage import coverage_contexts
 from environments.base import Environment, MalformedCall, Observation, ObservationStatus, StartState, ToolCall
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
+from graph.ours import coverage_contexts
 from memory.records import FailureContext, Interaction, SignalKind, Unsignalled
 
 TAG = re.compile(r"<\s*/?\s*(observation|action|user|weakness)\b", re.IGNORECASE)

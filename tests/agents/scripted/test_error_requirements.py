@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agents.evidence import blames_argument, remedies
+from agents.scripted.knowledge import blames_argument, remedies
 from environments.base import ToolCall
 
 

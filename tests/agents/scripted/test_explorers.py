@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from agents.live import live_run
+from agents.evidence import live_run
 from agents.roles import unguided_context
 from agents.scripted.explorer import GuidedExplorer, UnguidedExplorer
 from agents.settings import ExplorationSettings
 from environments.base import ObservationStatus, ToolCall
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from environments.example import depot
 from environments.registry import benchmark_of
 from memory.jsonl import derive_seed

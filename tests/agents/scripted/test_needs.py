@@ -14,8 +14,8 @@ from agents.scripted.knowledge import listed_values, makers, sign_in_tools, sour
 from agents.scripted.values import Experience, Sightings, constants, date_format
 from agents.settings import ExplorationSettings
 from environments.base import Observation, ObservationStatus, Parameter, ToolCall
-from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.package import all_tools
+from environments.bfcl.benchmark import BFCLEnvironment
+from environments.bfcl.official import all_tools
 
 TOOLS = tuple(all_tools().values())
 ENVIRONMENT = BFCLEnvironment()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.evidence import about, head_word, name_words, overlap, parameter_words, share
+from agents.scripted.knowledge import about, head_word, name_words, overlap, parameter_words, share
 from environments.base import ToolSpec
 from environments.task_text import words
 

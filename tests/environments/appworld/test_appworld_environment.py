@@ -16,7 +16,7 @@ from support.solutions import note
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.environment import AppWorldEnvironment
 from environments.appworld.episode import RESPONSE_MISMATCH, STATE_MISMATCH, WORLD_LOST
-from environments.appworld.tasks import official_task
+from environments.appworld.installation import official_task
 from environments.base import InputError, ObservationStatus, TaskSpec, ToolCall
 from environments.verification.replay import replay
 

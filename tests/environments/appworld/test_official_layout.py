@@ -16,9 +16,8 @@ from support.faulty_server import KEY, FaultyServer
 from support.official_layout import SCENARIOS, ids_of, lay_out, made_id
 from support.served_policy import player
 
-from environments.appworld.installation import WORLD, Installation
+from environments.appworld.installation import WORLD, Installation, official_task
 from environments.appworld.layout import SPLITS, counted, missing, read_ids
-from environments.appworld.tasks import official_task
 from environments.base import InputError
 from evaluation.outcomes import TaskOutcome
 from evaluation.test_access import Access

@@ -3,7 +3,7 @@
 from support.contract import EnvironmentContract
 
 from environments.base import Environment
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 
 
 class TestBFCL(EnvironmentContract):

@@ -4,7 +4,7 @@ import pytest
 from support.vehicle_episodes import LIGHTS, vehicle_task
 
 from environments.base import InputError
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from environments.bfcl.official import indices
 
 

@@ -5,8 +5,7 @@ import random
 import pytest
 
 from environments.base import ToolCall
-from environments.bfcl.official import load_category
-from environments.bfcl.package import simulator_class, state_checker
+from environments.bfcl.official import load_category, simulator_class, state_checker
 from environments.bfcl.simulators import IMPROPER_STATE, Simulators, state_text
 from memory.jsonl import derive_seed
 

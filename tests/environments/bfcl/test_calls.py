@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.official_runs import format_call
 
 from environments.base import ObservationStatus, ToolCall
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from environments.bfcl.official import load_category, read_call
 from environments.bfcl.simulators import Simulators
 from environments.verification.replay import MAX_CHARACTERS

@@ -4,8 +4,8 @@ import pytest
 from support.vehicle_episodes import FUEL, LIGHTS, LOCK, PRESS, START, started, vehicle_task
 
 from environments.base import TaskSpec, ToolCall, TurnOutcome
-from environments.bfcl.environment import REFERENCES, official_outcome
-from environments.bfcl.package import tool_names
+from environments.bfcl.benchmark import REFERENCES, official_outcome
+from environments.bfcl.official import tool_names
 
 SPEED = ToolCall(name="get_current_speed")
 

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from environments.base import InputError
-from environments.bfcl.package import (
+from environments.bfcl.official import (
     CLASSES,
     all_tools,
     documented_choices,

@@ -7,9 +7,8 @@ from environments.base import (
     ObservationStatus,
     ToolCall,
 )
-from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.official import load_category
-from environments.bfcl.package import tool_names
+from environments.bfcl.benchmark import BFCLEnvironment
+from environments.bfcl.official import load_category, tool_names
 
 
 def test_a_whole_episode():

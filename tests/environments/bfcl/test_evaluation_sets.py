@@ -14,7 +14,7 @@ from support.templated_calls import FORBIDDEN, LONG_NAMES, words_outside_quotes
 
 from environments.base import InputError
 from environments.bfcl import evaluation_sets
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from environments.bfcl.evaluation_sets import (
     TEMPLATED_CLASSES,
     TEMPLATED_SETS,

@@ -11,9 +11,8 @@ import pytest
 from support.official_runs import official_result, official_texts, replayed, texts_of, without_set_order
 
 from environments.base import TaskSpec, ToolCall
-from environments.bfcl.environment import FORCE_TERMINATED, RESPONSE_MISMATCH
-from environments.bfcl.official import CategoryTask, load_category
-from environments.bfcl.package import CATEGORIES, all_tools, category_entries
+from environments.bfcl.benchmark import FORCE_TERMINATED, RESPONSE_MISMATCH
+from environments.bfcl.official import CATEGORIES, CategoryTask, all_tools, category_entries, load_category
 from environments.bfcl.simulators import Simulators
 from memory.jsonl import derive_seed
 

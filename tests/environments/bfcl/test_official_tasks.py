@@ -3,8 +3,7 @@
 import pytest
 
 from environments.base import InputError
-from environments.bfcl.official import indices, load_category
-from environments.bfcl.package import CATEGORIES, added_functions_message
+from environments.bfcl.official import CATEGORIES, added_functions_message, indices, load_category
 
 
 @pytest.mark.parametrize("category", CATEGORIES)

@@ -10,8 +10,7 @@ import time
 import pytest
 
 from environments.base import InputError, ObservationStatus, ToolCall
-from environments.bfcl.official import load_category
-from environments.bfcl.package import CLASSES, simulator_class
+from environments.bfcl.official import CLASSES, load_category, simulator_class
 from environments.bfcl.simulators import Simulators, not_defined
 
 TWITTER = {"TwitterAPI": {"authenticated": True, "username": "john"}}
@@ -118,7 +117,7 @@ def test_the_clock_of_the_process_is_left_alone():
 PROGRAM = """
 import hashlib, random
 from environments.base import ToolCall
-from environments.bfcl.package import all_tools, tool_names
+from environments.bfcl.official import all_tools, tool_names
 from environments.bfcl.official import load_category
 from environments.bfcl.simulators import Simulators
 digest = hashlib.sha256()

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from environments.base import InputError
-from environments.bfcl.benchmark import BENCHMARK
-from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.official import indices
-from environments.bfcl.package import CATEGORIES
+from environments.bfcl.benchmark import BENCHMARK, BFCLEnvironment
+from environments.bfcl.official import CATEGORIES, indices
 from environments.turns import open_for_agent
 from environments.verification.replay import attempt
 from evaluation.sets import open_set

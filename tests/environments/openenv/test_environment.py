@@ -11,6 +11,7 @@ from support.openenv_host import CounterHost, observation, task
 
 from environments.base import ObservationStatus, ToolCall
 from environments.contract.checks import Contract, check
+from environments.openenv import host as host_module
 from environments.openenv.benchmark import BENCHMARK, OpenEnvEnvironment, OpenEnvOptions
 from environments.openenv.host import Host
 from environments.registry import open_named
@@ -108,7 +109,8 @@ def test_an_environment_of_actions_has_one_tool(host: CounterHost, monkeypatch: 
         "required": ["move"],
     }
     host.answers["list_tools"] = {"type": "error", "data": {"code": "VALIDATION_ERROR", "message": ""}}
-    monkeypatch.setattr(Host, "get", lambda self, path: {"action": schema, "observation": {}, "state": {}})
+    documented = host_module._Schemas.model_validate({"action": schema, "observation": {}, "state": {}})
+    monkeypatch.setattr(Host, "action_schema", lambda self: documented.action)
     environment = opened(host)
     (tool,) = environment.tools(["act"])
     assert [(one.name, one.choices) for one in tool.parameters] == [("move", ("left", "right"))]

@@ -9,9 +9,9 @@ from support.written_tasks import CAR, ENVIRONMENT, FILES, draft
 
 from environments.base import Environment, TaskSpec, ToolCall
 from environments.example import depot
-from environments.verification.asking import unasked_call, unmet_request
-from environments.verification.grounding import Seen, foreign_text
+from environments.task_text import Seen
 from environments.verification.replay import PlayedReference, replay
+from environments.verification.turn_text import foreign_text, unasked_call, unmet_request
 from environments.verification.verify import Refusal, verify
 
 DEPOT = depot()

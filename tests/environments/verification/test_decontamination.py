@@ -10,7 +10,7 @@ import pytest
 from support.installed_appworld import installed_appworld
 
 from environments.base import InputError, TaskSpec, ToolCall
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from environments.bfcl.evaluation_sets import load_set
 from environments.bfcl.official import load_category
 from environments.example import depot
@@ -194,7 +194,8 @@ def test_a_held_out_state_that_a_setup_makes_is_known() -> None:
 def test_worlds_of_appworlds_dev_split_are_held_out_whatever_the_label() -> None:
     from environments.appworld.client import AppWorldEngine
     from environments.appworld.environment import AppWorldEnvironment
-    from environments.appworld.tasks import Start, official_task
+    from environments.appworld.installation import official_task
+    from environments.appworld.records import Start
 
     installation = installed_appworld()
     environment = AppWorldEnvironment(engine=AppWorldEngine(installation))

@@ -18,7 +18,7 @@ from environments.base import (
     ToolCall,
     ToolSpec,
 )
-from environments.verification.grounding import Seen, documented
+from environments.task_text import Seen, documented
 from environments.verification.replay import Replay, ReplayedTurn, ungrounded
 
 WORDS = st.text(alphabet=st.characters(categories=("L", "N", "P", "S", "Zs")), min_size=1, max_size=12).filter(

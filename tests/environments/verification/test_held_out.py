@@ -9,8 +9,7 @@ import pytest
 
 from environments.base import InputError
 from environments.bfcl.evaluation_sets import TEMPLATED_CLASSES, TEMPLATED_SETS, load_set
-from environments.bfcl.official import load_category
-from environments.bfcl.package import tool_names
+from environments.bfcl.official import load_category, tool_names
 from environments.example import depot
 from environments.registry import benchmark_of, packaged, packaged_names
 from environments.verification import decontamination

@@ -14,10 +14,9 @@ from support import ROOT
 from support.changed_tasks import CHANGES, changed, held_out_tasks, human_wordings, shingles
 
 from environments.base import TaskSpec, ToolCall
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from environments.bfcl.evaluation_sets import TEMPLATED_CLASSES
-from environments.bfcl.official import load_category
-from environments.bfcl.package import CLASSES
+from environments.bfcl.official import CLASSES, load_category
 from environments.verification.canonical import canonical, part_digest, words
 from environments.verification.decontamination import held_out
 from environments.verification.verify import Refusal, can_train, verify

@@ -6,7 +6,7 @@ import pytest
 from support.written_tasks import CAR, ENVIRONMENT, FILES, draft
 
 from environments.base import ObservationStatus, TaskSpec, ToolCall
-from environments.bfcl.package import CLASSES, tool_names
+from environments.bfcl.official import CLASSES, tool_names
 from environments.verification.verify import solving_policy
 
 TIRES = ("check_tire_pressure", {})

@@ -6,7 +6,7 @@ import pytest
 from support.written_tasks import CAR, ENVIRONMENT, FILES, draft
 
 from environments.bfcl.official import load_category
-from environments.verification.grounding import COPIED, foreign_text
+from environments.verification.turn_text import COPIED, foreign_text
 from environments.verification.verify import Refusal, can_train, verify
 
 FUEL = ("fillFuelTank", {"fuelAmount": 5})

@@ -18,7 +18,7 @@ from support.commands import run_here
 
 from environments.base import InputError
 from environments.bfcl.benchmark import BENCHMARK
-from environments.bfcl.package import CLASSES, tool_names
+from environments.bfcl.official import CLASSES, tool_names
 from environments.registry import parse_options
 from evaluation.study.recipe import load_study
 from evaluation.study.records import Place, read_result

@@ -18,9 +18,8 @@ from environments.checkout import ROOT
 from environments.registry import packaged, packaged_names
 from environments.verification.decontamination import HeldOut
 from graph.export.cards import _decontamination, _licences
-from graph.export.content import RunContent, refuse_unpublishable
 from graph.export.conversations import rollout_messages
-from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES
+from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES, RunContent, refuse_unpublishable
 from graph.recipe import load_recipe
 from graph.report.lineage import History
 from memory.records import Step, Task, Trajectory, TrajectoryTurn

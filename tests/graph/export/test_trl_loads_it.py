@@ -14,7 +14,7 @@ from support.commands import run_here
 from support.late import Late
 
 from environments.base import TaskSpec, ToolCall
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from environments.turns import behind
 from graph.export.conversations import task_messages
 from memory.run import RunDirectory

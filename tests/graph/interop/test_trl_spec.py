@@ -15,7 +15,7 @@ from support import ROOT
 from support.made_run import settings_for
 
 from environments.base import EnvironmentFault, InputError, TaskSpec, ToolCall
-from environments.bfcl.environment import BFCLEnvironment, BFCLEpisode
+from environments.bfcl.benchmark import BFCLEnvironment, BFCLEpisode
 from environments.turns import behind
 from graph.export.conversations import task_messages
 from graph.interop.attempt import FINISH_TURN

@@ -201,7 +201,7 @@ def test_only_forks_resolve_a_path_to_services() -> None:
         "checkpoints.py",
         "studio/forks.py",
         "studio/__main__.py",
-        "studio/threads.py",
+        "studio/server.py",
         *readers,
     }
     assert not any("services_at" in (ROOT / "graph" / name).read_text() for name in readers)

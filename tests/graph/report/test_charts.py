@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graph.report.page.charts import Series, iterations_chart, ticks
+from graph.report.figures import Series, iterations_chart, ticks
 
 HOSTILE = '<script>alert(1)</script> & "quoted" ' + "x" * 200
 SVG = "{http://www.w3.org/2000/svg}"

@@ -17,11 +17,12 @@ from evaluation.outcomes import Score, ScoreChange
 from evaluation.settings import ScoringSettings
 from graph.command import COMMANDS
 from graph.recipe import load_recipe
-from graph.report.closing import _coevolve, closing, gaps, iterations_table
+from graph.report.closing import _coevolve, closing, gaps
 from graph.report.digest import REASONS, call_words
 from graph.report.lineage import History
-from graph.report.mistakes import first_story
+from graph.report.stories import first_story
 from graph.report.summary import Summary, summarise
+from graph.report.tables import iterations_table
 from graph.run.stages import scoring_settings
 from memory.records import SignalKind, Trajectory
 from memory.run import RunDirectory, read_jsonl, write_json, write_jsonl
@@ -130,11 +131,13 @@ def test_the_end_follows_a_weakness_to_its_effect_and_names_places_and_commands(
     story = first_story(History.read(run))
     assert story is not None
     assert story.mistake is not None
+    weak = story.chain.weak
+    assert weak is not None
     assert f"expected {call_words(story.mistake.expected)}" in words
-    assert f"new task {story.task.id} task {story.weak.id} {story.weak.turns[0]}" in words
+    assert f"new task {story.task.id} task {weak.id} {weak.turns[0]}" in words
     assert "wrong > " in words
-    before, _ = History.read(run).course(story.weak.id)[0]
-    assert f"parent {story.weak.id}: {before:.0%} of " in words
+    before, _ = History.read(run).course(weak.id)[0]
+    assert f"parent {weak.id}: {before:.0%} of " in words
     assert words.count("75% of 4") == 2, "of the old task and of the new one"
     commands = text[text.index("Next") :].splitlines()
     assert f"  coevolve evaluate --tasks '{run.tasks_path}' --model '{run.root}/policy/none'" in commands

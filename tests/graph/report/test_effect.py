@@ -13,8 +13,8 @@ from evaluation.outcomes import TaskOutcome, paired_change
 from graph.recipe import load_recipe
 from graph.report.closing import closing
 from graph.report.effect import did_it_help
+from graph.report.figures import overview
 from graph.report.lineage import History
-from graph.report.page.figures import overview
 from graph.report.summary import summarise
 from memory.run import RunDirectory, write_json, write_jsonl
 

@@ -12,7 +12,8 @@ import pytest
 
 from environments.base import MalformedCall, ToolCall
 from graph.report.lineage import Chain, History
-from graph.report.mistakes import first_story, mistake_of
+from graph.report.stories import first_story
+from graph.report.story import mistake_of
 from graph.show import app
 from memory.records import Cause
 from memory.run import RunDirectory
@@ -84,7 +85,7 @@ def test_nothing_is_expected(history: History, by_cause: dict[Cause, Chain], cha
     assert chain.rollout is not None
     assert chain.weak is not None
     if "success" in changed:
-        chain = replace(chain, rollout=chain.rollout._replace(**changed))
+        chain = replace(chain, rollout=chain.rollout.model_copy(update=changed))
     elif "expected" in changed:
         found = mistake_of(history, chain)
         assert found is not None
@@ -107,10 +108,11 @@ def test_the_story_is_about_the_tool_of_the_mistake_whatever_came_of_it(
     assert not isinstance(getattr(story.mistake.wrong, "action", None), MalformedCall)
     assert story.mistake.expected.name in {call.name for turn in story.task.reference for call in turn}
     assert story.task in story.chain.admitted
-    assert (story.weak, story.signal) == (story.chain.weak, story.chain.signal)
+    weak = story.chain.weak
+    assert weak is not None
     made = story.task.admitted_at
     assert made is not None
-    assert max(history.course(story.weak.id)) > made
+    assert max(history.course(weak.id)) > made
     assert history.course(story.task.id)
     turned = RunDirectory(shutil.copytree(grown_run.root, tmp_path / "turned"))
     for number in history.iterations[made + 1 :]:
@@ -132,7 +134,8 @@ def test_without_a_wrong_call_the_next_best_task_is_followed(grown_run: RunDirec
     story = first_story(history)
     assert story is not None
     assert story.mistake is None
-    assert story.signal.kind != "rare"
+    assert story.chain.signal is not None
+    assert story.chain.signal.kind != "rare"
     history.chains.clear()
     assert first_story(history) is None
 

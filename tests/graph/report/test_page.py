@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import html
 import json
-import random
 import re
 import shutil
 from collections import Counter
@@ -22,15 +21,12 @@ from environments.base import InputError, MalformedCall, ToolCall
 from environments.bfcl.benchmark import BFCL
 from environments.registry import packaged
 from graph.recipe import load_recipe
-from graph.report.digest import one_line
+from graph.report.digest import call_words, one_line
 from graph.report.effect import tool_map, weak_tasks, went
+from graph.report.figures import overview
 from graph.report.lineage import Course, Group, History, Rollout
-from graph.report.mistakes import first_story
-from graph.report.page import make_page
-from graph.report.page.figures import overview
-from graph.report.page.page import LONGEST_TEXT, cut, in_order_of_worth
-from graph.report.stories import rollout_story
-from graph.report.story import written
+from graph.report.page import LONGEST_TEXT, cut, in_order_of_worth, make_page
+from graph.report.stories import first_story, rollout_story
 from graph.report.summary import Summary, summarise
 from memory.records import Draft, DraftVerification, FailureContext, Interaction, Signal, Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl, write_json
@@ -117,7 +113,7 @@ def test_rollouts_and_their_turns_are_those_of_the_records(evolved: RunDirectory
         for rows, turn in zip(turns, one.turns, strict=False):
             texts = [row.get("text") for row in rows]
             for step in turn.steps:
-                assert written(step.action) in texts
+                assert call_words(step.action) in texts
                 assert step.observation.full_text in texts
         assert one.outcome is not None
         assert sum(row.get("label") == "checks" for rows in turns for row in rows) == len(one.outcome.turns)
@@ -157,7 +153,7 @@ def made_history(courses: dict[str, dict[int, float]]) -> History:
             return {number: (share, 8) for number, share in courses[task_id].items()}
 
     history = Made(RunDirectory(Path("none")), [], [0, 1, 2])
-    rollout = Rollout("r", "t", 0, 1, 0, True, 0)
+    rollout = Rollout(id="r", task_id="t", iteration=0, step=1, sample=0, outcome={"success": True})
     history.groups = {task: (Group(task, 0, 1, (rollout,)),) for task in courses}
     return history
 
@@ -202,10 +198,8 @@ def test_rollouts_over_the_budget_are_left_out_by_the_rule(grown_run: RunDirecto
     assert whole.kept == whole.rollouts == len(history.rollouts)
     order = [one.id for one in in_order_of_worth(history)]
     assert sorted(order) == sorted(history.rollouts)
-    sizes = {name: len(block) for name, block in PART.findall(whole.html)}
-    turns = sum(size for name, size in sizes.items() if name.startswith(b"turns-"))
-    smaller = make_page(grown_run, largest=sum(sizes.values()) - turns // 2)
-    assert 0 < smaller.kept < whole.kept
+    smaller = make_page(grown_run, most=len(order) // 2)
+    assert 0 < smaller.kept == len(order) // 2
     assert len(smaller.html) < len(whole.html)
     parts = parts_of(smaller.html)
     kept = {one for name, block in parts.items() if name.startswith("turns-") for one in block}
@@ -213,40 +207,14 @@ def test_rollouts_over_the_budget_are_left_out_by_the_rule(grown_run: RunDirecto
     assert f"{smaller.kept:,} of {whole.rollouts:,} rollouts are here with their turns" in smaller.html.decode()
 
 
-def test_explorations_are_cut_before_chains_are_lost(grown_run: RunDirectory, tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path / "copy")
-    shutil.copytree(grown_run.root, run.root)
-    draw = random.Random(1)
-    path = run.iteration(1).interactions
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    for row in rows:
-        row["observation"]["text"] = draw.randbytes(1500).hex()
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    size = len(make_page(run).html)
-    page = make_page(run, largest=size // 3).html
-    assert b"those of explorations after" in page
-    steps = [step for one in parts_of(page)["stage-001"].values() for step in one["steps"]]
-    episodes = [row for step in steps for row in step[3] if row.get("label", "").startswith("episode")]
-    acts = [act for row in episodes for act in row["more"]]
-    assert len(acts) == len(rows)
-    assert all("[cut: " in act["more"][-1]["text"] for act in acts)
-
-
 def test_evidence_comes_first_then_failures_of_later_iterations(grown_run: RunDirectory) -> None:
     history = History.read(grown_run)
-    first: set[str] = set()
-    for chain in history.chains.values():
-        if chain.rollout is not None:
-            sibling = history.sibling(chain.rollout, success=True)
-            first |= {
-                chain.rollout.id,
-                chain.signal.counterpart_id if chain.signal else "",
-                sibling.id if sibling else "",
-            }
-    first &= set(history.rollouts)
+    first = {chain.rollout.id for chain in history.chains.values() if chain.rollout is not None}
+    marked = {one.trajectory_id for one in history.signals.values()}
     order = list(in_order_of_worth(history))
     assert {one.id for one in order[: len(first)]} == first
-    rest = [(bool(one.success), -one.iteration) for one in order[len(first) :]]
+    assert {one.id for one in order[: len(first | marked)]} == first | marked
+    rest = [(bool(one.success), -one.iteration) for one in order[len(first | marked) :]]
     assert rest == sorted(rest)
 
 
@@ -336,9 +304,9 @@ def test_a_long_text_says_that_it_is_cut() -> None:
 
 def test_a_program_keeps_its_lines() -> None:
     program = ToolCall(name="execute", arguments={"code": "a = 1\nprint(a)", "seconds": 3})
-    assert written(program) == "execute(code=\na = 1\nprint(a)\n, seconds=3)"
-    assert written(ToolCall(name="ls", arguments={"a": "b"})) == "ls(a='b')"
-    assert written(MalformedCall(text="ls(\n", reason="unclosed")) == "ls(\n"
+    assert call_words(program) == "execute(code=\na = 1\nprint(a)\n, seconds=3)"
+    assert call_words(ToolCall(name="ls", arguments={"a": "b"})) == "ls(a='b')"
+    assert call_words(MalformedCall(text="ls(\n", reason="unclosed")) == "ls(\n"
 
 
 def test_its_first_story_is_that_of_the_end_of_a_run(grown_run: RunDirectory) -> None:

@@ -16,8 +16,9 @@ from support.pictures import WIDTH, take_pictures
 
 from graph.report.effect import did_it_help
 from graph.report.lineage import History
-from graph.report.mistakes import first_story, mistake_of
 from graph.report.page import make_page
+from graph.report.stories import first_story
+from graph.report.story import mistake_of
 from memory.run import RunDirectory
 
 pytestmark = pytest.mark.browser

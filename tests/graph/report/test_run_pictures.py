@@ -10,13 +10,12 @@ from support.made_run import first_tasks, rollouts
 
 from environments.base import InputError
 from graph.recipe import load_recipe
-from graph.report.closing import iterations_table
 from graph.report.effect import finished_iterations, weak_tasks
 from graph.report.lineage import History
-from graph.report.mistakes import first_story
-from graph.report.story import chain_steps, task_story
+from graph.report.stories import first_story
+from graph.report.story import chain_steps, effect_steps, task_story
 from graph.report.summary import summarise
-from graph.report.tables import ancestry, generations_table, groups_table, story_table
+from graph.report.tables import groups_table, iterations_table, story_table
 from memory.records import Task
 from memory.run import RunDirectory, write_json, write_jsonl
 from memory.tasks import load_tasks
@@ -54,25 +53,11 @@ def test_weak_tasks_that_were_tried_again_are_pairs(history: History) -> None:
     assert weak_tasks(history).count(" pair") == 2
 
 
-def test_ancestors_are_told_from_the_first_weak_task(history: History) -> None:
-    task = next(task for task in history.tasks.values() if task.admitted_at == 0)
-    assert [chain.iteration for chain in ancestry(history, task.id)] == [0]
-    tried = tried_again(history.tasks.values())[-1].id
-    (chain,) = ancestry(history, tried)
-    (weak, made) = generations_table(history, tried).rows
-    assert (weak[1].replace("[○]", "○"), weak[1].count("["), made[1]) == ("●●●●  ●●○○  ○○○○", 1, "")
-    assert (weak[2] != "", made[2]) == (chain.context.task_id in tasks_of(history, 1), "●●●●  ●●○○  ○○○○")
-    assert ancestry(history, first_tasks()[0].id) == ()
-
-
-def tasks_of(history: History, iteration: int) -> set[str]:
-    return {group.task_id for group in history.groups_in(iteration)}
-
-
 def test_a_notebook_shows_the_story_as_a_table(history: History) -> None:
     followed = first_story(history)
     assert followed is not None
     chain = followed.chain
+    assert chain.weak is not None
     shown = story_table(task_story(history, followed.task))
     steps = [row[0] for row in shown.rows if row[0]]
     assert steps == [
@@ -80,10 +65,13 @@ def test_a_notebook_shows_the_story_as_a_table(history: History) -> None:
             len(history.chains_from(followed.task.id)) > 0)
     ]  # fmt: skip
     text = repr(shown)
-    for words in (followed.weak.turns[0], "wrong >", "[○]", "explore", chain.interactions[0].action.name):
+    for words in (chain.weak.turns[0], "wrong >", "[○]", "explore", chain.interactions[0].action.name):
         assert words in text
     for outcome in chain.outcomes:
         assert outcome.draft.id in text
+    effect = repr(story_table(effect_steps(history, chain)))
+    assert all(dots in effect for group in history.groups[followed.task.id] for dots in [group.dots()])
+    assert f"{chain.weak.id}: {history.course(chain.weak.id)[0][0]:.0%} of " in effect
     short = story_table(chain_steps(history, chain), most=3)
     assert max(sum(1 for _ in rows) for rows in split(short.rows)) == 3
     assert "rows more" in repr(short)

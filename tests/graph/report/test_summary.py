@@ -17,8 +17,8 @@ from agents.spending import Request
 from evaluation.outcomes import Report, Score, ScoreChange
 from evaluation.settings import read_settings
 from graph.recipe import load_recipe
+from graph.report.figures import facts_of, overview
 from graph.report.lineage import History
-from graph.report.page.figures import facts_of, overview
 from graph.report.summary import COMPACT_LABEL, StageCost, Summary, summarise
 from graph.run.stages import Run, printed_score, score_before
 from memory.processes import ChildFailure

@@ -10,9 +10,8 @@ import pytest
 
 from agents.scripted.reflector import RuleReflector
 from environments.base import InputError
-from environments.bfcl.environment import BFCLEnvironment
-from environments.bfcl.official import indices, load_category
-from environments.bfcl.package import CATEGORIES, CLASSES
+from environments.bfcl.benchmark import BFCLEnvironment
+from environments.bfcl.official import CATEGORIES, CLASSES, indices, load_category
 from environments.turns import behind, open_for_agent
 from environments.verification.canonical import fingerprint
 from environments.verification.replay import bare_task

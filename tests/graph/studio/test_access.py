@@ -10,7 +10,7 @@ import pytest
 from starlette.datastructures import Headers
 from support import ROOT
 
-from graph.studio.access import LocalRequests, named_origins, refusal
+from graph.studio.server import LocalRequests, named_origins, refusal
 
 STUDIO = "https://smith.langchain.com"
 HERE = ("host", "127.0.0.1:2024")
@@ -128,10 +128,10 @@ async def test_the_servers_own_clients_and_its_start_pass() -> None:
 
 def test_langgraph_json_puts_the_middleware_around_every_route_and_names_studios_page_alone() -> None:
     """`langgraph dev` reads this file as `coevolve studio` does: both start the same server."""
-    from graph.studio import threads
+    from graph.studio import server
 
     http = json.loads((ROOT / "langgraph.json").read_text())["http"]
-    assert http["app"] == f"{threads.__name__}:app"
+    assert http["app"] == f"{server.__name__}:app"
     assert "middleware_order" not in http, "the server would wrap its own routes alone"
-    assert [one.cls for one in threads.app.user_middleware] == [LocalRequests]
+    assert [one.cls for one in server.app.user_middleware] == [LocalRequests]
     assert http["cors"]["allow_origins"] == [STUDIO] == [*named_origins()]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from environments.base import InputError
-from graph.studio.edits import check_edits
+from graph.studio.forks import check_edits
 
 
 @pytest.mark.parametrize(

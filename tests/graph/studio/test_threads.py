@@ -9,7 +9,7 @@ import pytest
 from support.made_run import make_run, run_graph
 
 from graph.checkpoints import thread_id
-from graph.studio.threads import list_threads, name_of
+from graph.studio.server import list_threads, name_of
 from memory.run import RunDirectory
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.made_policy import FILES, VEHICLE, call, environment, trained_policy
 
 from environments.base import InputError, MalformedCall, Observation, ObservationStatus, ToolCall, ToolSpec, UserTurn
-from environments.bfcl.package import tool_names, tool_specs
+from environments.bfcl.official import tool_names, tool_specs
 from training.embedded.compact import CompactDialogue, CompactRendering
 from training.embedded.compact_text import CompactSettings, CompactText
 from training.rendering.base import EndTurn

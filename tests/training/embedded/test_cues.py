@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.small_policy import CLASSES
 
 from environments.base import Cue, InputError, Observation, ObservationStatus, UserTurn
-from environments.bfcl.package import tool_names, tool_specs
+from environments.bfcl.official import tool_names, tool_specs
 from environments.learning_interface import HintKind
 from training.embedded.compact import CompactRendering
 from training.embedded.compact_text import CompactSettings, CompactText, cue_words

@@ -9,7 +9,7 @@ from support.late import Late
 from support.made_policy import FILES, VEHICLE, call, environment, made_tasks, task, trained_policy
 from typer.testing import CliRunner
 
-from environments.bfcl.package import tool_specs
+from environments.bfcl.official import tool_specs
 from memory.records import Measured
 from memory.run import read_json, write_jsonl
 from training.embedded.compact import CompactRendering

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from environments.bfcl.package import CLASSES, tool_names
+from environments.bfcl.official import CLASSES, tool_names
 from environments.checkout import ROOT
 from memory.run import read_json
 from training.embedded.compact_text import CALL, cue_words

@@ -15,7 +15,7 @@ from support.small_policy import CLASSES, small_settings, small_tasks
 from typer.testing import CliRunner
 
 from environments.base import ToolCall
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from memory.records import Task
 from memory.run import RunDirectory, append_jsonl, read_json
 from memory.settings import TaskSettings

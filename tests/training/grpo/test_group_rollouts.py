@@ -11,7 +11,7 @@ from support.late import Late
 from support.scripted_sampler import ScriptedSampler
 from support.small_policy import CLASSES, small_settings, small_tasks
 
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from memory.records import StopReason
 from training.grpo.record import RoundPlan, Stopwatch, round_record, step_record
 

@@ -13,7 +13,7 @@ from support.late import Late
 from support.played_round import K, play
 from support.small_policy import CLASSES, small_tasks
 
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 torch = Late("torch")

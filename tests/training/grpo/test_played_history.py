@@ -10,7 +10,7 @@ from support.late import Late
 from support.played_round import K, play
 from support.small_policy import CLASSES, small_tasks
 
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from memory.records import StopReason, Task
 from training.grpo.record import RoundFailure
 

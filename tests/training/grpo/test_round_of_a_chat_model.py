@@ -12,7 +12,7 @@ from support.late import Late
 from support.small_policy import small_settings, small_tasks
 
 from environments.base import MalformedCall, UserTurn
-from environments.bfcl.package import all_tools
+from environments.bfcl.official import all_tools
 from memory.records import Trajectory
 from memory.run import RunDirectory, read_jsonl
 from memory.tasks import admit

@@ -184,7 +184,7 @@ def test_an_adapter_goes_by_name_and_the_correction_measures_the_gap(
 def scores(policy: str) -> list[object]:
     """Outcomes of a policy, in this process and on the servers."""
     from environments.benchmark import Limits
-    from environments.bfcl.environment import BFCLEnvironment
+    from environments.bfcl.benchmark import BFCLEnvironment
 
     items = [Item(task=task, group="small", cluster=task.id, reference_calls=1) for task in small_tasks()]
     shared = {"model": policy, "device": "cpu", "max_new_tokens": 16, "max_tokens": 120, "max_actions": 3}

@@ -19,7 +19,7 @@ from support.small_policy import CLASSES, hand_logps, small_settings, small_task
 from typer.testing import CliRunner
 
 from environments.base import InputError
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from memory.jsonl import derive_seed
 from memory.processes import ORPHANED, PARENT_PIPE, exclusive
 from memory.records import Trajectory

@@ -15,7 +15,7 @@ from support.played_round import SEED, K, play
 from support.small_policy import CLASSES, hand_logps, small_tasks
 
 from environments.base import Environment, EnvironmentFault, Episode, TaskSpec
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from memory.jsonl import derive_seed, record_id
 from memory.records import Trajectory
 from training.grpo.record import RoundFailure, RoundPlan

@@ -12,7 +12,7 @@ from support.late import Late
 from support.played_round import K, play
 from support.small_policy import CLASSES, small_settings, small_tasks
 
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from memory.records import Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import admit

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.chat_models import save_model, template, tokenizer
 
 from environments.base import InputError, Parameter, ToolCall, ToolSpec, UserTurn
-from environments.bfcl.package import all_tools, tool_names
+from environments.bfcl.official import all_tools, tool_names
 from environments.task_text import with_own_descriptions
 from memory.run import PolicyDirectory, read_json, write_json
 from training.rendering.chat_template import ChatTemplateRendering

@@ -17,7 +17,7 @@ from support.played_round import SEED, K, play
 from support.small_policy import CLASSES, hand_logps, small_tasks
 
 from environments.base import InputError
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from memory.jsonl import derive_seed
 from memory.run import PolicyDirectory
 from training.rendering.options import RenderingOptions

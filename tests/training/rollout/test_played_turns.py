@@ -14,7 +14,7 @@ from support.scripted_sampler import ScriptedSampler
 from agents.chat.models import ChatReply, WrittenCall
 from agents.chat.transcript import trajectory_text
 from environments.base import EnvironmentFault
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from environments.turns import agent_calls
 from evaluation.attempts import task_outcome
 from evaluation.baselines import Lookup

@@ -10,7 +10,7 @@ import pytest
 from support.late import Late
 from support.small_policy import CLASSES, small_settings, small_tasks
 
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from memory.records import Task
 from memory.run import RunDirectory, append_jsonl, read_jsonl, write_jsonl
 from memory.tasks import admit

@@ -6,7 +6,7 @@ import random
 
 from support.shop import BASKETS, SIGNED_IN, TOOLS, made
 
-from agents.live import call_of
+from agents.evidence import call_of
 from agents.scripted.appworld.drafts import _task, name_beside, path_to, question, said_text
 
 TOKEN = {"access_token": "t-1"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agents.live import call_of
+from agents.evidence import call_of
 from agents.scripted.abstractor import TemplateAbstractor
 from agents.scripted.explorer import GuidedExplorer, UnguidedExplorer
 from agents.settings import ExplorationSettings

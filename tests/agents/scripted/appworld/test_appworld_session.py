@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.shop import SIGNED_IN, TOOLS, parameter
 
-from agents.live import call_of
+from agents.evidence import call_of
 from agents.scripted.appworld import explorer
 from agents.scripted.appworld.explorer import AnswerValue, sightings
 

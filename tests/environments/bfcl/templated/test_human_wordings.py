@@ -13,8 +13,8 @@ from environments.bfcl.official import load_category
 from environments.bfcl.templated import human_wordings
 from environments.bfcl.templated.human_wordings import STYLES, human_words
 from environments.registry import benchmark_of
-from environments.verification.grounding import foreign_text
 from environments.verification.replay import replay, ungrounded
+from environments.verification.turn_text import foreign_text
 
 ENVIRONMENT = BENCHMARK.open(BENCHMARK.parse({"wordings": "human", "classes": list(BENCHMARK.parse({}).classes)}))
 TABLE = BENCHMARK.open(BENCHMARK.parse({}))

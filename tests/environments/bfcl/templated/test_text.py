@@ -9,9 +9,9 @@ from support.templated_calls import FORBIDDEN, documented_calls, words_outside_q
 
 from environments import task_text
 from environments.base import InputError, TaskSpec, ToolCall
-from environments.bfcl.environment import BFCLEnvironment
+from environments.bfcl.benchmark import BFCLEnvironment
 from environments.bfcl.evaluation_sets import TEMPLATED_CLASSES, load_set
-from environments.bfcl.package import tool_names
+from environments.bfcl.official import tool_names
 from environments.bfcl.templated.wordings import clause, forced_calls, render_task
 from environments.task_text import CONNECTIVES, caused_errors
 from memory.records import Draft

@@ -1,4 +1,4 @@
-"""Keep a few servers, and bring one of them to the place of an episode for each call.
+"""Make an environment of the tools that a server offers: a few servers, episodes that share them, documentation.
 
 A place is a start and the calls since. An episode holds no server: for each of its calls it leases one that is at its
 place, or one that is brought there by playing the calls again. So any number of episodes is open at a time, a server
@@ -12,15 +12,29 @@ import json
 import threading
 import time
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from environments.base import EnvironmentFault, Record, ToolCall
+from pydantic import JsonValue
+
+from environments.base import (
+    EnvironmentFault,
+    InputError,
+    Observation,
+    ObservationStatus,
+    Record,
+    TaskSpec,
+    ToolCall,
+    ToolSpec,
+)
+from environments.python_class.environment import PythonEpisode, ToolEnvironment, check_own
+from environments.python_class.world import error_observation, refused
 
 MAX_CACHED = 20_000
+_NOTHING = frozenset(("", "null", "[]", "{}"))
 
 
 class ServerPlace(NamedTuple):
@@ -117,14 +131,14 @@ class Fleet(Generic[_Server]):
         self._all: list[_Server] = []
         self._turn = threading.Condition()
         self._running = 0
-        self._cache: OrderedDict[str, ServerView] = OrderedDict()
+        self._cache: dict[str, ServerView] = {}
         self._sweeper: threading.Timer | None = None
         weakref.finalize(self, _close_all, self._all)
 
     def start_one(self) -> None:
         """Start a server ahead of its use. Raises EnvironmentFault where it does not start."""
         self._running += 1
-        self._idle.append(self._started())
+        self._add()
 
     def see(
         self,
@@ -143,18 +157,15 @@ class Fleet(Generic[_Server]):
         key = place.key()
         with self._turn:
             if cached and key in self._cache:
-                self._cache.move_to_end(key)
                 return self._cache[key]
         with self.at(place._replace(calls=place.calls[:-1]), heard) as seat:
-            answer = None
-            for call in place.calls[-1:]:
-                answer = seat.server.call(call)
+            answer = seat.server.call(place.calls[-1]) if place.calls else None
             seen = ServerView(answer, *seat.server.look())
             seat.place, seat.holder = place, holder
         with self._turn:
+            if len(self._cache) >= MAX_CACHED:
+                self._cache.clear()
             self._cache[key] = seen
-            if len(self._cache) > MAX_CACHED:
-                self._cache.popitem(last=False)
         return seen
 
     @contextmanager
@@ -173,7 +184,10 @@ class Fleet(Generic[_Server]):
             seat.place = place
             yield seat
         except BaseException:
-            self._ended(seat)
+            with self._turn:
+                self._running -= 1
+                self._turn.notify()
+            self._end(seat)
             raise
         with self._turn:
             seat.used = time.monotonic()
@@ -193,25 +207,24 @@ class Fleet(Generic[_Server]):
         due = time.monotonic() + self._patience
         while True:
             with self._turn:
-                near = [one for one in self._idle if one.place is not None and one.place.leads_to(place)]
-                free = [one for one in self._idle if one.place is None]
+                near = [one for one in self._idle if one.place and one.place.leads_to(place)]
                 chosen = max(near, key=lambda one: len(one.place.calls) if one.place else 0, default=None)
-                chosen = chosen or next(iter(free), None)
-                replaced = None
-                if chosen is None and self._running < self._room:
-                    self._running += 1
-                elif chosen is None and self._idle and self._again:
-                    chosen = self._idle[0]
-                elif chosen is None and self._idle:
-                    replaced = self._idle.pop(0)
-                elif chosen is None:
+                chosen = chosen or next((one for one in self._idle if one.place is None), None)
+                full = self._running >= self._room
+                if chosen is None and full and self._again:
+                    chosen = next(iter(self._idle), None)
+                if chosen is not None:
+                    self._idle.remove(chosen)
+                    if chosen.place is None and not self._again and not full:
+                        self._running += 1
+                        threading.Thread(target=self._warm, name="server-ahead", daemon=True).start()
+                    return chosen
+                replaced = self._idle.pop(0) if full and self._idle else None
+                if full and replaced is None:
                     if not self._turn.wait(due - time.monotonic()):
                         raise EnvironmentFault(f"all {self._running} servers are busy")
                     continue
-                if chosen is not None:
-                    self._idle.remove(chosen)
-                    self._start_ahead(chosen)
-                    return chosen
+                self._running += not full
             if replaced is not None:
                 self._end(replaced)
             try:
@@ -220,20 +233,17 @@ class Fleet(Generic[_Server]):
                 if time.monotonic() > due:
                     raise
 
-    def _start_ahead(self, chosen: _Seat[_Server]) -> None:
-        if chosen.place is None and not self._again and self._running < self._room:
-            self._running += 1
-            threading.Thread(target=self._warm, name="server-ahead", daemon=True).start()
-
     def _warm(self) -> None:
         with suppress(EnvironmentFault):  # the episode that needs it next says why
-            seat = self._started()
-            with self._turn:
-                self._idle.append(seat)
-                self._turn.notify()
+            self._add()
+
+    def _add(self) -> None:
+        seat = self._started()
+        with self._turn:
+            self._idle.append(seat)
+            self._turn.notify()
 
     def _started(self) -> _Seat[_Server]:
-        """Start a server, for which there is room."""
         try:
             server = self._new()
         except BaseException as error:
@@ -247,12 +257,6 @@ class Fleet(Generic[_Server]):
             raise
         self._all.append(server)
         return _Seat(server)
-
-    def _ended(self, seat: _Seat[_Server]) -> None:
-        with self._turn:
-            self._running -= 1
-            self._turn.notify()
-        self._end(seat)
 
     def _end(self, seat: _Seat[_Server]) -> None:
         with suppress(ValueError):
@@ -295,3 +299,94 @@ def _end(servers: Sequence[PlayedServer]) -> None:
     for server in servers:
         with suppress(Exception):
             server.close()
+
+
+class ServerWorld:
+    """A start of the server and the calls since; used by one thread at a time, and holds no server between calls.
+
+    ``cached``: a place that was seen before is not played again. ``repeats``: where calls are played again, the server
+    has to answer as it did before.
+    """
+
+    def __init__(
+        self, fleet: Fleet[Any], tools: Mapping[str, ToolSpec], start: Record, repeats: bool, cached: bool
+    ) -> None:
+        self._fleet = fleet
+        self._tools = tools
+        self._cached = cached
+        self._place = ServerPlace(start)
+        self._heard: list[ServerAnswer] | None = [] if repeats else None
+        self._seen = fleet.see(self._place, cached=cached, holder=self)
+
+    @property
+    def reward(self) -> float | None:
+        """The highest reward so far; None where the server gave none."""
+        return self._seen.reward
+
+    def state(self) -> str:
+        """Return the state after the last call as canonical JSON."""
+        return self._seen.state
+
+    def run(self, call: ToolCall) -> Observation:
+        """Execute one call; arguments that do not fit the documentation are refused before the server sees them.
+
+        Raises EnvironmentFault for anything that is not the agent's error.
+        """
+        if (refusal := refused(call, self._tools)) is not None:
+            return refusal
+        place = self._place._replace(calls=(*self._place.calls, call))
+        seen = self._fleet.see(place, cached=self._cached, heard=self._heard, holder=self)
+        before, self._seen, self._place = self._seen, seen, place
+        assert seen.answer is not None
+        if self._heard is not None:
+            self._heard.append(seen.answer)
+        text = seen.answer.text
+        if seen.answer.failed:
+            return error_observation(text).model_copy(update={"calls": (call,)})
+        informative = text.strip() not in _NOTHING or seen.state != before.state
+        status = ObservationStatus.OK if informative else ObservationStatus.EMPTY
+        return Observation(text=text, status=status, calls=(call,))
+
+    def close(self) -> None:
+        """Let other episodes have the server. Idempotent."""
+        self._fleet.leave(self)
+
+
+class ServedEnvironment(ToolEnvironment):
+    """Implements ``environments.base.Environment`` for the tools of a server; subclasses read what a start is.
+
+    A task is solved by the rule of own environments (``environments.python_class.environment``): state and answers of
+    each turn are those of the reference.
+    """
+
+    repeats = False
+
+    def __init__(self, fleet: Fleet[Any], tools: Mapping[str, ToolSpec], cached: bool = False) -> None:
+        super().__init__(tools)
+        self._fleet = fleet
+        self._cached = cached
+
+    def open(self, task: TaskSpec) -> PythonEpisode:
+        """Open a fresh episode.
+
+        Raises InputError for a task of another environment, or unknown classes, tools or states, and EnvironmentFault
+        where no server can be brought to its start.
+        """
+        check_own(task, self, self.group)
+        if task.initial_state.keys() != {self.group}:
+            raise InputError(f"an initial state of {self.name} is {{{self.group!r}: a start of the server}}")
+        start = self.read_start(task.initial_state[self.group])
+        # Two replays of a task are two plays. Each compares with the reference, which need not be played anew.
+        own, known = (
+            partial(ServerWorld, self._fleet, self._tools, start, self.repeats, cached)
+            for cached in (self._cached, True)
+        )
+        return self.episode(task, own, known)
+
+    def read_start(self, given: JsonValue) -> Record:
+        """Return the start that a task names, as the fleet's servers take it. Raises InputError for what is none."""
+        raise NotImplementedError
+
+    def episode(self, task: TaskSpec, own: partial[ServerWorld], known: partial[ServerWorld]) -> PythonEpisode:
+        """Return an episode that acts in the world ``own``, and whose reference is played in ``known``."""
+        return PythonEpisode(task, own, known)

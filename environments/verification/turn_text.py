@@ -1,7 +1,18 @@
-"""Check that the user turns ask for what the reference does: no request is left out, and no call is extra.
+"""Check the text of user turns: they are plain requests, which ask for what the reference does, no more and no less.
 
-Grounding (``verification.grounding``) asks whether the calls' values are in the text. These rules ask the converse (all
-are our choice; ``benchmarks/wrong_drafts.py`` measures what they find and what they refuse by mistake):
+Who writes them can be misled by what it reads: a text in the environment may ask it to repeat instructions or to close
+a tag of its prompt. Turns become prompts and training text, so they are checked like arguments (``foreign_text``). The
+rules (ours):
+
+- a turn has no control, format or private-use characters beside line ends, tabs and the joiners of scripts and emoji;
+- it has no markup: nothing between angle brackets, no special token of a chat template, no call in the embedded
+  policy's notation. What a call of the reference takes as its value may have angle or square brackets;
+- it shares no run of ``COPIED`` words with the start state or an observation, unless a call takes them as its value or
+  the documentation has them, too.
+
+Grounding (``environments.task_text``) asks whether the calls' values are in the text. ``unmet_request`` and
+``unasked_call`` ask the converse (all are our choice; ``benchmarks/wrong_drafts.py`` measures what they find and what
+they refuse by mistake):
 
 - each value that a turn states (a text in quotes, or a number that is not a limit, "below 40") is taken by a call, or
   a later call can be chosen by it: an observation before the turn's last call has it;
@@ -23,6 +34,7 @@ import json
 import math
 import random
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
@@ -31,9 +43,95 @@ from pydantic import JsonValue
 
 from environments.base import Environment, InputError, TaskSpec, ToolCall, ToolSpec
 from environments.registry import benchmark_of
-from environments.task_text import with_own_descriptions, words
-from environments.verification.grounding import DATE, NUMBER, Seen, leaves, normal, number_of, numbers, stands_in
+from environments.task_text import (
+    DATE,
+    DETAIL,
+    NUMBER,
+    SENTENCE_END,
+    Seen,
+    leaves,
+    normal,
+    number_of,
+    numbers,
+    stands_in,
+    tools_of,
+    words,
+)
+from environments.verification.canonical import texts_in
+from environments.verification.canonical import words as plain_words
 from environments.verification.replay import PlayedReference
+
+COPIED = 6
+"""Words in a row that count as copied (our choice: turns that people and templates wrote share at most four)."""
+
+_SPECIAL = re.compile(r"<\s*+\|[^<>\n]*|\|\s*+>|<<\s*+(?:/\s*+)?\w+\s*+>>")
+_MARKUP = re.compile(r"<\s*+[A-Za-z_/!?][^<>\n]*>|\[\s*+(?:/\s*+)?[A-Z][A-Z_]+\s*+\]")
+_CALL = re.compile(r"(?<!\w)@(\w+)(=)?")
+_PLAIN_WORD = re.compile(r"[a-z]+")
+_PLAIN_CONTROLS = frozenset("\n\r\t\u200c\u200d")
+_REFUSED_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Co", "Cn"))
+_SHOWN = 60  # characters of a text that a phrase quotes
+
+
+def foreign_text(environment: Environment, task: TaskSpec, observed: Iterable[str] = ()) -> str | None:
+    """Return a phrase for the first thing in a user turn that is not a plain request; None if there is none.
+
+    ``observed`` are the observations that the writer of the turns has read. Raises InputError for a tool that the
+    environment does not have.
+    """
+    values = _values(task)
+    for t, text in enumerate(task.turns, start=1):
+        for character in text:
+            if character not in _PLAIN_CONTROLS and unicodedata.category(character) in _REFUSED_CATEGORIES:
+                return f"turn {t} has the invisible character U+{ord(character):04X}"
+        tokens = _SPECIAL.search(text) or _MARKUP.search(_without(text, values))
+        if tokens:
+            return f"turn {t} has the markup {tokens.group()[:_SHOWN]!r}"
+        for name, assigns in _CALL.findall(text):
+            if assigns or (name in task.tools and not _PLAIN_WORD.fullmatch(name)):
+                return f"turn {t} has the call notation '@{name[:_SHOWN]}{assigns}'"
+    copied = _copied(environment, task, values, observed)
+    return f"turn {copied[0]} repeats what the environment says: {copied[1][:_SHOWN]!r}" if copied else None
+
+
+def _values(task: TaskSpec) -> list[str]:
+    """Return the values that calls of the reference take, longest first, as they are and as JSON writes them."""
+    calls = [call for turn in task.reference for call in turn]
+    found = {str(leaf) for call in calls for value in call.arguments.values() for leaf in leaves(value)}
+    return sorted({one for text in found if text for one in (text, json.dumps(text)[1:-1])}, key=len, reverse=True)
+
+
+def _without(text: str, values: Iterable[str]) -> str:
+    for value in values:
+        text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "\n", text, flags=re.IGNORECASE)
+    return text
+
+
+def _copied(
+    environment: Environment, task: TaskSpec, values: list[str], observed: Iterable[str]
+) -> tuple[int, str] | None:
+    """Return the turn, from 1, and the first run of words that an observation or the start state has, too."""
+    own: dict[tuple[str, ...], int] = {}
+    for t, text in enumerate(task.turns, start=1):
+        for piece in _without(text, values).split("\n"):
+            own.update(dict.fromkeys(_runs(piece), t))
+    if not own:
+        return None
+    for tool in environment.tools(task.tools):
+        for text in (tool.description, *(parameter.description for parameter in tool.parameters)):
+            for run in _runs(text):
+                own.pop(run, None)
+    for text in (*texts_in(task.initial_state), *observed):
+        for run in _runs(text):
+            if run in own:
+                return own[run], " ".join(run)
+    return None
+
+
+def _runs(text: str) -> Iterator[tuple[str, ...]]:
+    found = plain_words(text)
+    return (found[k : k + COPIED] for k in range(len(found) - COPIED + 1))
+
 
 NAMED = 0.7
 """Share of a tool's words, weighted by rarity among the tools on offer, that names it in a clause (our choice)."""
@@ -51,13 +149,11 @@ _LIMIT = re.compile(
     re.IGNORECASE,
 )
 _BEFORE = 40  # characters in which a word before a number makes it a limit
-_SENTENCE = re.compile(r"(?<=\w\w)[.;!?](?=\s|$)")
 _CLAUSE = re.compile(r"(?<=\w)[.;!?:](?=\s|$)|,|\band\b|\bthen\b|\bafter that\b", re.IGNORECASE)
 _THEN = re.compile(r"\bthen\b|\bafter that\b", re.IGNORECASE)
 _CONDITION = re.compile(r"\b(?:if|when|once|unless)\b", re.IGNORECASE)
 _ASIDE = re.compile(r"\([^()]*\)")
 _WORDINGS = 8  # of a call that are tried
-_DETAIL = re.compile(r"\s*[,;:.(\[]")
 _TRIMMED = " .,;:!?"
 
 
@@ -66,7 +162,7 @@ def unmet_request(played: PlayedReference) -> str | None:
 
     Raises InputError for a tool that the environment does not have.
     """
-    task, tools, seen = played.task, _tools(played), Seen()
+    task, tools, seen = played.task, tools_of(played.environment, played.task), Seen()
     taken = [value for turn in task.reference for call in turn for value in _taken(call, tools[call.name])]
     for t, (text, turn) in enumerate(zip(task.turns, played.full.turns, strict=True), start=1):
         calls, observations = turn.calls, [observation.text for observation in turn.observations]
@@ -101,7 +197,8 @@ def unasked_call(played: PlayedReference) -> str | None:
     A call is needed where a later call fails, answers otherwise or has a value that cannot be found without it. Every
     other call is asked for. Raises InputError like ``Environment.open``.
     """
-    environment, task, tools = played.environment, played.task, _tools(played)
+    environment, task = played.environment, played.task
+    tools = tools_of(environment, task)
     everyday = benchmark_of(environment).everyday_groups
     for t, (text, calls) in enumerate(zip(task.turns, task.reference, strict=True)):
         if any(_runs_program(call, tools) for call in calls):
@@ -112,7 +209,12 @@ def unasked_call(played: PlayedReference) -> str | None:
             bool(words(part)) for part in _CLAUSE.split(_ASIDE.sub(" ", _QUOTED.sub(" value ", _closed(text))))
         )
         said, seen = frozenset(words(prose)), Seen([text])
-        strange = [not _is_mentioned(environment, task, call, tools[call.name], said, seen) for call in calls]
+        strange = [
+            said.isdisjoint(words(_documentation(tools[call.name])))
+            and not any(seen.has(value) for argument in call.arguments.values() for value in leaves(argument))
+            and said.isdisjoint(_own_words(environment, task, call))
+            for call in calls
+        ]
         if len(calls) <= clauses and not any(strange):
             continue
         unneeded = [
@@ -127,17 +229,6 @@ def unasked_call(played: PlayedReference) -> str | None:
     return None
 
 
-def _is_mentioned(
-    environment: Environment, task: TaskSpec, call: ToolCall, tool: ToolSpec, said: frozenset[str], seen: Seen
-) -> bool:
-    """Return whether the turn has a word or a value of the call."""
-    if not said.isdisjoint(words(_documentation(tool))):
-        return True
-    if any(seen.has(value) for argument in call.arguments.values() for value in leaves(argument)):
-        return True
-    return not said.isdisjoint(_own_words(environment, task, call))
-
-
 def _own_words(environment: Environment, task: TaskSpec, call: ToolCall) -> Iterator[str]:
     """Yield words that the environment has for a call; none for one that it cannot put into words."""
     alone = task.model_copy(update={"turns": ("",), "reference": ((call,),), "setup": (), "withheld": {}})
@@ -148,11 +239,6 @@ def _own_words(environment: Environment, task: TaskSpec, call: ToolCall) -> Iter
         except InputError:
             return
         yield from words(_quotes(written.turns[0])[1])
-
-
-def _tools(played: PlayedReference) -> dict[str, ToolSpec]:
-    names = dict.fromkeys((*played.task.tools, *(call.name for turn in played.task.reference for call in turn)))
-    return {tool.name: tool for tool in with_own_descriptions(played.environment.tools(tuple(names)))}
 
 
 def _runs_program(call: ToolCall, tools: Mapping[str, ToolSpec]) -> bool:
@@ -173,7 +259,7 @@ def _without_documentation(text: str, calls: Iterable[ToolCall], tools: Mapping[
     """Return ``text`` without phrases of the called tools' documentation: "fan speed from 0 to 100" states no value."""
     for tool in {call.name: tools[call.name] for call in calls}.values():
         for description in (tool.description, *(parameter.description for parameter in tool.parameters)):
-            phrase = _DETAIL.split(description.strip(), maxsplit=1)[0]
+            phrase = DETAIL.split(description.strip(), maxsplit=1)[0]
             if len(words(phrase)) > 1 and re.search(r"[\d'\"`]", phrase):
                 text = re.sub(re.escape(phrase), " ", text, flags=re.IGNORECASE)
     return text
@@ -246,7 +332,8 @@ def _passed_over(prose: str, calls: tuple[ToolCall, ...], tools: Mapping[str, To
 def _named(prose: str, task: TaskSpec, calls: Iterable[ToolCall], tools: Mapping[str, ToolSpec]) -> str | None:
     """Return the first tool on offer that a clause names and the turn does not call."""
     called = {call.name for call in calls}
-    own = {name: _own(tools[name]) for name in task.tools}
+    titles = {name: f"{name} {SENTENCE_END.split(tools[name].description)[0]}" for name in task.tools}
+    own = {name: frozenset(word for word in words(title) if len(word) > 1) for name, title in titles.items()}
     among = Counter(word for stems in own.values() for word in stems)
     explained = frozenset(word for name in called for word in words(_documentation(tools[name])))
 
@@ -263,11 +350,6 @@ def _named(prose: str, task: TaskSpec, calls: Iterable[ToolCall], tools: Mapping
     return None
 
 
-def _own(tool: ToolSpec) -> frozenset[str]:
-    """Return the words of a tool's name and of the first sentence of its description, without single letters."""
-    return frozenset(w for w in words(f"{tool.name} {_SENTENCE.split(tool.description)[0]}") if len(w) > 1)
-
-
 def _documentation(tool: ToolSpec) -> str:
     return " ".join((tool.name, tool.description, *(f"{one.name} {one.description}" for one in tool.parameters)))
 
@@ -275,7 +357,7 @@ def _documentation(tool: ToolSpec) -> str:
 def _steps(prose: str) -> int:
     """Return how many steps the text asks for, one after the other; a sentence with a condition counts as none."""
     steps = 1
-    for sentence in _SENTENCE.split(prose):
+    for sentence in SENTENCE_END.split(prose):
         if not _CONDITION.search(sentence):
             steps += max(0, sum(bool(words(part)) for part in _THEN.split(sentence)) - 1)
     return steps

@@ -16,7 +16,7 @@ import pytest
 from support.acted_out import acted_out
 from support.made_run import make_run, records, run_graph
 
-import graph.walkthrough.runs
+import graph.walkthrough
 from environments.base import InputError, MalformedCall, ObservationStatus, ToolCall
 from environments.checkout import GRPO_ALONE, ROOT
 from environments.example import depot
@@ -24,7 +24,7 @@ from graph.recipe import load_recipe
 from graph.report.lineage import History
 from graph.report.summary import summarise
 from graph.settings import RunSettings, dotted
-from graph.walkthrough.runs import OVERRIDES, RECORDED, VARIABLE, answers_table, language_model_run, prepared_run
+from graph.walkthrough import OVERRIDES, RECORDED, VARIABLE, answers_table, language_model_run, prepared_run
 from memory.records import Task
 from memory.run import RunDirectory, write_json
 
@@ -60,7 +60,7 @@ def test_a_named_run_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     run = finished(tmp_path / "run")
     before = records(run.root)
     monkeypatch.setenv(VARIABLE, str(run.root))
-    monkeypatch.setattr(graph.walkthrough.runs, "_make", lambda root: pytest.fail(f"it makes {root}"))
+    monkeypatch.setattr(graph.walkthrough, "_make", lambda root: pytest.fail(f"it makes {root}"))
     assert prepared_run().root == run.root
     assert records(run.root) == before
 
@@ -73,8 +73,8 @@ def test_without_a_name_it_is_made_in_a_temporary_folder_that_is_removed(
     at_exit: list[tuple[Any, ...]] = []
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(graph.walkthrough.runs, "_make", lambda root: shutil.copytree(run.root, root))
-    monkeypatch.setattr(graph.walkthrough.runs.atexit, "register", lambda *words, **options: at_exit.append(words))
+    monkeypatch.setattr(graph.walkthrough, "_make", lambda root: shutil.copytree(run.root, root))
+    monkeypatch.setattr(graph.walkthrough.atexit, "register", lambda *words, **options: at_exit.append(words))
     root = prepared_run().root
     assert root.parent.parent == tmp_path
     ((remove, folder),) = at_exit
@@ -101,7 +101,7 @@ def test_the_settings_are_those_of_grpo_alone_but_for_sizes() -> None:
 @pytest.mark.process
 def test_a_failure_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, str(tmp_path / "run"))
-    monkeypatch.setattr(graph.walkthrough.runs, "OVERRIDES", ("training.stepps=4",))
+    monkeypatch.setattr(graph.walkthrough, "OVERRIDES", ("training.stepps=4",))
     with pytest.raises(RuntimeError, match=r"status 2.*training\.stepps"):
         prepared_run()
 

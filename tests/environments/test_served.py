@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from environments.base import EnvironmentFault, Record, ToolCall
-from environments.served.fleet import Fleet, NoRoom, ServerAnswer, ServerPlace
+from environments.served import Fleet, NoRoom, ServerAnswer, ServerPlace
 
 
 class Begin(Record):

@@ -1,1 +1,0 @@
-"""Make an environment of tools that a server offers: its servers, its documentation, its episodes."""
