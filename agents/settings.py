@@ -1,15 +1,21 @@
-"""Settings of the roles: which implementation, and its limits."""
+"""Settings of the roles: which implementation, and its limits; a benchmark's own scripted roles."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, Self
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast
 
 from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 from pydantic.config import JsonDict
 
 from environments.addresses import Address
+from environments.registry import benchmark_of
 from environments.settings import GIVEN, Section, requires
+
+if TYPE_CHECKING:
+    from environments.base import Environment
+    from memory.records import Draft, FailureContext, Interaction
 
 DAY = 24 * 3600.0  # upper bound of a timeout in seconds (ours)
 
@@ -215,3 +221,36 @@ class RolesSettings(Section):
         if self.validator is not None and self.validator.kind != "chat":
             raise ValueError("validator.kind must be chat: no scripted validator exists")
         return self
+
+
+class OwnRoles(Protocol):
+    """The module that ``Benchmark.scripted_roles`` names; equal arguments give equal results."""
+
+    def explore(
+        self,
+        context: FailureContext,
+        environment: Environment,
+        settings: ExplorationSettings,
+        seed: int,
+        *,
+        guided: bool,
+    ) -> tuple[Interaction, ...]:
+        """Explore ``context`` for R rounds of S steps; without ``guided`` every tool is drawn alike."""
+        ...
+
+    def draft(
+        self,
+        context: FailureContext,
+        interactions: Sequence[Interaction],
+        environment: Environment,
+        settings: ExplorationSettings,
+        seed: int,
+    ) -> tuple[Draft, ...]:
+        """Write at most ``drafts_per_context`` drafts."""
+        ...
+
+
+def own_roles(environment: Environment) -> OwnRoles | None:
+    """Return the roles of the environment's benchmark; None where the general ones serve."""
+    module = benchmark_of(environment).scripted_roles
+    return None if module is None else cast(OwnRoles, importlib.import_module(module))

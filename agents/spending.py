@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ValidationError
 
-from agents.roles import RoleRefused
 from agents.settings import BudgetSettings
 from environments.base import InputError, Record
 from memory.jsonl import append_jsonl, complaint
@@ -44,6 +43,10 @@ class Request(Record):
     measured: Measured = Measured()
 
 
+class RoleRefused(RuntimeError):
+    """A role could not produce usable output (a malformed or refused reply after one repair); its branch ends."""
+
+
 class BudgetReached(RoleRefused):
     """A hard budget of the run is spent. The message names its key."""
 
@@ -59,12 +62,9 @@ def read_requests(path: Path) -> list[Request]:
     A killed process may have left half a line at the end, which is left out: no record depends on it. Raises InputError
     that names file, line and key for any other invalid line.
     """
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return []
+    whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
     requests = []
-    for number, line in enumerate(content[: _whole(content)].splitlines(), start=1):
+    for number, line in enumerate(whole.splitlines(), start=1):
         try:
             requests.append(Request.model_validate_json(line))
         except ValidationError as error:
@@ -72,16 +72,11 @@ def read_requests(path: Path) -> list[Request]:
     return requests
 
 
-def _whole(content: bytes) -> int:
-    """Return the length in bytes of the complete lines."""
-    return content.rfind(b"\n") + 1
-
-
-def _mend(path: Path) -> None:
-    """Cut off half a line that a killed process left at the end."""
+def mend(path: Path) -> None:
+    """Cut off half a line that a killed process left at the end of a file, if there is one."""
     if path.exists():
         with path.open("rb+") as file:
-            file.truncate(_whole(file.read()))
+            file.truncate(file.read().rfind(b"\n") + 1)
 
 
 class Ledger:
@@ -150,7 +145,7 @@ class Ledger:
             if self._path is None:
                 return
             if not self._mended:
-                _mend(self._path)
+                mend(self._path)
                 self._mended = True
             append_jsonl(self._path, [request])
 

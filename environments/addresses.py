@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Annotated, NamedTuple
 
@@ -53,42 +52,41 @@ class Origin(NamedTuple):
 
 
 def origin_of(url: str) -> Origin:
-    """Return the origin of ``url``. Raises ValueError, which does not show it, for what is not an address."""
+    """Return the origin of ``url``.
+
+    Raises ValueError, as pydantic's error of the type ``address``, for what is not an address; it does not show it.
+    """
     found = _FORM.fullmatch(url) if len(url) <= _LONGEST else None
     port = int(found["port"]) if found and found["port"] else None
     if found is None or port == 0 or (port or 0) > 65_535:
         # The text may hold a password: leave it out of the message.
-        raise ValueError("must be an address such as http://host:8000/v1, with no user, password, query or fragment")
+        raise PydanticCustomError(
+            "address", "must be an address such as http://host:8000/v1, with no user, password, query or fragment"
+        )
     scheme, host = found["scheme"].lower(), found["host"].lower()
     return Origin(scheme, host, port or _PORTS[scheme])
 
 
-def check_address(url: str) -> str:
-    """Return ``url`` as it is. Raises pydantic's error of the type ``address``, whose value is not to be shown."""
-    try:
-        origin_of(url)
-    except ValueError as error:
-        raise PydanticCustomError("address", "{words}", {"words": str(error)}) from None
+def _checked(url: str) -> str:
+    origin_of(url)
     return url
 
 
-Address = Annotated[str, AfterValidator(check_address)]
+Address = Annotated[str, AfterValidator(_checked)]
 """The address of a server in settings; see the module."""
 
 
-def bound_keys(variables: Mapping[str, str] = os.environ) -> dict[Origin, str | None]:
+def bound_keys() -> dict[Origin, str | None]:
     """Return the names of the variables that ``COEVOLVE_KEYS`` binds, by server; None for an endpoint without keys.
 
     Raises InputError for an entry that cannot be read.
     """
     found: dict[Origin, str | None] = {}
-    entries = [entry.strip() for entry in variables.get(KEYS_VARIABLE, "").split(",")]
+    entries = [entry.strip() for entry in os.environ.get(KEYS_VARIABLE, "").split(",")]
     for number, entry in enumerate(entries, 1):
         if not entry:
             continue
-        address, equals, variable = (part.strip() for part in entry.rpartition("="))
-        if not equals:
-            address, variable = variable, ""
+        address, _, variable = (part.strip() for part in (entry if "=" in entry else f"{entry}=").rpartition("="))
         try:
             origin = origin_of(address)
         except ValueError:

@@ -143,7 +143,7 @@ class Benchmark(Generic[Section]):
     ``evaluation_sets`` maps names to whether the set is held out. ``several_sets``: one environment serves several
     sets in one command. ``metrics`` maps names to functions of the attempts at an evaluation set, beside success, in
     the order of the report's columns. ``scripted_roles`` is the dotted name of a module with the functions of
-    ``agents.roles.OwnRoles``, for an environment that the general scripted roles do not suit.
+    ``agents.settings.OwnRoles``, for an environment that the general scripted roles do not suit.
     ``everyday_groups`` are groups of tools that every task uses, so that they do not count for its difficulty.
     ``brought``: the options name what the user brings, so that it is checked like an environment of one's own.
     ``unpublishable`` is one sentence on why tasks and trajectories must not be published, None where they may be;

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from agents.spending import Ledger
+from agents.spending import Ledger, mend
 from environments.base import Environment, InputError
 from environments.checkout import ROOT
 from environments.command import check_output, markdown_table, say, table_cell
 from evaluation.attempts import Attempts, check_items, episode_limits
-from evaluation.outcomes import Interval, Report, Score, TaskOutcome, score_strata
+from evaluation.outcomes import Report, Score, TaskOutcome, score_strata
 from evaluation.sets import Selected, written
 from evaluation.settings import EndpointSettings, ScoringSettings
 from evaluation.test_access import commit_changed, current_commit
@@ -46,7 +46,7 @@ def evaluate_served(
     ``report`` gets the counts of attempts and successes after each. Raises InputError like ``attempt_served`` and for
     files that do not fit; BudgetReached and RepeatedFailure, after which the outcomes so far are in ``output``.
     """
-    from agents.chat.tool_calling import ToolCallingModel
+    from agents.chat.models import ToolCallingModel
     from evaluation.served import attempt_served
 
     check_items(selected.items, environment)
@@ -56,7 +56,7 @@ def evaluate_served(
     wanted = [(item.group, item.task.id) for item in selected.items]
     done = {key: one for one in kept if (key := (one.group, one.task_id)) in wanted}
     ledger = Ledger(output and _requests(output), settings.budget, prefix="--budget-")
-    model = ToolCallingModel(endpoint, settings.as_role(endpoint.model), ledger, settings.concurrency)
+    model = ToolCallingModel(endpoint, ledger, settings.concurrency)
     missing = [item for item, key in zip(selected.items, wanted, strict=True) if key not in done]
 
     def over(outcome: TaskOutcome) -> None:
@@ -107,12 +107,17 @@ def _kept(output: Path, settings: ScoringSettings, resume: bool) -> list[TaskOut
             check_output("--output", path)
         write_json(stated, settings)
         return []
-    _check_equal(stated, settings)
+    before = read_json(stated, ScoringSettings)
+    for name in ScoringSettings.model_fields:
+        if name not in _FREE and getattr(before, name) != getattr(settings, name):
+            option = f"--{name.replace('_', '-')}"
+            raise InputError(
+                f"--resume: {stated} has {option} {getattr(before, name)}, this command {getattr(settings, name)}: "
+                "give the same, or choose another --output"
+            )
     if not output.exists():
         return []
-    content = output.read_bytes()
-    if not content.endswith(b"\n"):
-        output.write_bytes(content[: content.rfind(b"\n") + 1])
+    mend(output)
     evaluated = [one for one in read_jsonl(output, TaskOutcome) if one.infrastructure_error is None]
     write_jsonl(output, evaluated)
     return evaluated
@@ -120,17 +125,6 @@ def _kept(output: Path, settings: ScoringSettings, resume: bool) -> list[TaskOut
 
 def _requests(output: Path) -> Path:
     return output.with_suffix(".requests.jsonl")
-
-
-def _check_equal(path: Path, settings: ScoringSettings) -> None:
-    before = read_json(path, ScoringSettings)
-    for name in ScoringSettings.model_fields:
-        if name not in _FREE and getattr(before, name) != getattr(settings, name):
-            option = f"--{name.replace('_', '-')}"
-            raise InputError(
-                f"--resume: {path} has {option} {getattr(before, name)}, this command {getattr(settings, name)}: give "
-                "the same, or choose another --output"
-            )
 
 
 def card_path(output: Path) -> Path:
@@ -142,35 +136,11 @@ def write_card(
     output: Path, settings: ScoringSettings, selected: Selected, report: Report, outcomes: Sequence[TaskOutcome]
 ) -> None:
     """Write the card of ``outcomes``, the attempts that ``report`` is of; one of a resumed evaluation replaces it."""
-    scores = (*report.scores, *score_strata(outcomes))
-    lines = [
-        f"# {table_cell(report.model)} on {table_cell(report.environment)}",
-        "",
-        *markdown_table(("", ""), list(_facts(settings, selected, report, outcomes).items())),
-        "",
-        *markdown_table(("set", "attempted", "held out", "SHA-256 of its tasks"), _sets(settings, selected, outcomes)),
-        "",
-        *markdown_table(
-            ("group", "n", "success", "95 % (Wilson)", "95 % (other states, functions)", "faults", "failures"),
-            [_group(one, outcomes) for one in scores],
-        ),
-        "",
-        "Faults are attempts that the endpoint or the environment failed: they count in no rate.",
-        *(f"\n- {table_cell(note)}" for note in report.notes),
-        "",
-    ]
-    write_atomically(card_path(output), ["\n".join(lines).encode()])
-
-
-def _facts(
-    settings: ScoringSettings, selected: Selected, report: Report, outcomes: Sequence[TaskOutcome]
-) -> dict[str, object]:
-    """Return what the scores are of: software, data, verdict, limits of one attempt, costs."""
     benchmark, budget, spent = selected.benchmark, selected.benchmark.limits, report.spent or Measured()
     limits = episode_limits(settings, budget, budget.new_tokens, budget.tokens, 1).model_dump(exclude={"batch"})
     commit = current_commit(ROOT)
     state = ", with changed files" if commit is not None and commit_changed(ROOT) else ""
-    return {
+    facts = {
         "model": report.model,
         "software": f"coevolve {version('coevolve')}, commit {commit or 'unknown'}{state}",
         "data": benchmark.data or _UNKNOWN,
@@ -186,17 +156,30 @@ def _facts(
         "user turns by why they stopped": _counts(report.stop_reasons),
         "mean of the sets": f"{report.mean:.1%}",
     }
-
-
-def _sets(
-    settings: ScoringSettings, selected: Selected, outcomes: Sequence[TaskOutcome]
-) -> Iterator[tuple[object, ...]]:
+    sets: list[tuple[object, ...]] = []
     for name, number in Counter(one.group for one in outcomes).items():
         if settings.tasks is None:
-            one = selected.benchmark.evaluation_set(name)
-            yield name, f"{number} of {one.tasks}", one.held_out, one.sha256
+            one = benchmark.evaluation_set(name)
+            sets.append((name, f"{number} of {one.tasks}", one.held_out, one.sha256))
         else:
-            yield name, f"{number} of {number}", False, "-"
+            sets.append((name, f"{number} of {number}", False, "-"))
+    lines = [
+        f"# {table_cell(report.model)} on {table_cell(report.environment)}",
+        "",
+        *markdown_table(("", ""), list(facts.items())),
+        "",
+        *markdown_table(("set", "attempted", "held out", "SHA-256 of its tasks"), sets),
+        "",
+        *markdown_table(
+            ("group", "n", "success", "95 % (Wilson)", "95 % (other states, functions)", "faults", "failures"),
+            [_group(one, outcomes) for one in (*report.scores, *score_strata(outcomes))],
+        ),
+        "",
+        "Faults are attempts that the endpoint or the environment failed: they count in no rate.",
+        *(f"\n- {table_cell(note)}" for note in report.notes),
+        "",
+    ]
+    write_atomically(card_path(output), ["\n".join(lines).encode()])
 
 
 def _group(one: Score, outcomes: Sequence[TaskOutcome]) -> tuple[object, ...]:
@@ -204,13 +187,9 @@ def _group(one: Score, outcomes: Sequence[TaskOutcome]) -> tuple[object, ...]:
     key, stratum, value = one.group.partition("=")
     members = [o for o in outcomes if o.group == one.group or (stratum and o.strata.get(key) == value)]
     failures = dict(Counter(o.failure for o in members if o.failure is not None).most_common())
-    intervals = _interval(one.interval), _interval(one.widest)
+    intervals = (f"{100 * low:.1f} to {100 * high:.1f}" for low, high in (one.interval, one.widest))
     return one.group, one.n, f"{one.success:.1%}", *intervals, one.infrastructure_errors, _counts(failures)
 
 
 def _counts(counts: Mapping[StopReason, int] | Mapping[str, int]) -> str:
     return ", ".join(f"{name} {number}" for name, number in counts.items()) or "none"
-
-
-def _interval(interval: Interval) -> str:
-    return f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}"

@@ -15,14 +15,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
+from agents.chat.models import ChatReply, Message, Schema, ToolCallingModel, WrittenCall
 from agents.chat.replies import LONGEST_REPLY, LONGEST_SHOWN, shortened
 from agents.chat.sending import ContextExceeded, EndpointFailed
-from agents.chat.tool_calling import ChatReply, Message, Schema, ToolCallingModel, WrittenCall
 from agents.spending import encodable
 from environments.base import (
     Action,
@@ -38,6 +38,7 @@ from environments.base import (
 from environments.turns import GivenTurn, open_for_agent
 from evaluation.attempts import outcome_of
 from evaluation.outcomes import TaskOutcome
+from evaluation.sets import Item
 from memory.records import StopReason
 from training.rendering.base import EndTurn
 from training.rendering.strict_json import read_json
@@ -50,10 +51,7 @@ from training.rendering.tool_calls import (
     takes_blocks,
     tool_schema,
 )
-
-if TYPE_CHECKING:
-    from evaluation.sets import Item
-    from training.rollout.episodes import EpisodeLimits
+from training.rollout.episodes import EpisodeLimits, refused_whole
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
@@ -143,7 +141,6 @@ class _Attempt:
         return outcome_of(self.item, self.steps, outcome, self.sampled, fault, stops)
 
     async def _converse(self, episode: Episode) -> None:
-        """Go through the user turns until the last one has ended or a limit is reached."""
         played, first = await asyncio.to_thread(open_for_agent, episode, self.item.task)
         for one in played:
             self._give(one, Offered(await asyncio.to_thread(self.environment.tools, one.opened.tools)))
@@ -170,7 +167,7 @@ class _Attempt:
         for call, answer in played.steps:
             if offered.schemas:
                 arguments = json.dumps(call.arguments, ensure_ascii=False)
-                written = WrittenCall("", plain.get(call.name, call.name), arguments)
+                written = WrittenCall(plain.get(call.name, call.name), arguments)
                 self._answer("", _Read((call,), (written,)), [answer])
             else:
                 self._answer(block_text(call), _Read((call,), None), [answer])
@@ -192,15 +189,20 @@ class _Attempt:
             except ContextExceeded:
                 # The model's own limit. Masking the attempt would leave out the tasks that it is too short for.
                 return StopReason.EPISODE_TOKENS
-            self._count(reply, room)
+            self.replies += 1
+            self.was_cut = reply.cut_off and room == self.limits.max_new_tokens
+            self.seen.refusals += reply.refusal is not None
+            if reply.tokens is None:
+                self.seen.uncounted += 1
+            else:
+                self.used = sum(reply.tokens)
+                self.sampled += reply.tokens[1]
             read = read_reply(reply, offered)
             if isinstance(read, EndTurn):
                 self.messages.append({"role": "assistant", "content": encodable(read.text) or _DONE})
                 return StopReason.END_OF_TURN
             answers = []
             if self.limits.strict_messages:
-                from training.rollout.episodes import refused_whole
-
                 read = read._replace(actions=tuple(refused_whole(read.actions, offered.own)))
             for action in read.actions:
                 if steps >= self.limits.max_actions:
@@ -210,18 +212,7 @@ class _Attempt:
                 self.steps.append((action, answers[-1]))
             self._answer(reply.text, read, answers)
 
-    def _count(self, reply: ChatReply, room: int) -> None:
-        self.replies += 1
-        self.was_cut = reply.cut_off and room == self.limits.max_new_tokens
-        self.seen.refusals += reply.refusal is not None
-        if reply.tokens is None:
-            self.seen.uncounted += 1
-        else:
-            self.used = sum(reply.tokens)
-            self.sampled += reply.tokens[1]
-
     def _answer(self, said: str, read: _Read, answers: Sequence[Observation]) -> None:
-        """Append the model's message and what the environment answered."""
         text = encodable(shortened(said, LONGEST_SHOWN) if len(said) > LONGEST_REPLY else said)
         if read.calls is None:
             observed = "\n".join(answer.full_text for answer in answers)
@@ -249,13 +240,21 @@ class Offered:
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
         schemas = [tool_schema(tool) for tool in tools]
         self.blocks = takes_blocks(schemas)
-        self.schemas: tuple[Schema, ...] = ()
-        self.names: Mapping[str, str] = {}
         self.own = frozenset(tool.name for tool in tools)
-        if not (self.blocks and len(schemas) == 1):
-            self.names = dict(_distinct([tool.name for tool in tools]))
-            own = {name: plain for plain, name in self.names.items()}
-            self.schemas = tuple(_named(schema, own) for schema in schemas)
+        self.names: dict[str, str] = {}
+        self.schemas: tuple[Schema, ...] = ()
+        if self.blocks and len(schemas) == 1:
+            return
+        for tool in tools:
+            plain, number = _plain(tool.name), 2
+            while plain in self.names:  # two names may share a plain form
+                plain = f"{_plain(tool.name)[: _LONGEST_NAME - 5]}_{number}"
+                number += 1
+            self.names[plain] = tool.name
+        self.schemas = tuple(
+            schema | {"function": schema["function"] | {"name": plain}}
+            for schema, plain in zip(schemas, self.names, strict=True)
+        )
 
 
 def read_reply(reply: ChatReply, offered: Offered) -> _Read | EndTurn:
@@ -297,21 +296,3 @@ def _again(call: WrittenCall, action: Action) -> str:
 def _plain(name: str) -> str:
     """Return a name in the letters and the length that endpoints take."""
     return _FOREIGN.sub("_", name)[:_LONGEST_NAME] or "unknown"
-
-
-def _distinct(names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield each name behind its plain form; a form that two names would share is numbered."""
-    taken: set[str] = set()
-    for name in names:
-        plain = _plain(name)
-        number = 2
-        while plain in taken:
-            plain = f"{_plain(name)[: _LONGEST_NAME - 5]}_{number}"
-            number += 1
-        taken.add(plain)
-        yield plain, name
-
-
-def _named(schema: dict[str, Any], names: Mapping[str, str]) -> Schema:
-    function = schema["function"]
-    return schema | {"function": function | {"name": names[function["name"]]}}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from agents.assembly import Roles, build_roles, unguided_roles
+from agents.roles import Roles, build_roles, unguided_roles
 from agents.spending import Breaker, Ledger
 from environments.base import Environment
 from environments.registry import benchmark_of

@@ -13,8 +13,7 @@ from langgraph.errors import NodeError
 from langgraph.runtime import Runtime
 from langgraph.types import Command, Send
 
-from agents.roles import RoleRefused
-from agents.spending import RepeatedFailure
+from agents.spending import RepeatedFailure, RoleRefused
 from environments.base import EnvironmentDefect, EnvironmentFault, InputError
 from environments.command import StorageError, expect_dropped_branches, storage_refusal
 from graph.assembly import RunServices

@@ -213,7 +213,7 @@ def findings(environment: Environment) -> Iterator[Checked]:
 
     A fault of the environment ends its episode alone.
     """
-    from agents.assembly import UNGUIDED_EXPLORATION, unguided_context
+    from agents.roles import UNGUIDED_EXPLORATION, unguided_context
     from agents.scripted.explorer import UnguidedExplorer
     from environments.base import EnvironmentFault, ToolCall
     from environments.contract.checks import Checked
@@ -277,10 +277,10 @@ def explored_tasks(environment: Environment) -> tuple[TaskSpec, ...]:
 
     Raises InputError where none are found.
     """
-    from agents.assembly import UNGUIDED_EXPLORATION, unguided_context
-    from agents.roles import RoleRefused
+    from agents.roles import UNGUIDED_EXPLORATION, unguided_context
     from agents.scripted.abstractor import TemplateAbstractor
     from agents.scripted.explorer import UnguidedExplorer
+    from agents.spending import RoleRefused
     from environments.base import TaskSpec
     from environments.verification.verify import verify
 

@@ -1,7 +1,7 @@
 """What is ours beside the paper's nodes: contexts that come from no signal, and composed drafts.
 
 The nodes take the paper's steps and call ``contexts_without_signals`` and ``compositions``. A run has neither by
-default. What else is ours is in the roles and the trainer: unguided exploration by rules (``agents.assembly``), the
+default. What else is ours is in the roles and the trainer: unguided exploration by rules (``agents.roles``), the
 expert step and its rewording (``training.grpo.expert``).
 
 The paper's signals mark rollouts, so that they point to where the tasks are; what no task asks for is never rolled out.
@@ -17,8 +17,8 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from agents.assembly import baseline_contexts, unguided_exploration
 from agents.evidence import executed, facts_around
+from agents.roles import baseline_contexts, unguided_exploration
 from agents.scripted.reflector import with_neighbours
 from agents.settings import ExplorationSettings
 from environments.base import Environment, StartState, TaskSpec, ToolCall, ToolSpec

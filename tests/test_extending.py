@@ -90,7 +90,7 @@ def test_a_role(examples) -> None:
 CHANGED = """
 from pathlib import Path
 
-from agents.assembly import build_roles
+from agents.roles import build_roles
 from agents.settings import RolesSettings
 from agents.spending import Ledger
 from environments.base import Outcome

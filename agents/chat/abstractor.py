@@ -1,39 +1,37 @@
 """The chat abstractor: a model picks interactions that really ran and writes the user's turns (CoEvolve, section 3).
 
 It cannot invent calls: a draft's reference consists of recorded interactions, and its setup of the calls before them.
-It is asked for tasks of as many calls as possible, longest first (the paper's figure 12), or for tasks of graded
-difficulty, easy ones first (ours); the recorded grade is computed from the calls (ours). It names interactions by
-their numbers (ours) or writes their calls out, as in the paper, whose format is not published: blocks of labelled lines
-are read, with description, query and action sequence.
+It names interactions by their numbers (ours) or writes their calls out, as in the paper, whose format is not published:
+blocks of labelled lines are read, with description, query and action sequence. The recorded grade is computed from the
+calls (ours).
 
-Where a tool runs programs (``ProgramAbstractor``, ours), the model writes a request and the code that fulfils it. The
-code is written from what was recorded but was not recorded itself: a replay in fresh episodes decides whether it works.
-It becomes one call per statement (``environments.verification.programs.blocks``), so that verification can leave each
-one out.
+Where a tool runs programs (``ProgramAbstractor``, ours), the model writes a request and the code that fulfils it, which
+a replay in fresh episodes has to show. The code becomes one call per statement
+(``environments.verification.programs.blocks``), so that verification can leave each one out.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import AliasChoices, BaseModel, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from agents.chat.models import StructuredModel
 from agents.chat.replies import NextAction, WrittenReply, labelled, listed_calls
-from agents.chat.structured import StructuredModel
 from agents.chat.transcript import context_text, interactions_text, preface_text, prompt, tools_text
 from agents.evidence import call_of, context_task, executed, preface_of, successful_runs
 from agents.scripted.abstractor import dependent, setup_for
 from agents.settings import ExplorationSettings
-from environments.base import Environment, ToolCall, ToolSpec
+from environments.base import Environment, TaskSpec, ToolCall, ToolSpec
 from environments.registry import benchmark_of
 from environments.verification.programs import blocks, called, program_tool
 from memory.jsonl import record_id
-from memory.records import Difficulty, Draft, FailureContext, Interaction
+from memory.records import Difficulty, Draft, FailureContext, Interaction, Measured
 
 _SIGN_IN_AND_ONE = 2
 MOST_TURNS = 2
@@ -70,12 +68,12 @@ class ProposedPrograms(BaseModel):
     tasks: list[ProposedProgram]
 
 
-def _first_problem(read: Sequence[object], final: bool) -> str | None:
-    """Return the problem of the first unusable task, a text in ``read``; after the repair only if all are unusable."""
-    problems = [one for one in read if isinstance(one, str)]
-    if final and len(problems) < len(read):
-        return None
-    return next(iter(problems), None if read else "there is no task in it")
+class _Program(NamedTuple):
+    """A usable proposal: a request, the statements that fulfil it, and the tools that they call."""
+
+    request: str
+    calls: tuple[str, ...]
+    tools: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -98,84 +96,52 @@ class ProgramAbstractor:
         ``preface`` begins the prompt. Raises RoleRefused, or its subclass BudgetReached, when no proposal is usable
         after one repair.
         """
-        system, user = prompt(
+        return await _drafts(
+            self.model,
+            self.settings,
+            context,
+            ProposedPrograms,
+            self._read,
+            lambda one: self._made(one, context, interactions),
             "abstract_program",
             preface=preface,
             tools=tools_text((self.program,)),
-            context=context_text(context),
             interactions=interactions_text(interactions, self.program),
             order=_LONG_FIRST if self.settings.order == "long_first" else _EASY_PROGRAMS_FIRST,
-            most=str(self.settings.drafts_per_context),
-            shortest=str(self.settings.min_reference_calls),
-            longest=str(self.settings.max_reference_calls),
         )
-        reply, measured = await self.model.ask(
-            ProposedPrograms,
-            system,
-            user,
-            lambda reply, final: _first_problem([self._wrong(task) for task in reply.tasks], final),
-            subject=context.id,
-            iteration=context.iteration,
-        )
-        usable = [task for task in reply.tasks if self._wrong(task) is None]
-        if self.settings.order == "long_first":
-            usable.sort(key=lambda task: len(blocks(task.code)), reverse=True)
-        del usable[self.settings.drafts_per_context :]
-        drafts = [self._draft(task, place, context, interactions) for place, task in enumerate(usable)]
-        # One reply proposes all drafts, so the first draft carries its cost.
-        return (drafts[0].model_copy(update={"measured": measured}), *drafts[1:])
 
-    def _wrong(self, task: ProposedProgram) -> str | None:
-        """Say in a sentence why a task is unusable; None if it is usable."""
+    def _read(self, task: ProposedProgram) -> _Program | str:
         if not task.request.strip():
             return "a task has an empty request"
+        code = f"the code of {task.request[:80]!r}"
         try:
-            count, tools = len(blocks(task.code)), called(task.code)
+            statements, tools = tuple(blocks(task.code)), tuple(called(task.code))
         except ValueError as error:
-            return f"the code of {task.request[:80]!r} cannot be read: {error}"
+            return f"{code} cannot be read: {error}"
         if not tools:
-            return f"the code of {task.request[:80]!r} calls no API"
+            return f"{code} calls no API"
         shortest, longest = self.settings.min_reference_calls, self.settings.max_reference_calls
-        if shortest <= count <= longest:
-            return None
-        return f"the code of {task.request[:80]!r} has {count} statements, not {shortest} to {longest}"
+        if not shortest <= len(statements) <= longest:
+            return f"{code} has {len(statements)} statements, not {shortest} to {longest}"
+        return _Program(task.request.strip(), statements, tools)
 
-    def _draft(
-        self, task: ProposedProgram, place: int, context: FailureContext, interactions: Sequence[Interaction]
-    ) -> Draft:
+    def _made(self, one: _Program, context: FailureContext, interactions: Sequence[Interaction]) -> _Made:
+        """Make the task, which descends from the successful interactions that called a tool of the code, else from all.
+
+        Several apps are hard, one or two tools of one app easy; apps in ``everyday`` do not count.
+        """
         parameter = self.program.program
         assert parameter is not None
-        reference = [ToolCall(name=self.program.name, arguments={parameter.name: one}) for one in blocks(task.code)]
-        update = {
-            "turns": (task.request.strip(),),
-            "tools": (self.program.name,),
-            "reference": (tuple(reference),),
-        }
-        return Draft(
-            **context_task(context).model_copy(update=update).model_dump(),
-            id=record_id("draft", context.id, place),
-            context_id=context.id,
-            parents=_sources(called(task.code), interactions),
-            difficulty=_difficulty_of_tools(called(task.code), self.everyday),
+        reference = tuple(ToolCall(name=self.program.name, arguments={parameter.name: each}) for each in one.calls)
+        task = context_task(context).model_copy(
+            update={"turns": (one.request,), "tools": (self.program.name,), "reference": (reference,)}
         )
-
-
-def _sources(tools: Sequence[str], interactions: Sequence[Interaction]) -> tuple[str, ...]:
-    """Return the successful interactions that called a tool of the code; all of them where none did."""
-    successful = [one for run in successful_runs(interactions) for one in run]
-    like = [one for one in successful if any(call.name in tools for call in one.observation.calls)]
-    return tuple(one.id for one in like or successful)
-
-
-def _difficulty_of_tools(tools: Sequence[str], everyday: Collection[str]) -> Difficulty:
-    """Grade by the tools that the code calls: several apps are hard, one or two tools of one app easy.
-
-    Apps in ``everyday`` do not count.
-    """
-    counted = [name for name in tools if name.partition(".")[0] not in everyday]
-    if len({name.partition(".")[0] for name in counted}) > 1:
-        return Difficulty.HARD
-    return Difficulty.EASY if len(counted) <= _SIGN_IN_AND_ONE else Difficulty.MEDIUM
+        successful = [each for run in successful_runs(interactions) for each in run]
+        like = [each for each in successful if any(call.name in one.tools for call in each.observation.calls)]
+        apps = [name.partition(".")[0] for name in one.tools if name.partition(".")[0] not in self.everyday]
+        if len(set(apps)) > 1:
+            return task, like or successful, Difficulty.HARD
+        return task, like or successful, Difficulty.EASY if len(apps) <= _SIGN_IN_AND_ONE else Difficulty.MEDIUM
 
 
 class ProposedTurn(BaseModel):
@@ -224,13 +190,68 @@ class ProposedTasks(WrittenReply):
 
 
 class _Chosen(NamedTuple):
-    """A usable proposal: a request and its interactions for each turn."""
+    """A usable proposal: a request and its interactions for each turn, and the interactions of all turns."""
 
     queries: tuple[str, ...]
     turns: tuple[tuple[Interaction, ...], ...]
+    calls: tuple[Interaction, ...]
 
-    def interactions(self) -> tuple[Interaction, ...]:
-        return tuple(one for turn in self.turns for one in turn)
+
+Usable = TypeVar("Usable", _Program, _Chosen)
+
+
+_Made = tuple[TaskSpec, Sequence[Interaction], Difficulty]
+"""A draft's task, the interactions that it is made of, and its grade."""
+
+
+async def _drafts(
+    model: StructuredModel,
+    settings: ExplorationSettings,
+    context: FailureContext,
+    schema: type[ProposedPrograms] | type[ProposedTasks],
+    read: Callable[[Any], Usable | str],
+    made: Callable[[Usable], _Made],
+    name: str,
+    **values: str,
+) -> tuple[Draft, ...]:
+    """Ask for tasks by the prompt ``name``; return drafts of the usable ones, as many as are wanted.
+
+    ``read`` returns a usable proposal, or a sentence that says why a task is not. The first such sentence is the
+    problem of a reply; after the repair only where no task is usable. ``made``, in a thread, makes the task of one.
+    """
+    system, user = prompt(
+        name,
+        context=context_text(context),
+        most=str(settings.drafts_per_context),
+        shortest=str(settings.min_reference_calls),
+        longest=str(settings.max_reference_calls),
+        **values,
+    )
+
+    def problem(reply: ProposedPrograms | ProposedTasks, final: bool) -> str | None:
+        found = [read(task) for task in reply.tasks]
+        wrong = [one for one in found if isinstance(one, str)]
+        if final and len(wrong) < len(found):
+            return None
+        return next(iter(wrong), None if found else "there is no task in it")
+
+    reply, measured = await model.ask(schema, system, user, problem, subject=context.id, iteration=context.iteration)
+    usable = [one for task in reply.tasks if not isinstance(one := read(task), str)]
+    if settings.order == "long_first":
+        usable.sort(key=lambda one: len(one.calls), reverse=True)
+    drafts: list[Draft] = []
+    for place, one in enumerate(usable[: settings.drafts_per_context]):
+        task, sources, difficulty = await asyncio.to_thread(made, one)
+        draft = Draft(
+            **task.model_dump(),
+            id=record_id("draft", context.id, place),
+            context_id=context.id,
+            parents=tuple(each.id for each in sources),
+            difficulty=difficulty,
+            measured=Measured() if drafts else measured,  # one reply proposes all: the first draft carries its cost
+        )
+        drafts.append(draft)
+    return tuple(drafts)
 
 
 class ChatAbstractor:
@@ -260,87 +281,52 @@ class ChatAbstractor:
             return await writer.abstract(context, interactions, preface)
         if longest < self._settings.min_reference_calls:
             return ()
-        system, user = prompt(
+        runs = {run[0].run: run for run in successful_runs(interactions)}
+        return await _drafts(
+            self._model,
+            self._settings,
+            context,
+            ProposedTasks,
+            lambda task: self._chosen(task, interactions),
+            lambda one: _made(one, runs[one.calls[0].run], context, environment),
             "abstract",
             preface=preface,
             tools=tools_text(tools),
-            context=context_text(context),
             interactions=interactions_text(interactions),
             order=_LONG_FIRST if self._settings.order == "long_first" else _EASY_FIRST,
-            most=str(self._settings.drafts_per_context),
-            shortest=str(self._settings.min_reference_calls),
-            longest=str(self._settings.max_reference_calls),
             turns=str(MOST_TURNS),
         )
-        reply, measured = await self._model.ask(
-            ProposedTasks,
-            system,
-            user,
-            lambda reply, final: _first_problem([self._chosen(task, interactions) for task in reply.tasks], final),
-            subject=context.id,
-            iteration=context.iteration,
-        )
-        read = [self._chosen(task, interactions) for task in reply.tasks]
-        chosen = [one for one in read if isinstance(one, _Chosen)]
-        if self._settings.order == "long_first":
-            chosen.sort(key=lambda one: len(one.interactions()), reverse=True)
-        drafts = await asyncio.to_thread(
-            self._drafts, chosen[: self._settings.drafts_per_context], context, interactions, environment
-        )
-        # One reply proposes all drafts, so the first draft carries its cost.
-        return (drafts[0].model_copy(update={"measured": measured}), *drafts[1:])
 
     def _chosen(self, task: ProposedTask, interactions: Sequence[Interaction]) -> _Chosen | str:
-        """Return a usable proposal; of another one a sentence that says why it is not."""
         numbers = _numbers(task, interactions)
         if isinstance(numbers, str):
             return numbers
         calls = [number for turn in numbers for number in turn]
-        wrong = self._wrong_form(task, calls) or _wrong_calls(calls, interactions)
-        turns = (tuple(interactions[number] for number in turn) for turn in numbers)
-        return wrong or _Chosen(tuple(turn.query.strip() for turn in task.turns), tuple(turns))
-
-    def _wrong_form(self, task: ProposedTask, calls: Sequence[int]) -> str | None:
-        settings, most = self._settings, MOST_TURNS
-        shortest, longest = settings.min_reference_calls, settings.max_reference_calls
-        if not 1 <= len(task.turns) <= most:
-            return f"a task needs 1 to {most} turns, not {len(task.turns)}"
+        shortest, longest = self._settings.min_reference_calls, self._settings.max_reference_calls
+        if not 1 <= len(task.turns) <= MOST_TURNS:
+            return f"a task needs 1 to {MOST_TURNS} turns, not {len(task.turns)}"
         if not all(turn.query.strip() and turn.calls for turn in task.turns):
             return "a turn has an empty query or no calls"
         if not shortest <= len(calls) <= longest or len(set(calls)) < len(calls):
             return f"a task needs {shortest} to {longest} different interactions, not {calls[:20]}"
-        return None
+        if wrong := _wrong_calls(calls, interactions):
+            return wrong
+        turns = tuple(tuple(interactions[number] for number in turn) for turn in numbers)
+        queries = tuple(turn.query.strip() for turn in task.turns)
+        return _Chosen(queries, turns, tuple(interactions[number] for number in calls))
 
-    def _drafts(
-        self,
-        chosen: Sequence[_Chosen],
-        context: FailureContext,
-        interactions: Sequence[Interaction],
-        environment: Environment,
-    ) -> tuple[Draft, ...]:
-        runs = {run[0].run: run for run in successful_runs(interactions)}
-        drafts = []
-        for position, one in enumerate(chosen):
-            piece = one.interactions()
-            before = [earlier for earlier in runs[piece[0].run] if earlier.position < piece[0].position]
-            setup = setup_for(before, piece, context, environment)
-            task = context_task(context, turns=len(one.turns)).model_copy(
-                update={
-                    "turns": one.queries,
-                    "setup": (*context.setup, *setup),
-                    "reference": tuple(tuple(call_of(each) for each in turn) for turn in one.turns),
-                }
-            )
-            drafts.append(
-                Draft(
-                    **task.model_dump(),
-                    id=record_id("draft", context.id, position),
-                    context_id=context.id,
-                    parents=tuple(each.id for each in piece),
-                    difficulty=_difficulty(one, setup, context, environment),
-                )
-            )
-        return tuple(drafts)
+
+def _made(one: _Chosen, run: Sequence[Interaction], context: FailureContext, environment: Environment) -> _Made:
+    before = [earlier for earlier in run if earlier.position < one.calls[0].position]
+    setup = setup_for(before, one.calls, context, environment)
+    reference = tuple(tuple(call_of(each) for each in turn) for turn in one.turns)
+    task = context_task(context, turns=len(one.turns)).model_copy(
+        update={"turns": one.queries, "setup": (*context.setup, *setup), "reference": reference}
+    )
+    if len(one.calls) == 1:
+        return task, one.calls, Difficulty.EASY
+    hard = len(one.turns) > 1 or dependent(one.calls, setup, context, environment)
+    return task, one.calls, Difficulty.HARD if hard else Difficulty.MEDIUM
 
 
 def _numbers(task: ProposedTask, interactions: Sequence[Interaction]) -> list[list[int]] | str:
@@ -378,14 +364,3 @@ def _wrong_calls(calls: Sequence[int], interactions: Sequence[Interaction]) -> s
     successful = {one.id for run in successful_runs(interactions) for one in run}
     refused = [number for number in calls if interactions[number].id not in successful]
     return f"interaction {refused[0]} did not succeed" if refused else None
-
-
-def _difficulty(
-    chosen: _Chosen, setup: Sequence[ToolCall], context: FailureContext, environment: Environment
-) -> Difficulty:
-    piece = chosen.interactions()
-    if len(piece) == 1:
-        return Difficulty.EASY
-    if len(chosen.turns) > 1 or dependent(piece, setup, context, environment):
-        return Difficulty.HARD
-    return Difficulty.MEDIUM

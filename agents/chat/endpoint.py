@@ -1,28 +1,20 @@
 """Resolve which model, endpoint and key a chat role uses.
 
 Model and endpoint are the recipe's, otherwise the environment's. The key is never the recipe's choice: a recipe may
-come from anyone, so that a key goes only to the address that the user bound it to, by scheme, host and port.
-
-=======================  =======================================================================
-``COEVOLVE_CHAT_MODEL``  model of every chat role without one in the recipe
-``OPENAI_BASE_URL``      endpoint of every chat role without one in the recipe; OpenAI's if it is unset
-``OPENAI_API_KEY``       the key of the endpoint that this variable names, else of OpenAI's
-``COEVOLVE_KEYS``        other endpoints, with the variables of their keys: ``ADDRESS=VARIABLE, ...``
-=======================  =======================================================================
-
-An endpoint on this machine needs no entry, and gets no key without one. Any other address is refused.
+come from anyone, so that a key goes only to the address that the user bound it to, by scheme, host and port
+(``COEVOLVE_KEYS``); ``OPENAI_API_KEY`` is for the endpoint that ``OPENAI_BASE_URL`` names, else for OpenAI's. An
+endpoint on this machine needs no entry, and gets no key without one. Any other address is refused.
 
 A model that ``evaluation.run`` scores (``--model openai:NAME``) has the role ``policy``; options of the command take
 the place of the recipe, and are the user's own word.
 
-The client that sends to it is ``agents.chat.http``: importing it takes half a second, which a run of scripted roles
-does not need.
+The client that sends to it is in ``agents.chat.sending``: importing it takes half a second, which a run of scripted
+roles does not need.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -62,8 +54,8 @@ class KeyBinding(NamedTuple):
 class Endpoint:
     """Where a chat role's requests go. ``repr`` does not show the key, which is empty for an endpoint without keys.
 
-    ``commanded``: a command's options name it and not a recipe, which is what messages refer to. ``own``: the keys of
-    ``roles.chat`` that the role has of its own.
+    ``settings``: the role's temperature, limits and prices. ``commanded``: a command's options name the endpoint and
+    not a recipe, which is what messages refer to.
     """
 
     role: str
@@ -71,8 +63,8 @@ class Endpoint:
     base_url: str
     key_variable: str | None
     key: SecretStr
+    settings: ChatSettings
     commanded: bool = False
-    own: Collection[str] = ()
 
     @property
     def owner(self) -> str:
@@ -86,7 +78,7 @@ class Endpoint:
 
     def setting(self, name: str) -> str:
         """Return where a user sets ``name``: an option of the command, or a key of the recipe."""
-        return _setting(self.role, name, self.commanded, self.own)
+        return _setting(self.settings, self.role, name, self.commanded)
 
     def hide(self, text: str) -> str:
         """Redact the key in ``text``: an endpoint may echo it in its response."""
@@ -104,8 +96,8 @@ def resolve(settings: ChatSettings, role: str, *, commanded: bool = False) -> En
     to = destination(settings, role, commanded=commanded)
     if to.refusal is not None:
         raise InputError(to.refusal)
-    key = SecretStr("") if to.variable is None else _key(to.variable, to.base_url, role, commanded)
-    return Endpoint(role, model, to.base_url, to.variable, key, commanded, _own(settings))
+    key = "" if to.variable is None else _key(to.variable, to.base_url, role, commanded)
+    return Endpoint(role, model, to.base_url, to.variable, SecretStr(key), settings, commanded)
 
 
 def destination(settings: ChatSettings, role: str, *, commanded: bool = False) -> KeyBinding:
@@ -113,13 +105,15 @@ def destination(settings: ChatSettings, role: str, *, commanded: bool = False) -
 
     Arguments as in ``resolve``. Raises InputError for a URL or a ``COEVOLVE_KEYS`` that cannot be read.
     """
-    named_by, url = _base_url(settings, role, commanded)
-    origin = _checked(named_by, url)
-    bound = bound_keys()
-    chosen_here = not commanded and settings.base_url is not None  # by whoever wrote the recipe
+    of_environment = f"the environment variable {URL_VARIABLE}", os.environ.get(URL_VARIABLE) or OPENAI_URL
+    named_by, url = of_environment
+    if settings.base_url is not None:
+        named_by, url = _setting(settings, role, "base_url", commanded), settings.base_url
+    origin, bound = _checked(named_by, url), bound_keys()
     if origin in bound:
         return KeyBinding(url, bound[origin])
-    if not chosen_here or origin == _checked(*_of_the_environment()):
+    # The user's own word is an option, or the variable that OPENAI_API_KEY is for.
+    if commanded or settings.base_url is None or origin == _checked(*of_environment):
         unset = origin.is_loopback and not os.environ.get(KEY_VARIABLE, "").strip()
         return KeyBinding(url, None if unset else KEY_VARIABLE)
     if origin.is_loopback:
@@ -137,26 +131,18 @@ def model_of(settings: ChatSettings, role: str, *, commanded: bool = False) -> s
     """Return the name of the role's model. Raises InputError when none is given."""
     model = settings.model or os.environ.get(MODEL_VARIABLE)
     if not model:
-        key = _setting(role, "model", commanded, _own(settings))
+        key = _setting(settings, role, "model", commanded)
         chosen = f"{key} names no model" if commanded else f"roles.{role}.kind is chat, but no model is given"
         where = "write it behind the colon" if commanded else f"set {key} in the recipe"
         raise InputError(f"{chosen}: {where}, or set the environment variable {MODEL_VARIABLE}")
     return model
 
 
-def _own(settings: ChatSettings) -> Collection[str]:
-    return settings.overrides if isinstance(settings, RoleSettings) else ()
-
-
-def _setting(role: str, name: str, commanded: bool, own: Collection[str]) -> str:
-    return f"--{name.replace('_', '-')}" if commanded else f"roles.{role if name in own else 'chat'}.{name}"
-
-
-def _base_url(settings: ChatSettings, role: str, commanded: bool) -> tuple[str, str]:
-    """Return where the URL is stated, for a message, and the URL."""
-    if settings.base_url is None:
-        return _of_the_environment()
-    return _setting(role, "base_url", commanded, _own(settings)), settings.base_url
+def _setting(settings: ChatSettings, role: str, name: str, commanded: bool) -> str:
+    if commanded:
+        return f"--{name.replace('_', '-')}"
+    own = isinstance(settings, RoleSettings) and name in settings.overrides
+    return f"roles.{role if own else 'chat'}.{name}"
 
 
 def _checked(name: str, url: str) -> Origin:
@@ -166,12 +152,7 @@ def _checked(name: str, url: str) -> Origin:
         raise InputError(f"{name} is not the URL of an endpoint: it {error}") from None
 
 
-def _of_the_environment() -> tuple[str, str]:
-    """Return like ``_base_url`` the endpoint that the user's environment names, which ``OPENAI_API_KEY`` is for."""
-    return f"the environment variable {URL_VARIABLE}", os.environ.get(URL_VARIABLE) or OPENAI_URL
-
-
-def _key(variable: str, base_url: str, role: str, commanded: bool) -> SecretStr:
+def _key(variable: str, base_url: str, role: str, commanded: bool) -> str:
     key = os.environ.get(variable, "").strip()
     if not key:
         why = "--model names an endpoint" if commanded else f"roles.{role}.kind is chat"
@@ -184,4 +165,4 @@ def _key(variable: str, base_url: str, role: str, commanded: bool) -> SecretStr:
     if not all("!" <= character <= "~" for character in key):
         # The HTTP library would name the whole header in its error.
         raise InputError(f"the environment variable {variable} holds no key: it has spaces or characters beyond ASCII")
-    return SecretStr(key)
+    return key

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from agents.chat.structured import StructuredModel
+from agents.chat.models import StructuredModel
 from agents.chat.transcript import outcome_text, prompt, tools_text, trajectory_text
 from agents.evidence import (
     MOST_ITEMS,
@@ -23,8 +23,8 @@ from agents.evidence import (
     tool_at,
     what_happened,
 )
-from agents.roles import RoleRefused
 from agents.scripted.knowledge import remedies
+from agents.spending import RoleRefused
 from environments.base import Environment, MalformedCall, ToolSpec
 from memory.records import Cause, Evidence, FailureContext, SignalKind
 
@@ -118,7 +118,6 @@ class ChatReflector:
 
 
 def _asked_for(evidence: Evidence, where: tuple[int, int], tools: Sequence[ToolSpec]) -> list[str]:
-    """Return the tools that the error of a step asks for."""
     step = step_at(evidence.trajectory, where)
     if step is None or not step.observation.failed or isinstance(step.action, MalformedCall):
         return []

@@ -5,10 +5,10 @@ is bound (``transformers serve``) or reject it; the description is then all that
 Schemas are sent without ``strict``, because the roles' schemas have free-form objects (the arguments of a call), which
 OpenAI's strict mode refuses. A reply may therefore violate its schema and is always validated here.
 
-Models write the object that they are asked for in many ways (ours; the papers do not say how replies are read): after
-thinking, amid prose, in fences and tags, as a call written out, in a list, under a name, as a Python literal. Each is
-read, in one pass over the text and with limits. What is broken or cut off is not mended, and nothing is guessed: a text
-with two different values that fit is refused, because one of them may be a quotation.
+Models write the object that they are asked for in many ways (ours; the papers do not say how replies are read): amid
+prose, in fences and tags, as a call written out, in a list, under a name, as a Python literal. Each is read, in one
+pass over the text and with limits. What is broken or cut off is not mended, and of two different values that fit
+neither is taken, because one of them may be a quotation.
 """
 
 from __future__ import annotations
@@ -225,8 +225,7 @@ class ValueReader:
         """Yield name and arguments of each call ``name(key=value, ...)`` behind ``start``. Raises Malformed."""
         while found := start.search(self._text, self._at):
             self._at = found.end()
-            name = self._token()
-            self._expect("(")
+            name, _ = self._token(), self._token()  # the pattern ends before a name and its bracket
             yield {"name": name, "arguments": self._keyed(")", "=", 0)}
 
     def _value(self, token: str, depth: int) -> object:
@@ -236,9 +235,7 @@ class ValueReader:
             return self._keyed("}", ":", depth)
         if token == "[":
             return [self._value(one, depth + 1) for one in self._members("]")]
-        if token in _CONSTANTS:
-            return _CONSTANTS[token]
-        return self._scalar(token)
+        return _CONSTANTS[token] if token in _CONSTANTS else self._scalar(token)
 
     def _keyed(self, close: str, sign: str, depth: int) -> dict[str, object]:
         found: dict[str, object] = {}
@@ -246,7 +243,8 @@ class ValueReader:
             key = token if sign == "=" else str(self._scalar(token))
             if key in found:
                 raise Malformed(f"malformed JSON: {key!r} is there twice")
-            self._expect(sign)
+            if (follows := self._token()) != sign:
+                raise self._broken(follows)
             found[key] = self._value(self._token(), depth + 1)
         return found
 
@@ -269,11 +267,6 @@ class ValueReader:
             return _SCALAR.decode(token)
         except ValueError:
             raise self._broken(token) from None
-
-    def _expect(self, sign: str) -> None:
-        token = self._token()
-        if token != sign:
-            raise self._broken(token)
 
     def _token(self) -> str:
         self.steps += 1
@@ -356,23 +349,12 @@ class NextAction(WrittenAction):
     arguments: dict[str, JsonValue] = Field(default_factory=dict, description="arguments by parameter name")
 
 
-def _check_writable(value: object) -> None:
-    """Raise Malformed for values that Python parses and records cannot store: NaN, infinities, lone surrogates."""
+def _validated(schema: type[Reply], value: object) -> Reply:
+    """Raise Malformed also for what Python parses and records cannot store: NaN, infinities, lone surrogates."""
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except UnicodeEncodeError:
-        raise Malformed("malformed JSON: a text holds half of a surrogate pair") from None
-    except RecursionError:
-        raise Malformed("malformed JSON: it is nested too deeply") from None
-    except ValueError as error:
-        raise Malformed(f"malformed JSON: {error}") from None
-
-
-def _validated(schema: type[Reply], value: object) -> Reply:
-    _check_writable(value)
-    if isinstance(value, dict):  # no schema has a field that may be null: it is a field that was left out
-        value = {name: one for name, one in value.items() if one is not None}
-    try:
+        if isinstance(value, dict):  # no schema has a field that may be null: it is a field that was left out
+            value = {name: one for name, one in value.items() if one is not None}
         return schema.model_validate(value)
     except ValidationError as error:
         problems = [
@@ -380,5 +362,9 @@ def _validated(schema: type[Reply], value: object) -> Reply:
             for one in error.errors(include_url=False, include_input=False, include_context=False)[:5]
         ]
         raise Malformed(f"wrong schema: {'; '.join(problems)}") from None
+    except UnicodeEncodeError:
+        raise Malformed("malformed JSON: a text holds half of a surrogate pair") from None
     except RecursionError:
-        raise Malformed("wrong schema: it is nested too deeply") from None
+        raise Malformed("malformed JSON: it is nested too deeply") from None
+    except ValueError as error:
+        raise Malformed(f"malformed JSON: {error}") from None

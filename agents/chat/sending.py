@@ -1,4 +1,4 @@
-"""Sends the requests of one question: concurrency, timeouts, budgets, faults and costs.
+"""Sends the requests of one question: concurrency, timeouts, budgets, faults, costs, and what HTTP may carry.
 
 openai's client sends a request again where that may help (408, 409, 429, 5xx, a lost connection, a timeout), after what
 a Retry-After asks for or after 0.5 s, doubled each time, 8 s at most. Each of its attempts goes through ``attempt``,
@@ -9,43 +9,64 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from functools import cache
+from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 import httpx2
-from openai import APIConnectionError, APIStatusError
+from openai import APIConnectionError, APIStatusError, DefaultAsyncHttpxClient
+from pydantic import BaseModel, Field, ValidationError
 
 from agents.chat.endpoint import Endpoint
 from agents.chat.replies import shortened
-from agents.roles import RoleRefused
-from agents.settings import ChatSettings
-from agents.spending import Breaker, BudgetReached, Ledger, RepeatedFailure, Request, added, encodable
+from agents.spending import Breaker, BudgetReached, Ledger, RepeatedFailure, Request, RoleRefused, added, encodable
 from environments.base import InputError
+from memory.jsonl import complaint
 from memory.records import Measured
+
+# The connection's log at DEBUG has the headers as they came, before the key is redacted in them.
+logging.getLogger("httpcore2").setLevel(logging.INFO)
 
 LONGEST_FAULT = 300
 BODY_SHOWN = 120
-MILLION = 1_000_000
-FaultKind = Literal["passing", "mistake", "format", "length", "rejected"]
-_PASSING = frozenset({408, 409, 429})
-_USERS_MISTAKES = frozenset({401, 402, 403, 404})
-_WORDS: dict[FaultKind, tuple[frozenset[int], tuple[str, ...]]] = {
-    "format": (frozenset({400, 422}), ("response_format", "json_schema", "structured output")),
-    "length": (
-        frozenset({400, 413, 422}),
-        ("context length", "context_length", "context window", "maximum context", "prompt is too long"),
-    ),
-}
-"""Of a fault's kind: the statuses that it has, and the words of which one is in the response."""
+LONGEST_BODY = 8 * 2**20
+"""Most bytes of a response that are read (ours)."""
+MOST_TOKENS = 10**9
+"""Largest plausible token count of one request (ours): a number beyond any model's context is not a count."""
+PLACEHOLDER = "of-the-transport"
+"""What the client libraries get as the key: they refuse to be without one, and never have the real one."""
+_SENT = frozenset(
+    {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "transfer-encoding"}
+)
+"""Headers of a request that are sent. The libraries add others, some from environment variables of OpenAI's account."""
+_OF_THE_ORIGINAL = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 
-Usage = tuple[int, int]
-"""Prompt and completion tokens that a response reports."""
+FaultKind = Literal["passing", "mistake", "format", "length", "rejected"]
+_WORDS: dict[FaultKind, tuple[str, ...]] = {
+    "format": ("response_format", "json_schema", "structured output"),
+    "length": ("context length", "context_length", "context window", "maximum context", "prompt is too long"),
+}
+"""Words by which a rejected request is known to be of a kind."""
+
 Reply = TypeVar("Reply")
-_gates: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, int], asyncio.Semaphore]] = WeakKeyDictionary()
+
+
+class EndpointFailed(RoleRefused):
+    """The endpoint gave no readable answer after all retries."""
+
+
+class ContextExceeded(EndpointFailed):
+    """The endpoint rejected a request that is longer than the model's context."""
+
+
+class FormatRejected(EndpointFailed):
+    """The endpoint does not take a JSON schema as the format of a reply."""
 
 
 class Fault(httpx2.RequestError):
@@ -54,30 +75,29 @@ class Fault(httpx2.RequestError):
     ``kind``: ``passing``, a retry may succeed; ``mistake``, the key, the model's name or the account is refused;
     ``format``, the endpoint may have rejected the JSON schema as reply format; ``length``, the messages do not fit the
     model's context; ``rejected``, anything else. The text begins with the kind of cause, as in ``HTTP 429: too many
-    requests``. ``usage`` are the tokens that the response reports as used.
+    requests``.
     """
 
-    def __init__(self, text: str, kind: FaultKind = "passing", usage: Usage = (0, 0)) -> None:
+    def __init__(self, text: str, kind: FaultKind = "passing") -> None:
         super().__init__(text)
         self.kind: FaultKind = kind
-        self.usage = usage
 
 
 def fault_of(response: httpx2.Response) -> Fault:
     """Classify a response, which was read, with another status than success."""
-    status = response.status_code
+    status, body = response.status_code, response.text
     if response.is_redirect:
         place = response.headers.get("location", "")
         return Fault(f"HTTP {status}: a redirect to {place:.200}, which is not followed", "mistake")
-    text, whole = f"HTTP {status}: {_said(response.text)}", response.text.lower()
-    if status in _PASSING or status >= 500:
-        return Fault(text)
-    if status in _USERS_MISTAKES:
-        return Fault(text, "mistake")
-    for kind, (statuses, words) in _WORDS.items():
-        if status in statuses and any(word in whole for word in words):
-            return Fault(text, kind)
-    return Fault(text, "rejected")
+    kind: FaultKind = "rejected"
+    if status in (408, 409, 429) or status >= 500:
+        kind = "passing"
+    elif status in (401, 402, 403, 404):
+        kind = "mistake"
+    elif status in (400, 413, 422):
+        whole = body.lower()
+        kind = next((one for one, words in _WORDS.items() if any(word in whole for word in words)), kind)
+    return Fault(f"HTTP {status}: {_said(body)}", kind)
 
 
 def _said(body: str) -> str:
@@ -93,55 +113,60 @@ def _said(body: str) -> str:
     return f"the response begins with {body[:BODY_SHOWN]!r}"
 
 
-class EndpointFailed(RoleRefused):
-    """The endpoint gave no readable answer after all retries."""
+@dataclass(frozen=True)
+class Delivery:
+    """Sends the questions of one role to its endpoint, within the budgets of ``ledger``.
 
-
-class ContextExceeded(EndpointFailed):
-    """The endpoint rejected a request that is longer than the model's context."""
-
-
-class FormatRejected(EndpointFailed):
-    """The endpoint does not take a JSON schema as the format of a reply."""
-
-
-@dataclass
-class Question:
-    """The faults and costs of one ``ask`` so far.
-
-    ``failed``: the fault of the last request, None where it was answered.
-    ``cost.seconds`` covers requests, not pauses and not waiting for a free slot at the endpoint. ``read``: a reply
-    fitted the schema, usable or not.
+    ``concurrency``: most requests in flight at the endpoint, over all roles that use it.
     """
 
-    subject: str
-    faults: list[str] = field(default_factory=list)
-    failed: Fault | None = None
-    cost: Measured = field(default_factory=Measured)
-    read: bool = False
+    endpoint: Endpoint
+    ledger: Ledger
+    concurrency: int
+    breaker: Breaker = field(default_factory=Breaker)
 
+    @contextmanager
+    def question(self, subject: str, iteration: int | None) -> Iterator[Question]:
+        """Give what sends one question about ``subject``, and add a line on it to the ledger, also if it is cancelled.
 
-class Delivery:
-    """Sends the requests of one role to its endpoint: attempts, timeouts, budgets and costs."""
-
-    def __init__(self, endpoint: Endpoint, settings: ChatSettings, ledger: Ledger, concurrency: int) -> None:
-        self._endpoint = endpoint
-        self._settings = settings
-        self._ledger = ledger
-        self._concurrency = concurrency
-        self._breaker = Breaker()
-
-    def works(self, question: Question) -> None:
-        """Note that ``question`` got what can be read: one that does not fails."""
-        question.read = True
-        self._breaker.succeeded()
+        ``iteration`` is None for D_0 and outside of a run. A question that sent nothing has no line. Raises
+        RepeatedFailure instead of RoleRefused after too many consecutive questions that got nothing to read.
+        """
+        asked = Question(self)
+        outcome: Literal["answered", "refused", "failed"] = "failed"
+        try:
+            yield asked
+            outcome = "answered"
+        except asyncio.CancelledError:
+            asked.faults.append("cancelled")
+            raise
+        except RoleRefused as refusal:
+            outcome = "failed" if isinstance(refusal, EndpointFailed) else "refused"
+            if isinstance(refusal, BudgetReached):
+                asked.faults.append(str(refusal))
+            elif not asked.read:
+                self._stop_where_hopeless(refusal)
+            raise
+        finally:
+            # One short line, on the event loop: a thread would not be waited for by a cancelled question.
+            if asked.cost.calls:
+                request = Request(
+                    role=self.endpoint.role,
+                    subject=subject,
+                    iteration=iteration,
+                    outcome=outcome,
+                    faults=tuple(asked.faults),
+                    model=self.endpoint.model,
+                    measured=asked.cost,
+                )
+                self.ledger.add(request)
 
     def _stop_where_hopeless(self, failure: RoleRefused) -> None:
         """Raise RepeatedFailure after too many consecutive failures; questions in progress end with it, too."""
-        row = self._breaker.failed()
+        row = self.breaker.failed()
         if row is None:
             return
-        endpoint = self._endpoint
+        endpoint = self.endpoint
         advice = f"try a larger {endpoint.setting('max_tokens')} or another model"
         if isinstance(failure, EndpointFailed):
             limit, does = ("--concurrency", " and calls tools") if endpoint.commanded else ("roles.concurrency", "")
@@ -151,153 +176,224 @@ class Delivery:
             f"{endpoint.owner} ({endpoint.base_url}, model {endpoint.model}): {row} questions in a row got no reply "
             f"that can be read, the last: {failure}; the ledger has all of them. To go on, {advice}"
         )
-        self._breaker.stop(stopped)
+        self.breaker.stop(stopped)
         raise stopped from None
 
-    @contextmanager
-    def recorded(self, question: Question, iteration: int | None) -> Iterator[None]:
-        """Add a line on ``question`` to the ledger when the block ends, also where it is cancelled.
+    def slot(self) -> asyncio.Semaphore:
+        """Return what limits the requests to the endpoint, shared by all roles on the running event loop."""
+        slots = _slots.setdefault(asyncio.get_running_loop(), {})
+        return slots.setdefault((self.endpoint.base_url, self.concurrency), asyncio.Semaphore(self.concurrency))
 
-        ``iteration`` is None for D_0 and outside of a run. A question that sent nothing has no line. Raises
-        RepeatedFailure instead of RoleRefused after too many consecutive questions that got nothing to read.
-        """
-        outcome: Literal["answered", "refused", "failed"] = "failed"
-        try:
-            yield
-            outcome = "answered"
-        except asyncio.CancelledError:
-            question.faults.append("cancelled")
-            raise
-        except RoleRefused as refusal:
-            outcome = "failed" if isinstance(refusal, EndpointFailed) else "refused"
-            if isinstance(refusal, BudgetReached):
-                question.faults.append(str(refusal))
-            elif not question.read:
-                self._stop_where_hopeless(refusal)
-            raise
-        finally:
-            # One short line, on the event loop: a thread would not be waited for by a cancelled question.
-            if question.cost.calls:
-                request = Request(
-                    role=self._endpoint.role,
-                    subject=question.subject,
-                    iteration=iteration,
-                    outcome=outcome,
-                    faults=tuple(question.faults),
-                    model=self._endpoint.model,
-                    measured=question.cost,
-                )
-                self._ledger.add(request)
 
-    async def deliver(self, request: Callable[[], Awaitable[Reply]], question: Question) -> Reply:
+_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, int], asyncio.Semaphore]] = WeakKeyDictionary()
+
+
+@dataclass
+class Question:
+    """One question: its requests, with their faults and costs so far.
+
+    ``cost.seconds`` covers requests, not pauses and not waiting for a free slot at the endpoint. ``failed``: the fault
+    of the last request, None where it was answered. ``read``: a reply fitted the schema, usable or not.
+    """
+
+    delivery: Delivery
+    faults: list[str] = field(default_factory=list)
+    cost: Measured = field(default_factory=Measured)
+    failed: Fault | None = None
+    read: bool = False
+
+    def works(self) -> None:
+        """Note that it got what can be read: a question that does not has failed."""
+        self.read = True
+        self.delivery.breaker.succeeded()
+
+    async def deliver(self, request: Callable[[], Awaitable[Reply]]) -> Reply:
         """Send ``request`` and return its reply.
 
         Raises EndpointFailed when its retries are used up or the endpoint rejects the request; BudgetReached instead of
         an attempt that a budget forbids; InputError when the endpoint refuses the key or the model's name, or does not
         report the tokens that a budget needs; RepeatedFailure once the role was stopped.
         """
-        before, token = len(question.faults), _SENDING.set((self, question))
+        before, token = len(self.faults), SENDING.set(self)
         try:
             return await request()
         except (APIStatusError, APIConnectionError, httpx2.RequestError) as error:
-            if question.failed is None:  # of the client itself
-                self._fail(question, _connection(error))
+            if self.failed is None:  # of the client itself
+                self.fail(Fault(f"connection failed: {type(error).__name__}: {error}"))
         finally:
-            _SENDING.reset(token)
+            SENDING.reset(token)
         # Not chained: the library's exceptions contain the request.
-        raise self._failure(question, len(question.faults) - before)
+        raise self._failure(len(self.faults) - before)
 
     @asynccontextmanager
-    async def attempt(self, question: Question) -> AsyncIterator[Callable[[Fault | Usage | None], None]]:
+    async def attempt(self) -> AsyncIterator[None]:
         """Wait for a free slot at the endpoint, count one request, and end it after ``timeout`` seconds.
 
-        See the function ``attempt`` for what it gives. Faults without a response are noted here and raised.
+        Faults that are raised within it are noted. Raises Fault without an answer, BudgetReached instead of an attempt
+        that a budget forbids, and RepeatedFailure once the role was stopped.
         """
-        async with _gate(self._endpoint.base_url, self._concurrency):
-            self._breaker.check()
-            self._ledger.check()
-            self._pay(question, Measured(calls=1))
-            question.failed = None
+        timeout = self.delivery.endpoint.settings.timeout
+        async with self.delivery.slot():
+            self.delivery.breaker.check()
+            self.delivery.ledger.check()
+            self._pay(Measured(calls=1))
+            self.failed = None
             clock = asyncio.get_running_loop().time  # the one that timeouts go by
             started = clock()
             try:
-                async with asyncio.timeout(self._settings.timeout):
-                    yield lambda ended: self._ended(question, ended)
+                async with asyncio.timeout(timeout):
+                    yield
             except Fault as fault:
-                self._fail(question, fault)
-                raise
+                raise self.fail(fault) from None
             except (TimeoutError, httpx2.TimeoutException):
-                raise self._fail(question, Fault(f"timeout: no answer in {self._settings.timeout:g} s")) from None
+                raise self.fail(Fault(f"timeout: no answer in {timeout:g} s")) from None
             except (httpx2.RequestError, OSError) as error:
-                raise self._fail(question, _connection(error)) from None
+                raise self.fail(Fault(f"connection failed: {type(error).__name__}: {error}")) from None
             finally:
-                self._pay(question, Measured(seconds=clock() - started))
+                self._pay(Measured(seconds=clock() - started))
 
-    def _ended(self, question: Question, ended: Fault | Usage | None) -> None:
-        if isinstance(ended, Fault):
-            self._fail(question, ended)
-        elif ended is not None:
-            self._pay(question, self._priced(ended))
-        elif self._ledger.counts_tokens:
-            question.faults.append("no token usage in the response")
-            budget = self._ledger.budget_key
+    def used(self, usage: tuple[int, int] | None) -> None:
+        """Pay for the prompt and completion tokens that a response reports.
+
+        Raises InputError where it reports none and a budget depends on them.
+        """
+        endpoint, ledger = self.delivery.endpoint, self.delivery.ledger
+        if usage is not None:
+            prompt, completion = endpoint.settings.price_prompt or 0.0, endpoint.settings.price_completion or 0.0
+            money = (usage[0] * prompt + usage[1] * completion) / 1e6
+            self._pay(Measured(prompt_tokens=usage[0], completion_tokens=usage[1], money=money))
+        elif ledger.counts_tokens:
+            self.faults.append("no token usage in the response")
             raise InputError(
-                f"the endpoint of {self._endpoint.owner} does not say how many tokens it used: {budget('tokens')} and "
-                f"{budget('money')} cannot be kept there, use {budget('calls')}"
+                f"the endpoint of {endpoint.owner} does not say how many tokens it used: "
+                f"{ledger.budget_key('tokens')} and {ledger.budget_key('money')} cannot be kept there, use "
+                f"{ledger.budget_key('calls')}"
             )
 
-    def _fail(self, question: Question, fault: Fault) -> Fault:
+    def fail(self, fault: Fault) -> Fault:
         """Note the fault of an attempt, one line, bounded, without the key; return it."""
-        text = " ".join(encodable(self._endpoint.hide(str(fault))).split()).removesuffix(":")
-        question.failed = fault
-        question.faults.append(shortened(text, LONGEST_FAULT))
-        self._pay(question, self._priced(fault.usage))
+        text = " ".join(encodable(self.delivery.endpoint.hide(str(fault))).split()).removesuffix(":")
+        self.failed = fault
+        self.faults.append(shortened(text, LONGEST_FAULT))
         return fault
 
-    def _failure(self, question: Question, attempts: int) -> Exception:
-        """Return the exception for a request whose last of ``attempts`` failed."""
-        assert question.failed is not None, "every exception of the client follows a failed attempt"
-        kind, text = question.failed.kind, question.faults[-1]
+    def _failure(self, attempts: int) -> Exception:
+        assert self.failed is not None, "every exception of the client follows a failed attempt"
+        kind, text, endpoint = self.failed.kind, self.faults[-1], self.delivery.endpoint
         if kind == "passing":
             tried = f"{attempts} attempt{'s' if attempts > 1 else ''}"
             return EndpointFailed(f"the endpoint gave no answer in {tried}; the last: {text}")
         if kind == "mistake":
-            model, url = (self._endpoint.setting(name) for name in ("model", "base_url"))
-            return InputError(
-                f"the chat endpoint refused the request ({text}): check {self._endpoint.key_source}, {model} and {url}"
-            )
+            places = f"{endpoint.key_source}, {endpoint.setting('model')} and {endpoint.setting('base_url')}"
+            return InputError(f"the chat endpoint refused the request ({text}): check {places}")
         rejected = {"format": FormatRejected, "length": ContextExceeded}.get(kind, EndpointFailed)
         return rejected(f"the endpoint rejected the request: {text}")
 
-    def _pay(self, question: Question, cost: Measured) -> None:
-        self._ledger.pay(cost)
-        question.cost = added(question.cost, cost)
-
-    def _priced(self, usage: Usage) -> Measured:
-        prices = (self._settings.price_prompt or 0.0, self._settings.price_completion or 0.0)
-        money = sum(tokens * price for tokens, price in zip(usage, prices, strict=True)) / MILLION
-        return Measured(prompt_tokens=usage[0], completion_tokens=usage[1], money=money)
+    def _pay(self, cost: Measured) -> None:
+        self.delivery.ledger.pay(cost)
+        self.cost = added(self.cost, cost)
 
 
-def _connection(error: Exception) -> Fault:
-    return Fault(f"connection failed: {type(error).__name__}: {error}")
+SENDING: ContextVar[Question] = ContextVar("sending")
+"""The question that is delivered around this; every model's transport sends within its ``attempt``."""
 
 
-_SENDING: ContextVar[tuple[Delivery, Question]] = ContextVar("sending")
+class _Function(BaseModel):
+    name: str
+    arguments: str
 
 
-def attempt() -> AbstractAsyncContextManager[Callable[[Fault | Usage | None], None]]:
-    """Count one attempt of the request that is delivered around this.
+class _Call(BaseModel):
+    function: _Function
 
-    Gives what is told how it ended: the fault of the response, or the tokens that it reports, None where it does not.
-    Every model's transport sends within it. Raises Fault without an answer, BudgetReached instead of an attempt that a
-    budget forbids, and RepeatedFailure once the role was stopped.
+
+class _Message(BaseModel):
+    role: Literal["assistant"] = "assistant"
+    content: str | list[dict[str, Any]] | None = None
+    refusal: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Choice(BaseModel):
+    message: _Message
+
+
+class _Usage(BaseModel):
+    prompt_tokens: int = Field(0, ge=0, le=MOST_TOKENS)
+    completion_tokens: int = Field(0, ge=0, le=MOST_TOKENS)
+
+
+class _Completion(BaseModel):
+    """The part of a chat completion that the client libraries assume to be there."""
+
+    choices: list[_Choice]
+    usage: _Usage | None = None
+
+
+@cache
+def certificates() -> ssl.SSLContext:
+    """Return the certificates that endpoints are verified by, read once: each client would read them anew for 40 ms."""
+    return httpx2.create_ssl_context()
+
+
+class GuardedClient(DefaultAsyncHttpxClient):
+    """The OpenAI client's transport; each event loop gets its own connections.
+
+    A response is read completely before it is passed on, at most ``LONGEST_BODY`` bytes, and the key is redacted
+    everywhere in it, so that no caller can record it. Redirects are not followed: each would be a request that no
+    budget counts, and another host would read the prompt. The key is added here, and no header beside it is sent that
+    HTTP does not need.
     """
-    delivery, question = _SENDING.get()
-    return delivery.attempt(question)
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(verify=certificates())
+        self._endpoint = endpoint
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, DefaultAsyncHttpxClient] = WeakKeyDictionary()
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:  # noqa: ANN401
+        """Send once, read and check. Raises Fault for a success without a chat completion."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._by_loop:
+            self._by_loop[loop] = DefaultAsyncHttpxClient(verify=certificates(), follow_redirects=False)
+        headers = {name: value for name, value in request.headers.items() if name.lower() in _SENT}
+        if key := self._endpoint.key.get_secret_value():
+            headers["authorization"] = f"Bearer {key}"
+        sent = httpx2.Request(
+            request.method, request.url, headers=headers, stream=request.stream, extensions=request.extensions
+        )
+        options |= {"stream": True, "follow_redirects": False}
+        question = SENDING.get()
+        async with question.attempt():
+            response = await self._by_loop[loop].send(sent, **options)
+            read = bytearray()
+            try:
+                async for chunk in response.aiter_bytes():
+                    read += chunk
+                    if len(read) > LONGEST_BODY:
+                        raise Fault(f"no chat completion: a response of more than {LONGEST_BODY} bytes")
+            finally:
+                await response.aclose()
+            told = [(name, self._endpoint.hide(value)) for name, value in response.headers.multi_items()]
+            told = [(name, value) for name, value in told if name.lower() not in _OF_THE_ORIGINAL]
+            body = self._endpoint.hide(read.decode("latin-1")).encode("latin-1")  # byte for byte: the key is ASCII
+            answer = httpx2.Response(response.status_code, headers=told, content=body, request=request)
+            if answer.is_success:
+                _check_completion(body, question)
+            else:
+                question.fail(fault_of(answer))
+        return answer
 
 
-def _gate(base_url: str, limit: int) -> asyncio.Semaphore:
-    """Return the endpoint's semaphore, shared by all roles on the running event loop."""
-    gates = _gates.setdefault(asyncio.get_running_loop(), {})
-    return gates.setdefault((base_url, limit), asyncio.Semaphore(limit))
+def _check_completion(body: bytes, question: Question) -> None:
+    """Pay for a chat completion. Raises Fault for anything else, and for one without a reply."""
+    try:
+        completion = _Completion.model_validate_json(body)
+    except ValidationError as error:
+        begins = body[:BODY_SHOWN].decode(errors="replace")
+        problem = f"no chat completion: {complaint(error):.120}; the response begins with {begins!r}"
+        raise Fault(problem) from None
+    usage = None if completion.usage is None else (completion.usage.prompt_tokens, completion.usage.completion_tokens)
+    if usage is not None or completion.choices:
+        question.used(usage)
+    if not completion.choices:
+        raise Fault("empty choices")

@@ -81,7 +81,7 @@ def trajectory_text(trajectory: Trajectory) -> str:
         lines.append(f"Turn {t}{given}, user: {data('user', turn.full_text)}")
         for s, step in enumerate(turn.steps, start=1):
             lines.append(f"  {t}.{s} action: {action_text(step.action)}")
-            lines.append(f"  {t}.{s} answer: {_answer(step.observation)}")
+            lines.append(f"  {t}.{s} answer: {data('observation', step.observation.full_text, MAX_OBSERVATION)}")
         if not turn.played:
             lines.append("  the agent ended the turn" if turn.ended else "  the turn was cut off by a limit")
     return "\n".join(lines)
@@ -101,8 +101,9 @@ def context_text(context: FailureContext) -> str:
     The setup is left out, because it may contain reference calls of earlier turns.
     """
     guidance = f"guidance_{context.kind}"  # of a kind without advice there is no such file
-    advised = (_FOLDER / f"{guidance}.txt").is_file()
-    return _weakness_text(context) + (f"\n\n{_template(guidance).substitute()}" if advised else "")
+    if not (_FOLDER / f"{guidance}.txt").is_file():
+        return _weakness_text(context)
+    return f"{_weakness_text(context)}\n\n{_template(guidance).substitute()}"
 
 
 def _weakness_text(context: FailureContext) -> str:
@@ -114,23 +115,18 @@ def _weakness_text(context: FailureContext) -> str:
             ", ".join(name for name in context.explore if name not in context.focus_pattern) or "nothing in particular"
         )
     seen = "none, a call drawn at random" if context.cause is None else f"{context.kind}; cause: {context.cause}"
-    lines = [
-        f"Weakness: {seen}; tool: {context.tool or 'unknown'}",
-        f"How: {context.how}",
-        f"Why: {context.why}",
-    ]
-    if context.summary:
-        lines.insert(0, f"Summary: {context.summary}")
-    if context.instability_pattern:
-        lines.append(f"When it goes wrong: {context.instability_pattern}")
-    if context.error_class:
-        lines.append(f"Error: {context.error_class}")
-    if context.label is not None:
-        lines.append(f"Diagnosis of the turn: {context.label}")
-    if context.facts:
-        lines.append("Values around it: " + "; ".join(context.facts))
-    if context.explore:
-        lines.append("Worth reaching: " + ", ".join(context.explore))
+    told = {
+        "Summary": context.summary,
+        "Weakness": f"{seen}; tool: {context.tool or 'unknown'}",
+        "How": context.how,
+        "Why": context.why,
+        "When it goes wrong": context.instability_pattern,
+        "Error": context.error_class,
+        "Diagnosis of the turn": context.label,
+        "Values around it": "; ".join(context.facts),
+        "Worth reaching": ", ".join(context.explore),
+    }
+    lines = [f"{title}: {said}" for title, said in told.items() if said]
     for title, items in (
         ("Practise", context.focus_pattern),
         ("Find out", context.exploration_objectives),
@@ -144,11 +140,11 @@ def interactions_text(interactions: Sequence[Interaction], program: ToolSpec | N
     """Write interactions, numbered from 0, with their runs; ``program`` is the tool that runs programs, if any."""
     if not interactions:
         return "(none yet)"
-    limits = _limits([one.observation for one in interactions], program)
+    answers = _answers([one.observation for one in interactions], program)
     return "\n".join(
         f"[{number}] run {one.run}: {action_text(one.action, program)} -> {one.observation.status}"
-        f"{', changed the state' if one.changed else ''}: {_answer(one.observation, limit)}"
-        for number, (one, limit) in enumerate(zip(interactions, limits, strict=True))
+        f"{', changed the state' if one.changed else ''}: {answer}"
+        for number, (one, answer) in enumerate(zip(interactions, answers, strict=True))
     )
 
 
@@ -159,11 +155,9 @@ def attempt_text(actions: Sequence[tuple[Action, Observation]], program: ToolSpe
     """
     if not actions:
         return "(no action yet)"
-    limits = _limits([observation for _, observation in actions], program)
-    return "\n".join(
-        f"{action_text(action, program)} -> {_answer(observation, limit)}"
-        for (action, observation), limit in zip(actions, limits, strict=True)
-    )
+    answers = _answers([observation for _, observation in actions], program)
+    shown = zip((action_text(action, program) for action, _ in actions), answers, strict=True)
+    return "\n".join(f"{action} -> {answer}" for action, answer in shown)
 
 
 def _tool_text(tool: ToolSpec) -> str:
@@ -184,15 +178,14 @@ def _checks(turn: TurnOutcome) -> str:
     return ", ".join(f"{name} {words[value]}" for name, value in named.items())
 
 
-def _limits(observations: Sequence[Observation], program: ToolSpec | None) -> list[int]:
-    """Return the most characters of each observation."""
+def _answers(observations: Sequence[Observation], program: ToolSpec | None) -> list[str]:
+    """Write observations, of programs the newest ones whole."""
     left = 0 if program is None else MAX_WHOLE
-    limits = []
+    answers = []
     for observation in reversed(observations):
-        length = len(observation.full_text)
-        left -= length
-        limits.append(MAX_OBSERVATION if left < 0 else max(MAX_OBSERVATION, length))
-    return limits[::-1]
+        left -= len(observation.full_text)
+        answers.append(data("observation", observation.full_text, MAX_OBSERVATION if left < 0 else None))
+    return answers[::-1]
 
 
 def action_text(action: Action, program: ToolSpec | None = None) -> str:
@@ -202,10 +195,6 @@ def action_text(action: Action, program: ToolSpec | None = None) -> str:
         if action.name == program.name and isinstance(code, str):
             return data("action", f"{action.name}:\n{code}\n", MAX_PROGRAM)
     return data("action", executed(action), MAX_ACTION)
-
-
-def _answer(observation: Observation, most: int = MAX_OBSERVATION) -> str:
-    return data("observation", observation.full_text, most)
 
 
 _MAX_NAME = 80

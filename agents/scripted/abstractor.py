@@ -21,9 +21,9 @@ from itertools import chain
 from typing import NamedTuple
 
 from agents.evidence import call_of, context_task, successful_runs
-from agents.roles import RoleRefused, own_roles
 from agents.scripted.knowledge import PLAIN, read_context
-from agents.settings import ExplorationSettings
+from agents.settings import ExplorationSettings, own_roles
+from agents.spending import RoleRefused
 from environments.base import Environment, InputError, TaskSpec, ToolCall
 from environments.registry import benchmark_of
 from environments.verification.replay import reduce

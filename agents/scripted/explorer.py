@@ -21,7 +21,6 @@ from functools import partial
 from typing import ClassVar
 
 from agents.evidence import LiveRun, error_message, executed, live_run
-from agents.roles import own_roles
 from agents.scripted.arguments import GuidedArguments, UniformArguments
 from agents.scripted.knowledge import (
     PLAIN,
@@ -39,7 +38,7 @@ from agents.scripted.knowledge import (
     sources_of_values,
 )
 from agents.scripted.values import Experience, Scalar, Sightings
-from agents.settings import ExplorationSettings
+from agents.settings import ExplorationSettings, own_roles
 from environments.base import Environment, Observation, ObservationStatus, ToolCall, ToolSpec
 from environments.benchmark import KnownValue
 from environments.registry import benchmark_of
@@ -321,7 +320,7 @@ _UNREAD = {"kind": None, "cause": None, "focus_pattern": (), "do_not_repeat": ()
 class UnguidedExplorer(GuidedExplorer):
     """Explorer that uses nothing of a context but its start state.
 
-    D_0 and the unguided baseline use it, within the limits of ``agents.assembly.unguided_exploration``; the baseline
+    D_0 and the unguided baseline use it, within the limits of ``agents.roles.unguided_exploration``; the baseline
     has as many contexts as make its environment calls equal. ``exploration.unguided`` says how much it has in common
     with the guided one: nothing (calls are drawn uniformly), or everything but the aim (ours).
     """

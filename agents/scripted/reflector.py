@@ -20,8 +20,8 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from agents.evidence import executed, failed_turn, failure_context, step_at, what_happened
-from agents.roles import RoleRefused
 from agents.scripted.knowledge import about, remedies
+from agents.spending import RoleRefused
 from environments.base import Environment, MalformedCall, ToolCall, ToolSpec
 from memory.jsonl import derive_seed
 from memory.records import Cause, Evidence, FailureContext, SignalKind, Step

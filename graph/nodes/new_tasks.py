@@ -14,7 +14,8 @@ from typing import TypeVar
 
 from langgraph.runtime import Runtime
 
-from agents.roles import RoleRefused, Validator
+from agents.roles import Validator
+from agents.spending import RoleRefused
 from environments.base import Environment, Record
 from environments.verification.verify import Refusal, can_train
 from environments.verification.verify import verify as verify_draft

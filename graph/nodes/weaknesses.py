@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 
 from langgraph.runtime import Runtime
 
-from agents.roles import RoleRefused
+from agents.spending import RoleRefused
 from environments.base import InputError
 from environments.command import writing
 from environments.verification.canonical import fingerprint

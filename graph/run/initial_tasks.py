@@ -15,7 +15,7 @@ from itertools import zip_longest
 from math import ceil
 from pathlib import Path
 
-from agents.assembly import unguided_context, unguided_exploration
+from agents.roles import unguided_context, unguided_exploration
 from environments.base import InputError, StartState
 from environments.benchmark import OfficialTask
 from environments.command import Stage

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from agents.assembly import (
+from agents.roles import (
     UNGUIDED_EXPLORATION,
+    Abstractor,
+    Explorer,
+    Reflector,
     Roles,
     baseline_contexts,
     build_roles,
@@ -18,7 +21,6 @@ from agents.assembly import (
     unguided_exploration,
     unguided_roles,
 )
-from agents.roles import Abstractor, Explorer, Reflector
 from agents.scripted.explorer import GuidedExplorer, UnguidedExplorer
 from agents.scripted.reflector import RuleReflector
 from agents.settings import ExplorationSettings, RoleSettings, RolesSettings
@@ -121,7 +123,7 @@ def test_roles_keep_their_protocols() -> None:
 @pytest.mark.process
 def test_scripted_assembly_imports_no_chat_library() -> None:
     code = (
-        "import sys; from agents.assembly import build_roles; from agents.settings import RolesSettings\n"
+        "import sys; from agents.roles import build_roles; from agents.settings import RolesSettings\n"
         "from agents.spending import Ledger; build_roles(RolesSettings(), Ledger(None, RolesSettings().budget))\n"
         "print([m for m in ('langchain_core', 'langchain_openai', 'openai', 'torch', 'bfcl_eval') if m in sys.modules])"
     )

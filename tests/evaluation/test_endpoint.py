@@ -17,8 +17,8 @@ from support.scripted_sampler import ScriptedSampler
 from support.served_policy import Script, message, player, script_of
 
 from agents.chat.endpoint import resolve
+from agents.chat.models import ChatReply, ToolCallingModel, WrittenCall
 from agents.chat.replies import LONGEST_REPLY
-from agents.chat.tool_calling import ChatReply, ToolCallingModel, WrittenCall
 from agents.settings import BudgetSettings, ChatSettings
 from agents.spending import Ledger, RepeatedFailure, read_requests
 from environments.base import (
@@ -164,7 +164,7 @@ class Plain:
     def parse(self, ids: Sequence[int]) -> tuple[Action, ...] | EndTurn:
         told = message([*map(written, json.loads(bytes(ids)))])
         calls = tuple(
-            WrittenCall("", c["function"]["name"], c["function"]["arguments"]) for c in told.get("tool_calls", ())
+            WrittenCall(c["function"]["name"], c["function"]["arguments"]) for c in told.get("tool_calls", ())
         )
         read = read_reply(ChatReply(told["content"] or "", calls, None, False, None), Offered(()))
         return read if isinstance(read, EndTurn) else read.actions
@@ -227,7 +227,7 @@ async def outcomes_of(
     with FaultyServer(answer) as server:
         settings = ChatSettings(model="m", base_url=server.url, **fields)
         endpoint = resolve(settings, "policy", commanded=True)
-        model = ToolCallingModel(endpoint, settings, Ledger(None, BudgetSettings()), 4)
+        model = ToolCallingModel(endpoint, Ledger(None, BudgetSettings()), 4)
         opened = environment or BFCLEnvironment()
         await attempt_served(items, model, opened, limits, lambda one: found.setdefault(one.task_id, one) and None)
     return [found[item.task.id] for item in items]
@@ -566,6 +566,6 @@ def test_names_with_a_dot_are_offered_in_letters_and_read_back() -> None:
     tools = [ToolSpec(name=name, group="g", description="d") for name in ("music.play", "music_play", "x" * 80)]
     offered = Offered(tools)
     assert [tool["function"]["name"] for tool in offered.schemas] == ["music_play", "music_play_2", "x" * 64]
-    read = read_reply(ChatReply("", (WrittenCall("", "music_play", "{}"),), None, False, None), offered)
+    read = read_reply(ChatReply("", (WrittenCall("music_play", "{}"),), None, False, None), offered)
     assert not isinstance(read, EndTurn)
     assert read.actions == (ToolCall(name="music.play"),)

@@ -15,7 +15,7 @@ from support.made_run import CAR, ENVIRONMENT, FILES, first_tasks, services_of, 
 from typer.testing import CliRunner, Result
 
 import graph.run.initial_tasks
-from agents.assembly import unguided_context
+from agents.roles import unguided_context
 from agents.scripted.explorer import UnguidedExplorer
 from environments.base import Environment, EnvironmentFault, InputError
 from environments.benchmark import ExplorationHints

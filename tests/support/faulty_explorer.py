@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
-from agents.assembly import Roles, build_roles
-from agents.roles import Explorer, RoleRefused
+from agents.roles import Explorer, Roles, build_roles
 from agents.settings import RolesSettings
-from agents.spending import Ledger, RepeatedFailure
+from agents.spending import Ledger, RepeatedFailure, RoleRefused
 from environments.base import Environment, EnvironmentDefect, InputError
 from memory.records import FailureContext, Interaction
 from memory.run import IterationDirectory

@@ -3,7 +3,7 @@
 AppWorld's values are reached through other calls: tokens through passwords, ids through lists. The generic explorer
 aims at one tool and does what its error asks for, which never logs in; these rules do. They know the names of a few
 APIs; everything else is read from the world's own documentation at run time. ``draft`` and ``explore`` are those of
-``agents.roles.OwnRoles``.
+``agents.settings.OwnRoles``.
 """
 
 from agents.scripted.appworld.drafts import draft

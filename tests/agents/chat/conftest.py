@@ -13,8 +13,8 @@ from pydantic import SecretStr
 from support.faulty_server import KEY
 
 from agents.chat.endpoint import Endpoint
-from agents.chat.sending import attempt
-from agents.chat.structured import StructuredModel, open_model
+from agents.chat.models import StructuredModel, open_model
+from agents.chat.sending import SENDING
 from agents.settings import BudgetSettings, RoleSettings
 from agents.spending import Ledger
 
@@ -33,7 +33,8 @@ class TableModel(BaseChatModel):
         raise AssertionError("the roles ask asynchronously")
 
     async def _agenerate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
-        async with attempt() as ended:
+        question = SENDING.get()
+        async with question.attempt():
             self.sent.append(messages)
             reply = self.replies.pop(0)
             if isinstance(reply, float):
@@ -41,7 +42,7 @@ class TableModel(BaseChatModel):
             if isinstance(reply, BaseException):
                 raise reply
             usage = reply.usage_metadata
-            ended(None if usage is None else (usage["input_tokens"], usage["output_tokens"]))
+            question.used(None if usage is None else (usage["input_tokens"], usage["output_tokens"]))
         return ChatResult(generations=[ChatGeneration(message=reply)])
 
     def prompts(self) -> str:
@@ -78,8 +79,8 @@ def table(ledger):
         model = TableModel(replies=list(replies), sent=[])
         fields = {"timeout": 30.0}
         settings = RoleSettings.model_validate({"kind": "chat", "model": "table", **fields, **changes})
-        endpoint = Endpoint("explorer", "table", "http://table", "OPENAI_API_KEY", SecretStr(KEY))
-        return model, StructuredModel(model, endpoint, settings, ledger)
+        endpoint = Endpoint("explorer", "table", "http://table", "OPENAI_API_KEY", SecretStr(KEY), settings)
+        return model, StructuredModel(model, endpoint, ledger)
 
     return make
 

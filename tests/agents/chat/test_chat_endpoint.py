@@ -16,9 +16,8 @@ from support.faulty_server import KEY, ChatRequest, Fault, FaultyServer, Raw, co
 from support.faulty_server import Answer as ServerAnswer
 
 from agents.chat.sending import EndpointFailed
-from agents.roles import RoleRefused
 from agents.settings import BudgetSettings
-from agents.spending import BudgetReached, Ledger, read_requests
+from agents.spending import BudgetReached, Ledger, RoleRefused, read_requests
 from environments.base import InputError
 
 pytestmark = pytest.mark.slow

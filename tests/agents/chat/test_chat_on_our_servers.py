@@ -13,8 +13,8 @@ from support.car_drafts import two_turns
 from support.chat_models import random_model, save, template, tokenizer
 from support.vllm_server import RunningServer, serving
 
-from agents.chat.structured import open_model
-from agents.chat.validator import ChatValidator
+from agents.chat.acting import ChatValidator
+from agents.chat.models import open_model
 from agents.settings import RoleSettings
 from agents.spending import Ledger, read_requests
 from environments.base import Environment, StartState

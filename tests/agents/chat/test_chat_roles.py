@@ -8,16 +8,15 @@ from enum import StrEnum
 import pytest
 from langchain_core.messages import AIMessage
 
-from agents.assembly import unguided_context
 from agents.chat.abstractor import ChatAbstractor
-from agents.chat.explorer import ChatExplorer
+from agents.chat.acting import ChatExplorer
 from agents.chat.reflector import ChatReflector, _signal_text
 from agents.chat.transcript import context_text
 from agents.evidence import LONGEST_ITEM, LONGEST_SENTENCES, MOST_ITEMS, live_run
-from agents.roles import RoleRefused
+from agents.roles import unguided_context
 from agents.scripted.reflector import RuleReflector
 from agents.settings import BudgetSettings, ExplorationSettings
-from agents.spending import BudgetReached, Ledger
+from agents.spending import BudgetReached, Ledger, RoleRefused
 from environments.base import MalformedCall, ObservationStatus, ToolCall
 from environments.verification.decontamination import held_out_fingerprints
 from environments.verification.verify import verify

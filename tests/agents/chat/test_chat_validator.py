@@ -8,11 +8,10 @@ import pytest
 from langchain_core.messages import AIMessage
 from support.car_drafts import FUEL, LOCK, two_turns
 
+from agents.chat.acting import ChatValidator
 from agents.chat.sending import EndpointFailed
-from agents.chat.validator import ChatValidator
-from agents.roles import RoleRefused
 from agents.settings import BudgetSettings
-from agents.spending import BudgetReached, Ledger
+from agents.spending import BudgetReached, Ledger, RoleRefused
 from environments.base import Action, Environment, EnvironmentFault, Episode, Observation, Outcome, TaskSpec
 from memory.records import Draft
 

@@ -8,9 +8,8 @@ import pytest
 from pydantic import BaseModel
 from support.faulty_server import ChatRequest, Fault, FaultyServer
 
-from agents.roles import RoleRefused
 from agents.settings import BudgetSettings
-from agents.spending import Ledger, read_requests
+from agents.spending import Ledger, RoleRefused, read_requests
 
 pytestmark = pytest.mark.slow
 

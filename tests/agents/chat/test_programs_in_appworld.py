@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from agents.chat.abstractor import ChatAbstractor, ProgramAbstractor
-from agents.chat.explorer import ChatExplorer
+from agents.chat.acting import ChatExplorer, ChatValidator
 from agents.chat.transcript import MAX_OBSERVATION, MAX_WHOLE, acting_tools, attempt_text, interactions_text
-from agents.chat.validator import ChatValidator
-from agents.roles import RoleRefused
 from agents.settings import ExplorationSettings
+from agents.spending import RoleRefused
 from environments.appworld.benchmark import BENCHMARK
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.environment import AppWorldEnvironment

@@ -14,10 +14,9 @@ from langchain_core.messages import AIMessage
 from pydantic import BaseModel
 
 from agents.chat.abstractor import ProposedTasks
-from agents.chat.explorer import NextCall
+from agents.chat.acting import NextCall, RunJudgement
 from agents.chat.reflector import Reflection
 from agents.chat.replies import Malformed, NextAction, read_reply
-from agents.chat.validator import RunJudgement
 
 
 class Meant(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agents.assembly import unguided_context
 from agents.evidence import live_run
+from agents.roles import unguided_context
 from agents.scripted.explorer import GuidedExplorer, UnguidedExplorer
 from agents.settings import ExplorationSettings
 from environments.base import ObservationStatus, ToolCall

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from agents.assembly import unguided_context
+from agents.roles import unguided_context
 from agents.scripted.arguments import GuidedArguments
 from agents.scripted.explorer import GuidedExplorer
 from agents.scripted.knowledge import listed_values, makers, sign_in_tools, sources_of_values

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agents.assembly import unguided_context, unguided_exploration
+from agents.roles import unguided_context, unguided_exploration
 from agents.scripted.explorer import GuidedExplorer, UnguidedExplorer
 from agents.settings import ExplorationSettings, RolesSettings
 from environments.base import StartState

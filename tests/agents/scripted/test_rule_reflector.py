@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from agents.roles import RoleRefused
 from agents.scripted.reflector import RuleReflector
+from agents.spending import RoleRefused
 from environments.base import MalformedCall, ToolCall
 from memory.records import Cause, SignalKind
 

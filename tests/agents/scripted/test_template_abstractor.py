@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from agents.assembly import UNGUIDED_EXPLORATION, unguided_context
-from agents.roles import RoleRefused
+from agents.roles import UNGUIDED_EXPLORATION, unguided_context
 from agents.scripted.abstractor import TemplateAbstractor
 from agents.scripted.explorer import GuidedExplorer, UnguidedExplorer
 from agents.settings import ExplorationSettings
+from agents.spending import RoleRefused
 from environments.base import ObservationStatus, ToolCall
 from environments.bfcl.templated import wordings
 from environments.example import depot

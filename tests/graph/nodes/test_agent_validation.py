@@ -10,9 +10,8 @@ import pytest
 from langgraph.runtime import Runtime
 from support.made_run import ENVIRONMENT, first_tasks, weakness_at
 
-from agents.roles import RoleRefused
 from agents.settings import RoleSettings, RolesSettings
-from agents.spending import Breaker, BudgetReached, Ledger
+from agents.spending import Breaker, BudgetReached, Ledger, RoleRefused
 from environments.base import Environment, ToolCall
 from environments.settings import VerificationSettings
 from environments.verification.canonical import fingerprint

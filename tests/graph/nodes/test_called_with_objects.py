@@ -14,8 +14,7 @@ from langgraph.runtime import Runtime
 from support import ROOT
 from support.made_run import ENVIRONMENT, act, first_tasks, weakness_at
 
-from agents.roles import RoleRefused
-from agents.spending import Breaker, Ledger
+from agents.spending import Breaker, Ledger, RoleRefused
 from environments.base import Environment, InputError, Observation, ObservationStatus, ToolCall
 from graph.assembly import RunServices
 from graph.branches import dispatch

@@ -11,7 +11,7 @@ from support.late import Late
 from support.made_policy import FILES, call, environment, task, trained_policy
 from support.scripted_sampler import ScriptedSampler
 
-from agents.chat.tool_calling import ChatReply, WrittenCall
+from agents.chat.models import ChatReply, WrittenCall
 from agents.chat.transcript import trajectory_text
 from environments.base import EnvironmentFault
 from environments.bfcl.benchmark import BFCLEnvironment
@@ -183,7 +183,7 @@ class _Served:
 
     async def reply(self, messages: Any, schemas: Any, *, max_tokens: int, subject: str) -> ChatReply:
         self.sent.append(list(messages))
-        calls = [WrittenCall("", "touch", '{"file_name": "a.txt"}')] if len(self.sent) == 1 else []
+        calls = [WrittenCall("touch", '{"file_name": "a.txt"}')] if len(self.sent) == 1 else []
         return ChatReply("", tuple(calls), None, False, (10, 5))
 
 
