@@ -23,7 +23,7 @@ from environments.metrics import Metric, mixed, pass_at
 from environments.terminal import say
 from evaluation.settings import CONTROLS, ENDPOINT, ScoringSettings, read_settings, sampling_on
 from memory.strict_yaml import options_given
-from training.rendering.options import RenderingOptions
+from training.settings import RenderingOptions
 
 if TYPE_CHECKING:
     from evaluation.attempts import Attempts

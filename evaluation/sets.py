@@ -199,7 +199,7 @@ def _check_models(settings: ScoringSettings) -> None:
     if settings.served is not None:
         settings.endpoint()
         return
-    from training.rollout.policy_path import check_policy_path
+    from training.rollout.policy import check_policy_path
 
     for model in settings.models:
         if model not in CONTROLS:

@@ -22,8 +22,7 @@ from environments.settings import GIVEN, Section, requires
 from memory.jsonl import complaint, read_jsonl
 from memory.records import Task
 from memory.strict_yaml import read_yaml
-from training.rendering.options import RenderingOptions
-from training.rollout.settings import IN_PROCESS, SamplingSettings
+from training.settings import IN_PROCESS, RenderingOptions, SamplingSettings
 
 if TYPE_CHECKING:
     from agents.chat.endpoint import Endpoint

@@ -17,7 +17,7 @@ from environments.base import InputError, Record
 from graph.settings import RunSettings
 from memory.jsonl import parse_json, read_whole
 from training.plan import GIB, Device, Memory, ModelShape, memory_of, shape_of, shipped_config
-from training.rollout.policy_path import policy_folder
+from training.rollout.policy import policy_folder
 from training.settings import LoraSettings
 
 SHORTEST = 1024

@@ -20,7 +20,7 @@ from graph.tracking import check_trackers
 from memory.settings import OFFICIAL
 from training.device_memory import device_at_hand, memory_at_hand
 from training.plan import memory_of, shape_in_process_of_its_own
-from training.rollout.policy_path import policy_folder
+from training.rollout.policy import policy_folder
 from training.settings import ElsewhereSettings, PolicySettings
 
 

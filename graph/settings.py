@@ -13,9 +13,8 @@ from environments.settings import GIVEN, EnvironmentSettings, Section, Verificat
 from evaluation.settings import EvaluationSettings
 from memory.jsonl import leaves
 from memory.settings import OFFICIAL, MemorySettings, TaskSettings
-from training.rollout.settings import SamplingSettings
-from training.settings import PolicySettings, TrainingSettings
-from training.signal_settings import SignalSettings
+from training.settings import PolicySettings, SamplingSettings, TrainingSettings
+from training.signals import SignalSettings
 
 YEAR = 365 * 24 * 3600.0  # upper bound of a deadline in seconds (ours)
 

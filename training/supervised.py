@@ -163,6 +163,12 @@ def written_loss(
     return torch.nn.functional.cross_entropy(heated, padded[written], reduction="sum")
 
 
+def of_ends(losses: Sequence[float]) -> tuple[float, float]:
+    """Return the mean losses of the first and of the last tenth of the updates, of which there is at least one."""
+    tenth = max(1, len(losses) // 10)
+    return sum(losses[:tenth]) / tenth, sum(losses[-tenth:]) / tenth
+
+
 def rate(number: int, updates: int) -> float:
     """Return the share of the peak learning rate of update ``number``, from 0, of so many."""
     rise = min(1.0, (number + 1) / max(1.0, updates * _RISE))

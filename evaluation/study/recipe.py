@@ -21,7 +21,7 @@ from evaluation.settings import LOOKUP, AttemptSettings
 from evaluation.study.claims import MOST, Gate, Hypothesis, Strict, check_gates, check_hypotheses
 from memory.jsonl import complaint
 from memory.strict_yaml import changes_given, put, read_recipe
-from training.rendering.options import RenderingOptions
+from training.settings import RenderingOptions
 
 BASELINE = "grpo"
 """The arm that all others are compared with."""

@@ -27,8 +27,7 @@ from memory.jsonl import read_jsonl, write_atomically, write_json
 from memory.processes import ChildFailure, exclusive, reason_in, run_child
 from memory.run import RunDirectory
 from memory.strict_yaml import dump_yaml
-from training.rendering.options import RenderingOptions
-from training.rollout.settings import IN_PROCESS
+from training.settings import IN_PROCESS, RenderingOptions
 
 RECIPE_FILE = "recipe.yaml"
 ONE_THREAD = {

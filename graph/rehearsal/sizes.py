@@ -22,7 +22,7 @@ from graph.settings import RunSettings, dotted
 from memory.settings import TaskSettings
 from training.device_memory import device_at_hand
 from training.plan import shape_in_process_of_its_own
-from training.rollout.policy_path import policy_folder
+from training.rollout.policy import policy_folder
 
 CALLS = 10
 """Requests to the endpoint of chat roles, retries included."""

@@ -86,7 +86,7 @@ def _small_files(source: str) -> Path:
         return Path(source)
     from huggingface_hub import snapshot_download
 
-    from training.rollout.policy_path import hub_trouble
+    from training.rollout.policy import hub_trouble
 
     trouble = hub_trouble(source)
     try:
@@ -119,7 +119,7 @@ def main(recipe: str, tasks: str, folder: str, *given: str) -> None:
     with exit_statuses():
         from graph.fit import config_of
         from graph.recipe import load_recipe
-        from training.rollout.policy_path import policy_folder
+        from training.rollout.policy import policy_folder
 
         settings = load_recipe(Path(recipe), given)
         make_stand_in(config_of(settings), policy_folder(settings.policy.path), Path(folder))

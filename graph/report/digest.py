@@ -27,7 +27,7 @@ from memory.records import (
     Trajectory,
     Unsignalled,
 )
-from training.signal_settings import SignalSettings
+from training.signals import SignalSettings
 
 WIDTH = 110
 """Characters of a foreign text."""

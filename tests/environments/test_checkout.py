@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from environments.checkout import INITIAL_POLICY, QUICKSTART, ROOT, find_recipe, shipped_policy
-from training.rollout.policy_path import policy_folder
+from training.rollout.policy import policy_folder
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from environments.example import depot
 from environments.task_text import clause, render_documented, with_own_descriptions
 from environments.verification.grounding import Seen
 from graph.check_environment import explored_tasks
-from training.embedded.compact_text import CompactSettings, CompactText
+from training.embedded.compact import CompactSettings, CompactText
 
 SHOP = depot(4)
 

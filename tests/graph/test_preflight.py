@@ -18,7 +18,7 @@ from environments.bfcl.environment import BFCLEnvironment
 from graph.preflight import check_run
 from graph.recipe import QUICKSTART, load_recipe
 from memory.jsonl import write_jsonl
-from training.rollout.policy_path import hub_trouble
+from training.rollout.policy import hub_trouble
 
 STARTER = QUICKSTART.parent / "starter"
 OWN = ("environment={name: 'environments.example:depot'}", "evaluation.set=null")

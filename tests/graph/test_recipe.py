@@ -12,8 +12,7 @@ from graph.recipe import QUICKSTART, difference, load_recipe
 from graph.settings import RunSettings, changed, dotted
 from memory.records import SignalKind
 from memory.strict_yaml import read_recipe
-from training.seal.seal import WINDOW_STEPS
-from training.seal.settings import SealSettings
+from training.seal.seal import WINDOW_STEPS, SealSettings
 
 MISTAKES = [
     ("a: [1", [], "not YAML: line 1"),

@@ -42,7 +42,18 @@ from training.grpo.ranks import Ranks
 from training.grpo.record import ExpertRecord, RoundFailure
 from training.rollout.episodes import LEARNABLE, TokenRow, limits_of, play_references, token_row
 from training.settings import ExpertSettings
-from training.supervised import BATCH, POOL, Diverged, Learning, batches, evenly, in_one_row, learn, without_parts
+from training.supervised import (
+    BATCH,
+    POOL,
+    Diverged,
+    Learning,
+    batches,
+    evenly,
+    in_one_row,
+    learn,
+    of_ends,
+    without_parts,
+)
 
 _IN_OWN_WORDS = frozenset({"given", "official"})
 """Origins of tasks whose words are a person's: they are not worded anew."""
@@ -116,7 +127,6 @@ def played(
 
     A reference that fails in its own words is left out. Raises RoundFailure when every new one fails.
     """
-
     table = _References(rollouts, settings.reword)
     learnt = [task for task in new if table.row(task) is not None]
     if new and not learnt:
@@ -234,23 +244,7 @@ class ExpertStep(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: object
     ) -> None:
         """Learn from the references and keep the record. Raises RoundFailure for a loss that is not finite."""
-        began = time.perf_counter()
-        losses = list(self._updates(given["model"], args))
-        tenth = max(1, len(losses) // 10)
-        record = ExpertRecord(
-            references=self.data.references,
-            left_out=self.data.left_out,
-            replayed=self.data.replayed,
-            updates=len(losses),
-            tokens=sum(sum(row.mask) for rows in self.data.updates for row in rows),
-            processed=sum(row.length for rows in self.data.updates for row in rows),
-            first_loss=_mean(losses[:tenth]),
-            last_loss=_mean(losses[-tenth:]),
-            measured=Measured(seconds=time.perf_counter() - began),
-        )
-        self.ranks.by_first(lambda: self.keep(record))
-
-    def _updates(self, model: object, args: TrainingArguments) -> Iterator[float]:
+        began, model = time.perf_counter(), given["model"]
         assert isinstance(model, torch.nn.Module)
         assert isinstance(args, GRPOConfig)
         learning = Learning(
@@ -263,10 +257,19 @@ class ExpertStep(TrainerCallback):
             fused=args.device.type != "cpu",
         )
         try:
-            yield from learn(model, self.data.updates, learning, self.ranks)
+            losses = list(learn(model, self.data.updates, learning, self.ranks))
         except Diverged as loss:
             raise RoundFailure(f"the loss of the expert step is {loss}: lower training.expert.learning_rate") from None
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+        first_loss, last_loss = of_ends(losses) if losses else (None, None)
+        record = ExpertRecord(
+            references=self.data.references,
+            left_out=self.data.left_out,
+            replayed=self.data.replayed,
+            updates=len(losses),
+            tokens=sum(sum(row.mask) for rows in self.data.updates for row in rows),
+            processed=sum(row.length for rows in self.data.updates for row in rows),
+            first_loss=first_loss,
+            last_loss=last_loss,
+            measured=Measured(seconds=time.perf_counter() - began),
+        )
+        self.ranks.by_first(lambda: self.keep(record))

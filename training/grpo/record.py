@@ -20,9 +20,8 @@ from memory.jsonl import leaves
 from memory.records import Measured, StopReason, Task, Trajectory, count_stops
 from memory.settings import TaskSettings
 from training.rollout.sampling import EngineFigures
-from training.rollout.settings import SamplingSettings
 from training.seal.diagnosis import SealFigures
-from training.settings import PolicySettings, TrainingSettings
+from training.settings import PolicySettings, SamplingSettings, TrainingSettings
 
 
 class RoundFailure(RuntimeError):

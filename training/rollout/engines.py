@@ -10,8 +10,7 @@ from typing import Any
 from environments.base import InputError
 from training.rollout.policy import Policy
 from training.rollout.sampling import Sampler
-from training.rollout.settings import SamplingSettings
-from training.settings import PolicySettings, TrainingSettings
+from training.settings import PolicySettings, SamplingSettings, TrainingSettings
 
 OLDEST = (0, 30)
 """The first release of vLLM with token-in, token-out requests that name the weights of each token."""
@@ -52,21 +51,19 @@ def open_sampler(
         from training.rollout.in_process import InProcessSampler
 
         return InProcessSampler(policy.model)
-    from training.rollout.vllm_server import VllmServers
-    from training.rollout.vllm_weights import PolicyWeights
-
-    path = _stored_folder(policy.path) if stored else None
-    weights = PolicyWeights(policy, folder, adapter=adapter, autocast=bfloat16, stored=path, gather=gather)
-    return VllmServers(settings, weights, 0.2 if bfloat16 else 1e-3, by_first=by_first)
-
-
-def _stored_folder(path: str) -> Path:
-    """Return the folder that holds the weights of the policy at ``path``, also of one on the hub that was loaded."""
-    if Path(path).is_dir():
-        return Path(path)
     from huggingface_hub import snapshot_download
 
-    return Path(snapshot_download(path, local_files_only=True))
+    from training.rollout.vllm_server import PolicyWeights, VllmServers
+
+    path = None
+    if stored:  # in a folder, or in the hub's cache, from which the policy was loaded
+        path = Path(
+            policy.path if Path(policy.path).is_dir() else snapshot_download(policy.path, local_files_only=True)
+        )
+    weights = PolicyWeights(
+        policy=policy, folder=folder, adapter=adapter, autocast=bfloat16, stored=path, gather=gather
+    )
+    return VllmServers(settings, weights, 0.2 if bfloat16 else 1e-3, by_first=by_first)
 
 
 def check_engine(sampling: SamplingSettings, policy: PolicySettings, training: TrainingSettings) -> None:

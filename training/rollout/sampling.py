@@ -21,8 +21,6 @@ from typing import Protocol
 
 from environments.base import Record
 
-__all__ = ["EngineFailure", "EngineFigures", "EpisodeDriver", "FinishReason", "Sampled", "Sampler", "TokenPrompt"]
-
 
 class EngineFailure(RuntimeError):
     """The engine of a sampler failed, so that the round or the evaluation ends: dead servers, wrong weights.
@@ -83,17 +81,13 @@ class EngineFigures(Record):
     sampling: float = 0.0
     load: float = 0.0
 
-    def plus(self, other: EngineFigures) -> EngineFigures:
-        """Return the figures of both, one after the other."""
-        values = {name: getattr(self, name) + getattr(other, name) for name in type(self).model_fields}
-        return EngineFigures(**values | {"gap": max(self.gap, other.gap)})
-
-    def beside(self, other: EngineFigures) -> EngineFigures:
-        """Return the figures of two processes at one time: counts are added, of times and gaps the largest is kept."""
+    def plus(self, other: EngineFigures, at_once: bool = False) -> EngineFigures:
+        """Return the figures of both, one after the other or, of two processes, at one time: the longest times then."""
         values = {}
         for name in type(self).model_fields:
             mine, its = getattr(self, name), getattr(other, name)
-            values[name] = mine + its if isinstance(mine, int) else max(mine, its)
+            largest = name == "gap" or (at_once and isinstance(mine, float))
+            values[name] = max(mine, its) if largest else mine + its
         return EngineFigures(**values)
 
 

@@ -16,7 +16,7 @@ from environments.base import InputError, TaskSpec, ToolCall
 from environments.bfcl.environment import BFCLEnvironment
 from graph.settings import check_starts
 from memory.records import FailureContext, Unsignalled
-from training.signal_settings import SignalSettings
+from training.signals import SignalSettings
 
 ENVIRONMENT = BFCLEnvironment(("GorillaFileSystem", "VehicleControlAPI"))
 STARTS = ENVIRONMENT.starts()

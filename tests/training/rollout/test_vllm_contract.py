@@ -22,8 +22,7 @@ from support.vllm_server import CONTEXT, STARTER
 
 from training.rollout.engines import check_engine
 from training.rollout.sampling import EngineFailure, FinishReason
-from training.rollout.settings import SamplingSettings
-from training.settings import LoraSettings, PolicySettings, TrainingSettings
+from training.settings import LoraSettings, PolicySettings, SamplingSettings, TrainingSettings
 
 pytestmark = pytest.mark.slow
 

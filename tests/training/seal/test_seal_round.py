@@ -14,8 +14,7 @@ from environments.bfcl.environment import BFCLEnvironment
 from memory.records import Task
 from memory.run import RunDirectory, append_jsonl, read_jsonl, write_jsonl
 from memory.tasks import admit
-from training.seal.seal import Seal, SealStep, first_state
-from training.seal.settings import SealSettings
+from training.seal.seal import Seal, SealSettings, SealStep, first_state
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.usefixtures("preloaded")]
 
