@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar, cast
@@ -154,13 +155,20 @@ def written_loss(
         labels = padded.masked_fill(~written, -100)
         scored: torch.Tensor = model(input_ids=padded, labels=labels, fused_lm_head=True).log_probs
         return -scored.sum()
-    # An adapter passes on what it does not have itself: this is the model's own head.
-    head: torch.nn.Module = cast("PreTrainedModel", model).get_output_embeddings()  # type: ignore[no-untyped-call]
-    before = torch.nn.functional.pad(written[:, 1:], (0, 1))
-    with head.register_forward_pre_hook(lambda _, given: (given[0][before],)):
+    # The logits that predict a token are those before it.
+    with head_on(model, torch.nn.functional.pad(written[:, 1:], (0, 1))):
         logits = model(input_ids=padded, use_cache=False).logits
     heated = logits.float() if temperature == 1.0 else logits.float() / temperature
     return torch.nn.functional.cross_entropy(heated, padded[written], reduction="sum")
+
+
+@contextmanager
+def head_on(model: torch.nn.Module, chosen: torch.Tensor) -> Iterator[None]:
+    """Compute logits of the positions ``chosen`` (rows, tokens) alone: they become (chosen positions, vocabulary)."""
+    # An adapter passes on what it does not have itself: this is the model's own head.
+    head: torch.nn.Module = cast("PreTrainedModel", model).get_output_embeddings()  # type: ignore[no-untyped-call]
+    with head.register_forward_pre_hook(lambda _, given: (given[0][chosen],)):
+        yield
 
 
 def of_ends(losses: Sequence[float]) -> tuple[float, float]:

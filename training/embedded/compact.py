@@ -49,7 +49,6 @@ _REFERENCE = re.compile(r"\$(\d+)")
 _STATE_WORD = re.compile(r"[a-z]+(?:_[a-z]+)*")
 _MESSAGE_KEYS = frozenset({"error", "message", "result", "status"})
 _LITERALS: dict[str, JsonValue] = {"true": True, "false": False, "null": None}
-
 _DEEPEST = 4
 
 Referable = str | int | float

@@ -70,14 +70,16 @@ class GroupRollouts:
         _check_any_scored(step, trajectories)
         if self.ranks.first:
             self.keep(trajectories)
-        diagnosing = time.perf_counter()
-        if self.seal is not None and (weights := self.seal.take_in(step, trajectories)) is not None:
-            self.weights = [weights[row] for row in self._rows(step)[self.ranks.index]]
-        diagnosed = time.perf_counter()
+        if self.seal is not None:
+            diagnosing = time.perf_counter()
+            if (weights := self.seal.take_in(step, trajectories)) is not None:
+                self.weights = [weights[row] for row in self._rows(step)[self.ranks.index]]
+            spent = time.perf_counter() - diagnosing
+            self.stopwatch.seal += spent
+            began += spent  # it counts in no other stage
         filler = int(self.policy.tokenizer.eos_token_id)
         cut = [token_row(one, filler).cut_to(self.settings.max_trained_tokens) for one in results]
-        self.stopwatch.seal += diagnosed - diagnosing if self.seal is not None else 0.0
-        self.stopwatch.rollouts += time.perf_counter() - began - (diagnosed - diagnosing)
+        self.stopwatch.rollouts += time.perf_counter() - began
         return {
             "prompt_ids": [row.prompt_ids for row in cut],
             "completion_ids": [row.completion_ids for row in cut],

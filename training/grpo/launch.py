@@ -54,8 +54,6 @@ def launch_round(root: Path, iteration: int, resume: bool, settings: RoundSettin
             "training.launch starts the processes of a round, and a launcher (WORLD_SIZE) has started this one "
             "already: start it without one"
         )
-    launch = settings.training.launch
-    assert launch is not None
     check_launch(settings.training, settings.policy, settings.sampling)
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -65,7 +63,15 @@ def launch_round(root: Path, iteration: int, resume: bool, settings: RoundSettin
     os.environ.setdefault("OMP_NUM_THREADS", str(settings.training.threads))
     words = [RANK, str(root.resolve()), str(iteration), *(["resume"] if resume else [])]
     with TemporaryDirectory(prefix="coevolve-ranks-") as logs:
-        options = ["--log-dir", logs, "--nproc-per-node", str(launch.processes), "--standalone", "--module", *words]
+        options = [
+            "--log-dir",
+            logs,
+            "--nproc-per-node",
+            str(settings.training.processes),
+            "--standalone",
+            "--module",
+            *words,
+        ]
         try:
             run(get_args_parser().parse_args(options))  # type: ignore[no-untyped-call]
         except ChildFailedError as failed:

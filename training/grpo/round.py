@@ -105,10 +105,8 @@ class _Round:
         self.ranks = ranks
         self.iteration = iteration
         self.report = report
-        self.log = run.iteration(iteration).trajectories
-        self.expert_path = run.iteration(iteration).expert
-        self.seal_log = run.iteration(iteration).seal
-        self.metrics_log = run.iteration(iteration).metrics
+        self.files = run.iteration(iteration)
+        self.log = self.files.trajectories
         if ranks.by_first(self.log.exists) and not resume:
             raise InputError(f"{self.log} is of a round that did not finish: add --resume to continue it")
         self.settings = run.settings(RoundSettings)
@@ -139,13 +137,13 @@ class _Round:
             policy=str(checkpoint.relative_to(self.run.root)),
             tasks=len(self.tasks),
             trajectories=read_jsonl(self.log, Trajectory),
-            metrics=read_jsonl(self.metrics_log, StepMetrics),
+            metrics=read_jsonl(self.files.metrics, StepMetrics),
             updates=settings.updates_per_step,
             measured=mark.seconds,
             seal=None
             if settings.seal is None
-            else figures(self._seal_state_before(settings.seal), read_jsonl(self.seal_log, SealStep)),
-            expert=read_json(self.expert_path, ExpertRecord) if self.expert_path.exists() else None,
+            else figures(self._seal_state_before(settings.seal), read_jsonl(self.files.seal, SealStep)),
+            expert=read_json(self.files.expert, ExpertRecord) if self.files.expert.exists() else None,
         )
 
     def _start(self) -> RoundStart:
@@ -165,13 +163,13 @@ class _Round:
             start = RoundStart(before=before, done=mark.step, checkpoint=folder, seconds=mark.seconds)
         else:
             self.log.unlink(missing_ok=True)
-            self.expert_path.unlink(missing_ok=True)
+            self.files.expert.unlink(missing_ok=True)
         if start.checkpoint is not None:
             if not start.checkpoint.is_dir():
                 raise InputError(f"{start.checkpoint}, the policy of the round before, is missing: restore it")
             check_written_by(start.checkpoint, self.ranks)
-        self._cut(self.seal_log, SealStep, start.done)
-        self._cut(self.metrics_log, StepMetrics, start.done)
+        self._cut(self.files.seal, SealStep, start.done)
+        self._cut(self.files.metrics, StepMetrics, start.done)
         discard_after(self.run.policy_path, start.done)
         return start
 
@@ -234,7 +232,7 @@ class _Round:
         if not self.ranks.first:
             return
         done = step_record(step, self.latest, numbers, self.settings.training.updates_per_step)
-        append_jsonl(self.metrics_log, [step_metrics(done, numbers)])
+        append_jsonl(self.files.metrics, [step_metrics(done, numbers)])
         self.report(
             RoundProgress(
                 step=step - before,
@@ -263,7 +261,7 @@ class _Round:
 
         evolved = self.settings.tasks.uses_evolved
         return expert_step(
-            rollouts, self.settings.training.expert, self.tasks, evolved, lambda one: write_json(self.expert_path, one)
+            rollouts, self.settings.training.expert, self.tasks, evolved, lambda one: write_json(self.files.expert, one)
         )
 
     def _seal(self, environment: Environment, rendering: Rendering) -> Seal | None:
@@ -272,9 +270,9 @@ class _Round:
             return None
         if settings.interface is not None and isinstance(rendering, CompactRendering):
             rendering.check_interface(settings.interface)
-        done = read_existing(self.seal_log, SealStep)
+        done = read_existing(self.files.seal, SealStep)
         state = done[-1].state if done else self._seal_state_before(settings)
-        keep = partial(append_jsonl, self.seal_log) if self.ranks.first else lambda steps: None
+        keep = partial(append_jsonl, self.files.seal) if self.ranks.first else lambda steps: None
         return Seal(settings, environment, state, lambda step: keep([step]))
 
     def _seal_state_before(self, settings: SealSettings) -> SealState:

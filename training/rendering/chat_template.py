@@ -64,9 +64,8 @@ def choose_reader(rendering: ChatTemplateRendering) -> tuple[CallReader, bool]:
     if _SAID not in rendering.answers([_CALL.name], [_SAID])[1]:
         raise InputError(f"the chat template of {rendering.model} drops the answers of tools: {_CAN_CALL}")
     rendering.suffix([_ASKED])
-    said = call_of(_CALL.name, dict(_CALL.arguments))
     answer = {"role": "tool", "name": _CALL.name, "tool_call_id": call_id(0), "content": _SAID}
-    head, message, stop = written(rendering, said, [answer])
+    head, message, stop = written(rendering, call_of(_CALL.name, dict(_CALL.arguments)), [answer])
     for reader in (HermesReader(), PythonicReader(), response_template_reader(rendering.tokenizer)):
         if reader is not None and reader.read(message, stop, head, [DUMMY_TOOL]) == (_CALL,):
             return reader, _takes_several(rendering)
@@ -86,11 +85,8 @@ def _shows_lines(rendering: ChatTemplateRendering) -> bool:
 
 def check_writing(rendering: ChatTemplateRendering) -> None:
     """Raise InputError when a call, or an end of the turn, that the template writes last cannot be read back."""
-    done: Message = {"role": "assistant", "content": _SAID}
-    for said, expected in (
-        (call_of(_CALL.name, dict(_CALL.arguments)), (_CALL,)),
-        (done, EndTurn(text=_SAID)),
-    ):
+    call, done = call_of(_CALL.name, dict(_CALL.arguments)), {"role": "assistant", "content": _SAID}
+    for said, expected in ((call, (_CALL,)), (done, EndTurn(text=_SAID))):
         head, message, stop = written(rendering, said)
         if not stop or rendering.reader.read(message, stop, head, [DUMMY_TOOL]) != expected:
             raise InputError(

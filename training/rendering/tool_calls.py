@@ -57,23 +57,6 @@ Message = dict[str, Any]
 Documentation = Schema | str
 """A tool as a prompt documents it: as a function schema, or as one line."""
 
-DUMMY_TOOL: Schema = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "the weather of the next days",
-        "parameters": {
-            "type": "object",
-            "properties": {
-                "city": {"type": "string", "description": "city"},
-                "days": {"type": "integer", "description": "days"},
-            },
-            "required": ["city"],
-        },
-    },
-}
-"""The tool of dummy conversations: some models have a template of their own for conversations with tools."""
-
 
 class CallReader(Protocol):
     """Reads the actions of an assistant message."""
@@ -231,6 +214,19 @@ def _schema(parameter: Parameter) -> Schema:
         return schema | {"items": {"type": _JSON_TYPES.get(items, items)} | choices}
     return schema | choices
 
+
+DUMMY_TOOL = tool_schema(
+    ToolSpec(
+        name="get_weather",
+        description="the weather of the next days",
+        group="",
+        parameters=(
+            Parameter(name="city", type="string", description="city", required=True),
+            Parameter(name="days", type="integer", description="days", required=False),
+        ),
+    )
+)
+"""The tool of dummy conversations: some models have a template of their own for conversations with tools."""
 
 TOOL = "python"
 _CODE = "code"

@@ -40,10 +40,9 @@ def open_sampler(
         bfloat16: the policy's matrix products are computed in it.
         adapter: the policy's layers hold a LoRA adapter, now or once training has begun.
         stored: the policy's weights are those of its path, and do not change.
-        by_first: of several processes that train together, calls a function in the first one alone, and returns its
-            result in all.
-        gather: with weights that are divided among those processes: returns the model's whole tensors by name in the
-            first one, where all have called it.
+        by_first: of several processes that train together (``training.grpo.ranks``), calls a function in the first
+            one alone, and returns its result in all.
+        gather: with divided weights, returns all by name in the first of them, where all have called it.
 
     Raises InputError for a model that the engine cannot decode.
     """

@@ -30,7 +30,7 @@ from environments.turns import GivenTurn, open_for_agent
 from memory.records import Step, StopReason, Task, TrajectoryTurn
 from training.rendering.base import Dialogue, EndTurn, Rendering
 from training.rollout.policy import Policy
-from training.rollout.sampling import EpisodeDriver, FinishReason, Sampled, Sampler, TokenPrompt
+from training.rollout.sampling import EpisodeDriver, Sampled, Sampler, TokenPrompt
 from training.settings import TrainingSettings
 
 LEARNABLE = frozenset({"seed", "evolved", "given", "official"})
@@ -310,9 +310,7 @@ class EpisodeRollout(EpisodeDriver):
                     return
                 written = self._dialogue.demonstrate(action)
                 ids = written[: prompt.max_new_tokens]
-                reason = FinishReason.STOP if ids == written else FinishReason.LENGTH
-                context = len(self._prompt) + len(self._completion)
-                self.act(Sampled(ids, [0.0] * len(ids), context, reason))
+                self.act(Sampled(ids, [0.0] * len(ids), len(self._prompt) + len(self._completion)))
 
     def result(self) -> EpisodeResult:
         """Return what happened."""
@@ -444,7 +442,7 @@ class EpisodeRollout(EpisodeDriver):
             return StopReason.EPISODE_STEPS
         if self._room(len(suffix)) >= 1:
             return None
-        cut = message.finish_reason is FinishReason.LENGTH and len(message.ids) == self._limits.max_new_tokens
+        cut = message.ids[-1] not in self.stop_ids and len(message.ids) == self._limits.max_new_tokens
         return StopReason.MESSAGE_TOKENS if cut else StopReason.EPISODE_TOKENS
 
     def _room(self, suffix: int) -> int:

@@ -21,7 +21,7 @@ import torch
 from environments.base import InputError
 from training.preflight import check_attention
 from training.rollout.row_cache import SHARED_ATTENTION, RowCache, can_share, together
-from training.rollout.sampling import EpisodeDriver, FinishReason, Sampled, Sampler, TokenPrompt
+from training.rollout.sampling import EpisodeDriver, Sampled, Sampler, TokenPrompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -103,8 +103,6 @@ class _Row:
 
     def observe(self, prompt: TokenPrompt) -> None:
         """Append a prompt or suffix to what waits. The last sampled id is not cached yet and goes before it."""
-        if not prompt.ids or prompt.max_new_tokens < 1:
-            raise ValueError("a prompt needs at least one id and room for one sampled token")
         self.waiting.extend(prompt.ids)
         self.max_new_tokens = prompt.max_new_tokens
         self.context = self.cached + len(self.waiting)
@@ -119,11 +117,9 @@ class _Row:
         self.ids.append(token)
         self.logprobs.append(logprob)
         self.waiting.append(token)
-        stopped = token in self.driver.stop_ids
-        if not stopped and len(self.ids) < self.max_new_tokens:
+        if token not in self.driver.stop_ids and len(self.ids) < self.max_new_tokens:
             return False
-        reason = FinishReason.STOP if stopped else FinishReason.LENGTH
-        self.driver.act(Sampled(self.ids, self.logprobs, self.context, reason))
+        self.driver.act(Sampled(self.ids, self.logprobs, self.context))
         prompt = self.driver.observe()
         if prompt is not None:
             self.observe(prompt)

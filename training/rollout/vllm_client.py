@@ -19,7 +19,7 @@ import httpx
 from pydantic import AliasPath, BaseModel, Field, JsonValue, TypeAdapter, ValidationError
 
 from memory.jsonl import complaint
-from training.rollout.sampling import FinishReason, Sampled
+from training.rollout.sampling import Sampled
 
 Read = TypeVar("Read")
 
@@ -157,8 +157,7 @@ def read_message(body: bytes, request: MessageRequest, vocabulary: int, version:
             f"the message has {len(ids)} tokens of {request.max_tokens} and no stop id: the server's --max-model-len "
             "is too small, or it stops at other ids"
         )
-    reason = FinishReason.STOP if stops else FinishReason.LENGTH
-    return Sampled(ids, [min(one.logprob, 0.0) for one in content], asked, reason)
+    return Sampled(ids, [min(one.logprob, 0.0) for one in content], asked)
 
 
 def _check_versions(spans: Sequence[_Span], tokens: int, version: str) -> None:

@@ -167,8 +167,6 @@ class _Conversation:
         prompt: TokenPrompt | None = self.driver.observe()
         if prompt is None:
             return False
-        if not prompt.ids or prompt.max_new_tokens < 1:
-            raise ValueError("a prompt needs at least one id and room for one sampled token")
         self.ids += prompt.ids
         self.max_new_tokens = prompt.max_new_tokens
         return True
