@@ -16,6 +16,7 @@ Equal files, settings and model give equal weights on one machine.
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -249,19 +250,18 @@ def draw(lengths: Sequence[Sequence[int]], settings: StartSettings, files: Seque
     """
     rng = random.Random(derive_seed(settings.seed, "warm_start", "passes"))
     taken: list[list[int]] = []
-    left = settings.tokens
+    left = math.inf if settings.tokens is None else settings.tokens
     for number, rows in enumerate(lengths):
-        if left is not None and left <= 0:
+        if left <= 0:
             raise InputError(f"--tokens {settings.tokens} are used before {files[number]}: raise it, or lower --passes")
+        filling = settings.tokens is not None and number == len(lengths) - 1
         mine: list[int] = []
-        filling = left is not None and number == len(lengths) - 1
         for _ in count() if filling else range(settings.passes):
             for place in rng.sample(range(len(rows)), len(rows)):
-                if left is not None and left <= 0:
-                    break
-                mine.append(place)
-                left = None if left is None else left - rows[place]
-            if left is not None and left <= 0:
+                if left > 0:
+                    mine.append(place)
+                    left -= rows[place]
+            if left <= 0:
                 break
         taken.append(mine)
     if settings.order == "given":

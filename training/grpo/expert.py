@@ -23,6 +23,7 @@ Import this module late: it needs torch.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -136,19 +137,18 @@ def played(
         )
     updates: list[tuple[TokenRow, ...]] = []
     drawn: set[int] = set()
-    taken, left = 0, settings.tokens
+    taken, left = 0, settings.tokens or math.inf
     for number, (places, older) in enumerate(draws(len(learnt), len(old), settings, derive_seed(seed, "draws"), batch)):
         taken += len(places)
         drawn.update(older)
         words = derive_seed(seed, "words", number)
         pool = [table.learnt(learnt[place], None if taken <= len(learnt) else words) for place in places]
         pool += [table.learnt(old[place], words) for place in older if table.row(old[place]) is not None]
-        if left is not None:
-            pool = _up_to(pool, left, derive_seed(seed, "last", number))
-            left -= sum(row.length for row in pool)
+        pool = _up_to(pool, left, derive_seed(seed, "last", number))
+        left -= sum(row.length for row in pool)
         cut = batches([row.length for row in pool], batch, derive_seed(seed, "batches", number))
         updates += [tuple(pool[place] for place in part) for part in cut]
-        if left is not None and left <= 0:
+        if left <= 0:
             break
     usable = [place for place in drawn if table.row(old[place]) is not None]
     return ExpertData(
@@ -159,7 +159,7 @@ def played(
     )
 
 
-def _up_to(pool: Sequence[TokenRow], tokens: int, seed: int) -> list[TokenRow]:
+def _up_to(pool: Sequence[TokenRow], tokens: float, seed: int) -> list[TokenRow]:
     """Return the pool, or as many of its rows, new and older ones alike, as reach ``tokens``, in a drawn order."""
     if sum(row.length for row in pool) <= tokens:
         return list(pool)
