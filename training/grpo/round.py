@@ -25,7 +25,7 @@ from training.grpo.checkpoints import (
     discard_superseded,
     newest_checkpoint,
 )
-from training.grpo.ranks import ALONE, Ranks, whole_state
+from training.grpo.ranks import ALONE, Ranks
 from training.grpo.record import (
     ExpertRecord,
     RoundPlan,
@@ -199,8 +199,7 @@ class _Round:
             self.run.served_path,
             bfloat16=self.bfloat16,
             adapter=settings.policy.lora is not None,
-            by_first=self.ranks.by_first,
-            gather=whole_state if self.ranks.sharded else None,
+            ranks=self.ranks,
         )
         rollouts = GroupRollouts(
             plan, policy, sampler, environment, settings.training, self._keep, stopwatch, seal, self.ranks
@@ -270,10 +269,13 @@ class _Round:
             return None
         if settings.interface is not None and isinstance(rendering, CompactRendering):
             rendering.check_interface(settings.interface)
-        done = read_existing(self.files.seal, SealStep)
-        state = done[-1].state if done else self._seal_state_before(settings)
         keep = partial(append_jsonl, self.files.seal) if self.ranks.first else lambda steps: None
-        return Seal(settings, environment, state, lambda step: keep([step]))
+        return Seal(settings, environment, self._seal_state(settings), lambda step: keep([step]))
+
+    def _seal_state(self, settings: SealSettings) -> SealState:
+        """Return SEAL's state after the last step that is kept, of this round or of the one before."""
+        done = read_existing(self.files.seal, SealStep)
+        return done[-1].state if done else self._seal_state_before(settings)
 
     def _seal_state_before(self, settings: SealSettings) -> SealState:
         """Return SEAL's state before the round's first step."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from environments.base import InputError
+from training.grpo.ranks import ALONE, Ranks, whole_state
 from training.rollout.policy import Policy
 from training.rollout.sampling import Sampler
 from training.settings import PolicySettings, SamplingSettings, TrainingSettings
@@ -30,8 +29,7 @@ def open_sampler(
     bfloat16: bool,
     adapter: bool,
     stored: bool = False,
-    by_first: Callable[[Callable[[], Any]], Any] = lambda act: act(),
-    gather: Callable[[Any], dict[str, Any]] | None = None,
+    ranks: Ranks = ALONE,
 ) -> Sampler:
     """Return the sampler that ``settings`` choose for ``policy``; close it when it is not needed any more.
 
@@ -40,9 +38,7 @@ def open_sampler(
         bfloat16: the policy's matrix products are computed in it.
         adapter: the policy's layers hold a LoRA adapter, now or once training has begun.
         stored: the policy's weights are those of its path, and do not change.
-        by_first: of several processes that train together (``training.grpo.ranks``), calls a function in the first
-            one alone, and returns its result in all.
-        gather: with divided weights, returns all by name in the first of them, where all have called it.
+        ranks: the processes that train together, of which the first loads servers.
 
     Raises InputError for a model that the engine cannot decode.
     """
@@ -54,15 +50,18 @@ def open_sampler(
 
     from training.rollout.vllm_server import PolicyWeights, VllmServers
 
-    path = None
-    if stored:  # in a folder, or in the hub's cache, from which the policy was loaded
-        path = Path(
-            policy.path if Path(policy.path).is_dir() else snapshot_download(policy.path, local_files_only=True)
-        )
+    path = Path(policy.path)
+    if stored and not path.is_dir():  # the policy was loaded from the hub's cache
+        path = Path(snapshot_download(policy.path, local_files_only=True))
     weights = PolicyWeights(
-        policy=policy, folder=folder, adapter=adapter, autocast=bfloat16, stored=path, gather=gather
+        policy=policy,
+        folder=folder,
+        adapter=adapter,
+        autocast=bfloat16,
+        stored=path if stored else None,
+        gather=whole_state if ranks.sharded else None,
     )
-    return VllmServers(settings, weights, 0.2 if bfloat16 else 1e-3, by_first=by_first)
+    return VllmServers(settings, weights, 0.2 if bfloat16 else 1e-3, by_first=ranks.by_first)
 
 
 def check_engine(sampling: SamplingSettings, policy: PolicySettings, training: TrainingSettings) -> None:
