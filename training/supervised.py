@@ -1,7 +1,7 @@
 """Supervised updates of a model on episodes as tokens: batches of like length, the learning rate, the loss.
 
-The expert step of a round (``training.grpo.expert``) and the warm start of any policy (``training.warm_start``) learn
-with it. Which rows are learnt from, and in which order, is theirs. All of this is ours.
+The expert step of a round (``training.grpo.expert``) and the warm start (``training.warm_start``) learn with it, from
+rows in their order. All of this is ours.
 
 The loss of an update is the mean over the batch's written tokens of -log pi(token). A batch holds rows of like length:
 short rows need no padding then, which more than halves the cost of an update. It is bounded by rows and by tokens, and

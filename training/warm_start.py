@@ -1,9 +1,9 @@
 """`python -m training.warm_start`: the supervised start of any policy on the references of training tasks (ours).
 
 It starts a language model, goes on with a policy that there is, or makes the tiny embedded policy and its tokenizer
-(``training.embedded.new_policy``). Each reference is played in the environment through the policy's own
-rendering, as in the expert step of a round, and ``training.supervised`` learns from its tokens. Tasks are verified ones
-or a benchmark's own training tasks; no evaluation set is opened here, and a task of a held-out set is refused.
+(``training.embedded.new_policy``). Each reference is played through the policy's own rendering, as in the expert step
+of a round, and ``training.supervised`` learns from its tokens. Tasks are verified ones or a benchmark's own training
+tasks; no evaluation set is opened here, and a task of a held-out set is refused.
 
 With ``tokens`` arms of a comparison are at equal cost: what is counted is every token that goes through the model,
 prompts included, passes counted. Of several files each but the last is learnt from in its number of passes, the last

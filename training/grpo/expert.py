@@ -6,9 +6,6 @@ the round before (the first round: D_0), in ``passes`` passes; a share ``replay`
 ``tokens`` passes go on until so many tokens went through the model, prompts included, and a round without new tasks
 learns from older ones: arms of a comparison are at equal cost then.
 
-Each pass is cut into pools of about POOL batches, drawn at random; a pool is sorted by length and cut into batches,
-whose order is drawn (``draws``; ``training.supervised``, which makes the updates).
-
 With ``reword`` the user turns of a reference are written anew in each further pass and where it is replayed
 (``Benchmark.render``); a user's tasks and a benchmark's own keep theirs. A wording that fails as a rollout is replaced
 by the task's own.

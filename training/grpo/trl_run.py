@@ -149,9 +149,8 @@ def train(
     The policy must hold the *initial* weights, loaded from their path: TRL builds the reference of the KL term from
     that path, and only then loads the checkpoint's weights into the policy. With ``lora`` the adapter is put into the
     policy's layers in place, the checkpoint is the adapter's, and the reference is the policy without it. ``beginning``
-    is called before the first step (``training.grpo.expert``). One trainer per process. Raises
-    RoundFailure, EnvironmentFault, InputError for a ``lora`` that does not fit the policy and for a checkpoint with a
-    file that cannot be read.
+    is called before the first step (``training.grpo.expert``). Raises RoundFailure, EnvironmentFault, InputError for a
+    ``lora`` that does not fit the policy and for a checkpoint with a file that cannot be read.
     """
     if checkpoint is not None:
         check_weights(checkpoint)

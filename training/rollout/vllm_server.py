@@ -6,11 +6,10 @@ the servers in turn. Driver calls stay in the caller's thread; requests run in a
 **Weights.** ``load_weights`` gives every server the policy's weights under a name that no other version ever had. A
 message counts only if every one of its tokens names that version (an adapter's is the name of the model that is asked).
 After each load one token is compared with the trainer's forward pass: that catches what a version cannot, such as an
-output layer that was not renewed. Weights go through a folder that is renamed when it is whole.
+output layer that was not renewed.
 
 **Faults.** A message that fails is sampled again, from the same ids and seed, a few times. A server that does not
-recover ends the round by EngineFailure; the round goes on with ``--resume``. All of this is our choice. Import this
-module late: it needs torch.
+recover ends the round by EngineFailure. All of this is our choice. Import this module late: it needs torch.
 """
 
 from __future__ import annotations
