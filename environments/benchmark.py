@@ -49,7 +49,7 @@ class Limits(Record):
 
 
 class CompactCaps(Record):
-    """Caps of the pointer-copy rendering (``training.embedded.compact_text.CompactSettings`` explains them)."""
+    """Caps of the pointer-copy rendering (``training.embedded.compact.CompactSettings`` explains them)."""
 
     references: int = 9
     references_per_observation: int = 4

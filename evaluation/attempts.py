@@ -51,7 +51,7 @@ def evaluate(
     open. Raises InputError for an unknown model, an empty selection and tasks of another environment, EngineFailure for
     servers that fail.
     """
-    from training.rollout.policy_path import check_policy_path
+    from training.rollout.policy import check_policy_path
 
     check_items(items, environment)
     check_policy_path(settings.model)

@@ -23,7 +23,7 @@ from environments.metrics import mixed, pass_at
 from evaluation.settings import CONTROLS, ENDPOINT, ScoringSettings, read_settings, sampling_on
 from memory.jsonl import options_given
 from memory.records import StopReason
-from training.rendering.options import RenderingOptions
+from training.settings import RenderingOptions
 
 if TYPE_CHECKING:
     from evaluation.attempts import Attempts

@@ -41,13 +41,13 @@ from evaluation.outcomes import TaskOutcome
 from evaluation.sets import Item
 from memory.records import StopReason
 from training.rendering.base import EndTurn
-from training.rendering.strict_json import read_json
 from training.rendering.tool_calls import (
     HermesReader,
     block_action,
     block_text,
     call_message,
     call_of,
+    read_json,
     takes_blocks,
     tool_schema,
 )

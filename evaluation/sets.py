@@ -186,7 +186,7 @@ def _selected(settings: ScoringSettings, benchmark: AnyBenchmark) -> tuple[Item,
         if settings.served is not None:
             settings.endpoint()
         else:
-            from training.rollout.policy_path import check_policy_path
+            from training.rollout.policy import check_policy_path
 
             for model in set(settings.models) - set(CONTROLS):
                 check_policy_path(model)

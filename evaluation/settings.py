@@ -20,8 +20,7 @@ from environments.registry import DEFAULT, benchmark_of
 from environments.settings import GIVEN, Section, requires
 from memory.jsonl import complaint, read_jsonl, read_yaml
 from memory.records import Task
-from training.rendering.options import RenderingOptions
-from training.rollout.settings import IN_PROCESS, SamplingSettings
+from training.settings import IN_PROCESS, RenderingOptions, SamplingSettings
 
 if TYPE_CHECKING:
     from agents.chat.endpoint import Endpoint

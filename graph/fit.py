@@ -29,7 +29,7 @@ from training.plan import (
     shape_of,
     shipped_config,
 )
-from training.rollout.policy_path import policy_folder
+from training.rollout.policy import policy_folder
 from training.settings import LoraSettings
 
 SHORTEST = 1024

@@ -64,7 +64,7 @@ def server_command(settings: RunSettings, host: str, port: int) -> tuple[list[st
 
     Raises InputError where vLLM is not installed, and for an adapter in place of a base model.
     """
-    from training.rollout.policy_path import policy_folder
+    from training.rollout.policy import policy_folder
 
     python = VLLM / "bin" / "python"
     if not python.exists():

@@ -23,9 +23,8 @@ from evaluation.settings import EvaluationSettings
 from memory.failures import MemorySettings
 from memory.jsonl import changes_given, leaves, put, read_recipe
 from memory.tasks import OFFICIAL, TaskSettings
-from training.rollout.settings import SamplingSettings
-from training.settings import PolicySettings, TrainingSettings
-from training.signal_settings import SignalSettings
+from training.settings import PolicySettings, SamplingSettings, TrainingSettings
+from training.signals import SignalSettings
 
 YEAR = 365 * 24 * 3600.0  # upper bound of a deadline in seconds (ours)
 

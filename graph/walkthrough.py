@@ -35,8 +35,7 @@ from memory.records import Task, Trajectory
 from memory.run import RunDirectory, read_existing, read_jsonl, write_jsonl
 from memory.tasks import load_tasks
 from training.seal.diagnosis import EXCLUDED, Diagnosis, TurnLabel, diagnose
-from training.seal.seal import FIRST_RHO, GUIDELINES, RhoState, SealStep, moved_rho, trajectory_weight
-from training.seal.settings import WeightSettings
+from training.seal.seal import FIRST_RHO, GUIDELINES, RhoState, SealStep, WeightSettings, moved_rho, trajectory_weight
 
 VARIABLE = "COEVOLVE_NOTEBOOK_RUN"
 """The environment variable that names the run which notebooks read."""

@@ -95,7 +95,7 @@ from agents.settings import RolesSettings
 from agents.spending import Ledger
 from environments.base import Outcome
 from memory.records import SignalKind, Trajectory
-from training.signal_settings import SignalSettings
+from training.signals import SignalSettings
 from training.signals import choose, extract
 from types import SimpleNamespace
 

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.long, pytest.mark.process]
 VERIFICATION = "tests/environments/verification"
 OF = {
     "training.signals": ["tests/training/test_signals.py", "tests/training/test_choice.py"],
-    "training.grpo.advantages": ["tests/training/grpo/test_loss.py"],
+    "training.grpo.advantages": ["tests/training/grpo/test_loss.py", "tests/training/grpo/test_reward.py"],
     "training.grpo.loss": ["tests/training/grpo/test_loss.py"],
     "environments.verification.verify": [VERIFICATION],
     "environments.verification.replay": [VERIFICATION],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -67,10 +68,9 @@ def machine_bytes(root: Path = Path("/")) -> int:
 
 def _limits(root: Path) -> Iterator[int]:
     """Yield the limits of this process's control groups and of the groups around them (version 2 and 1 of Linux)."""
-    try:
+    groups: list[str] = []
+    with suppress(OSError):
         groups = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        groups = []
     mounted = root / "sys/fs/cgroup"
     for line in groups:
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
@@ -80,14 +80,6 @@ def _limits(root: Path) -> Iterator[int]:
         # A container may see its group at the top, under a path of the machine around it.
         inner = top / path.lstrip("/")
         for folder in (inner, *inner.parents):
-            if folder.is_relative_to(top):
-                yield from _number(folder / name)
-
-
-def _number(file: Path) -> Iterator[int]:
-    try:
-        said = file.read_text().strip()
-    except OSError:
-        return
-    if said.isdecimal():  # "max" where there is no limit
-        yield int(said)
+            with suppress(OSError):
+                if folder.is_relative_to(top) and (said := (folder / name).read_text().strip()).isdecimal():
+                    yield int(said)  # "max" where there is no limit

@@ -15,6 +15,7 @@ import json
 import multiprocessing
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -23,8 +24,7 @@ from typing import Any, Literal
 
 from environments.base import InputError, Record
 from environments.checkout import heavy_imports
-from training.rollout.settings import IN_PROCESS, SamplingSettings
-from training.settings import LoraSettings, PolicySettings, TrainingSettings
+from training.settings import IN_PROCESS, LoraSettings, PolicySettings, SamplingSettings, TrainingSettings
 
 GIB = 2**30
 # Copies of constants whose modules import torch; a test holds them equal.
@@ -43,13 +43,10 @@ RUN_BYTES = 480_000_000
 """Memory of the run's own process, beside the one that trains, where both are in the same memory (CPU; measured)."""
 
 LOGITS_BYTES = 36  # per word of the vocabulary and row that is sampled: float32 logits and probabilities, float64 sums
-
 RUN = "the run beside it"
+_LAYER = re.compile(r"(.*\.\d+)\.")
 
 Device = Literal["cpu", "cuda"]
-
-
-_LAYER = re.compile(r"(.*\.\d+)\.")
 
 
 def shipped_config(name: str) -> dict[str, Any] | None:
@@ -109,7 +106,7 @@ def shape_of(config: Mapping[str, Any], lora: LoraSettings | None = None) -> Mod
     from peft import get_peft_model
     from transformers import AutoModelForCausalLM
 
-    from training.rollout.lora import lora_config
+    from training.rollout.policy import lora_config
 
     with building("config.json"):
         read = library_config(config)
@@ -122,10 +119,10 @@ def shape_of(config: Mapping[str, Any], lora: LoraSettings | None = None) -> Mod
         width = getattr(read, "head_dim", None) or hidden // heads
         mlp = getattr(read, "intermediate_size", None) or 4 * hidden
         routed = getattr(read, "num_experts_per_tok", None) or 0
-        layers: dict[str, int] = {}
+        layers = Counter[str]()
         for name, size in sizes.items():
             layer = _LAYER.match(name)
-            layers[layer[1] if layer else name] = layers.get(layer[1] if layer else name, 0) + size
+            layers[layer[1] if layer else name] += size
         return ModelShape(
             parameters=sum(sizes.values()),
             trained=sum(one.numel() for one in model.parameters() if one.requires_grad),
@@ -338,15 +335,15 @@ def _update(
         held_keys = kv_bytes(shape, together, tokens, 2 if mixed else 4)
         written = training.max_new_tokens * (training.max_episode_steps or tokens) * together
         logits = logits_bytes(shape, 1, min(at_once, written), device=device, mixed=mixed, lora=lora)
-    activations = at_once * kept
-    gradients = 4 * shape.trained // shards * (2 if copied else 1)
-    one_pass = together == rows and not copied
+    activations, gradients = at_once * kept, 4 * shape.trained // shards * (2 if copied else 1)
+    if together == rows and not copied:
+        gradients = max(0, gradients - activations - logits)
     update = {
         "activations": activations,
         "one layer's backward pass": at_once * one_layer,
         **({"keys and values": held_keys} if held_keys else {}),
         "logits": logits,
-        "gradients": max(0, gradients - activations - logits) if one_pass else gradients,
+        "gradients": gradients,
     }
     if shards > 1:
         update["gathered weights"] = 2 * shape.largest * (2 if mixed else 4)

@@ -14,10 +14,16 @@ from pydantic import BaseModel
 
 from environments.base import InputError
 from memory.run import PolicyDirectory, read_json
-from training.rollout.policy import ADAPTER, PolicyCard
-from training.rollout.policy_path import ANSWER_WITHIN, hub_trouble, policy_folder
-from training.rollout.settings import IN_PROCESS, Engine, SamplingSettings
-from training.settings import PolicySettings, TrainingSettings
+from training.embedded.compact import CompactRendering
+from training.rollout.policy import (
+    ANSWER_WITHIN,
+    PolicyCard,
+    hub_trouble,
+    load_rendering,
+    policy_folder,
+    refuse_adapter,
+)
+from training.settings import IN_PROCESS, PolicySettings, SamplingSettings, TrainingSettings
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -42,15 +48,15 @@ def check_policy(
     For a model on the hub, one request asks whether it exists, and its small files are fetched into the cache.
     """
     folder = Path(policy_folder(policy.path))
-    _check_device(policy.device)
+    if policy.device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise InputError("policy.device: cuda was asked for and this machine has none: set it to auto or cpu")
     check_launch(training, policy, sampling)
+    refuse_adapter(policy.path)
     if not folder.is_dir():
         folder = _of_hub(policy.path)
-    elif (folder / ADAPTER).is_file():
-        raise InputError(
-            f"policy.path: {policy.path} is a LoRA adapter and a round starts from a whole model: save the merged "
-            "model (peft's merge_and_unload) and name that"
-        )
     elif not any(next(folder.glob(pattern), None) for pattern in ("*.safetensors", "*.bin")):
         raise InputError(f"policy.path: {policy.path} holds no weights (*.safetensors): name the folder of a model")
     limits = {"training.max_tokens": training.max_tokens}
@@ -63,7 +69,7 @@ def check_policy(
         if not (folder / "tokenizer.json").is_file():
             raise InputError(f"policy.path: {policy.path} holds no tokenizer.json: name the folder of a model")
         return
-    _check_rendering(policy, training, sampling.engine)
+    _check_rendering(policy, training, sampling)
 
 
 def check_launch(training: TrainingSettings, policy: PolicySettings, sampling: SamplingSettings = IN_PROCESS) -> None:
@@ -98,14 +104,6 @@ def check_attention(config: PretrainedConfig) -> None:
         )
 
 
-def _check_device(device: str) -> None:
-    if device == "cuda":
-        import torch
-
-        if not torch.cuda.is_available():
-            raise InputError("policy.device: cuda was asked for and this machine has none: set it to auto or cpu")
-
-
 def _of_hub(name: str) -> Path:
     """Return the folder of the cache that holds the configuration of a hub's model; fetch it if it is missing."""
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
@@ -136,19 +134,16 @@ def _check_config(name: str, path: Path, limits: Mapping[str, int]) -> None:
             raise InputError(f"{key} is {tokens} and {name} has {positions} positions: lower max_tokens")
 
 
-def _check_rendering(policy: PolicySettings, training: TrainingSettings, engine: Engine) -> None:
+def _check_rendering(policy: PolicySettings, training: TrainingSettings, sampling: SamplingSettings) -> None:
     from transformers import AutoConfig
-
-    from training.embedded.compact import CompactRendering
-    from training.rollout.policy import load_rendering
 
     try:
         config = AutoConfig.from_pretrained(policy_folder(policy.path))
-        if engine == "in_process":
+        if sampling.engine == "in_process":
             check_attention(config)
+    except InputError:
+        raise
     except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"policy.path: {policy.path} is not a model that can be loaded: {reason}") from None
     _, _, rendering = load_rendering(policy.path, policy)

@@ -1,15 +1,17 @@
-"""Settings of the policy and of a round of GRPO."""
+"""Settings of the policy, of how its prompts are written, of the engine that samples, and of a round of GRPO."""
 
 from __future__ import annotations
 
-from typing import Literal, Self
+import os
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
 
+from environments.addresses import Address
+from environments.base import InputError
 from environments.checkout import INITIAL_POLICY
 from environments.settings import GIVEN, Above, Section, requires
-from training.rendering.options import RenderingOptions
-from training.seal.settings import SealSettings
+from training.seal.seal import SealSettings
 
 MOST_TOKENS = 1_048_576
 """Upper bound of token limits (ours): the longest context that published models have."""
@@ -17,9 +19,56 @@ MOST_TOKENS = 1_048_576
 MOST_ROLLOUTS = 65_536
 """Upper bound of the rollouts of one step (ours): beyond it a mistyped number would run for ever."""
 
+SERVERS_VARIABLE = "COEVOLVE_SERVERS"
+"""Variable that names servers, separated by commas, of a job whose machines change."""
 
 ExperimentTracker = Literal["trackio", "tensorboard", "wandb"]
 """Experiment trackers that a run can be sent to."""
+
+
+class RenderingOptions(Section):
+    """How a chat template's prompts are written; null: as the policy's card says, without a card the default."""
+
+    thinking: bool | None = Field(
+        None, description="enable_thinking of the chat template; null: as trained, else the template's default"
+    )
+    documentation: Literal["schemas", "lines"] | None = Field(
+        None,
+        description="how a chat template documents a function: by schemas, or by lines (ours); null: as trained, "
+        "else schemas",
+    )
+    tools_shown: Literal["all"] | Annotated[int, Field(ge=1, le=65_536)] | None = Field(
+        None,
+        description="functions that a chat template documents for a user turn: all, or the K that BM25 ranks "
+        "highest for its text (ours); null: as trained, else all",
+    )
+
+    @field_validator("tools_shown", mode="before")
+    @classmethod
+    def _all_or_a_number(cls, value: object) -> object:
+        return None if value is None else cls.checked_count(value)
+
+    @staticmethod
+    def checked_count(value: object) -> str | int:
+        """Return ``value`` if it is ``all`` or an integer from 1 on. Raises ValueError for any other."""
+        if value == "all" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+            return value
+        raise ValueError("give all, or the number of functions, 1 or more")
+
+    def else_of(self, card: RenderingOptions | None) -> RenderingOptions:
+        """Return the options with what they leave open taken from ``card``."""
+        kept = {} if card is None else card.given_options
+        return RenderingOptions.model_validate(kept | self.given_options)
+
+    @property
+    def given_options(self) -> dict[str, bool | str | int]:
+        """The options that are not null."""
+        return self.model_dump(include=set(RenderingOptions.model_fields), exclude_none=True)
+
+    def check_compact(self, path: str) -> None:
+        """Raise InputError for an option of a chat template: the policy at ``path`` has none."""
+        for name in self.given_options:
+            raise InputError(f"policy.{name}: {path} has no chat template, its rendering is compact: leave it null")
 
 
 class LoraSettings(Section):
@@ -38,26 +87,19 @@ class PolicySettings(RenderingOptions):
     path: str = Field(
         INITIAL_POLICY,
         description="folder or hub id of a causal language model; recipes/starter, recipes/starter-seal, "
-        "recipes/starter-world and, after make model, smollm2-135m are here from any working "
-        "directory",
+        "recipes/starter-world and, after make model, smollm2-135m are here from any working directory",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto",
-        description="of the trainer and of the sampler in process; auto: cuda where there is a GPU, else cpu",
+        "auto", description="of the trainer and of the sampler in process; auto: cuda where there is a GPU, else cpu"
     )
     dtype: Literal["float32", "bfloat16"] = Field(
-        "float32",
-        description="of matrix products and of LoRA's frozen base; trained weights stay float32",
+        "float32", description="of matrix products and of LoRA's frozen base; trained weights stay float32"
     )
     lora: LoraSettings | None = Field(None, description="train a LoRA adapter (ours); null: all weights")
 
 
 class LaunchSettings(Section):
-    """Several processes that train a round together (ours; the papers do not describe theirs).
-
-    A step's groups are divided among them, and rollouts, records and weights are those of one process but for float
-    order.
-    """
+    """Several processes that divide the groups of each step (ours); results are those of one but for float order."""
 
     processes: int = Field(2, ge=2, le=4096, description="one per GPU")
     fsdp: bool = Field(
@@ -89,8 +131,7 @@ class ExpertSettings(Section):
         "to it, older ones where none is new; null: as many as passes take",
     )
     initial: bool = Field(
-        True,
-        description="whether the first round learns the references of D_0; false: a warm start did",
+        True, description="whether the first round learns the references of D_0; false: a warm start did"
     )
     learning_rate: float = Field(
         1e-3, gt=0, le=1.0, description="peak learning rate of AdamW, which begins afresh in each round"
@@ -144,10 +185,7 @@ class TrainingSettings(Section):
     rollouts_per_task: int = Field(8, ge=2, le=1024, description="K: rollouts of each task in a step (paper: 8)")
     learning_rate: float = Field(1e-4, gt=0, le=1.0, description="peak learning rate (paper: 1e-6 for 4B and more)")
     updates_per_step: int = Field(
-        1,
-        ge=1,
-        le=4096,
-        description="optimizer updates of a step, among which its groups are divided (SEAL: 4)",
+        1, ge=1, le=4096, description="optimizer updates of a step, among which its groups are divided (SEAL: 4)"
     )
     clip_low: float = Field(
         0.2,
@@ -196,10 +234,7 @@ class TrainingSettings(Section):
     )
     max_grad_norm: float = Field(1.0, gt=0, le=1e12, description="gradients are clipped to this norm (SEAL: 1.0)")
     weight_decay: float = Field(
-        0.0,
-        ge=0.0,
-        le=10.0,
-        description="AdamW's, of all weights but biases and norms (SEAL as released: 0.01)",
+        0.0, ge=0.0, le=10.0, description="AdamW's, of all weights but biases and norms (SEAL as released: 0.01)"
     )
     max_trained_tokens: int | None = Field(
         None,
@@ -295,15 +330,74 @@ class TrainingSettings(Section):
             raise ValueError(
                 f"a step has {rows} rollouts (tasks_per_step x rollouts_per_task): make it {MOST_ROLLOUTS} at most"
             )
-        if self.micro_batch is not None and rows // (self.updates_per_step * self.processes) % self.micro_batch:
+        rows //= self.updates_per_step * self.processes
+        if self.micro_batch is not None and rows % self.micro_batch:
             whole, product = "a step", "tasks_per_step x rollouts_per_task"
             if self.updates_per_step > 1:
                 whole, product = "an update", f"{product} / updates_per_step"
             if self.processes > 1:
                 whole, product = f"{whole} of one process", f"{product} / launch.processes"
-            rows //= self.updates_per_step * self.processes
             raise ValueError(
                 f"micro_batch is {self.micro_batch} and {whole} has {rows} rollouts ({product}): make it a divisor of "
                 "that"
             )
         return self
+
+
+class SamplingSettings(Section):
+    """Which engine samples (ours): the trainer's own model, or vLLM servers that the user started."""
+
+    engine: Literal["in_process", "vllm_server"] = Field(
+        "in_process", description="in_process: the trainer's model decodes; vllm_server: vLLM servers"
+    )
+    servers: tuple[Address, ...] = Field(
+        (),
+        max_length=1024,
+        description="addresses, such as http://host:8000; empty: those of the variable COEVOLVE_SERVERS",
+        json_schema_extra=requires({"engine": "vllm_server"}),
+    )
+    request_timeout: float = Field(
+        120.0,
+        gt=0,
+        le=86_400.0,
+        description="timeout in seconds of one message; a server that takes longer ends the round",
+        json_schema_extra=requires({"engine": "vllm_server"}),
+    )
+    concurrency: int = Field(
+        32,
+        ge=1,
+        le=4096,
+        description="most messages in flight at one server; on a CPU, prompts beyond the server's "
+        "max_num_batched_tokens end its process",
+        json_schema_extra=requires({"engine": "vllm_server"}),
+    )
+
+    @model_validator(mode="after")
+    def _servers_differ(self) -> Self:
+        for place, url in enumerate(self.servers):
+            if url in self.servers[:place]:
+                raise ValueError(f"'servers' lists {url} twice: remove one")
+        return self
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Return the addresses of the servers, as they are now. Raises InputError where none are named."""
+        listed = os.environ.get(SERVERS_VARIABLE, "").split(",")
+        named = self.servers or tuple(part.strip() for part in listed if part.strip())
+        if not named:
+            raise InputError(
+                "sampling.engine is vllm_server and no server is named: start one (python -m graph.serve RECIPE), and "
+                f"set sampling.servers or {SERVERS_VARIABLE} to http://127.0.0.1:8000"
+            )
+        try:
+            return TypeAdapter(tuple[Address, ...]).validate_python(named)
+        except ValidationError:
+            raise InputError(f"{SERVERS_VARIABLE}: name addresses as http://host:8000, separated by commas") from None
+
+    def corrected(self, bfloat16: bool) -> bool:
+        """Return whether the loss corrects for the engine's rounding (ours); ``bfloat16``: of matrix products."""
+        return bfloat16 and self.engine != "in_process"
+
+
+IN_PROCESS = SamplingSettings()
+"""The default: the trainer's own model samples."""

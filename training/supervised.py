@@ -1,7 +1,7 @@
 """Supervised updates of a model on episodes as tokens: batches of like length, the learning rate, the loss.
 
-The expert step of a round (``training.grpo.expert``) and the warm start of any policy (``training.warm_start``) learn
-with it. Which rows are learnt from, and in which order, is theirs. All of this is ours.
+The expert step of a round (``training.grpo.expert``) and the warm start (``training.warm_start``) learn with it, from
+rows in their order. All of this is ours.
 
 The loss of an update is the mean over the batch's written tokens of -log pi(token). A batch holds rows of like length:
 short rows need no padding then, which more than halves the cost of an update. It is bounded by rows and by tokens, and
@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar, cast
@@ -154,13 +155,26 @@ def written_loss(
         labels = padded.masked_fill(~written, -100)
         scored: torch.Tensor = model(input_ids=padded, labels=labels, fused_lm_head=True).log_probs
         return -scored.sum()
-    # An adapter passes on what it does not have itself: this is the model's own head.
-    head: torch.nn.Module = cast("PreTrainedModel", model).get_output_embeddings()  # type: ignore[no-untyped-call]
-    before = torch.nn.functional.pad(written[:, 1:], (0, 1))
-    with head.register_forward_pre_hook(lambda _, given: (given[0][before],)):
+    # The logits that predict a token are those before it.
+    with head_on(model, torch.nn.functional.pad(written[:, 1:], (0, 1))):
         logits = model(input_ids=padded, use_cache=False).logits
     heated = logits.float() if temperature == 1.0 else logits.float() / temperature
     return torch.nn.functional.cross_entropy(heated, padded[written], reduction="sum")
+
+
+@contextmanager
+def head_on(model: torch.nn.Module, chosen: torch.Tensor) -> Iterator[None]:
+    """Compute logits of the positions ``chosen`` (rows, tokens) alone: they become (chosen positions, vocabulary)."""
+    # An adapter passes on what it does not have itself: this is the model's own head.
+    head: torch.nn.Module = cast("PreTrainedModel", model).get_output_embeddings()  # type: ignore[no-untyped-call]
+    with head.register_forward_pre_hook(lambda _, given: (given[0][chosen],)):
+        yield
+
+
+def of_ends(losses: Sequence[float]) -> tuple[float, float]:
+    """Return the mean losses of the first and of the last tenth of the updates, of which there is at least one."""
+    tenth = max(1, len(losses) // 10)
+    return sum(losses[:tenth]) / tenth, sum(losses[-tenth:]) / tenth
 
 
 def rate(number: int, updates: int) -> float:

@@ -1,9 +1,9 @@
 """`python -m training.warm_start`: the supervised start of any policy on the references of training tasks (ours).
 
 It starts a language model, goes on with a policy that there is, or makes the tiny embedded policy and its tokenizer
-(``training.embedded.new_policy``). Each reference is played in the environment through the policy's own
-rendering, as in the expert step of a round, and ``training.supervised`` learns from its tokens. Tasks are verified ones
-or a benchmark's own training tasks; no evaluation set is opened here, and a task of a held-out set is refused.
+(``training.embedded.new_policy``). Each reference is played through the policy's own rendering, as in the expert step
+of a round, and ``training.supervised`` learns from its tokens. Tasks are verified ones or a benchmark's own training
+tasks; no evaluation set is opened here, and a task of a held-out set is refused.
 
 With ``tokens`` arms of a comparison are at equal cost: what is counted is every token that goes through the model,
 prompts included, passes counted. Of several files each but the last is learnt from in its number of passes, the last
@@ -16,6 +16,7 @@ Equal files, settings and model give equal weights on one machine.
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,11 +36,9 @@ from memory.jsonl import complaint, derive_seed, options_given, whole_folder
 from memory.records import Measured, Task
 from memory.run import read_jsonl, write_json
 from training.embedded.new_policy import EMBEDDED, new_policy
-from training.rendering.options import RenderingOptions
 from training.rollout.episodes import LEARNABLE, EpisodeLimits, TokenRow, play_references, token_row
-from training.rollout.policy import Policy, load_policy, save_policy
-from training.rollout.policy_path import check_policy_path
-from training.settings import MOST_TOKENS
+from training.rollout.policy import Policy, check_policy_path, load_policy, save_policy
+from training.settings import MOST_TOKENS, RenderingOptions
 
 if TYPE_CHECKING:
     from training.supervised import Learning
@@ -50,13 +49,10 @@ _REPORT_EVERY = 10.0  # seconds
 
 
 class StartSettings(RenderingOptions, Record):
-    """What a supervised start does, and how its model's chat template renders: both go on with the policy.
+    """What a supervised start does, as the command's help says, and how its model's chat template renders.
 
-    ``passes`` over each file, with ``tokens`` over each but the last. ``tokens`` go through the model, prompts
-    included, up to the end of a row. ``max_tokens`` of one episode, and never more than the model has positions: a
-    longer reference is left out. A policy that is made has as many positions, and a rate for random weights where
-    ``learning_rate`` is None. ``dtype`` is that of matrix products; weights stay float32. Sums of several ``threads``
-    round otherwise than those of one.
+    ``tokens`` reach to the end of a row. ``max_tokens`` are never more than the model has positions; a policy that is
+    made has as many, and a rate for random weights where ``learning_rate`` is None. Weights stay float32.
     """
 
     passes: int = Field(1, ge=1, le=100_000)
@@ -142,7 +138,7 @@ def warm_start(
     with heavy_imports():
         import torch
 
-        from training.supervised import Learning, without_parts
+        from training.supervised import Learning, of_ends, without_parts
 
     torch.set_num_threads(settings.threads)
     if model == EMBEDDED:
@@ -163,7 +159,7 @@ def warm_start(
     torch.manual_seed(derive_seed(settings.seed, "warm_start", "dropout") % 2**32)
     learning = Learning(rate, bfloat16=settings.dtype == "bfloat16")
     losses = list(_learn(policy, rows, drawn, settings, learning, report))
-    tenth = max(1, len(losses) // 10)
+    first_loss, last_loss = of_ends(losses)
     with whole_folder(out) as partial, writing(out):
         save_policy(partial, policy.model, policy.tokenizer, policy.card)
         record = StartRecord(
@@ -186,8 +182,8 @@ def warm_start(
             tokens=sum(rows[source][place].length for source, place in drawn),
             written_tokens=sum(sum(rows[source][place].mask) for source, place in drawn),
             parameters=policy.model.num_parameters(),
-            first_loss=sum(losses[:tenth]) / tenth,
-            last_loss=sum(losses[-tenth:]) / tenth,
+            first_loss=first_loss,
+            last_loss=last_loss,
             weights_sha256=_sha256(*sorted(partial.glob("*.safetensors"))),
             measured=Measured(seconds=time.perf_counter() - began),
         )
@@ -252,19 +248,18 @@ def draw(lengths: Sequence[Sequence[int]], settings: StartSettings, files: Seque
     """
     rng = random.Random(derive_seed(settings.seed, "warm_start", "passes"))
     taken: list[list[int]] = []
-    left = settings.tokens
+    left = math.inf if settings.tokens is None else settings.tokens
     for number, rows in enumerate(lengths):
-        if left is not None and left <= 0:
+        if left <= 0:
             raise InputError(f"--tokens {settings.tokens} are used before {files[number]}: raise it, or lower --passes")
+        filling = settings.tokens is not None and number == len(lengths) - 1
         mine: list[int] = []
-        filling = left is not None and number == len(lengths) - 1
         for _ in count() if filling else range(settings.passes):
             for place in rng.sample(range(len(rows)), len(rows)):
-                if left is not None and left <= 0:
-                    break
-                mine.append(place)
-                left = None if left is None else left - rows[place]
-            if left is not None and left <= 0:
+                if left > 0:
+                    mine.append(place)
+                    left -= rows[place]
+            if left <= 0:
                 break
         taken.append(mine)
     if settings.order == "given":
@@ -302,13 +297,10 @@ def _learn(
     from training.supervised import BATCH, POOL, Diverged, batches, evenly, learn
 
     updates: list[list[TokenRow]] = []
-    for pool in pools(drawn, settings.order):
-        for part in evenly(pool, POOL * BATCH):
-            some = [rows[source][place] for source, place in part]
-            seed = derive_seed(settings.seed, "warm_start", "batches", len(updates))
-            updates += [
-                [some[place] for place in batch] for batch in batches([row.length for row in some], BATCH, seed)
-            ]
+    for part in (part for pool in pools(drawn, settings.order) for part in evenly(pool, POOL * BATCH)):
+        some = [rows[source][place] for source, place in part]
+        seed = derive_seed(settings.seed, "warm_start", "batches", len(updates))
+        updates += [[some[place] for place in batch] for batch in batches([row.length for row in some], BATCH, seed)]
     total = sum(row.length for batch in updates for row in batch)
     began, reported, done = time.perf_counter(), time.perf_counter(), 0
     try:
@@ -389,8 +381,7 @@ def _sha256(*paths: Path) -> str:
     digest = hashlib.sha256()
     for path in paths:
         with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
+            hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
 
 

@@ -36,8 +36,7 @@ from memory.records import Interaction, Trajectory
 from memory.run import RunDirectory, read_existing, read_json, write_jsonl
 from memory.tasks import TaskSettings, load_tasks, tasks_at
 from training.grpo.record import RoundRecord
-from training.rendering.options import RenderingOptions
-from training.rollout.settings import IN_PROCESS
+from training.settings import IN_PROCESS, RenderingOptions
 
 RECIPE_FILE = "recipe.yaml"
 ONE_THREAD = {

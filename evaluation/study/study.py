@@ -29,7 +29,7 @@ from evaluation.sets import held_out, set_hash
 from evaluation.study.recipe import FIRST_SEED, SEED, Arm, Mode, StudyRecipe, Tree, read_study
 from evaluation.test_access import ACCESS_LOG_FILE
 from memory.jsonl import changes_given, complaint, dump_line, put, read_recipe, write_atomically
-from training.rendering.options import RenderingOptions
+from training.settings import RenderingOptions
 
 Row = TypeVar("Row", bound=Record)
 SUFFIX = ".jsonl.gz"

@@ -13,8 +13,7 @@ from typing import NamedTuple
 from environments.base import Action, Environment, InputError, MalformedCall, Outcome, TaskSpec, ToolSpec, UserTurn
 from environments.turns import GivenTurn, open_for_agent
 from memory.records import Step, StopReason, TrajectoryTurn
-from training.rendering.strict_json import read_json
-from training.rendering.tool_calls import Schema, call_of, tool_schema
+from training.rendering.tool_calls import Schema, call_of, read_json, tool_schema
 
 __all__ = ["FINISH_TURN", "Attempt", "Reply", "check_tasks", "shown_tools"]
 

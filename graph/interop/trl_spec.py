@@ -31,7 +31,7 @@ from graph.settings import load_recipe
 from memory.records import Task
 from memory.run import RunDirectory
 from memory.tasks import load_tasks
-from training.grpo.reward import reward
+from training.grpo.advantages import reward
 from training.rendering.tool_calls import Schema, tool_schema
 from training.settings import TrainingSettings
 

@@ -35,7 +35,7 @@ from memory.records import SignalKind, Task
 from memory.run import IterationDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl
 from memory.run_files import Evolution, ExtractionRecord, RunFile
 from training.grpo.record import RoundRecord
-from training.rollout.settings import IN_PROCESS
+from training.settings import IN_PROCESS
 
 STEP_SECONDS = 1800.0
 """Deadline of one step."""

@@ -31,7 +31,7 @@ from memory.jsonl import whole_folder
 from memory.tasks import TaskSettings
 from training.device_memory import device_at_hand
 from training.plan import shape_in_process_of_its_own
-from training.rollout.policy_path import policy_folder
+from training.rollout.policy import policy_folder
 
 CALLS = 10
 """Requests to the endpoint of chat roles, retries included."""
@@ -302,7 +302,7 @@ def _small_files(source: str) -> Path:
         return Path(source)
     from huggingface_hub import snapshot_download
 
-    from training.rollout.policy_path import hub_trouble
+    from training.rollout.policy import hub_trouble
 
     trouble = hub_trouble(source)
     try:

@@ -25,7 +25,7 @@ from memory.records import (
     Unsignalled,
 )
 from memory.run_files import Evolution, ExtractionRecord, Failure
-from training.signal_settings import SignalSettings
+from training.signals import SignalSettings
 
 WIDTH = 110
 """Characters of a foreign text."""

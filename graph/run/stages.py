@@ -31,7 +31,7 @@ from memory.run import RunDirectory, read_json, write_json
 from memory.run_files import StageSeconds
 from memory.tasks import OFFICIAL, admit, load_tasks, tasks_at
 from training.grpo.record import RoundProgress, RoundRecord
-from training.rollout.settings import IN_PROCESS
+from training.settings import IN_PROCESS
 
 if TYPE_CHECKING:
     from graph.assembly import RunServices

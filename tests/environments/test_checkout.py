@@ -8,7 +8,7 @@ import pytest
 
 from environments.checkout import INITIAL_POLICY, QUICKSTART, ROOT, shipped_policy
 from memory.jsonl import find_recipe
-from training.rollout.policy_path import policy_folder
+from training.rollout.policy import policy_folder
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from environments.base import Parameter, TaskSpec, ToolCall, ToolSpec, UserTurn
 from environments.example import depot
 from environments.task_text import Seen, clause, render_documented, with_own_descriptions
 from graph.check_environment import explored_tasks
-from training.embedded.compact_text import CompactSettings, CompactText
+from training.embedded.compact import CompactSettings, CompactText
 
 SHOP = depot(4)
 

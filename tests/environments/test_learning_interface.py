@@ -120,7 +120,7 @@ def test_evaluation_knows_nothing_of_the_interface():
 
     def users(room):
         paths = (ROOT / room).rglob("*.py")
-        names = ("environments.learning_interface", "training.seal.settings", "training.seal.seal")
+        names = ("environments.learning_interface", "training.seal.seal", "training.seal.seal")
         return [path.name for path in paths if any(name.startswith(names) for name in imported(path))]
 
     assert not users("environments"), "no module but the interface itself"

@@ -16,7 +16,7 @@ from environments.bfcl.benchmark import BFCLEnvironment
 from graph.ours import coverage_contexts
 from graph.settings import check_starts
 from memory.records import FailureContext, Unsignalled
-from training.signal_settings import SignalSettings
+from training.signals import SignalSettings
 
 ENVIRONMENT = BFCLEnvironment(("GorillaFileSystem", "VehicleControlAPI"))
 STARTS = ENVIRONMENT.starts()

@@ -34,7 +34,7 @@ from memory.records import (
     Unsignalled,
 )
 from memory.run_files import ExtractionRecord, Failure
-from training.signal_settings import SignalSettings
+from training.signals import SignalSettings
 
 HOSTILE = "a\x1b[31m\u202e\ud800\x00\nb" + "c" * 1_000_000
 

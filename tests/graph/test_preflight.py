@@ -19,7 +19,7 @@ from environments.checkout import QUICKSTART
 from graph.check_recipe import check_run
 from graph.settings import load_recipe
 from memory.jsonl import write_jsonl
-from training.rollout.policy_path import hub_trouble
+from training.rollout.policy import hub_trouble
 
 STARTER = QUICKSTART.parent / "starter"
 OWN = ("environment={name: 'environments.example:depot'}", "evaluation.set=null")

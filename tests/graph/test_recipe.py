@@ -13,8 +13,7 @@ from graph.settings import RunSettings, changed, dotted, load_recipe
 from memory.jsonl import read_recipe
 from memory.records import SignalKind
 from memory.run import first_change
-from training.seal.seal import WINDOW_STEPS
-from training.seal.settings import SealSettings
+from training.seal.seal import WINDOW_STEPS, SealSettings
 
 MISTAKES = [
     ("a: [1", [], "not YAML: line 1"),

@@ -70,9 +70,9 @@ def test_an_architecture_that_nobody_knows_is_refused(source: Path, tmp_path: Pa
 
 
 def test_a_tokenizer_that_cannot_be_fetched_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from training.rollout import policy_path
+    from training.rollout import policy
 
-    monkeypatch.setattr(policy_path, "hub_trouble", lambda _: "ConnectError: no route")
+    monkeypatch.setattr(policy, "hub_trouble", lambda _: "ConnectError: no route")
     config = shipped_config("Qwen/Qwen3-1.7B") or {}
     said = r"some-account/some-model is neither here nor on a hub that can be reached \(ConnectError: no route\): "
     with pytest.raises(InputError, match=said):

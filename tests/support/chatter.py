@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from training.rollout.sampling import FinishReason, Sampled, TokenPrompt
+from training.rollout.sampling import Sampled, TokenPrompt
 
 STOP = 7
 
@@ -49,7 +49,8 @@ class Chatter:
 
     def act(self, message: Sampled) -> None:
         assert message.context == len(self.ids)
-        assert (message.ids[-1] in self.stop_ids) == (message.finish_reason is FinishReason.STOP)
+        assert self.following is not None
+        assert message.ids[-1] in self.stop_ids or len(message.ids) == self.following.max_new_tokens
         self._add(message.ids, message.logprobs, True)
         self.acted.append(message)
         self.following = self._suffix() if len(self.acted) < self.actions else None

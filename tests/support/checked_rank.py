@@ -112,7 +112,7 @@ def servers_weights(trainer, ranks, plain, sharded) -> tuple[bool, float]:
     from safetensors.torch import load_file
 
     from training.grpo.ranks import whole_state
-    from training.rollout.vllm_weights import PolicyWeights
+    from training.rollout.vllm_server import PolicyWeights
 
     policy, folder = trainer.rollouts.policy, Path(os.environ[FOUND]).parent
     divided = PolicyWeights(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from training.rollout.sampling import EpisodeDriver, FinishReason, Sampled, Sampler
+from training.rollout.sampling import EpisodeDriver, Sampled, Sampler
 
 
 class ScriptedSampler(Sampler):
@@ -24,8 +24,7 @@ class ScriptedSampler(Sampler):
                     break
                 context += len(prompt.ids)
                 ids = self.encode(text)[: prompt.max_new_tokens]
-                reason = FinishReason.STOP if ids[-1] in driver.stop_ids else FinishReason.LENGTH
-                driver.act(Sampled(ids, [-1.0] * len(ids), context, reason))
+                driver.act(Sampled(ids, [-1.0] * len(ids), context))
                 context += len(ids)
 
     def load_weights(self, version: int) -> None:

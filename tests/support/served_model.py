@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from support.late import Late
-from training.rollout.settings import SamplingSettings
-from training.settings import LoraSettings
+from training.settings import LoraSettings, SamplingSettings
 
 torch = Late("torch")
 transformers = Late("transformers")
@@ -83,14 +82,13 @@ def trained_and_sampled(
     **settings: Any,
 ) -> SimpleNamespace:
     """The trainer's model, with an adapter of ``rank`` or none, its weights for servers, and the sampler on them."""
-    from training.rollout.vllm_server import VllmServers
-    from training.rollout.vllm_weights import PolicyWeights
+    from training.rollout.vllm_server import PolicyWeights, VllmServers
 
     model = transformers.AutoModelForCausalLM.from_pretrained(starter)
     if rank is not None:
         from peft import get_peft_model
 
-        from training.rollout.lora import lora_config
+        from training.rollout.policy import lora_config
 
         torch.manual_seed(1)
         get_peft_model(model, lora_config(LoraSettings(rank=rank), model))

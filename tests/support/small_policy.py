@@ -11,11 +11,9 @@ from environments.bfcl.official import tool_names
 from environments.settings import EnvironmentSettings
 from graph.settings import RunSettings
 from memory.records import Task
-from training.embedded.compact import CompactRendering
-from training.embedded.compact_text import CompactSettings
+from training.embedded.compact import CompactRendering, CompactSettings
 from training.seal.diagnosis import TurnLabel
-from training.seal.seal import InterfaceState, learning_interface
-from training.seal.settings import InterfaceSettings
+from training.seal.seal import InterfaceSettings, InterfaceState, learning_interface
 from training.settings import PolicySettings, TrainingSettings
 
 CLASSES = ("GorillaFileSystem",)

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from memory.records import Signal, SignalKind
-from training.signal_settings import SignalSettings
-from training.signals import choose
+from training.signals import SignalSettings, choose
 
 FORGETTING, BOUNDARY, RARE = SignalKind
 

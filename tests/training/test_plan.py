@@ -14,8 +14,14 @@ from training.plan import (
     kv_bytes,
     memory_of,
 )
-from training.rollout.settings import IN_PROCESS, SamplingSettings
-from training.settings import LaunchSettings, LoraSettings, PolicySettings, TrainingSettings
+from training.settings import (
+    IN_PROCESS,
+    LaunchSettings,
+    LoraSettings,
+    PolicySettings,
+    SamplingSettings,
+    TrainingSettings,
+)
 
 P = 1_000_000_000
 SHAPE = ModelShape(

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from support.rollouts import CRASHED, group, rollout, turn
 
 from memory.records import SignalKind
-from training.signal_settings import SignalSettings
-from training.signals import GroupScore, PatternCount, action_pattern, extract
+from training.signals import GroupScore, PatternCount, SignalSettings, action_pattern, extract
 
 FORGETTING, BOUNDARY, RARE = SignalKind
 ALL, NONE, HALF = [True, True], [False, False], [True, False]

@@ -20,7 +20,7 @@ from environments.base import InputError, Outcome, Record
 from memory.jsonl import complaint, record_id
 from memory.records import Task, Trajectory, TrajectoryTurn
 from memory.run import append_jsonl
-from training.grpo.reward import reward_of
+from training.grpo.advantages import reward_of
 from training.settings import TrainingSettings
 
 

@@ -27,7 +27,7 @@ from training.grpo.record import RoundSettings
 from training.rendering.base import Rendering
 from training.rollout.episodes import EpisodeRequest, EpisodeRollout, limits_of
 from training.rollout.policy import load_rendering
-from training.rollout.sampling import EngineFailure, FinishReason, Sampled
+from training.rollout.sampling import EngineFailure, Sampled
 
 _ONE_AT_A_TIME = ThreadPoolExecutor(1)
 _FIRST = {"min_global_steps"}
@@ -121,9 +121,8 @@ class CoEvolveAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not ins
 
 def _sampled(ids: list[int], logprobs: list[float] | None, context: int, most: int, rollout: EpisodeRollout) -> Sampled:
     """Return a server's message. Raises EngineFailure for one that is cut short, or has no log-probabilities."""
-    stopped = bool(ids) and ids[-1] in rollout.stop_ids
-    if not (stopped or len(ids) == most):
+    if not (ids and ids[-1] in rollout.stop_ids) and len(ids) != most:
         raise EngineFailure(f"the server gave up a message after {len(ids)} of {most} tokens")
     if logprobs is None or len(logprobs) != len(ids):
         raise EngineFailure("the server gave no log-probabilities: leave rollout.calculate_log_probs on")
-    return Sampled(ids, list(logprobs), context, FinishReason.STOP if stopped else FinishReason.LENGTH)
+    return Sampled(ids, list(logprobs), context)

@@ -17,8 +17,16 @@ from environments.base import Environment, ToolSpec
 from environments.registry import benchmark_of
 from memory.jsonl import derive_seed
 from memory.records import Task
-from training.embedded.compact import CompactRendering
-from training.embedded.compact_text import CALL, END, LINE, CompactSettings, CompactText, constants_of, cue_words
+from training.embedded.compact import (
+    CALL,
+    END,
+    LINE,
+    CompactRendering,
+    CompactSettings,
+    CompactText,
+    constants_of,
+    cue_words,
+)
 from training.rendering.base import EndTurn
 from training.rollout.policy import Policy, PolicyCard, chosen_device
 
@@ -149,17 +157,13 @@ def train_tokenizer(
         show_progress=False,
         initial_alphabet=alphabet,
     )
-    tokenizer.train_from_iterator(_plain_pieces(lines, tools, (*structure, *constants)), trainer)
+    longest_first = sorted((*structure, *constants), key=lambda token: (-len(token), token))
+    cut = re.compile("|".join(rf"\b{re.escape(t)}\b" if t.isidentifier() else re.escape(t) for t in longest_first))
+    texts = (*lines, *(tool.description for tool in tools))
+    # The text between the fixed tokens alone, so that no merge is spent on them.
+    tokenizer.train_from_iterator((piece for text in texts for piece in cut.split(text) if piece), trainer)
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in structure])
     tokenizer.add_tokens([AddedToken(token, normalized=False, single_word=True) for token in constants])
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer, pad_token=PAD, eos_token=LINE, clean_up_tokenization_spaces=False
     )
-
-
-def _plain_pieces(lines: Iterable[str], tools: Sequence[ToolSpec], tokens: Sequence[str]) -> Iterable[str]:
-    """Yield the text between the fixed tokens, so that no merge is spent on them."""
-    longest_first = sorted(tokens, key=lambda token: (-len(token), token))
-    cut = re.compile("|".join(rf"\b{re.escape(t)}\b" if t.isidentifier() else re.escape(t) for t in longest_first))
-    for text in (*lines, *(tool.description for tool in tools)):
-        yield from filter(None, cut.split(text))

@@ -1,15 +1,50 @@
-"""The advantages of GRPO, as pure functions: from the rewards of groups to a factor of each row.
+"""Rewards and advantages of GRPO, as pure functions: from an outcome to a reward, from a group's to each row's factor.
 
-The trainer calls ``per_group`` on what TRL computed. TRL 1.16.0 computes the form of
-``group_advantages`` itself; tests state its values by hand. Import this module late: it needs torch.
+The trainer calls ``per_group`` on what TRL computed. TRL 1.16.0 computes the form of ``group_advantages`` itself; tests
+state its values by hand. Torch is not imported here.
 """
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from environments.base import Outcome, TaskSpec
+from environments.turns import agent_calls
+from memory.records import TrajectoryTurn
+from training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    import torch
+
+SUCCESS_FLOOR = 0.501
+"""Least reward of a success (our choice): strictly above one half, also in float32, whatever the length cost, so that
+every success beats every failure and any threshold at 0.5 agrees with the official rule."""
 
 NO_DEVIATION = 1e-4
 """Added to a group's standard deviation before rewards are divided by it (TRL's)."""
+
+
+def reward(outcome: Outcome, calls: int, reference_calls: int, settings: TrainingSettings) -> float:
+    """Return a reward in [0, 1]: of a success 1 less ``length_cost`` per call beyond the reference, floored; else 0.
+
+    ``calls`` counts every action of the agent's turns, malformed ones included; ``reference_calls`` those of their
+    reference. The paper's reward is success alone (CoEvolve, table 9); the length cost is our choice: without it a
+    policy that reads everything first loses nothing.
+    """
+    if not outcome.success:
+        return 0.0
+    return max(SUCCESS_FLOOR, 1.0 - settings.length_cost * max(0, calls - reference_calls))
+
+
+def reward_of(
+    outcome: Outcome | None, turns: Iterable[TrajectoryTurn], task: TaskSpec, settings: TrainingSettings
+) -> float | None:
+    """Return the reward of a rollout of ``task``, None without an outcome: an infrastructure error has no reward."""
+    if outcome is None:
+        return None
+    actions = sum(len(turn.steps) for turn in turns if not turn.played)
+    return reward(outcome, actions, agent_calls(task), settings)
 
 
 def group_advantages(rewards: torch.Tensor, size: int) -> torch.Tensor:
@@ -20,12 +55,12 @@ def group_advantages(rewards: torch.Tensor, size: int) -> torch.Tensor:
     no part of the baseline. A group whose rewards are all equal has advantage 0 in every row.
     """
     groups = rewards.reshape(-1, size)
-    scored = ~torch.isnan(groups)
+    scored = ~groups.isnan()
     count = scored.sum(dim=1, keepdim=True)
     off = groups - groups.nanmean(dim=1, keepdim=True)
-    squares = torch.where(scored, off**2, 0.0).sum(dim=1, keepdim=True)
+    squares = off.nan_to_num(0.0).square().sum(dim=1, keepdim=True)
     off = off / ((squares / (count - 1).clamp(min=1)).sqrt() + NO_DEVIATION)
-    return torch.where(scored, off, 0.0).reshape(-1)
+    return off.nan_to_num(0.0).reshape(-1)
 
 
 def per_group(sampled: torch.Tensor, total: torch.Tensor, size: int) -> torch.Tensor:

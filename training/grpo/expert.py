@@ -6,9 +6,6 @@ the round before (the first round: D_0), in ``passes`` passes; a share ``replay`
 ``tokens`` passes go on until so many tokens went through the model, prompts included, and a round without new tasks
 learns from older ones: arms of a comparison are at equal cost then.
 
-Each pass is cut into pools of about POOL batches, drawn at random; a pool is sorted by length and cut into batches,
-whose order is drawn (``draws``; ``training.supervised``, which makes the updates).
-
 With ``reword`` the user turns of a reference are written anew in each further pass and where it is replayed
 (``Benchmark.render``); a user's tasks and a benchmark's own keep theirs. A wording that fails as a rollout is replaced
 by the task's own.
@@ -23,6 +20,7 @@ Import this module late: it needs torch.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -42,7 +40,18 @@ from training.grpo.ranks import Ranks
 from training.grpo.record import ExpertRecord, RoundFailure
 from training.rollout.episodes import LEARNABLE, TokenRow, limits_of, play_references, token_row
 from training.settings import ExpertSettings
-from training.supervised import BATCH, POOL, Diverged, Learning, batches, evenly, in_one_row, learn, without_parts
+from training.supervised import (
+    BATCH,
+    POOL,
+    Diverged,
+    Learning,
+    batches,
+    evenly,
+    in_one_row,
+    learn,
+    of_ends,
+    without_parts,
+)
 
 _IN_OWN_WORDS = frozenset({"given", "official"})
 """Origins of tasks whose words are a person's: they are not worded anew."""
@@ -116,7 +125,6 @@ def played(
 
     A reference that fails in its own words is left out. Raises RoundFailure when every new one fails.
     """
-
     table = _References(rollouts, settings.reword)
     learnt = [task for task in new if table.row(task) is not None]
     if new and not learnt:
@@ -126,19 +134,18 @@ def played(
         )
     updates: list[tuple[TokenRow, ...]] = []
     drawn: set[int] = set()
-    taken, left = 0, settings.tokens
+    taken, left = 0, settings.tokens or math.inf
     for number, (places, older) in enumerate(draws(len(learnt), len(old), settings, derive_seed(seed, "draws"), batch)):
         taken += len(places)
         drawn.update(older)
         words = derive_seed(seed, "words", number)
         pool = [table.learnt(learnt[place], None if taken <= len(learnt) else words) for place in places]
         pool += [table.learnt(old[place], words) for place in older if table.row(old[place]) is not None]
-        if left is not None:
-            pool = _up_to(pool, left, derive_seed(seed, "last", number))
-            left -= sum(row.length for row in pool)
+        pool = _up_to(pool, left, derive_seed(seed, "last", number))
+        left -= sum(row.length for row in pool)
         cut = batches([row.length for row in pool], batch, derive_seed(seed, "batches", number))
         updates += [tuple(pool[place] for place in part) for part in cut]
-        if left is not None and left <= 0:
+        if left <= 0:
             break
     usable = [place for place in drawn if table.row(old[place]) is not None]
     return ExpertData(
@@ -149,7 +156,7 @@ def played(
     )
 
 
-def _up_to(pool: Sequence[TokenRow], tokens: int, seed: int) -> list[TokenRow]:
+def _up_to(pool: Sequence[TokenRow], tokens: float, seed: int) -> list[TokenRow]:
     """Return the pool, or as many of its rows, new and older ones alike, as reach ``tokens``, in a drawn order."""
     if sum(row.length for row in pool) <= tokens:
         return list(pool)
@@ -234,23 +241,7 @@ class ExpertStep(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: object
     ) -> None:
         """Learn from the references and keep the record. Raises RoundFailure for a loss that is not finite."""
-        began = time.perf_counter()
-        losses = list(self._updates(given["model"], args))
-        tenth = max(1, len(losses) // 10)
-        record = ExpertRecord(
-            references=self.data.references,
-            left_out=self.data.left_out,
-            replayed=self.data.replayed,
-            updates=len(losses),
-            tokens=sum(sum(row.mask) for rows in self.data.updates for row in rows),
-            processed=sum(row.length for rows in self.data.updates for row in rows),
-            first_loss=_mean(losses[:tenth]),
-            last_loss=_mean(losses[-tenth:]),
-            measured=Measured(seconds=time.perf_counter() - began),
-        )
-        self.ranks.by_first(lambda: self.keep(record))
-
-    def _updates(self, model: object, args: TrainingArguments) -> Iterator[float]:
+        began, model = time.perf_counter(), given["model"]
         assert isinstance(model, torch.nn.Module)
         assert isinstance(args, GRPOConfig)
         learning = Learning(
@@ -263,10 +254,19 @@ class ExpertStep(TrainerCallback):
             fused=args.device.type != "cpu",
         )
         try:
-            yield from learn(model, self.data.updates, learning, self.ranks)
+            losses = list(learn(model, self.data.updates, learning, self.ranks))
         except Diverged as loss:
             raise RoundFailure(f"the loss of the expert step is {loss}: lower training.expert.learning_rate") from None
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+        first_loss, last_loss = of_ends(losses) if losses else (None, None)
+        record = ExpertRecord(
+            references=self.data.references,
+            left_out=self.data.left_out,
+            replayed=self.data.replayed,
+            updates=len(losses),
+            tokens=sum(sum(row.mask) for rows in self.data.updates for row in rows),
+            processed=sum(row.length for rows in self.data.updates for row in rows),
+            first_loss=first_loss,
+            last_loss=last_loss,
+            measured=Measured(seconds=time.perf_counter() - began),
+        )
+        self.ranks.by_first(lambda: self.keep(record))

@@ -19,9 +19,9 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from environments.base import Environment
 from memory.jsonl import derive_seed, record_id
 from memory.records import Measured, Task, Trajectory
+from training.grpo.advantages import reward_of
 from training.grpo.ranks import ALONE, Ranks
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
-from training.grpo.reward import reward_of
 from training.rollout.episodes import EpisodeRequest, EpisodeResult, limits_of, run_episodes, token_row
 from training.rollout.policy import Policy
 from training.rollout.sampling import Sampler
@@ -60,24 +60,31 @@ class GroupRollouts:
         ``prompts`` are task ids, each K times in a row. TRL hands ``reward`` on to ``outcome_reward``; ``env_mask``
         marks the tokens that the policy wrote. Raises RoundFailure when the environment failed every rollout.
         """
-        done = trainer.state.global_step // self.settings.updates_per_step
-        step = done + 1
+        step = trainer.state.global_step // self.settings.updates_per_step + 1
         began = time.perf_counter()
-        self.sampler.load_weights(done)
+        self.sampler.load_weights(step - 1)
         results, own = self._play(step, prompts, trainer)
-        trajectories = self._of_all_ranks(step, own)
+        rows, played = chain.from_iterable(self._rows(step)), chain.from_iterable(self.ranks.gather(own))
+        by_row = dict(zip(rows, played, strict=True))
+        trajectories = [by_row[row] for row in sorted(by_row)]
         _check_any_scored(step, trajectories)
         if self.ranks.first:
             self.keep(trajectories)
-        diagnosing = self._diagnose(step, trajectories)
+        if self.seal is not None:
+            diagnosing = time.perf_counter()
+            if (weights := self.seal.take_in(step, trajectories)) is not None:
+                self.weights = [weights[row] for row in self._rows(step)[self.ranks.index]]
+            spent = time.perf_counter() - diagnosing
+            self.stopwatch.seal += spent
+            began += spent  # it counts in no other stage
         filler = int(self.policy.tokenizer.eos_token_id)
-        rows = [token_row(one, filler).cut_to(self.settings.max_trained_tokens) for one in results]
-        self.stopwatch.rollouts += time.perf_counter() - began - diagnosing
+        cut = [token_row(one, filler).cut_to(self.settings.max_trained_tokens) for one in results]
+        self.stopwatch.rollouts += time.perf_counter() - began
         return {
-            "prompt_ids": [row.prompt_ids for row in rows],
-            "completion_ids": [row.completion_ids for row in rows],
-            "logprobs": [row.logprobs for row in rows],
-            "env_mask": [row.mask for row in rows],
+            "prompt_ids": [row.prompt_ids for row in cut],
+            "completion_ids": [row.completion_ids for row in cut],
+            "logprobs": [row.logprobs for row in cut],
+            "env_mask": [row.mask for row in cut],
             "reward": [one.reward for one in own],
         }
 
@@ -125,12 +132,6 @@ class GroupRollouts:
             )
         return own
 
-    def _of_all_ranks(self, step: int, own: Sequence[Trajectory]) -> list[Trajectory]:
-        """Return the trajectories of a step from all processes, in the plan's order."""
-        rows, played = chain.from_iterable(self._rows(step)), chain.from_iterable(self.ranks.gather(own))
-        by_row = dict(zip(rows, played, strict=True))
-        return [by_row[row] for row in sorted(by_row)]
-
     def _play(
         self, step: int, prompts: Sequence[str], trainer: GRPOTrainer
     ) -> tuple[Sequence[EpisodeResult], list[Trajectory]]:
@@ -148,18 +149,6 @@ class GroupRollouts:
         seconds = (time.perf_counter() - began) / len(requests)
         played = zip(results, own, strict=True)
         return results, [self._trajectory(result, step, sample, seconds) for result, (_, sample) in played]
-
-    def _diagnose(self, step: int, trajectories: Sequence[Trajectory]) -> float:
-        """Give SEAL the step's rollouts of all processes; return the seconds that took."""
-        if self.seal is None:
-            return 0.0
-        began = time.perf_counter()
-        weights = self.seal.take_in(step, trajectories)
-        if weights is not None:
-            self.weights = [weights[row] for row in self._rows(step)[self.ranks.index]]
-        seconds = time.perf_counter() - began
-        self.stopwatch.seal += seconds
-        return seconds
 
     def _trajectory(self, result: EpisodeResult, step: int, sample: int, seconds: float) -> Trajectory:
         task = result.task

@@ -37,6 +37,9 @@ RANK = "training.grpo.launch"
 POLL_SECONDS = 0.5
 """Seconds between two looks at whether the launcher is still there (ours)."""
 
+_KINDS: tuple[type[Exception], ...] = (InputError, StorageError, LostRanks, RoundFailure)
+"""What the failure of a process is said as; the first that fits."""
+
 
 def launch_round(root: Path, iteration: int, resume: bool, settings: RoundSettings) -> None:
     """Train the round of ``iteration`` in the processes of ``training.launch``, and return when all have ended well.
@@ -50,8 +53,6 @@ def launch_round(root: Path, iteration: int, resume: bool, settings: RoundSettin
             "training.launch starts the processes of a round, and a launcher (WORLD_SIZE) has started this one "
             "already: start it without one"
         )
-    launch = settings.training.launch
-    assert launch is not None
     check_launch(settings.training, settings.policy, settings.sampling)
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -61,7 +62,15 @@ def launch_round(root: Path, iteration: int, resume: bool, settings: RoundSettin
     os.environ.setdefault("OMP_NUM_THREADS", str(settings.training.threads))
     words = [RANK, str(root.resolve()), str(iteration), *(["resume"] if resume else [])]
     with TemporaryDirectory(prefix="coevolve-ranks-") as logs:
-        options = ["--log-dir", logs, "--nproc-per-node", str(launch.processes), "--standalone", "--module", *words]
+        options = [
+            "--log-dir",
+            logs,
+            "--nproc-per-node",
+            str(settings.training.processes),
+            "--standalone",
+            "--module",
+            *words,
+        ]
         try:
             run(get_args_parser().parse_args(options))  # type: ignore[no-untyped-call]
         except ChildFailedError as failed:
@@ -87,7 +96,7 @@ def failure_of(ended: Sequence[Ended]) -> Exception:
 
     A process that only lost the others is not the cause while another one is known.
     """
-    kinds = {kind.__name__: kind for kind in (InputError, StorageError, RoundFailure, LostRanks)}
+    kinds = {kind.__name__: kind for kind in _KINDS}
     said = [(kinds[name], text) for name, _, text in (one.failure.partition(": ") for one in ended) if name in kinds]
     if cause := next((kind(text) for kind, text in said if kind is not LostRanks), None):
         return cause
@@ -152,16 +161,12 @@ def _train(root: Path, iteration: int, resume: bool) -> None:
 
 def _failure(error: Exception) -> Exception:
     """Return the failure as ``failure_of`` of the launcher reads it: of a kind that it knows, in one sentence."""
-    kind: type[Exception] = RoundFailure
-    sentence = storage_refusal(error) or str(error)
-    if storage_refusal(error):
-        kind = StorageError
-    elif isinstance(error, InputError):
-        kind = InputError
-    elif isinstance(error, LostRanks):
-        kind = LostRanks
-    elif isinstance(error, EnvironmentFault | EngineFailure | RoundFailure):
-        kind = RoundFailure
+    kind = next((one for one in _KINDS if isinstance(error, one)), RoundFailure)
+    sentence = str(error)
+    if refusal := storage_refusal(error):
+        kind, sentence = StorageError, refusal
+    elif isinstance(error, (*_KINDS, EnvironmentFault, EngineFailure)):
+        pass
     elif lost_in_a_collective(error):
         kind, sentence = LostRanks, f"lost the other processes ({sentence.strip().splitlines()[0]})"
     else:

@@ -20,9 +20,8 @@ from memory.jsonl import leaves
 from memory.records import Measured, StopReason, Task, Trajectory, count_stops
 from memory.tasks import TaskSettings
 from training.rollout.sampling import EngineFigures
-from training.rollout.settings import SamplingSettings
 from training.seal.diagnosis import SealFigures
-from training.settings import PolicySettings, TrainingSettings
+from training.settings import PolicySettings, SamplingSettings, TrainingSettings
 
 
 class RoundFailure(RuntimeError):
@@ -74,10 +73,8 @@ class StepRecord(Record):
     ``kl`` is TRL's per-token estimate to the initial policy before the step's update, None when the KL weight is 0.
     With several updates per step, ``kl`` and ``loss`` are means over them, ``grad_norm`` is that of the last, and
     ``clipped`` is the mean share of tokens whose ratio the clip cut off, so that they had no gradient but that of the
-    KL term; with one update nothing is clipped and the key is not written.
-    ``stop_reasons`` counts the user turns of all rollouts by why they stopped.
-
-    ``measured``: how far the sampler was from the trainer; None in records of rounds that did not log it.
+    KL term; with one update nothing is clipped and the key is not written. ``stop_reasons`` counts the user turns of
+    all rollouts by why they stopped. ``measured``: how far the sampler was from the trainer.
     """
 
     step: int
@@ -167,9 +164,9 @@ class RoundRecord(Record):
     """The result of a finished round; ``policy`` is the checkpoint's folder relative to the run directory.
 
     ``first_step`` and ``last_step`` are the global steps of the round, both included. ``success``, ``reward``, ``kl``
-    and ``mixed_groups`` are means over its steps, ``stop_reasons`` are sums. ``seal``:
-    SEAL's labels and guidelines in numbers, None where it is off. ``expert``: the expert step before the first of
-    them, written where there is one. Equality of runs ignores ``measured``.
+    and ``mixed_groups`` are means over its steps, ``stop_reasons`` are sums. ``seal``: SEAL's labels and guidelines in
+    numbers, None where it is off. ``expert``: the expert step before the first of them, written where there is one.
+    Equality of runs ignores ``measured``.
     """
 
     iteration: int

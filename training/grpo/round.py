@@ -9,11 +9,11 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from environments.base import Environment, InputError
+from environments.base import Environment, InputError, recorded
 from environments.checkout import heavy_imports
 from memory.processes import exclusive
 from memory.records import Trajectory
-from memory.run import RunDirectory, append_jsonl, read_json, read_jsonl, write_json, write_jsonl
+from memory.run import RunDirectory, append_jsonl, read_existing, read_json, read_jsonl, write_json, write_jsonl
 from memory.tasks import load_tasks, tasks_at
 from training.embedded.compact import CompactRendering
 from training.grpo.checkpoints import (
@@ -25,7 +25,7 @@ from training.grpo.checkpoints import (
     discard_superseded,
     newest_checkpoint,
 )
-from training.grpo.ranks import ALONE, Ranks, whole_state
+from training.grpo.ranks import ALONE, Ranks
 from training.grpo.record import (
     ExpertRecord,
     RoundPlan,
@@ -41,17 +41,14 @@ from training.grpo.record import (
 )
 from training.grpo.task_sampler import round_tasks
 from training.rendering.base import Rendering
-from training.rollout.policy_path import check_policy_path
+from training.rollout.policy import check_policy_path
 from training.rollout.sampling import EngineFigures
-from training.seal.diagnosis import SealFigures
-from training.seal.seal import Seal, SealState, SealStep, figures, first_state
-from training.seal.settings import SealSettings
+from training.seal.seal import Seal, SealSettings, SealState, SealStep, figures, first_state
 
 if TYPE_CHECKING:
     from training.grpo.expert import ExpertStep
     from training.grpo.group_rollouts import GroupRollouts
-    from training.rollout.policy import Policy, PolicyCard
-    from training.rollout.sampling import Sampler
+    from training.rollout.policy import PolicyCard
 
 Stepped = TypeVar("Stepped", SealStep, StepMetrics)
 
@@ -102,21 +99,14 @@ class _Round:
     """The unfinished round of one iteration; the run's lock is held."""
 
     def __init__(
-        self,
-        run: RunDirectory,
-        iteration: int,
-        resume: bool,
-        report: Callable[[RoundProgress], None],
-        ranks: Ranks = ALONE,
+        self, run: RunDirectory, iteration: int, resume: bool, report: Callable[[RoundProgress], None], ranks: Ranks
     ) -> None:
         self.run = run
         self.ranks = ranks
         self.iteration = iteration
         self.report = report
-        self.log = run.iteration(iteration).trajectories
-        self.expert_path = run.iteration(iteration).expert
-        self.seal_log = run.iteration(iteration).seal
-        self.metrics_log = run.iteration(iteration).metrics
+        self.files = run.iteration(iteration)
+        self.log = self.files.trajectories
         if ranks.by_first(self.log.exists) and not resume:
             raise InputError(f"{self.log} is of a round that did not finish: add --resume to continue it")
         self.settings = run.settings(RoundSettings)
@@ -147,11 +137,13 @@ class _Round:
             policy=str(checkpoint.relative_to(self.run.root)),
             tasks=len(self.tasks),
             trajectories=read_jsonl(self.log, Trajectory),
-            metrics=read_jsonl(self.metrics_log, StepMetrics),
+            metrics=read_jsonl(self.files.metrics, StepMetrics),
             updates=settings.updates_per_step,
             measured=mark.seconds,
-            seal=self._seal_figures(),
-            expert=read_json(self.expert_path, ExpertRecord) if self.expert_path.exists() else None,
+            seal=None
+            if settings.seal is None
+            else figures(self._seal_state_before(settings.seal), read_jsonl(self.files.seal, SealStep)),
+            expert=read_json(self.files.expert, ExpertRecord) if self.files.expert.exists() else None,
         )
 
     def _start(self) -> RoundStart:
@@ -171,13 +163,13 @@ class _Round:
             start = RoundStart(before=before, done=mark.step, checkpoint=folder, seconds=mark.seconds)
         else:
             self.log.unlink(missing_ok=True)
-            self.expert_path.unlink(missing_ok=True)
+            self.files.expert.unlink(missing_ok=True)
         if start.checkpoint is not None:
             if not start.checkpoint.is_dir():
                 raise InputError(f"{start.checkpoint}, the policy of the round before, is missing: restore it")
             check_written_by(start.checkpoint, self.ranks)
-        self._cut(self.seal_log, SealStep, start.done)
-        self._cut(self.metrics_log, StepMetrics, start.done)
+        self._cut(self.files.seal, SealStep, start.done)
+        self._cut(self.files.metrics, StepMetrics, start.done)
         discard_after(self.run.policy_path, start.done)
         return start
 
@@ -188,9 +180,9 @@ class _Round:
             import torch
             from transformers.utils import logging
 
-            from environments.base import recorded
             from training.grpo.group_rollouts import GroupRollouts
             from training.grpo.trl_run import RoundCallback, train, trainer_config
+            from training.rollout.engines import open_sampler
             from training.rollout.policy import load_initial_policy
 
         settings = self.settings
@@ -201,7 +193,14 @@ class _Round:
         device = "cpu" if self.ranks.sharded else settings.policy.device
         policy = load_initial_policy(settings.policy.model_copy(update={"device": device}))
         seal = self._seal(environment, policy.rendering)
-        sampler = self._sampler(policy)
+        sampler = open_sampler(
+            settings.sampling,
+            policy,
+            self.run.served_path,
+            bfloat16=self.bfloat16,
+            adapter=settings.policy.lora is not None,
+            ranks=self.ranks,
+        )
         rollouts = GroupRollouts(
             plan, policy, sampler, environment, settings.training, self._keep, stopwatch, seal, self.ranks
         )
@@ -213,7 +212,7 @@ class _Round:
             CHECKPOINT_STEPS,
             on_cpu=policy.model.device.type == "cpu" and not self.ranks.sharded,
             bfloat16=self.bfloat16,
-            correction=settings.sampling.corrected(self.bfloat16),
+            corrected=settings.sampling.corrected(self.bfloat16),
         )
 
         def on_checkpoint(step: int) -> None:
@@ -224,20 +223,6 @@ class _Round:
         with closing(sampler):
             train(config, rollouts, callback, start.checkpoint, settings.policy.lora, self._expert(rollouts, start))
 
-    def _sampler(self, policy: Policy) -> Sampler:
-        from training.rollout.engines import open_sampler
-
-        settings, ranks = self.settings, self.ranks
-        return open_sampler(
-            settings.sampling,
-            policy,
-            self.run.served_path,
-            bfloat16=self.bfloat16,
-            adapter=settings.policy.lora is not None,
-            by_first=ranks.by_first,
-            gather=whole_state if ranks.sharded else None,
-        )
-
     def _keep(self, trajectories: Sequence[Trajectory]) -> None:
         append_jsonl(self.log, trajectories)
         self.latest = trajectories
@@ -246,7 +231,7 @@ class _Round:
         if not self.ranks.first:
             return
         done = step_record(step, self.latest, numbers, self.settings.training.updates_per_step)
-        append_jsonl(self.metrics_log, [step_metrics(done, numbers)])
+        append_jsonl(self.files.metrics, [step_metrics(done, numbers)])
         self.report(
             RoundProgress(
                 step=step - before,
@@ -275,7 +260,7 @@ class _Round:
 
         evolved = self.settings.tasks.uses_evolved
         return expert_step(
-            rollouts, self.settings.training.expert, self.tasks, evolved, lambda one: write_json(self.expert_path, one)
+            rollouts, self.settings.training.expert, self.tasks, evolved, lambda one: write_json(self.files.expert, one)
         )
 
     def _seal(self, environment: Environment, rendering: Rendering) -> Seal | None:
@@ -284,27 +269,22 @@ class _Round:
             return None
         if settings.interface is not None and isinstance(rendering, CompactRendering):
             rendering.check_interface(settings.interface)
-        keep = partial(append_jsonl, self.seal_log) if self.ranks.first else lambda steps: None
+        keep = partial(append_jsonl, self.files.seal) if self.ranks.first else lambda steps: None
         return Seal(settings, environment, self._seal_state(settings), lambda step: keep([step]))
 
     def _seal_state(self, settings: SealSettings) -> SealState:
         """Return SEAL's state after the last step that is kept, of this round or of the one before."""
-        state = read_jsonl(self.seal_log, SealStep)[-1].state if self.seal_log.exists() else None
-        return state or self._seal_state_before(settings)
+        done = read_existing(self.files.seal, SealStep)
+        return done[-1].state if done else self._seal_state_before(settings)
 
     def _seal_state_before(self, settings: SealSettings) -> SealState:
+        """Return SEAL's state before the round's first step."""
         if self.iteration == 0:
             return first_state(settings)
         earlier = self.run.iteration(self.iteration - 1).seal
         if not earlier.exists():
             raise InputError(f"{earlier}, which SEAL continues from, is missing: restore it")
         return read_jsonl(earlier, SealStep)[-1].state
-
-    def _seal_figures(self) -> SealFigures | None:
-        settings = self.settings.training.seal
-        if settings is None:
-            return None
-        return figures(self._seal_state_before(settings), read_jsonl(self.seal_log, SealStep))
 
     def _cut(self, path: Path, model: type[Stepped], step: int) -> None:
         """Drop the records of ``path`` after global step ``step``, and a half-written last line."""
@@ -320,4 +300,5 @@ class _Round:
 
 def _of_processes(figures: Sequence[EngineFigures | None]) -> EngineFigures | None:
     """Return what the engines of all processes did; None where none has one beside the trainer."""
-    return reduce(EngineFigures.beside, there) if (there := [one for one in figures if one is not None]) else None
+    there = [one for one in figures if one is not None]
+    return reduce(partial(EngineFigures.plus, at_once=True), there) if there else None

@@ -10,7 +10,6 @@ equal to scoring each row whole but for float rounding. Import this module late:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 import torch
@@ -20,7 +19,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from environments.base import InputError
 from training.preflight import check_attention
-from training.supervised import TOKENS_TOGETHER
+from training.supervised import TOKENS_TOGETHER, head_on
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -163,7 +162,7 @@ def _maybe_again(again: bool, compute: Callable[..., Computed], *given: object) 
 def _prompt(model: torch.nn.Module, ids: Sequence[int]) -> tuple[torch.Tensor, ...]:
     """Return keys and values of the prompt ``ids``, layer by layer: each (1, heads, tokens, size of a head)."""
     cache = DynamicCache()
-    with _head_on(model, torch.zeros(1, len(ids), dtype=torch.bool)):
+    with head_on(model, torch.zeros(1, len(ids), dtype=torch.bool)):
         model(input_ids=torch.tensor([ids]), past_key_values=cache, use_cache=True)
     layers = cast("list[DynamicLayer]", cache.layers)
     return tuple(cast("torch.Tensor", held) for layer in layers for held in (layer.keys, layer.values))
@@ -217,7 +216,7 @@ def _pass(
             "attention_mask": seen.expand(len(rows), 1, -1, -1),
         }
     # The logits that predict a token are those before it.
-    with _head_on(model, torch.nn.functional.pad(wanted[:, 1:], (0, 1))):
+    with head_on(model, torch.nn.functional.pad(wanted[:, 1:], (0, 1))):
         logits = model(input_ids=ids, **given).logits.float() / temperature
     normaliser = torch.logsumexp(logits, dim=-1)
     logps = logits.gather(1, ids[wanted][:, None])[:, 0] - normaliser
@@ -226,15 +225,3 @@ def _pass(
         spread = normaliser - (probabilities * logits).sum(dim=-1) if entropy else normaliser
     places = [row.place - len(row.prompt) + row.wanted.nonzero()[:, 0] for row in rows]
     return torch.cat(places), logps, spread
-
-
-@contextmanager
-def _head_on(model: torch.nn.Module, chosen: torch.Tensor) -> Iterator[None]:
-    """Compute logits of the positions ``chosen`` (rows, tokens) alone: they become (chosen positions, vocabulary)."""
-    # An adapter passes on what it does not have itself: this is the model's own head.
-    head: torch.nn.Module = cast("PreTrainedModel", model).get_output_embeddings()  # type: ignore[no-untyped-call]
-    hook = head.register_forward_pre_hook(lambda _, given: (given[0][chosen],))
-    try:
-        yield
-    finally:
-        hook.remove()

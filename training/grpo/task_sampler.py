@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Collection, Sequence
+from itertools import chain, pairwise
 from math import floor
 
 from environments.base import InputError
@@ -16,10 +17,11 @@ from training.grpo.record import RoundSettings
 class _Pool:
     """Deals tasks in a shuffled order, again and again, so that each is drawn before any is drawn twice."""
 
-    def __init__(self, first: Sequence[Task], tasks: Sequence[Task], rng: random.Random) -> None:
-        self._tasks = tuple(tasks)
+    def __init__(self, parts: Sequence[Sequence[Task]], rng: random.Random) -> None:
+        """The first time ``parts`` are dealt one after the other, each of them shuffled."""
+        self._tasks = sorted(chain.from_iterable(parts), key=lambda task: task.id)
         self._rng = rng
-        self._queue = deque(first)
+        self._queue = deque(task for part in parts for task in rng.sample(part, len(part)))
 
     def take(self, count: int, taken: Collection[str]) -> list[Task]:
         """Return the next ``count`` tasks not in ``taken``, or as many as there are. Skipped ones keep their place."""
@@ -35,13 +37,6 @@ class _Pool:
                 blocked.add(self._queue[place].id)
                 del self._queue[place]
         return drawn
-
-
-def _evolved_pool(evolved: Sequence[Task], rng: random.Random) -> _Pool:
-    newest = max((task.admitted_at or 0 for task in evolved), default=0)
-    fresh = [task for task in evolved if (task.admitted_at or 0) == newest]
-    older = [task for task in evolved if (task.admitted_at or 0) != newest]
-    return _Pool([*rng.sample(fresh, len(fresh)), *rng.sample(older, len(older))], evolved, rng)
 
 
 def draw_steps(
@@ -62,20 +57,15 @@ def draw_steps(
     ordered = sorted(tasks, key=lambda task: task.id)
     evolved = [task for task in ordered if task.origin == "evolved" and evolved_share is not None]
     others = [task for task in ordered if task.origin != "evolved" or evolved_share is None]
-    evolved_pool = _evolved_pool(evolved, random.Random(derive_seed(seed, "evolved")))
-    other_rng = random.Random(derive_seed(seed, "others"))
-    other_pool = _Pool(other_rng.sample(others, len(others)), others, other_rng)
+    newest = max((task.admitted_at or 0 for task in evolved), default=0)
+    fresh = [task for task in evolved if (task.admitted_at or 0) == newest]
+    older = [task for task in evolved if (task.admitted_at or 0) != newest]
+    evolved_pool = _Pool([fresh, older], random.Random(derive_seed(seed, "evolved")))
+    other_pool = _Pool([others], random.Random(derive_seed(seed, "others")))
     share = evolved_share if evolved and evolved_share is not None else 0.0
-    drawn = []
-    for step in range(steps):
-        wanted = _share((step + 1) * per_step, share) - _share(step * per_step, share)
-        drawn.append(_draw_step(evolved_pool, other_pool, per_step, wanted))
-    return tuple(drawn)
-
-
-def _share(places: int, share: float) -> int:
     # The small number keeps products such as 80 * 0.7 from falling just below their integer.
-    return floor(places * share + 1e-9)
+    theirs = [floor(step * per_step * share + 1e-9) for step in range(steps + 1)]
+    return tuple(_draw_step(evolved_pool, other_pool, per_step, done - before) for before, done in pairwise(theirs))
 
 
 def _draw_step(evolved: _Pool, others: _Pool, per_step: int, wanted: int) -> tuple[Task, ...]:

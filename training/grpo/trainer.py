@@ -6,8 +6,8 @@ loss, holds the reference model and the optimizer; rollouts, rewards and checkpo
 
 Symbols: row i is one rollout, t a position after its first prompt. N rows and G groups in an update, U updates in a
 step. m_it is 1 on the ids that the policy wrote and 0 on everything else: observations, padding, and all of a rollout
-that the environment failed; ``max_trained_tokens`` cuts a row. R_i is the reward in [0, 1] (``training.grpo.reward``),
-None where the environment failed. Settings are those of ``training``.
+that the environment failed; ``max_trained_tokens`` cuts a row. R_i is the reward in [0, 1], None where the environment
+failed. Settings are those of ``training``.
 
 Advantage   A_i  = (R_i - mean(R)) / (std(R) + 1e-4), over the rewards of i's group that are not None; std with n - 1.
                    0 where R_i is None or the only one of its group.
@@ -15,13 +15,11 @@ Weight      A_it = w_i A_i with SEAL (``training.seal``), else A_i. The mean of 
 Ratio       r_it = pi(it) / pi_old(it), from logits divided by ``temperature``. With one update per step TRL takes
                    pi_old = stop_gradient(pi): r is 1 and its gradient that of log pi. With several, the trainer's model
                    scores all rows of the step before the first update, in which r is 1 but for float rounding.
-Sampler     An engine that rounds otherwise than the trainer samples from another policy, mu. With
-                   ``sampling.correction`` each token's surrogate is multiplied by pi_old / mu, of the token
-                   (``token_*``) or of the rollout (``sequence_*``), with mu as the engine reports it. Ratios above 3
-                   are cut to it (``*_truncate``) or taken as 0 (``*_mask``). The trainer's model then scores pi_old
-                   with one update per step too. Without correction the log-probabilities of mu enter no loss. This is
-                   TRL's own correction (its default: sequence_mask; the papers have none). With any sampler, that in
-                   process among them, |log pi_old - log mu| is logged over the step's written tokens (``GAP``).
+Sampler     An engine that rounds otherwise than the trainer samples from another policy, mu. With vLLM in bfloat16
+                   each token's surrogate is multiplied by the rollout's pi_old / mu, as the engine reports mu, or by 0
+                   where it is above 3; the trainer's model then scores pi_old with one update per step too. This is
+                   TRL's own correction (sequence_mask; the papers have none); else mu enters no loss. With any sampler
+                   |log pi_old - log mu| is logged over the step's written tokens (``GAP``).
 Clip        to 1 - ``clip_low`` .. 1 + ``clip_high``. From the second update of a step on, a token whose ratio is beyond
                    the bound that its advantage pushes it to has no gradient but that of the KL term. ``dual_clip``
                    bounds r where A_it < 0.
@@ -136,8 +134,7 @@ class RoundTrainer(GRPOTrainer):
         """
         policies, done = Path(str(self.args.output_dir)), self.state.global_step
         # TRL names the folder by its own count, of updates. Nothing that counts is there: later steps are not done yet.
-        written = checkpoint_folder(policies, done)
-        folder = checkpoint_folder(policies, steps_done(self.args, done))
+        written, folder = (checkpoint_folder(policies, one) for one in (done, steps_done(self.args, done)))
         ranks = self.rollouts.ranks
         try:
             with writing(folder):

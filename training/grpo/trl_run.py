@@ -24,9 +24,7 @@ from memory.jsonl import derive_seed
 from training.grpo.group_rollouts import GroupRollouts, outcome_reward, step_seed
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
 from training.grpo.trainer import RoundTrainer, steps_done
-from training.rollout.lora import lora_config
-from training.rollout.policy import check_weights
-from training.rollout.settings import Correction
+from training.rollout.policy import check_weights, lora_config
 from training.settings import LoraSettings, TrainingSettings
 
 _STATE = ("optimizer.pt", "optimizer.bin", "scheduler.pt", "rng_state*.pth")
@@ -77,12 +75,12 @@ def trainer_config(
     checkpoint_steps: int,
     on_cpu: bool,
     bfloat16: bool = False,
-    correction: Correction = "none",
+    corrected: bool = False,
 ) -> GRPOConfig:
     """Return TRL's configuration of a round: one step is one batch of ``tasks_per_step`` groups of K, in plan order.
 
     Checkpoints go to ``policies``, every ``checkpoint_steps`` global steps and at the end. ``bfloat16``: matrix
-    products are computed in it. ``correction``: importance sampling for the engine that samples.
+    products are computed in it. ``corrected``: importance sampling for the engine that samples.
     """
     # Micro-batches are TRL's own gradient accumulation: the rollouts of a step are drawn together, and their advantages
     # are those of whole groups. With as many of them per generation as per update pi_old is the policy itself. TRL
@@ -117,8 +115,7 @@ def trainer_config(
         epsilon_high=settings.clip_high,
         delta=settings.dual_clip,
         beta=settings.kl,
-        vllm_importance_sampling_correction=correction != "none",
-        vllm_importance_sampling_mode="sequence_mask" if correction == "none" else correction,
+        vllm_importance_sampling_correction=corrected,
         learning_rate=settings.learning_rate,
         lr_scheduler_type="constant",
         max_grad_norm=settings.max_grad_norm,
@@ -152,9 +149,8 @@ def train(
     The policy must hold the *initial* weights, loaded from their path: TRL builds the reference of the KL term from
     that path, and only then loads the checkpoint's weights into the policy. With ``lora`` the adapter is put into the
     policy's layers in place, the checkpoint is the adapter's, and the reference is the policy without it. ``beginning``
-    is called before the first step (``training.grpo.expert``). One trainer per process. Raises
-    RoundFailure, EnvironmentFault, InputError for a ``lora`` that does not fit the policy and for a checkpoint with a
-    file that cannot be read.
+    is called before the first step (``training.grpo.expert``). Raises RoundFailure, EnvironmentFault, InputError for a
+    ``lora`` that does not fit the policy and for a checkpoint with a file that cannot be read.
     """
     if checkpoint is not None:
         check_weights(checkpoint)

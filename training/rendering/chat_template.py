@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from environments.base import Action, InputError, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
 from environments.task_text import with_own_descriptions
 from training.rendering.base import EndTurn
-from training.rendering.options import RenderingOptions
 from training.rendering.template_process import TemplateFailure, TemplateProcess
 from training.rendering.tool_calls import (
     DUMMY_TOOL,
@@ -37,6 +36,7 @@ from training.rendering.tool_calls import (
     tool_schema,
 )
 from training.rendering.tool_documentation import highest_ranked, tool_line
+from training.settings import RenderingOptions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -56,14 +56,16 @@ def choose_reader(rendering: ChatTemplateRendering) -> tuple[CallReader, bool]:
     """
     if _CALL.name not in rendering.render([_ASKED], [DUMMY_TOOL]):
         raise InputError(f"the chat template of {rendering.model} does not document tools: {_CAN_CALL}")
-    if rendering.lines:
-        check_lines(rendering)
+    if rendering.lines and not _shows_lines(rendering):
+        raise InputError(
+            f"policy.documentation: the chat template of {rendering.model} cannot show a function that is given as a "
+            "line of text: set it to schemas"
+        )
     if _SAID not in rendering.answers([_CALL.name], [_SAID])[1]:
         raise InputError(f"the chat template of {rendering.model} drops the answers of tools: {_CAN_CALL}")
     rendering.suffix([_ASKED])
-    said = call_of(_CALL.name, dict(_CALL.arguments))
     answer = {"role": "tool", "name": _CALL.name, "tool_call_id": call_id(0), "content": _SAID}
-    head, message, stop = written(rendering, said, [answer])
+    head, message, stop = written(rendering, call_of(_CALL.name, dict(_CALL.arguments)), [answer])
     for reader in (HermesReader(), PythonicReader(), response_template_reader(rendering.tokenizer)):
         if reader is not None and reader.read(message, stop, head, [DUMMY_TOOL]) == (_CALL,):
             return reader, _takes_several(rendering)
@@ -74,26 +76,17 @@ def choose_reader(rendering: ChatTemplateRendering) -> tuple[CallReader, bool]:
     )
 
 
-def check_lines(rendering: ChatTemplateRendering) -> None:
-    """Raise InputError for a template that cannot show a tool that is given as a line of text."""
+def _shows_lines(rendering: ChatTemplateRendering) -> bool:
     try:
-        shown = rendering.render([_ASKED], [_DUMMY_LINE])
+        return _DUMMY_LINE in rendering.render([_ASKED], [_DUMMY_LINE])
     except InputError:
-        shown = ""
-    if _DUMMY_LINE not in shown:
-        raise InputError(
-            f"policy.documentation: the chat template of {rendering.model} cannot show a function that is given as a "
-            "line of text: set it to schemas"
-        )
+        return False
 
 
 def check_writing(rendering: ChatTemplateRendering) -> None:
     """Raise InputError when a call, or an end of the turn, that the template writes last cannot be read back."""
-    done: Message = {"role": "assistant", "content": _SAID}
-    for said, expected in (
-        (call_of(_CALL.name, dict(_CALL.arguments)), (_CALL,)),
-        (done, EndTurn(text=_SAID)),
-    ):
+    call, done = call_of(_CALL.name, dict(_CALL.arguments)), {"role": "assistant", "content": _SAID}
+    for said, expected in ((call, (_CALL,)), (done, EndTurn(text=_SAID))):
         head, message, stop = written(rendering, said)
         if not stop or rendering.reader.read(message, stop, head, [DUMMY_TOOL]) != expected:
             raise InputError(
@@ -170,7 +163,7 @@ class ChatTemplateRendering:
         self.stops = [str(token) for token in tokenizer.convert_ids_to_tokens(sorted(self.stop_ids)) if token]
         self.stop = re.compile("|".join(map(re.escape, sorted(self.stops, key=len, reverse=True))))
         self.lines = options.documentation == "lines"
-        self._shown = None if options.tools_shown in (None, "all") else int(options.tools_shown)
+        self.shown = None if options.tools_shown in (None, "all") else int(options.tools_shown)
         self._options: dict[str, Any] = {} if options.thinking is None else {"enable_thinking": options.thinking}
         self._apply = TemplateProcess(partial(_applied, tokenizer))
         self._controls = _controls(tokenizer)
@@ -186,16 +179,6 @@ class ChatTemplateRendering:
     def begin(self) -> ChatTemplateDialogue:
         """Return a fresh dialogue for one episode."""
         return ChatTemplateDialogue(self)
-
-    def shown(self, text: str, tools: Sequence[ToolSpec]) -> frozenset[str]:
-        """Return the names of the tools on offer that a user turn's text brings into view, new ones aside."""
-        return highest_ranked(text, tools, len(tools) if self._shown is None else self._shown)
-
-    def documented(self, tools: Sequence[ToolSpec]) -> dict[str, Documentation]:
-        """Return the documentation of all tools on offer, by name."""
-        if self.lines:
-            return {tool.name: tool_line(tool) for tool in with_own_descriptions(tools)}
-        return {tool.name: tool_schema(tool) for tool in tools}
 
     def prompt(
         self, text: str, tools: Sequence[Documentation], preface: str = "", advice: str = ""
@@ -383,9 +366,12 @@ class ChatTemplateDialogue:
     ) -> list[Documentation]:
         """Return the documentation that a turn adds: of ``added`` tools, and of those shown for its text."""
         self._tools |= {tool.name: tool_schema(tool) for tool in tools}
-        wanted = self._rendering.shown(turn.text, tools).union(added) - self._documented
+        most = len(tools) if self._rendering.shown is None else self._rendering.shown
+        wanted = highest_ranked(turn.text, tools, most).union(added) - self._documented
         self._documented |= wanted
-        return [one for name, one in self._rendering.documented(tools).items() if name in wanted]
+        if self._rendering.lines:
+            return [tool_line(tool) for tool in with_own_descriptions(tools) if tool.name in wanted]
+        return [tool_schema(tool) for tool in tools if tool.name in wanted]
 
     def demonstrate(self, action: ToolCall | EndTurn) -> list[int]:
         """Return the ids of a message with one call, or of one that ends the turn, as a teacher writes it."""

@@ -1,9 +1,10 @@
 """Tools and their calls as chat models write them: schemas as input, the calls of a sampled message as output.
 
-Three readers. ``HermesReader`` reads ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>`` (Qwen2.5, Qwen3,
-Hermes), call by call, so that one broken call does not hide its neighbours. ``PythonicReader`` reads a list of calls in
-Python. ``ResponseTemplateReader`` leaves any other format to the parser of transformers, which follows the tokenizer's
-``response_template`` (a model's own, or TRL's).
+What is read can be written to a record again. Three readers: ``HermesReader`` reads
+``<tool_call>{"name": ..., "arguments": {...}}</tool_call>`` (Qwen2.5, Qwen3, Hermes), call by call, so that one broken
+call does not hide its neighbours. ``PythonicReader`` reads a list of calls in Python. ``ResponseTemplateReader`` leaves
+any other format to the parser of transformers, which follows the tokenizer's ``response_template`` (a model's own, or
+TRL's).
 
 A list, ``[cd(folder="document"), ls()]``, is the format of BFCL's own prompt and of Llama 4. It counts at the beginning
 of a line: ``[``, a name and ``(``, and reaches to the end of the message, a code fence aside. Arguments are literals,
@@ -21,18 +22,18 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from environments.base import Action, MalformedCall, Parameter, ToolCall, ToolSpec
 from environments.python_calls import call_of as python_call
 from environments.python_calls import expression
 from training.rendering.base import EndTurn
-from training.rendering.strict_json import read_json, tool_call
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -55,23 +56,6 @@ Schema = dict[str, Any]
 Message = dict[str, Any]
 Documentation = Schema | str
 """A tool as a prompt documents it: as a function schema, or as one line."""
-
-DUMMY_TOOL: Schema = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "the weather of the next days",
-        "parameters": {
-            "type": "object",
-            "properties": {
-                "city": {"type": "string", "description": "city"},
-                "days": {"type": "integer", "description": "days"},
-            },
-            "required": ["city"],
-        },
-    },
-}
-"""The tool of dummy conversations: some models have a template of their own for conversations with tools."""
 
 
 class CallReader(Protocol):
@@ -149,9 +133,12 @@ class ResponseTemplateReader:
         """See CallReader. One broken call makes the whole message malformed: the parser returns nothing of it."""
         try:
             parsed = self.tokenizer.parse_response(message + stop, prefix=head, tools=list(tools))
-            calls = tuple(_checked(call) for call in parsed.get("tool_calls") or ())
+            made = parsed.get("tool_calls") or ()
+            made = [call.get("function", call) if isinstance(call, dict) else call for call in made]
+            calls = tuple(call_of(read_json(json.dumps(call))) for call in made)  # as a record can hold it
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            return (MalformedCall(text=message, reason=f"the tool call cannot be read: {_first_line(error)}"),)
+            why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            return (MalformedCall(text=message, reason=f"the tool call cannot be read: {why}"),)
         return calls or EndTurn(text=str(parsed.get("content") or "").removesuffix(stop).strip())
 
 
@@ -175,12 +162,6 @@ def _read_block(block: str, text: str) -> Action:
         return MalformedCall(text=text, reason=str(error))
 
 
-def _checked(call: object) -> ToolCall:
-    """Return a call that the parser of transformers made. Raises ValueError if a record cannot hold it."""
-    function = call.get("function", call) if isinstance(call, dict) else call
-    return call_of(read_json(json.dumps(function)))
-
-
 def call_of(content: JsonValue) -> ToolCall:
     """Return the call that a value read from JSON is. Raises ValueError for one that is not a call."""
     if not isinstance(content, dict):
@@ -191,10 +172,6 @@ def call_of(content: JsonValue) -> ToolCall:
     if not isinstance(arguments, dict):
         raise ValueError("the arguments of the tool call are no JSON object")
     return tool_call(name, arguments)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def call_id(place: int) -> str:
@@ -237,6 +214,19 @@ def _schema(parameter: Parameter) -> Schema:
         return schema | {"items": {"type": _JSON_TYPES.get(items, items)} | choices}
     return schema | choices
 
+
+DUMMY_TOOL = tool_schema(
+    ToolSpec(
+        name="get_weather",
+        description="the weather of the next days",
+        group="",
+        parameters=(
+            Parameter(name="city", type="string", description="city", required=True),
+            Parameter(name="days", type="integer", description="days", required=False),
+        ),
+    )
+)
+"""The tool of dummy conversations: some models have a template of their own for conversations with tools."""
 
 TOOL = "python"
 _CODE = "code"
@@ -284,3 +274,51 @@ def _blocks(text: str) -> Iterator[str]:
             code.append(inside.rstrip("\r"))
         if opening["language"].lower() in _LANGUAGES:
             yield textwrap.dedent("\n".join(code))
+
+
+def read_json_at(text: str, at: int = 0) -> tuple[JsonValue, int]:
+    """Return the JSON value that starts at ``at``, and the index of its end.
+
+    Raises ValueError for text that is not JSON, and for values that Python reads but no record can hold: NaN,
+    infinities, numbers that overflow, half of a surrogate pair, nesting beyond the parser's depth.
+    """
+    try:
+        value, end = _DECODER.raw_decode(text, at)
+    except RecursionError:
+        raise ValueError("the value is nested too deeply") from None
+    if "\\u" in text[at:end].lower():
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("the value holds half of a surrogate pair") from None
+    return value, end
+
+
+def read_json(text: str) -> JsonValue:
+    """Return the JSON value of the whole ``text``. Raises ValueError like ``read_json_at``, and for text after it."""
+    value, end = read_json_at(text)
+    if end < len(text):
+        raise ValueError(f"the tool call goes on after its JSON: {text[end : end + 12]!r}")
+    return value
+
+
+def tool_call(name: str, arguments: dict[str, JsonValue]) -> ToolCall:
+    """Return a call. Raises ValueError when the arguments are nested deeper than a record can be."""
+    try:
+        return ToolCall(name=name, arguments=arguments)
+    except ValidationError:
+        raise ValueError("the arguments are nested too deeply") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError("the number is too large")
+    return number
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)

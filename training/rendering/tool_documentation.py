@@ -46,10 +46,11 @@ def highest_ranked(
     scores, which share no word with the text for one, earlier ones rank higher.
     """
     asked = words(text)
-    documents = [
-        [*_document(tool), *(word for one in requests.get(tool.name, ()) for word in words(one))]
-        for tool in with_own_descriptions(tools)
-    ]
+    documents = []
+    for tool in with_own_descriptions(tools):
+        of_parameters = (text for parameter in tool.parameters for text in (parameter.name, parameter.description))
+        texts = (tool.name, tool.description, *of_parameters, *requests.get(tool.name, ()))
+        documents.append([word for text in texts for word in words(text)])
     if count >= len(tools) or not any(set(asked) & set(document) for document in documents):
         return frozenset(tool.name for tool in tools[:count])
     from bm25s import BM25
@@ -59,8 +60,3 @@ def highest_ranked(
     scores = index.get_scores(list(asked)).tolist()
     ranked = sorted(range(len(tools)), key=lambda place: (-scores[place], place))
     return frozenset(tools[place].name for place in ranked[:count])
-
-
-def _document(tool: ToolSpec) -> list[str]:
-    of_parameters = (text for parameter in tool.parameters for text in (parameter.name, parameter.description))
-    return [word for text in (tool.name, tool.description, *of_parameters) for word in words(text)]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from environments.base import InputError
+from training.grpo.ranks import ALONE, Ranks, whole_state
 from training.rollout.policy import Policy
 from training.rollout.sampling import Sampler
-from training.rollout.settings import SamplingSettings
-from training.settings import PolicySettings, TrainingSettings
+from training.settings import PolicySettings, SamplingSettings, TrainingSettings
 
 OLDEST = (0, 30)
 """The first release of vLLM with token-in, token-out requests that name the weights of each token."""
@@ -31,8 +29,7 @@ def open_sampler(
     bfloat16: bool,
     adapter: bool,
     stored: bool = False,
-    by_first: Callable[[Callable[[], Any]], Any] = lambda act: act(),
-    gather: Callable[[Any], dict[str, Any]] | None = None,
+    ranks: Ranks = ALONE,
 ) -> Sampler:
     """Return the sampler that ``settings`` choose for ``policy``; close it when it is not needed any more.
 
@@ -41,10 +38,7 @@ def open_sampler(
         bfloat16: the policy's matrix products are computed in it.
         adapter: the policy's layers hold a LoRA adapter, now or once training has begun.
         stored: the policy's weights are those of its path, and do not change.
-        by_first: of several processes that train together, calls a function in the first one alone, and returns its
-            result in all.
-        gather: with weights that are divided among those processes: returns the model's whole tensors by name in the
-            first one, where all have called it.
+        ranks: the processes that train together, of which the first loads servers.
 
     Raises InputError for a model that the engine cannot decode.
     """
@@ -52,21 +46,22 @@ def open_sampler(
         from training.rollout.in_process import InProcessSampler
 
         return InProcessSampler(policy.model)
-    from training.rollout.vllm_server import VllmServers
-    from training.rollout.vllm_weights import PolicyWeights
-
-    path = _stored_folder(policy.path) if stored else None
-    weights = PolicyWeights(policy, folder, adapter=adapter, autocast=bfloat16, stored=path, gather=gather)
-    return VllmServers(settings, weights, 0.2 if bfloat16 else 1e-3, by_first=by_first)
-
-
-def _stored_folder(path: str) -> Path:
-    """Return the folder that holds the weights of the policy at ``path``, also of one on the hub that was loaded."""
-    if Path(path).is_dir():
-        return Path(path)
     from huggingface_hub import snapshot_download
 
-    return Path(snapshot_download(path, local_files_only=True))
+    from training.rollout.vllm_server import PolicyWeights, VllmServers
+
+    path = Path(policy.path)
+    if stored and not path.is_dir():  # the policy was loaded from the hub's cache
+        path = Path(snapshot_download(policy.path, local_files_only=True))
+    weights = PolicyWeights(
+        policy=policy,
+        folder=folder,
+        adapter=adapter,
+        autocast=bfloat16,
+        stored=path if stored else None,
+        gather=whole_state if ranks.sharded else None,
+    )
+    return VllmServers(settings, weights, 0.2 if bfloat16 else 1e-3, by_first=ranks.by_first)
 
 
 def check_engine(sampling: SamplingSettings, policy: PolicySettings, training: TrainingSettings) -> None:

@@ -6,7 +6,8 @@ task's reference, written in the policy's own format: its ids take the path of s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from pydantic import Field
@@ -29,7 +30,7 @@ from environments.turns import GivenTurn, open_for_agent
 from memory.records import Step, StopReason, Task, TrajectoryTurn
 from training.rendering.base import Dialogue, EndTurn, Rendering
 from training.rollout.policy import Policy
-from training.rollout.sampling import EpisodeDriver, FinishReason, Sampled, Sampler, TokenPrompt
+from training.rollout.sampling import EpisodeDriver, Sampled, Sampler, TokenPrompt
 from training.settings import TrainingSettings
 
 LEARNABLE = frozenset({"seed", "evolved", "given", "official"})
@@ -173,8 +174,7 @@ def play_references(
 
     The environment executes what the policy's format reads from the ids, so that a reference which the format or the
     limits cannot hold shows in the outcome. ``mask`` is 1 on the ids that the policy would have to sample;
-    log-probabilities are 0, because nothing was sampled. An EnvironmentFault becomes the ``infrastructure_error`` of
-    its own episode. Raises InputError for a format that cannot be written, and like ``run_episodes``.
+    log-probabilities are 0. Raises InputError for a format that cannot be written, and like ``run_episodes``.
     """
     results = []
     for task in tasks:
@@ -208,12 +208,9 @@ def token_row(result: EpisodeResult, filler: int) -> TokenRow:
     if not result.completion_ids:
         # TRL needs at least one token per row.
         return TokenRow(prompt_ids, [filler], [0.0], [0])
-    failed = result.infrastructure_error is not None
-    # The reward None keeps the rollout out of the baseline and gives it no advantage; the mask keeps the KL term off
-    # it.
-    mask = [0] * len(result.mask) if failed else list(result.mask)
-    ids, logprobs = list(result.completion_ids), list(result.logprobs)
-    return TokenRow(prompt_ids, ids, logprobs, mask)
+    # Without a reward a rollout has no advantage and is no part of the baseline; the mask keeps the KL term off it.
+    mask = [0] * len(result.mask) if result.infrastructure_error is not None else list(result.mask)
+    return TokenRow(prompt_ids, list(result.completion_ids), list(result.logprobs), mask)
 
 
 def refused_whole(actions: Sequence[Action], offered: Collection[str]) -> Sequence[Action]:
@@ -265,8 +262,8 @@ class EpisodeRollout(EpisodeDriver):
         self._limits = limits
         self._dialogue: Dialogue = rendering.begin()
         self.stop_ids = self._dialogue.stop_ids
-        self._episode: Episode | None = None
-        self._opened = False
+        self._course = self._play()
+        self._begun = False
         self._next: TokenPrompt | None = None
         self._messages = 0
         self._turns: list[_Turn] = []
@@ -279,9 +276,9 @@ class EpisodeRollout(EpisodeDriver):
 
     def observe(self) -> TokenPrompt | None:
         """Return the first prompt, or the answer to the last message; None when the episode is over."""
-        if not self._opened:
-            self._opened = True
-            self._next = self._open()
+        if not self._begun:
+            self._begun = True
+            self._next = next(self._course, None)
         return self._next
 
     def act(self, message: Sampled) -> None:
@@ -291,7 +288,14 @@ class EpisodeRollout(EpisodeDriver):
             raise AssertionError(f"the sampler read {message.context} tokens, the episode has {so_far}")
         self._append(message.ids, message.logprobs, 1)
         self._messages += 1
-        self._next = self._answer(message, self._dialogue.parse(message.ids))
+        try:
+            self._next = self._course.send(message)
+        except StopIteration:
+            self._next = None
+
+    def close(self) -> None:
+        """Release the episode. Idempotent."""
+        self._course.close()
 
     def play_reference(self) -> None:
         """Write the reference, whatever is answered; a message longer than its room is cut off like a sampled one."""
@@ -306,23 +310,48 @@ class EpisodeRollout(EpisodeDriver):
                     return
                 written = self._dialogue.demonstrate(action)
                 ids = written[: prompt.max_new_tokens]
-                reason = FinishReason.STOP if ids == written else FinishReason.LENGTH
-                context = len(self._prompt) + len(self._completion)
-                self.act(Sampled(ids, [0.0] * len(ids), context, reason))
+                self.act(Sampled(ids, [0.0] * len(ids), len(self._prompt) + len(self._completion)))
 
-    def _open(self) -> TokenPrompt | None:
-        """Open the episode, play the turns that the reference plays, and render the first prompt."""
-        played: tuple[GivenTurn, ...] = ()
+    def result(self) -> EpisodeResult:
+        """Return what happened."""
+        return EpisodeResult(
+            task=self._task,
+            turns=tuple(
+                TrajectoryTurn(
+                    text=turn.opened.text,
+                    guidelines=turn.opened.guidelines,
+                    steps=tuple(turn.steps),
+                    ended=turn.ended,
+                    stop_reason=turn.stop_reason,
+                )
+                for turn in self._turns
+            ),
+            outcome=self._outcome,
+            infrastructure_error=self._fault,
+            prompt_ids=tuple(self._prompt),
+            completion_ids=tuple(self._completion),
+            logprobs=tuple(self._logprobs),
+            mask=tuple(self._mask),
+        )
+
+    def _play(self) -> Generator[TokenPrompt, Sampled, None]:
+        """Yield what the policy reads, get what it writes, and note the outcome or the environment's fault."""
         try:
-            self._episode = self._environment.open(self._task)
-            played, turn = open_for_agent(self._episode, self._task)
+            # Closed at once when it is over: episodes that wait to be opened may need what this one holds.
+            with closing(self._environment.open(self._task)) as episode:
+                self._outcome = yield from self._in(episode)
         except EnvironmentFault as fault:
-            self._fail(fault)
-            turn = UserTurn(index=0, text=self._task.turns[0], tools=self._task.tools)
-        first = played[0].opened if played else turn
-        self._prompt = self._dialogue.first(first, self._environment.tools(first.tools))
-        if self._fault is not None:
-            return None
+            self._outcome, self._fault = None, f"{type(fault).__name__}: {fault}"
+            if self._turns:
+                self._turns[-1].stop_reason = StopReason.FAULT
+            if not self._prompt:
+                self._prompt = self._first(UserTurn(index=0, text=self._task.turns[0], tools=self._task.tools))
+        self._over(self._outcome is not None and self._outcome.success)
+
+    def _in(self, episode: Episode) -> Generator[TokenPrompt, Sampled, Outcome]:
+        """Play the turns that the reference plays, then each message, until there is none any more."""
+        played, turn = open_for_agent(episode, self._task)
+        self._prompt = suffix = self._first(played[0].opened if played else turn)
         if self._room(0) < 1:
             raise InputError(
                 f"the prompt of task {self._task.id} takes {len(self._prompt)} tokens and leaves none to sample: raise "
@@ -331,10 +360,27 @@ class EpisodeRollout(EpisodeDriver):
         for place, one in enumerate(played):
             self._give(one, played[place + 1].opened if place + 1 < len(played) else turn)
         self._turns.append(_Turn(turn, []))
-        if (room := self._room(0)) >= 1:
-            return TokenPrompt(self._prompt, room)
-        self._without_room()
-        return None
+        if self._room(0) < 1:
+            return self._without_room(episode)
+        while True:
+            message = yield TokenPrompt(suffix, self._room(0))
+            read = self._dialogue.parse(message.ids)
+            answer: Sequence[Observation] | UserTurn | None
+            if isinstance(read, EndTurn):
+                self._turns[-1].ended, self._turns[-1].stop_reason = True, StopReason.END_OF_TURN
+                answer = episode.end_turn()
+            else:
+                answer = self._execute(episode, read)
+            if answer is None:
+                return episode.outcome()
+            suffix = self._rendered(answer)
+            if (limit := self._limit_reached(message, suffix)) is not None:
+                self._turns[-1].stop_reason = limit
+                return episode.outcome()
+            self._append(suffix, [0.0] * len(suffix), 0)
+
+    def _first(self, turn: UserTurn) -> list[int]:
+        return self._dialogue.first(turn, self._environment.tools(turn.tools))
 
     def _give(self, played: GivenTurn, following: UserTurn) -> None:
         """Append a turn that the reference played, and the user turn after it, to the prompt."""
@@ -359,78 +405,23 @@ class EpisodeRollout(EpisodeDriver):
             )
         return ids
 
-    def _without_room(self) -> None:
+    def _without_room(self, episode: Episode) -> Outcome:
         """End an episode whose history leaves no room for a message: a failure, whatever the outcome of no action."""
         self._turns[-1].stop_reason = StopReason.EPISODE_TOKENS
         # Nothing is learnt from it, and a trainer must not compute on more tokens than an episode may have.
         del self._prompt[self._limits.max_tokens - 1 :]
-        try:
-            outcome = self._live().outcome()
-        except EnvironmentFault as fault:
-            self._fail(fault)
-            return
-        if outcome.success:
-            lost = {"success": False, "failure": StopReason.EPISODE_TOKENS.value, "failed_turn": self._task.played}
-            outcome = outcome.model_copy(update=lost)
-        self._outcome = outcome
-        self.close()
-        self._over(False)
+        outcome = episode.outcome()
+        lost = {"success": False, "failure": StopReason.EPISODE_TOKENS.value, "failed_turn": self._task.played}
+        return outcome.model_copy(update=lost) if outcome.success else outcome
 
-    def _answer(self, message: Sampled, read: Sequence[Action] | EndTurn) -> TokenPrompt | None:
-        """Play what was read of a message; return the environment's answer, or None when the episode is over."""
-        try:
-            played = self._end_turn() if isinstance(read, EndTurn) else self._execute(read)
-            suffix = None if played is None else self._rendered(played)
-            if suffix is not None and (limit := self._limit_reached(message, suffix)) is not None:
-                self._turns[-1].stop_reason = limit
-                suffix = None
-            if suffix is None:
-                self._outcome = self._live().outcome()
-                # Close at once: episodes that wait to be opened may need what this one holds.
-                self.close()
-                self._over(self._outcome.success)
-                return None
-        except EnvironmentFault as fault:
-            self._fail(fault)
-            return None
-        self._append(suffix, [0.0] * len(suffix), 0)
-        return TokenPrompt(suffix, self._room(0))
-
-    def _rendered(self, played: Sequence[Observation] | UserTurn) -> list[int]:
+    def _rendered(self, answer: Sequence[Observation] | UserTurn) -> list[int]:
         """Return the ids of observations, or of a user turn, which begins here."""
-        if not isinstance(played, UserTurn):
-            return self._dialogue.observe(played)
-        self._turns.append(_Turn(played, []))
-        return self._dialogue.next_turn(played, self._environment.tools(played.tools))
+        if not isinstance(answer, UserTurn):
+            return self._dialogue.observe(answer)
+        self._turns.append(_Turn(answer, []))
+        return self._dialogue.next_turn(answer, self._environment.tools(answer.tools))
 
-    def result(self) -> EpisodeResult:
-        """Return what happened."""
-        return EpisodeResult(
-            task=self._task,
-            turns=tuple(
-                TrajectoryTurn(
-                    text=turn.opened.text,
-                    guidelines=turn.opened.guidelines,
-                    steps=tuple(turn.steps),
-                    ended=turn.ended,
-                    stop_reason=turn.stop_reason,
-                )
-                for turn in self._turns
-            ),
-            outcome=self._outcome,
-            infrastructure_error=self._fault,
-            prompt_ids=tuple(self._prompt),
-            completion_ids=tuple(self._completion),
-            logprobs=tuple(self._logprobs),
-            mask=tuple(self._mask),
-        )
-
-    def close(self) -> None:
-        """Release the episode. Idempotent."""
-        if self._episode is not None:
-            self._episode.close()
-
-    def _execute(self, actions: Sequence[Action]) -> Sequence[Observation] | None:
+    def _execute(self, episode: Episode, actions: Sequence[Action]) -> Sequence[Observation] | None:
         """Execute the message's actions in order; None when the turn's actions are used up before the last one."""
         turn = self._turns[-1]
         observations = []
@@ -440,15 +431,10 @@ class EpisodeRollout(EpisodeDriver):
             if len(turn.steps) >= self._limits.max_actions:
                 turn.stop_reason = StopReason.ACTIONS
                 return None
-            observation = self._live().step(action)
+            observation = episode.step(action)
             turn.steps.append(Step(action=action, observation=observation))
             observations.append(observation)
         return observations
-
-    def _end_turn(self) -> UserTurn | None:
-        self._turns[-1].ended = True
-        self._turns[-1].stop_reason = StopReason.END_OF_TURN
-        return self._live().end_turn()
 
     def _limit_reached(self, message: Sampled, suffix: Sequence[int]) -> StopReason | None:
         """Return the limit that leaves no further message after ``message`` and its answer, if any."""
@@ -456,7 +442,7 @@ class EpisodeRollout(EpisodeDriver):
             return StopReason.EPISODE_STEPS
         if self._room(len(suffix)) >= 1:
             return None
-        cut = message.finish_reason is FinishReason.LENGTH and len(message.ids) == self._limits.max_new_tokens
+        cut = message.ids[-1] not in self.stop_ids and len(message.ids) == self._limits.max_new_tokens
         return StopReason.MESSAGE_TOKENS if cut else StopReason.EPISODE_TOKENS
 
     def _room(self, suffix: int) -> int:
@@ -468,15 +454,3 @@ class EpisodeRollout(EpisodeDriver):
         self._completion += ids
         self._logprobs += logprobs
         self._mask += [mask] * len(ids)
-
-    def _fail(self, fault: EnvironmentFault) -> None:
-        self._fault = f"{type(fault).__name__}: {fault}"
-        if self._turns:
-            self._turns[-1].stop_reason = StopReason.FAULT
-        self.close()
-        self._over(False)
-
-    def _live(self) -> Episode:
-        if self._episode is None:
-            raise RuntimeError("the episode is not open")
-        return self._episode

@@ -20,13 +20,11 @@ import torch
 
 from environments.base import InputError
 from training.preflight import check_attention
-from training.rollout.row_cache import SHARED_ATTENTION, RowCache, Together, can_share, together
-from training.rollout.sampling import EpisodeDriver, FinishReason, Sampled, Sampler, TokenPrompt
+from training.rollout.row_cache import SHARED_ATTENTION, RowCache, can_share, together
+from training.rollout.sampling import EpisodeDriver, Sampled, Sampler, TokenPrompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-__all__ = ["InProcessSampler", "inverse_cdf", "passes", "shared_length"]
 
 CHUNK = 3
 """Tokens of a suffix up to which it is fed token by token beside the other rows; a longer one is fed in one pass of its
@@ -105,8 +103,6 @@ class _Row:
 
     def observe(self, prompt: TokenPrompt) -> None:
         """Append a prompt or suffix to what waits. The last sampled id is not cached yet and goes before it."""
-        if not prompt.ids or prompt.max_new_tokens < 1:
-            raise ValueError("a prompt needs at least one id and room for one sampled token")
         self.waiting.extend(prompt.ids)
         self.max_new_tokens = prompt.max_new_tokens
         self.context = self.cached + len(self.waiting)
@@ -117,23 +113,17 @@ class _Row:
         self.cached, self.waiting = length, self.prompt[length:]
 
     def take(self, token: int, logprob: float) -> bool:
-        """Add one sampled token to the message; hand a message that it ends to the episode, and return whether so."""
+        """Add one sampled token; hand a message that it ends to the episode, and return whether that is over then."""
         self.ids.append(token)
         self.logprobs.append(logprob)
         self.waiting.append(token)
-        stopped = token in self.driver.stop_ids
-        if not stopped and len(self.ids) < self.max_new_tokens:
+        if token not in self.driver.stop_ids and len(self.ids) < self.max_new_tokens:
             return False
-        reason = FinishReason.STOP if stopped else FinishReason.LENGTH
-        self.driver.act(Sampled(self.ids, self.logprobs, self.context, reason))
-        return True
-
-    def append_answer(self) -> bool:
-        """Append the answer to the message that has ended; return False when the episode is over."""
+        self.driver.act(Sampled(self.ids, self.logprobs, self.context))
         prompt = self.driver.observe()
         if prompt is not None:
             self.observe(prompt)
-        return prompt is not None
+        return prompt is None
 
 
 class InProcessSampler(Sampler):
@@ -174,7 +164,9 @@ class InProcessSampler(Sampler):
     def _run(self, drivers: Iterator[EpisodeDriver], cache: RowCache, temperature: float, concurrency: int) -> None:
         live: list[_Row] = []
         while True:
-            live.extend(self._admit(drivers, concurrency - len(live)))
+            while len(live) < concurrency and (driver := next(drivers, None)) is not None:
+                if (row := _Row.open(driver)) is not None:
+                    live.append(row)
             if not live:
                 return
             self._prefill(live, cache)
@@ -188,17 +180,6 @@ class InProcessSampler(Sampler):
                     cache.move(last, slot)
                     live[slot] = live[last]
                 live.pop()
-
-    @staticmethod
-    def _admit(drivers: Iterator[EpisodeDriver], free: int) -> Iterator[_Row]:
-        while free > 0:
-            driver = next(drivers, None)
-            if driver is None:
-                return
-            row = _Row.open(driver)
-            if row is not None:
-                free -= 1
-                yield row
 
     def _prefill(self, live: list[_Row], cache: RowCache) -> None:
         """Feed all but the last waiting id of every row that has many of them, or of all rows when all are new.
@@ -269,35 +250,26 @@ class InProcessSampler(Sampler):
         length = max(live[slot].cached for slot in slots)
         cache.select(slots, positions, length, rows=len(live), capacity=max(starts) + width)
         mask = (torch.arange(length, device=device) <= positions[:, :, None])[:, None]
+        given: dict[str, object] = {"attention_mask": mask}
+        attention = self.model.config._attn_implementation
+        if attention == SHARED_ATTENTION:
+            dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else self.model.dtype
+            given["parts"] = together([live[slot].opening for slot in slots], shared, mask, dtype)
+        elif attention != "sdpa":  # eager: a mask that is added to scores
+            zeros = torch.zeros(mask.shape, dtype=self.model.dtype, device=device)
+            given["attention_mask"] = zeros.masked_fill(~mask, torch.finfo(self.model.dtype).min)
         self.forward_passes += 1
         self.fed_tokens += sum(map(len, pieces))
         output = self.model(
             input_ids=torch.tensor(padded, device=device),
             position_ids=positions,
-            attention_mask=self._as_expected(mask),
             past_key_values=cache,
             use_cache=True,
             logits_to_keep=1,
-            **self._parts([live[slot].opening for slot in slots], shared, mask),
+            **given,
         )
         logits: torch.Tensor = output.logits[:, -1].float()
         return logits
-
-    def _parts(
-        self, openings: Sequence[bytes], shared: Sequence[int], mask: torch.Tensor
-    ) -> dict[str, list[Together] | None]:
-        """Return what the attention is given in which rows read a shared prompt once; nothing for another one."""
-        if self.model.config._attn_implementation != SHARED_ATTENTION:
-            return {}
-        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else self.model.dtype
-        return {"parts": together(openings, shared, mask, dtype)}
-
-    def _as_expected(self, mask: torch.Tensor) -> torch.Tensor:
-        """Return the mask as the model's attention takes it: sdpa a boolean one, eager one that is added to scores."""
-        if self.model.config._attn_implementation in {"sdpa", SHARED_ATTENTION}:
-            return mask
-        zeros = torch.zeros(mask.shape, dtype=self.model.dtype, device=mask.device)
-        return zeros.masked_fill(~mask, torch.finfo(self.model.dtype).min)
 
     def _sample(self, live: list[_Row], logits: torch.Tensor, temperature: float) -> list[int]:
         """Draw a token for every row that has fed all it had; return the slots whose episode is over, ascending."""
@@ -317,7 +289,7 @@ class InProcessSampler(Sampler):
             tokens = inverse_cdf(logprobs, uniform)
         chosen = logprobs.gather(1, tokens[:, None])[:, 0].tolist()
         drawn = zip(ready, tokens.tolist(), chosen, strict=True)
-        return [i for i, token, logprob in drawn if live[i].take(token, logprob) and not live[i].append_answer()]
+        return [i for i, token, logprob in drawn if live[i].take(token, logprob)]
 
 
 def inverse_cdf(logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:

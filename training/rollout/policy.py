@@ -1,11 +1,13 @@
 """A policy on disk and in memory: model, tokenizer and the rendering that they were trained with.
 
 A folder that this project wrote names its rendering in ``coevolve.json``; any other model uses its own chat template.
-A folder with a LoRA adapter loads as its base model with the adapter in place.
+A folder with a LoRA adapter loads as its base model with the adapter in place. Torch is imported with the weights.
 """
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,22 +17,29 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel
 
 from environments.base import InputError, Record
-from environments.checkout import heavy_imports
+from environments.checkout import PACKAGED_MODEL, ROOT, heavy_imports, shipped_policy
 from memory.run import PolicyDirectory, read_json, write_json
-from training.embedded.compact_text import CompactSettings
+from training.embedded.compact import CompactSettings
 from training.rendering.base import Rendering
-from training.rendering.options import RenderingOptions
-from training.rollout.policy_path import hub_trouble, policy_folder
-from training.settings import PolicySettings
+from training.settings import LoraSettings, PolicySettings, RenderingOptions
 
 if TYPE_CHECKING:
     import torch
+    from peft import LoraConfig
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 ADAPTER = "adapter_config.json"
-
-
 _PICKLED = ("pytorch_model*.bin", "adapter_model.bin")
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_OURS = {
+    *("agents", "benchmarks", "build", "docs", "environments", "evaluation", "graph", "memory"),
+    *("notebooks", "recipes", "results", "runs", "tests", "training"),
+}
+"""The folders of this project. A path that begins with one is never looked up on the hub: an account there may have any
+of these names, and its models are not what was meant."""
+
+ANSWER_WITHIN = 10.0
+"""Timeout of the hub in seconds; without an answer it counts as out of reach (ours)."""
 
 
 class PolicyCard(RenderingOptions, Record):
@@ -62,6 +71,64 @@ class Policy:
         """Return the tokens of one episode that the model was made for, None if its configuration has no number."""
         positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         return positions if isinstance(positions, int) and positions > 0 else None
+
+
+def policy_folder(path: str) -> str:
+    """Return the shipped policy that ``path`` names, else ``path`` where it is a folder, else the hub id.
+
+    Policies that ship with the project (``recipes/starter``) and the model of ``make model`` have their name in every
+    working directory; any other relative path is looked up in the working directory, and in the checkout where it
+    begins with one of its folders. Raises InputError for a path that is none of these. A hub id is accepted only where
+    it is not a mistyped folder.
+    """
+    folder, shipped = Path(path), shipped_policy(path)
+    if shipped is not None and not (folder.is_dir() and folder.samefile(shipped)):
+        return str(shipped)
+    if path == PACKAGED_MODEL and shipped is None:
+        raise InputError(f"the policy {path} is not made here yet: run make model in {ROOT}")
+    if folder.is_dir():
+        return path
+    if folder.exists():
+        raise InputError(f"{path} is a file: name the policy's folder")
+    ours = not folder.is_absolute() and folder.parts[:1] and folder.parts[0] in _OURS
+    if ours and (ROOT / folder).is_dir():
+        return str(ROOT / folder)
+    beside_folders = folder.parent.is_dir() and folder.parent != Path(".")
+    if ours or beside_folders or not _HUB_ID.fullmatch(path):
+        raise InputError(
+            f"the policy {path} does not exist: name a folder or a hub id, or make an initial policy with "
+            "python -m training.warm_start --model embedded"
+        )
+    return path
+
+
+def check_policy_path(path: str) -> None:
+    """Raise InputError like ``policy_folder``."""
+    policy_folder(path)
+
+
+@functools.cache
+def hub_trouble(path: str) -> str | None:
+    """Return why the hub cannot be asked for the model ``path``, in a few words; None if it answers, and for a folder.
+
+    Raises InputError when the hub answers that it has no such model.
+    """
+    # One short request instead of the libraries' retries for every file.
+    if Path(path).is_dir():
+        return None
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    try:
+        HfApi().model_info(path, timeout=ANSWER_WITHIN)
+    except RepositoryNotFoundError as error:
+        raise InputError(
+            f"the hub has no model {path} that may be read: check the name, or log in where it is private"
+        ) from error
+    except Exception as error:  # noqa: BLE001 - whatever the trouble is, the cache may hold the model
+        said = (str(error).strip().splitlines() or [""])[0]
+        return f"{type(error).__name__}: {said}"
+    return None
 
 
 @heavy_imports()
@@ -98,9 +165,7 @@ def load_policy(
     if (largest := max(tokenizer.get_vocab().values())) >= rows:
         raise InputError(f"the tokenizer of {path} has ids up to {largest}, its model knows {rows}: they do not match")
     if base is not None:
-        from training.rollout.lora import load_adapter
-
-        load_adapter(model, path)
+        _load_adapter(model, path)
     torch.nn.Module.to(model, place)
     model.train(False)
     return Policy(path, model, tokenizer, rendering, card, adapter=base is not None)
@@ -119,17 +184,21 @@ def chosen_device(device: str) -> torch.device:
 def load_initial_policy(settings: PolicySettings) -> Policy:
     """Load the initial policy of a run, with its weights in the type in which training keeps them.
 
-    Raises InputError like ``load_policy``, and for a path that is an adapter.
+    Raises InputError like ``load_policy`` and ``refuse_adapter``.
     """
+    refuse_adapter(settings.path)
     # Steps of a small learning rate vanish in bfloat16's seven bits: weights that are trained stay float32.
     dtype = "float32" if settings.lora is None else settings.dtype
-    policy = load_policy(settings.path, settings.device, dtype, settings)
-    if policy.adapter:
+    return load_policy(settings.path, settings.device, dtype, settings)
+
+
+def refuse_adapter(path: str) -> None:
+    """Raise InputError for the path of an initial policy that holds a LoRA adapter."""
+    if (Path(policy_folder(path)) / ADAPTER).is_file():
         raise InputError(
-            f"policy.path: {settings.path} is a LoRA adapter and a round starts from a whole model: save the merged "
-            "model (peft's merge_and_unload) and name that"
+            f"policy.path: {path} is a LoRA adapter and a round starts from a whole model: save the merged model "
+            "(peft's merge_and_unload) and name that"
         )
-    return policy
 
 
 def load_rendering(
@@ -187,6 +256,35 @@ def _stop_ids(path: str) -> tuple[int, ...]:
     except OSError:
         return ()
     return () if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)
+
+
+def lora_config(settings: LoraSettings, model: PreTrainedModel) -> LoraConfig:
+    """Return peft's configuration of the adapter. Raises InputError for target modules that ``model`` does not have."""
+    from peft import LoraConfig, TaskType
+
+    names = [f".{name}" for name, _ in model.named_modules()]
+    for target in settings.target_modules or ():
+        if not any(name.endswith(f".{target}") for name in names):
+            raise InputError(
+                f"policy.lora.target_modules: {model.config.model_type} has no module {target}: name some of its "
+                "linear layers, such as q_proj, or give null for every one"
+            )
+    return LoraConfig(
+        task_type=TaskType.CAUSAL_LM,
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        target_modules="all-linear" if settings.target_modules is None else list(settings.target_modules),
+    )
+
+
+def _load_adapter(base: PreTrainedModel, path: str) -> None:
+    """Put the adapter in the folder ``path`` into the layers of ``base``, not merged: it rounds as in training."""
+    from peft import PeftModel
+
+    try:
+        PeftModel.from_pretrained(base, path)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise InputError(f"{path} holds no adapter that fits its base model: {_first_line(error)}") from error
 
 
 def save_policy(

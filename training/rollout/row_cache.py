@@ -23,8 +23,6 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["SHARED_ATTENTION", "RowCache", "Together", "can_share", "together"]
-
 GROWTH = 128
 """Positions by which the key-value block grows when a row outgrows it (our choice)."""
 

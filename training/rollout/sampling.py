@@ -1,14 +1,12 @@
 """The contract between rollouts and a sampler: drive these episodes to their end, token in, token out.
 
 An ``EpisodeDriver`` is one rollout: it opens an episode, renders what the policy reads, and executes what the policy
-writes. A ``Sampler`` writes the messages. It needs to know nothing of tasks, tools or rewards: ids go in, ids and their
-log-probabilities come out. The loop of one episode is::
+writes. A ``Sampler`` writes the messages, and knows nothing of tasks, tools or rewards. The loop of one episode is::
 
     while (prompt := driver.observe()) is not None:
         driver.act(<a message sampled after all ids so far and prompt.ids>)
 
-Rollouts, evaluation and references are written against these protocols alone, so that an engine in this process, a
-server, several servers and an engine that shares the trainer's GPU are exchanged without touching them. Free of torch.
+Rollouts, evaluation and references use these protocols alone. Free of torch.
 """
 
 from __future__ import annotations
@@ -16,12 +14,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
 from environments.base import Record
-
-__all__ = ["EngineFailure", "EngineFigures", "EpisodeDriver", "FinishReason", "Sampled", "Sampler", "TokenPrompt"]
 
 
 class EngineFailure(RuntimeError):
@@ -29,15 +24,6 @@ class EngineFailure(RuntimeError):
 
     It is never the failure of an episode: that would mask rollouts, and train on what is left of a step.
     """
-
-
-class FinishReason(StrEnum):
-    """Why a sampler ended a message. A message that an engine aborts is not sampled: it is sampled again."""
-
-    STOP = "stop"
-    """The last id is one of the driver's ``stop_ids``."""
-    LENGTH = "length"
-    """The message has ``max_new_tokens`` ids and no stop id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +37,23 @@ class TokenPrompt:
     ids: list[int]
     max_new_tokens: int
 
+    def __post_init__(self) -> None:
+        if not self.ids or self.max_new_tokens < 1:
+            raise ValueError("a prompt needs at least one id and room for one sampled token")
+
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """One sampled message.
+    """One sampled message. One that an engine aborts is not sampled: it is sampled again.
 
-    ``ids`` include the stop id. ``logprobs`` are theirs, in nats, of logits divided by the sampling temperature, over
-    the whole vocabulary: no top-k, no top-p, no penalty. ``context`` is the number of ids that the
-    sampler held before the message; the driver compares it with its own count, so that the two cannot drift apart
-    unnoticed.
+    ``ids`` end with one of the driver's ``stop_ids``, or there are ``max_new_tokens`` of them. ``logprobs`` are theirs,
+    in nats, of logits divided by the sampling temperature, over the whole vocabulary: no top-k, no top-p, no penalty.
+    ``context`` is the number of ids that the sampler held before the message; the driver compares it with its own.
     """
 
     ids: list[int]
     logprobs: list[float]
     context: int
-    finish_reason: FinishReason
 
 
 class EngineFigures(Record):
@@ -83,17 +71,13 @@ class EngineFigures(Record):
     sampling: float = 0.0
     load: float = 0.0
 
-    def plus(self, other: EngineFigures) -> EngineFigures:
-        """Return the figures of both, one after the other."""
-        values = {name: getattr(self, name) + getattr(other, name) for name in type(self).model_fields}
-        return EngineFigures(**values | {"gap": max(self.gap, other.gap)})
-
-    def beside(self, other: EngineFigures) -> EngineFigures:
-        """Return the figures of two processes at one time: counts are added, of times and gaps the largest is kept."""
+    def plus(self, other: EngineFigures, at_once: bool = False) -> EngineFigures:
+        """Return the figures of both, one after the other or, of two processes, at one time: the longest times then."""
         values = {}
         for name in type(self).model_fields:
             mine, its = getattr(self, name), getattr(other, name)
-            values[name] = mine + its if isinstance(mine, int) else max(mine, its)
+            largest = name == "gap" or (at_once and isinstance(mine, float))
+            values[name] = max(mine, its) if largest else mine + its
         return EngineFigures(**values)
 
 
@@ -140,9 +124,8 @@ class Sampler(Protocol):
         """Sample from the policy's weights after ``version`` global steps from now on.
 
         Rollouts call it before every training step, in each process of the trainer, so that it may gather sharded
-        weights. A sampler with weights of its own returns when every engine has confirmed ``version``, and raises
-        where one does not: the log-probabilities of other weights would be trained on. Optional: one that shares the
-        trainer's weights, or is never trained, inherits this method, which does nothing.
+        weights. A sampler with weights of its own returns when every engine has confirmed ``version``, else it raises.
+        Optional: one that shares the trainer's weights inherits this method, which does nothing.
         """
         return
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 import httpx
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AliasPath, BaseModel, Field, JsonValue, TypeAdapter, ValidationError
 
 from memory.jsonl import complaint
-from training.rollout.sampling import FinishReason, Sampled
+from training.rollout.sampling import Sampled
 
-Read = TypeVar("Read", bound=BaseModel)
+Read = TypeVar("Read")
 
 CONTROL_SECONDS = 10.0
 """Timeout of requests that a living server answers at once (ours)."""
@@ -104,24 +104,18 @@ class _TokenLogprob(BaseModel):
     logprob: Annotated[float, Field(allow_inf_nan=True)]
 
 
-class _Logprobs(BaseModel):
-    content: Annotated[list[_TokenLogprob], Field(max_length=2**21)]
-
-
-class _Choice(BaseModel):
-    token_ids: Annotated[list[int], Field(max_length=2**21)]
-    finish_reason: Annotated[str, Field(max_length=100)]
-    logprobs: _Logprobs | None = None
-    weight_versions: Annotated[list[_Span], Field(max_length=2**16)] | None = None
-
-
-class _Usage(BaseModel):
-    prompt_tokens: int | None = None
+def _at(*path: str) -> AliasPath:
+    return AliasPath("choices", 0, *path)
 
 
 class _Reply(BaseModel):
-    choices: Annotated[list[_Choice], Field(min_length=1, max_length=1)]
-    usage: _Usage | None = None
+    """What is read of an answer with one message."""
+
+    token_ids: list[int] = Field(max_length=2**21, validation_alias=_at("token_ids"))
+    finish_reason: str = Field(max_length=100, validation_alias=_at("finish_reason"))
+    logprobs: list[_TokenLogprob] = Field([], max_length=2**21, validation_alias=_at("logprobs", "content"))
+    weight_versions: list[_Span] | None = Field(None, max_length=2**16, validation_alias=_at("weight_versions"))
+    prompt_tokens: int | None = Field(None, validation_alias=AliasPath("usage", "prompt_tokens"))
 
 
 def read_message(body: bytes, request: MessageRequest, vocabulary: int, version: str) -> Sampled:
@@ -138,17 +132,14 @@ def read_message(body: bytes, request: MessageRequest, vocabulary: int, version:
         reply = _Reply.model_validate_json(body)
     except ValidationError as error:
         raise ServerFault(f"the answer cannot be read, {complaint(error)[:SHOWN]}") from None
-    choice = reply.choices[0]
-    ids, asked = choice.token_ids, len(request.token_ids)
-    if choice.finish_reason not in ("stop", "length"):
-        raise ServerFault(f"the message ended with {choice.finish_reason!r} after {len(ids)} tokens")
-    _check_versions(choice.weight_versions or (), len(ids), version)
-    read = asked if reply.usage is None else reply.usage.prompt_tokens
-    if read not in (None, asked):
-        raise ServerFault(f"{asked} tokens were sent and {read} read")
+    ids, content, asked = reply.token_ids, reply.logprobs, len(request.token_ids)
+    if reply.finish_reason not in ("stop", "length"):
+        raise ServerFault(f"the message ended with {reply.finish_reason!r} after {len(ids)} tokens")
+    _check_versions(reply.weight_versions or (), len(ids), version)
+    if reply.prompt_tokens not in (None, asked):
+        raise ServerFault(f"{asked} tokens were sent and {reply.prompt_tokens} read")
     if not 0 < len(ids) <= request.max_tokens:
         raise ServerFault(f"the message has {len(ids)} tokens, {request.max_tokens} at most were asked for")
-    content = [] if choice.logprobs is None else choice.logprobs.content
     if len(content) != len(ids):
         raise ServerFault(f"the message has {len(ids)} tokens and {len(content)} log-probabilities")
     for place, (one, drawn) in enumerate(zip(content, ids, strict=True)):
@@ -166,8 +157,7 @@ def read_message(body: bytes, request: MessageRequest, vocabulary: int, version:
             f"the message has {len(ids)} tokens of {request.max_tokens} and no stop id: the server's --max-model-len "
             "is too small, or it stops at other ids"
         )
-    reason = FinishReason.STOP if stops else FinishReason.LENGTH
-    return Sampled(ids, [min(one.logprob, 0.0) for one in content], asked, reason)
+    return Sampled(ids, [min(one.logprob, 0.0) for one in content], asked)
 
 
 def _check_versions(spans: Sequence[_Span], tokens: int, version: str) -> None:
@@ -196,24 +186,10 @@ class ServedModel(BaseModel):
     max_model_len: int | None = None
 
 
-class _Models(BaseModel):
-    data: Annotated[list[ServedModel], Field(max_length=10_000)]
-
-
-class _Weights(BaseModel):
-    weight_version: Annotated[str, Field(max_length=500)]
-
-
-class _Reset(BaseModel):
-    success: bool
-
-
-class _Paused(BaseModel):
-    is_paused: bool
-
-
-class _Version(BaseModel):
-    version: Annotated[str, Field(max_length=100)]
+_OBJECT = TypeAdapter(dict[str, JsonValue])
+_MODELS = TypeAdapter(Annotated[list[ServedModel], Field(max_length=10_000)])
+_TEXT = TypeAdapter(Annotated[str, Field(max_length=500)])
+_TRUTH = TypeAdapter(bool)
 
 
 class VllmServer:
@@ -272,7 +248,7 @@ class VllmServer:
 
     async def own_model(self) -> ServedModel:
         """Return the model that the server was started with."""
-        models = (await self._read("GET", "/v1/models", _Models)).data
+        models = await self._read("GET", "/v1/models", "data", _MODELS)
         own = next((model for model in models if model.parent is None), None)
         if own is None:
             raise ServerFault("it serves no model: start it with the policy's")
@@ -280,11 +256,11 @@ class VllmServer:
 
     async def release(self) -> str:
         """Return the server's version of vLLM."""
-        return (await self._read("GET", "/version", _Version)).version
+        return await self._read("GET", "/version", "version", _TEXT)
 
     async def weight_version(self) -> str:
         """Return the name of the loaded weights; ``default`` since the server's start."""
-        return (await self._read("GET", "/weight_info", _Weights)).weight_version
+        return await self._read("GET", "/weight_info", "weight_version", _TEXT)
 
     async def has(self, path: str) -> bool:
         """Return whether the server has a POST route at ``path``, without calling it."""
@@ -305,9 +281,9 @@ class VllmServer:
         body = {"method": "load_policy", "kwargs": {"path": path}, "timeout": LOAD_SECONDS}
         await self._ask("POST", "/collective_rpc", body, LOAD_SECONDS)
         # Whatever answers at this address was started meanwhile, with its first weights: it must not get the name.
-        if not (await self._read("GET", "/is_paused", _Paused)).is_paused:
+        if not await self._read("GET", "/is_paused", "is_paused", _TRUTH):
             raise ServerFault("it was started again, or resumed by somebody else, while it was loaded")
-        if not (await self._read("POST", "/reset_prefix_cache", _Reset)).success:
+        if not await self._read("POST", "/reset_prefix_cache", "success", _TRUTH):
             raise ServerFault("the prefix cache could not be reset")
         await self._ask("POST", "/update_weight_version", {"new_version": version})
         await self._ask("POST", "/resume")
@@ -324,10 +300,10 @@ class VllmServer:
             if fault.status != httpx.codes.NOT_FOUND:
                 raise
 
-    async def _read(self, method: str, path: str, model: type[Read]) -> Read:
+    async def _read(self, method: str, path: str, key: str, kind: TypeAdapter[Read]) -> Read:
         body = await self._ask(method, path)
         try:
-            return model.model_validate_json(body)
+            return kind.validate_python(_OBJECT.validate_json(body).get(key))
         except ValidationError as error:
             raise ServerFault(f"{path} answered what cannot be read, {complaint(error)[:SHOWN]}") from None
 

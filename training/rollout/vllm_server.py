@@ -9,8 +9,7 @@ After each load one token is compared with the trainer's forward pass: that catc
 output layer that was not renewed.
 
 **Faults.** A message that fails is sampled again, from the same ids and seed, a few times. A server that does not
-recover ends the round by EngineFailure; the round goes on with ``--resume``. All of this is our choice. Import this
-module late: it needs torch.
+recover ends the round by EngineFailure. All of this is our choice. Import this module late: it needs torch.
 """
 
 from __future__ import annotations
@@ -18,22 +17,25 @@ from __future__ import annotations
 import asyncio
 import queue
 import secrets
+import shutil
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import httpx
+import torch
 
 from environments.base import InputError
-from environments.command import say
-from memory.jsonl import derive_seed
+from environments.command import say, writing
+from memory.jsonl import derive_seed, whole_folder
+from training.rollout.policy import Policy
 from training.rollout.sampling import EngineFailure, EngineFigures, EpisodeDriver, Sampled, Sampler, TokenPrompt
-from training.rollout.settings import SamplingSettings
 from training.rollout.vllm_client import MessageRequest, ServerFault, VllmServer
-from training.rollout.vllm_weights import PROMPT_TEMPERATURE, PolicyWeights, fixed_prompt
+from training.settings import SamplingSettings
 
 Result = TypeVar("Result")
 
@@ -42,6 +44,103 @@ ATTEMPTS = 4
 
 PAUSE = 0.2
 """Seconds before a failed message is sampled again, doubled each time (ours)."""
+
+PROMPT_LENGTH = 16
+"""Ids of the prompt by which a server is compared with the trainer (ours)."""
+
+PROMPT_TEMPERATURE = 0.7
+"""Temperature of the token that it answers (ours).
+
+Not 0: likely ids hardly move with the weights. Not 1: an engine may report log-probabilities before the temperature.
+"""
+
+
+def fixed_prompt(vocabulary: int) -> list[int]:
+    """Return the ids of the prompt by which a server is compared with the trainer."""
+    return [(7919 * place + 31) % vocabulary for place in range(PROMPT_LENGTH)]
+
+
+@dataclass(eq=False)
+class PolicyWeights:
+    """The weights of ``policy`` as they are now, while it is trained.
+
+    Args:
+        folder: where versions are written, one folder each; nothing else is in it.
+        adapter: the policy's layers hold a LoRA adapter, which alone is written.
+        autocast: matrix products are computed in bfloat16, as the trainer does.
+        stored: a folder that holds these weights already and is never removed; nothing is written then.
+        gather: with weights that are divided among the processes of a round (FSDP2): returns the whole tensors
+            of a model by name in the first process, and nothing in the others.
+    """
+
+    policy: Policy
+    folder: Path
+    adapter: bool
+    autocast: bool = False
+    stored: Path | None = None
+    gather: Callable[[torch.nn.Module], dict[str, torch.Tensor]] | None = None
+    expected: list[float] = field(default_factory=list, init=False)
+    """Of each id after ``fixed_prompt``, its log-probability in nats by the weights that ``prepare`` found."""
+    _whole: dict[str, torch.Tensor] | None = field(default=None, init=False)
+
+    @property
+    def vocabulary(self) -> int:
+        """Return the number of ids that the policy knows."""
+        return int(self.policy.model.config.get_text_config().vocab_size)
+
+    def prepare(self) -> None:
+        """Compute ``expected`` and gather the weights: with divided ones it takes all processes of a round."""
+        model = self.policy.model
+        ids = torch.tensor([fixed_prompt(self.vocabulary)], device=model.device)
+        was_training = model.training
+        model.train(False)
+        try:
+            with torch.no_grad(), torch.autocast(model.device.type, torch.bfloat16, enabled=self.autocast):
+                logits = model(input_ids=ids).logits[0, -1].float()
+        finally:
+            model.train(was_training)
+        self.expected = torch.log_softmax(logits / PROMPT_TEMPERATURE, dim=-1).tolist()
+        if self.gather is not None:
+            self._whole = self.gather(model)
+
+    def write(self, name: str) -> Path:
+        """Write the weights as the folder ``name`` and return its absolute path. Raises StorageError."""
+        if self.stored is not None:
+            return self.stored.resolve()
+        folder = (self.folder / name).resolve()
+        with writing(folder), whole_folder(folder) as unfinished:
+            if self.adapter:
+                self._write_adapter(unfinished)
+            else:
+                self.policy.model.save_pretrained(unfinished, state_dict=self._whole)
+        self._whole = None
+        return folder
+
+    def _write_adapter(self, folder: Path) -> None:
+        # peft puts its layers into the policy's model in place: the model has its configuration, and the state of its
+        # layers under the names that the wrapped model's have behind base_model.model.
+        from peft import get_peft_model_state_dict
+        from safetensors.torch import save_file
+
+        model = self.policy.model
+        config = model.peft_config["default"]
+        state = get_peft_model_state_dict(model, self._whole, adapter_name="default")
+        save_file(
+            {f"base_model.model.{name}": value.detach().cpu().contiguous() for name, value in state.items()},
+            folder / "adapter_model.safetensors",
+            metadata={"format": "pt"},
+        )
+        trained, config.inference_mode = config.inference_mode, True
+        config.save_pretrained(folder)
+        config.inference_mode = trained
+
+    def discard(self, kept: Collection[str]) -> None:
+        """Remove every version but ``kept``, also those that a killed trainer left behind."""
+        if self.stored is not None or not self.folder.is_dir():
+            return
+        for other in self.folder.iterdir():
+            if other.name not in kept and other.is_dir() and not other.is_symlink():
+                shutil.rmtree(other, ignore_errors=True)
 
 
 class _Loaded(NamedTuple):
@@ -66,8 +165,6 @@ class _Conversation:
         prompt: TokenPrompt | None = self.driver.observe()
         if prompt is None:
             return False
-        if not prompt.ids or prompt.max_new_tokens < 1:
-            raise ValueError("a prompt needs at least one id and room for one sampled token")
         self.ids += prompt.ids
         self.max_new_tokens = prompt.max_new_tokens
         return True
@@ -95,8 +192,7 @@ class VllmServers(Sampler):
     """Samples from the servers that ``settings`` name, with the weights of ``weights``.
 
     ``tolerance``: nats by which a server's log-probability may differ from the trainer's. ``transport``: in place of
-    the network, for tests. ``by_first``: of several processes that train together, calls a function in the first one
-    alone, and returns its result in all.
+    the network, for tests. ``by_first``: see ``training.grpo.ranks``.
     """
 
     def __init__(
@@ -174,7 +270,11 @@ class VllmServers(Sampler):
         self._loads += 1
         want = f"{self._session}-{self._loads}-step-{version}"
         path = str(self._weights.write(want))
-        loaded = self._wait(self._load_all(want, path))
+
+        async def load_all() -> Sequence[_Loaded]:
+            return await asyncio.gather(*(self._load(server, want, path) for server in self._servers))
+
+        loaded = self._wait(load_all())
         self._adapter = want if self._weights.adapter else None
         self._weights.discard({want})
         return loaded
@@ -218,9 +318,6 @@ class VllmServers(Sampler):
                     raise EngineFailure(_failed(server, fault)) from None
             self._resampled += 1
             await asyncio.sleep(PAUSE * 2 ** (attempt - 1))
-
-    async def _load_all(self, want: str, path: str) -> Sequence[_Loaded]:
-        return await asyncio.gather(*(self._load(server, want, path) for server in self._servers))
 
     async def _load(self, server: VllmServer, want: str, path: str) -> _Loaded:
         """Load a server with the weights in ``path``, and compare its answer with the trainer's."""

@@ -1,4 +1,4 @@
-"""SEAL in a round of training: its weights of advantages, its learning interface, and how both move. Free of torch.
+"""SEAL in a round of training: settings, weights of advantages, the learning interface, how both move. Free of torch.
 
 The rollouts of a step use the current interface. Their failure profile then moves rho, which weights the advantages of
 the same step, and updates the interface for the next step (SEAL's order). The result is a function of the settings, the
@@ -19,11 +19,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from environments.base import Cue, Environment, Record
 from environments.learning_interface import LearningInterface
+from environments.settings import Section
 from memory.records import Trajectory
 from training.seal.diagnosis import (
     EXCLUDED,
@@ -34,7 +36,71 @@ from training.seal.diagnosis import (
     diagnose,
     failure_profile,
 )
-from training.seal.settings import BASE_RHO, InterfaceSettings, SealSettings, WeightSettings
+
+BASE_RHO = {
+    TurnLabel.SPURIOUS_TOOL_CALL: 2.0,
+    TurnLabel.CORRECT_ABSTENTION: 1.8,
+    TurnLabel.EMPTY_TURN: 1.5,
+    TurnLabel.INSTANCE_MISMATCH: 0.6,
+    TurnLabel.STATE_MISMATCH: 1.0,
+    TurnLabel.RESPONSE_MISMATCH: 0.9,
+    TurnLabel.PASS: 1.0,
+}
+"""The paper's rho of every label that is not excluded."""
+
+
+class WeightSettings(Section):
+    """Advantage weights by the labels of turns.
+
+    Whether rho moves is where the paper and its released code differ. By the paper rho is fixed for all backbones and
+    runs (section 3.4; section 5 names it a limitation), which is the default. In the released full run it moves
+    (``dynamic: true``); the row "w/o closed-loop update" of its table 3 turns off that motion and nothing else.
+    """
+
+    dynamic: bool = Field(
+        False,
+        description="rho moves in every step (the released full run); false: it is fixed (the paper's text)",
+    )
+
+
+class InterfaceSettings(Section):
+    """Cues around the training environment.
+
+    The three switches are the terms of the paper's observation in training (equation 9). Its main run, and every
+    released configuration, has ``schema_cues`` alone (appendix D.4).
+    """
+
+    schema_cues: bool = Field(
+        True,
+        description="mark required arguments and allowed values, with a note in the system message",
+    )
+    recovery_hints: bool = Field(True, description="add a hint to errors, by their kind")
+    constraint_cues: bool = Field(True, description="show guidelines that appear and retire by the failure profile")
+
+    @model_validator(mode="after")
+    def _something_is_on(self) -> Self:
+        if not (self.schema_cues or self.recovery_hints or self.constraint_cues):
+            raise ValueError("every cue is off, which is not an interface: turn one on, or set the interface to null")
+        return self
+
+
+class SealSettings(Section):
+    """SEAL (arXiv 2605.24426) in a round of training; evaluation does not use it."""
+
+    weights: WeightSettings | None = Field(WeightSettings(), description="weighted advantages; null: none")
+    interface: InterfaceSettings | None = Field(
+        InterfaceSettings(),
+        description="cues around the training environment; null: none",
+    )
+
+    @model_validator(mode="after")
+    def _something_is_on(self) -> Self:
+        if self.weights is None and self.interface is None:
+            raise ValueError(
+                "'weights' and 'interface' are both null, so that SEAL would do nothing: leave the section out"
+            )
+        return self
+
 
 LEAST, MOST = 0.5, 2.0
 """Limits of a weight, and of rho in motion (equation 12)."""
@@ -164,14 +230,14 @@ class InterfaceState(Record):
 
 
 def learning_interface(
-    environment: Environment, settings: InterfaceSettings, state: InterfaceState | None = None
+    environment: Environment, settings: InterfaceSettings, state: InterfaceState
 ) -> LearningInterface:
     """Wrap ``environment`` with the cues that ``settings`` turn on and the guidelines that ``state`` shows."""
     return LearningInterface(
         environment,
         schema_cues=settings.schema_cues,
         recovery_hints=settings.recovery_hints,
-        guidelines=tuple(guideline(label) for label in state.guidelines) if state is not None else (),
+        guidelines=tuple(map(guideline, state.guidelines)),
     )
 
 
@@ -292,7 +358,7 @@ class Seal:
         """The environment of the next step's rollouts, with the interface around it if there is one."""
         if self.settings.interface is None:
             return self.bare
-        return learning_interface(self.bare, self.settings.interface, self.state.interface)
+        return learning_interface(self.bare, self.settings.interface, self.state.interface or InterfaceState())
 
     def take_in(self, step: int, trajectories: Sequence[Trajectory]) -> list[float] | None:
         """Diagnose the rollouts of global ``step``, all of them, and update the state.

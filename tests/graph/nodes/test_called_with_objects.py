@@ -28,8 +28,7 @@ from memory.records import Draft, Evidence, FailureContext, Interaction, Signal,
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
 from memory.run_files import ExtractionRecord, Failure
 from memory.tasks import admit, load_tasks
-from training.signal_settings import SignalSettings
-from training.signals import PatternCount
+from training.signals import PatternCount, SignalSettings
 
 TASK = first_tasks()[0]
 CONTEXT = weakness_at(TASK)

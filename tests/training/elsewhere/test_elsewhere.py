@@ -20,8 +20,7 @@ from training.elsewhere.rollouts import Played, RolloutReader, RolloutWriter, tr
 from training.elsewhere.round import newest_weights, train_elsewhere
 from training.grpo.record import RoundFailure, RoundRecord
 from training.settings import TrainingSettings
-from training.signal_settings import SignalSettings
-from training.signals import extract
+from training.signals import SignalSettings, extract
 
 TASKS = small_tasks()
 TURN = TrajectoryTurn(text="Tell me where I am.", ended=True, stop_reason=StopReason.END_OF_TURN)

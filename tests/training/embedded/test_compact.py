@@ -11,8 +11,7 @@ from support.made_policy import FILES, VEHICLE, call, environment, trained_polic
 
 from environments.base import InputError, MalformedCall, Observation, ObservationStatus, ToolCall, ToolSpec, UserTurn
 from environments.bfcl.official import tool_names, tool_specs
-from training.embedded.compact import CompactDialogue, CompactRendering
-from training.embedded.compact_text import CompactSettings, CompactText
+from training.embedded.compact import CompactDialogue, CompactRendering, CompactSettings, CompactText
 from training.rendering.base import EndTurn
 
 TOOLS = (*tool_specs(FILES), *tool_specs(VEHICLE))

@@ -10,11 +10,9 @@ from support.small_policy import CLASSES
 from environments.base import Cue, InputError, Observation, ObservationStatus, UserTurn
 from environments.bfcl.official import tool_names, tool_specs
 from environments.learning_interface import HintKind
-from training.embedded.compact import CompactRendering
-from training.embedded.compact_text import CompactSettings, CompactText, cue_words
+from training.embedded.compact import CompactRendering, CompactSettings, CompactText, cue_words
 from training.embedded.new_policy import train_tokenizer
-from training.seal.seal import GUIDELINES, guideline
-from training.seal.settings import InterfaceSettings
+from training.seal.seal import GUIDELINES, InterfaceSettings, guideline
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 from environments.bfcl.official import tool_specs
 from memory.records import Measured
 from memory.run import read_json, write_jsonl
-from training.embedded.compact import CompactRendering
-from training.embedded.compact_text import CompactSettings
+from training.embedded.compact import CompactRendering, CompactSettings
 from training.embedded.new_policy import EMBEDDED, make_model, new_policy, reference_lines, train_tokenizer
 from training.rollout.policy import load_policy
 from training.warm_start import RECORD, StartRecord, StartSettings, app, warm_start

@@ -10,7 +10,7 @@ import pytest
 from environments.bfcl.official import CLASSES, tool_names
 from environments.checkout import ROOT
 from memory.run import read_json
-from training.embedded.compact_text import CALL, cue_words
+from training.embedded.compact import CALL, cue_words
 from training.rollout.policy import PolicyCard
 from training.warm_start import RECORD
 

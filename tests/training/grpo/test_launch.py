@@ -18,9 +18,8 @@ from training.grpo.launch import Ended, failure_of, launch_round
 from training.grpo.ranks import ALONE, Ranks
 from training.grpo.record import RoundFailure, RoundPlan
 from training.preflight import check_launch, check_policy
-from training.rollout.settings import SamplingSettings
 from training.run_round import see_one_gpu
-from training.settings import ExpertSettings, LaunchSettings, PolicySettings, TrainingSettings
+from training.settings import ExpertSettings, LaunchSettings, PolicySettings, SamplingSettings, TrainingSettings
 
 LAUNCH = {"processes": 4}
 SERVERS = SamplingSettings(engine="vllm_server", servers=("http://first:8000",))

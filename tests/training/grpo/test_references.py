@@ -15,9 +15,9 @@ from memory.records import Task
 from training.embedded.new_policy import reference_lines
 from training.rendering.base import EndTurn
 from training.rendering.chat_template import check_writing
-from training.rendering.options import RenderingOptions
 from training.rollout.episodes import EpisodeLimits, in_order, play_references
 from training.rollout.policy import Policy, load_policy
+from training.settings import RenderingOptions
 
 WIDE = EpisodeLimits(max_new_tokens=200, max_tokens=30000)
 

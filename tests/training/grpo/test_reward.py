@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from environments.base import Outcome, TurnOutcome
-from training.grpo.reward import SUCCESS_FLOOR, reward
+from training.grpo.advantages import SUCCESS_FLOOR, reward
 from training.settings import TrainingSettings
 
 SUCCESS = Outcome(success=True, turns=(TurnOutcome(calls=1, reference_calls=1),))

@@ -17,8 +17,8 @@ from memory.records import Trajectory
 from memory.run import RunDirectory, read_jsonl
 from memory.tasks import admit
 from training.grpo.round import run_round
-from training.rendering.options import RenderingOptions
 from training.rollout.policy import load_policy
+from training.settings import RenderingOptions
 
 pytestmark = pytest.mark.slow
 

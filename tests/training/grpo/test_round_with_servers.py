@@ -22,7 +22,7 @@ from memory.tasks import admit
 from training.grpo.record import RoundProgress, RoundRecord
 from training.grpo.round import run_round
 from training.rollout.sampling import EngineFailure
-from training.rollout.settings import SamplingSettings
+from training.settings import SamplingSettings
 
 pytestmark = pytest.mark.slow
 

@@ -21,10 +21,10 @@ from support.scripted_sampler import ScriptedSampler
 from environments.base import Cue, InputError, MalformedCall, Observation, ObservationStatus, ToolCall, UserTurn
 from training.rendering.base import EndTurn
 from training.rendering.chat_template import ChatTemplateRendering
-from training.rendering.options import RenderingOptions
 from training.rendering.tool_calls import call_message, tool_schema
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, EpisodeResult, run_episodes
 from training.rollout.policy import load_policy
+from training.settings import RenderingOptions
 
 in_process = Late("training.rollout.in_process")
 

@@ -20,9 +20,8 @@ from environments.base import InputError
 from environments.bfcl.benchmark import BFCLEnvironment
 from memory.jsonl import derive_seed
 from memory.run import PolicyDirectory
-from training.rendering.options import RenderingOptions
 from training.rollout.policy import PolicyCard, load_initial_policy, load_policy
-from training.settings import PolicySettings
+from training.settings import PolicySettings, RenderingOptions
 
 CARD = PolicyDirectory.card.name
 pytestmark = pytest.mark.slow

@@ -27,8 +27,7 @@ from training.rendering.base import EndTurn
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, EpisodeResult, play_references, run_episodes
 from training.rollout.policy import Policy, load_policy
 from training.seal.diagnosis import TurnLabel, diagnose
-from training.signal_settings import SignalSettings
-from training.signals import action_pattern
+from training.signals import SignalSettings, action_pattern
 
 group_rollouts = Late("training.grpo.group_rollouts")
 

@@ -18,11 +18,9 @@ from support.made_policy import environment, made_tasks, trained_policy
 
 from environments.base import InputError
 from memory.run import PolicyDirectory
-from training.embedded.compact import CompactRendering
-from training.embedded.compact_text import CompactSettings
+from training.embedded.compact import CompactRendering, CompactSettings
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, run_episodes
-from training.rollout.policy import PolicyCard, load_policy, save_policy
-from training.rollout.policy_path import _OURS, hub_trouble
+from training.rollout.policy import _OURS, PolicyCard, hub_trouble, load_policy, save_policy
 from training.settings import PolicySettings
 
 torch = Late("torch")

@@ -14,8 +14,7 @@ from environments.base import InputError
 from graph.settings import RunSettings
 from training.rollout import vllm_client
 from training.rollout.engines import check_engine
-from training.rollout.settings import SamplingSettings
-from training.settings import LoraSettings, PolicySettings, TrainingSettings
+from training.settings import LoraSettings, PolicySettings, SamplingSettings, TrainingSettings
 
 A, B = "http://a:1", "http://b:2"
 
@@ -40,8 +39,8 @@ def test_settings_that_an_engine_would_ignore_are_refused(given: dict[str, objec
 
 
 def test_only_a_server_in_bfloat16_is_corrected_for() -> None:
-    assert (served().corrected(bfloat16=False), served().corrected(bfloat16=True)) == ("none", "sequence_mask")
-    assert SamplingSettings().corrected(bfloat16=True) == "none", "the trainer's own model samples"
+    assert (served().corrected(bfloat16=False), served().corrected(bfloat16=True)) == (False, True)
+    assert not SamplingSettings().corrected(bfloat16=True), "the trainer's own model samples"
 
 
 @pytest.fixture

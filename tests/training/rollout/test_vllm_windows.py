@@ -18,7 +18,7 @@ from support.served_model import change, farthest
 from support.vllm_server import STARTER, serving
 
 from environments.base import InputError
-from training.rollout.settings import SamplingSettings
+from training.settings import SamplingSettings
 
 pytestmark = [pytest.mark.vllm, pytest.mark.external, pytest.mark.process, pytest.mark.slow]
 
@@ -59,8 +59,7 @@ def test_a_server_samples_through_windows_by_the_trainers_probabilities(tmp_path
     import torch
 
     from training.rollout.in_process import InProcessSampler
-    from training.rollout.vllm_server import VllmServers
-    from training.rollout.vllm_weights import PolicyWeights
+    from training.rollout.vllm_server import PolicyWeights, VllmServers
 
     torch.manual_seed(0)
     torch.set_num_threads(1)

@@ -9,8 +9,7 @@ from pydantic import ValidationError
 
 from training.seal import seal
 from training.seal.diagnosis import EXCLUDED, Diagnosis, FailureProfile, LabelStatistics, TurnLabel
-from training.seal.seal import FIRST_RHO, RhoState, moved_rho, trajectory_weight
-from training.seal.settings import BASE_RHO, SealSettings, WeightSettings
+from training.seal.seal import BASE_RHO, FIRST_RHO, RhoState, SealSettings, WeightSettings, moved_rho, trajectory_weight
 
 L = TurnLabel
 PAPER = WeightSettings()

@@ -12,8 +12,15 @@ from pydantic import ValidationError
 
 from training.seal import seal
 from training.seal.diagnosis import FAILED, FailureProfile, LabelStatistics, TurnLabel
-from training.seal.seal import APPEAR_COUNT, APPEAR_MEAN_REWARD, AT_MOST, GUIDELINES, InterfaceState, next_interface
-from training.seal.settings import InterfaceSettings
+from training.seal.seal import (
+    APPEAR_COUNT,
+    APPEAR_MEAN_REWARD,
+    AT_MOST,
+    GUIDELINES,
+    InterfaceSettings,
+    InterfaceState,
+    next_interface,
+)
 
 SETTINGS = InterfaceSettings()
 L = TurnLabel

@@ -34,8 +34,15 @@ from training.rendering.base import EndTurn
 from training.rendering.tool_calls import HermesReader
 from training.rollout.episodes import refused_whole
 from training.seal.diagnosis import EXCLUDED, Diagnosis, TurnLabel, diagnose, failure_profile
-from training.seal.seal import FIRST_RHO, InterfaceState, moved_rho, next_interface, trajectory_weight
-from training.seal.settings import InterfaceSettings, WeightSettings
+from training.seal.seal import (
+    FIRST_RHO,
+    InterfaceSettings,
+    InterfaceState,
+    WeightSettings,
+    moved_rho,
+    next_interface,
+    trajectory_weight,
+)
 
 SETTINGS = WeightSettings(dynamic=True)
 

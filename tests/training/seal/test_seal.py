@@ -7,8 +7,7 @@ from support.diagnosed_episodes import BFCL, FUEL, LIGHTS, acted, call, task_of
 
 from environments.learning_interface import LearningInterface
 from training.seal.diagnosis import TurnLabel
-from training.seal.seal import RhoState, Seal, SealState, figures, first_state
-from training.seal.settings import BASE_RHO, SealSettings
+from training.seal.seal import BASE_RHO, RhoState, Seal, SealSettings, SealState, figures, first_state
 
 L = TurnLabel
 SPEC = task_of([LIGHTS], [])

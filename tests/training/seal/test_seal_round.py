@@ -14,8 +14,7 @@ from environments.bfcl.benchmark import BFCLEnvironment
 from memory.records import Task
 from memory.run import RunDirectory, append_jsonl, read_jsonl, write_jsonl
 from memory.tasks import admit
-from training.seal.seal import Seal, SealStep, first_state
-from training.seal.settings import SealSettings
+from training.seal.seal import Seal, SealSettings, SealStep, first_state
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.usefixtures("preloaded")]
 
@@ -99,6 +98,7 @@ def test_the_weight_of_a_rollout_scales_its_advantage(weighed: SimpleNamespace) 
 
 def test_a_round_leaves_its_steps_and_the_next_goes_on_from_them(starter: Path, tmp_path: Path) -> None:
     """The second round's first state is what the first one left; after a kill the record is cut to what is kept."""
+    from training.grpo.ranks import ALONE
     from training.grpo.record import RoundSettings
     from training.grpo.round import _Round
 
@@ -111,13 +111,13 @@ def test_a_round_leaves_its_steps_and_the_next_goes_on_from_them(starter: Path, 
     steps = [SealStep(step=number, profile={}, state=seal.state) for number in (1, 2, 3)]
     steps[1] = steps[1].model_copy(update={"state": first_state(settings)})
 
-    round_ = _Round(run, 0, True, lambda progress: None)
+    round_ = _Round(run, 0, True, lambda progress: None, ALONE)
     assert round_._seal_state(settings) == first_state(settings)
-    write_jsonl(round_.seal_log, steps)
-    round_._cut(round_.seal_log, SealStep, 2)
-    assert read_jsonl(round_.seal_log, SealStep) == steps[:2]
+    write_jsonl(round_.files.seal, steps)
+    round_._cut(round_.files.seal, SealStep, 2)
+    assert read_jsonl(round_.files.seal, SealStep) == steps[:2]
     assert round_._seal_state(settings) == steps[1].state
-    append_jsonl(round_.seal_log, [steps[2]])
-    assert _Round(run, 1, True, lambda progress: None)._seal_state(settings) == seal.state
-    round_._cut(round_.seal_log, SealStep, 0)
+    append_jsonl(round_.files.seal, [steps[2]])
+    assert _Round(run, 1, True, lambda progress: None, ALONE)._seal_state(settings) == seal.state
+    round_._cut(round_.files.seal, SealStep, 0)
     assert not run.iteration(0).seal.exists()
