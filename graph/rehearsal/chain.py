@@ -27,14 +27,15 @@ from environments.base import InputError
 from environments.command import MISTAKE, NOTHING, say
 from environments.registry import find_benchmark, packaged_names
 from evaluation.settings import ScoringSettings
-from graph.rehearsal.toy import CALLS, OTHER_SOURCES, WEIGHTS, machine_at_hand, options, toy, weights_left_out
+from graph.rehearsal.toy import CALLS, OTHER_SOURCES, TAUGHT, WEIGHTS, machine_at_hand, options, toy, weights_left_out
 from graph.run.stages import scoring_settings
 from graph.settings import RunSettings, load_recipe
 from memory.processes import ChildFailure, end_of_log, reason_in, run_child
 from memory.records import SignalKind, Task
-from memory.run import IterationDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl
+from memory.run import IterationDirectory, PolicyDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl
 from memory.run_files import Evolution, ExtractionRecord, RunFile
 from training.grpo.record import RoundRecord
+from training.rollout.policy import policy_folder
 from training.settings import IN_PROCESS
 
 STEP_SECONDS = 1800.0
@@ -137,6 +138,11 @@ class _Chain:
         path = self.stated.policy.path
         if not (why := weights_left_out(self.settings, self.folder)):
             self.done["the policy's weights"] = f"{path}, {self.stated.policy.dtype}"
+            untaught = not PolicyDirectory(Path(policy_folder(path))).card.is_file()
+            if untaught and self.stated.training.expert is not None:  # or no rollout succeeds, and there is no signal
+                few = str(await self._short_tasks())
+                self.changes |= {"tasks.initial": few, **OTHER_SOURCES, "training.expert.tokens": TAUGHT}
+                self.done["tasks that are solved"] = f"D_0 is {FEW} short tasks, which the expert step teaches"
             return
         self.left_out[f"the weights of {path}, in place of a tiny model like it"] = why
         tasks, made = await self._short_tasks(), self.folder / "stand-in"

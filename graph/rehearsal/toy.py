@@ -82,8 +82,11 @@ ASKED: Mapping[str, int] = {
 """Further sizes where a chat model is asked: two iterations then send ten requests at most, but for retries."""
 
 LEARNT = 512
-"""Tokens of an expert step: a few references of the embedded policy, one of a language model. After more of them all
-rollouts of so few tasks succeed, and there is no signal."""
+"""Tokens of an expert step of the embedded policy: a few references. After more of them all rollouts of so few tasks
+succeed, and there is no signal."""
+
+TAUGHT = 3072
+"""Tokens of an expert step of a language model's own weights: some passes over four short tasks."""
 
 OTHER_SOURCES = {f"tasks.{name}": TaskSettings.model_fields[name].default for name in ("initial_count", "official")}
 """Settings of D_0 that a file of tasks has no use for."""

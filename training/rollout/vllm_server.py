@@ -24,10 +24,9 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import httpx
-import torch
 
 from environments.base import InputError
 from environments.command import say, writing
@@ -36,6 +35,9 @@ from training.rollout.policy import Policy
 from training.rollout.sampling import EngineFailure, EngineFigures, EpisodeDriver, Sampled, Sampler, TokenPrompt
 from training.rollout.vllm_client import MessageRequest, ServerFault, VllmServer
 from training.settings import SamplingSettings
+
+if TYPE_CHECKING:
+    import torch
 
 Result = TypeVar("Result")
 
@@ -90,6 +92,8 @@ class PolicyWeights:
 
     def prepare(self) -> None:
         """Compute ``expected`` and gather the weights: with divided ones it takes all processes of a round."""
+        import torch
+
         model = self.policy.model
         ids = torch.tensor([fixed_prompt(self.vocabulary)], device=model.device)
         was_training = model.training

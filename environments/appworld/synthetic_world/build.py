@@ -26,7 +26,6 @@ from environments.appworld.engine.zygote import settle, use_root
 from environments.appworld.layout import SPLITS, counted, missing
 from environments.appworld.synthetic_world.plan import CONTENT, Owners, Person, WorldPlan, make_plan
 from environments.appworld.synthetic_world.scenarios import SCENARIOS, write_tasks
-from environments.command import say
 
 _WHOLE = ("api_docs", "base_dbs")
 _OF_A_TASK = ("specs.json", "dbs")
@@ -112,7 +111,7 @@ def main() -> None:
     world = given.world.resolve()
     wrong = _wrong(world, given.blind_only)
     if wrong:
-        say(f"error: --world {world} {wrong}")
+        print(f"error: --world {world} {wrong}", file=sys.stderr)
         os._exit(2)
     world.parent.mkdir(parents=True, exist_ok=True)
     if given.blind_only:
@@ -122,7 +121,7 @@ def main() -> None:
         try:
             build(world, given.seed)
         except (ValueError, UnsolvableTask) as error:
-            say(f"error: seed {given.seed}: {error}")
+            print(f"error: seed {given.seed}: {error}", file=sys.stderr)
             os._exit(2)
     sys.stdout.flush()
     os._exit(0)  # the package's threads would keep the process for seconds
