@@ -21,14 +21,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.measurement import Measurement, interleaved, of_pairs
 from environments.base import InputError, Record
 from environments.checkout import ROOT
 from training.rollout.sampling import Sampled, TokenPrompt
+
+if TYPE_CHECKING:
+    import torch
 
 OURS, PLAIN, VLLM = "ours", "plain", "vllm"
 MODEL = Path(".models/smollm2-135m")
@@ -133,6 +134,7 @@ class _Side:
     """One side in its own process."""
 
     def __init__(self, side: str, path: str, shape: Shape) -> None:
+        import torch
         from transformers import AutoModelForCausalLM
 
         self.shape, self.ours = shape, side == OURS
@@ -150,6 +152,8 @@ class _Side:
 
     def figures(self) -> LanguageModelFigures:
         """Sample the rows of a step, and learn from them."""
+        import torch
+
         began = self._now()
         rows = self._sampled() if self.ours else self._generated()
         sampled = self._now()
@@ -171,11 +175,15 @@ class _Side:
 
     def _now(self) -> float:
         """Return the time once the device has done its work."""
+        import torch
+
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter()
 
     def _sampled(self) -> torch.Tensor:
+        import torch
+
         from training.rollout.in_process import InProcessSampler
 
         writers = [
@@ -186,6 +194,8 @@ class _Side:
         return torch.tensor([writer.prompt.ids + writer.written for writer in writers], device=self.device)
 
     def _generated(self) -> torch.Tensor:
+        import torch
+
         assert self.rounded is not None
         ids = torch.tensor(self.prompts, device=self.device).repeat_interleave(self.shape.rollouts, dim=0)
         length = {"max_new_tokens": self.shape.new, "min_new_tokens": self.shape.new}
@@ -195,6 +205,8 @@ class _Side:
         return rows
 
     def _loss(self, rows: torch.Tensor) -> torch.Tensor:
+        import torch
+
         from training.grpo.scoring import score_written
 
         loss: torch.Tensor
@@ -207,6 +219,8 @@ class _Side:
         return loss
 
     def _products(self) -> float:
+        import torch
+
         assert self.rounded is not None
         backbone = self.rounded.base_model
         weights = sum(weight.numel() for weight in backbone.layers.parameters())

@@ -11,7 +11,7 @@ from support.commands import run_here
 from environments.checkout import ROOT
 from environments.command import printable, say
 
-OWN_ENVIRONMENT = {"environments/appworld/engine/worker.py"}
+OWN_ENVIRONMENT = {"environments/appworld/engine/worker.py", "environments/appworld/synthetic_world/build.py"}
 """Programs of another virtual environment, which cannot import this project; a process of ours reads their stderr."""
 
 
