@@ -7,19 +7,15 @@ within a second or two. A run that passes can still fail later, on another machi
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agents.chat.endpoint import destination, resolve
 from environments.base import InputError
 from environments.command import OneSentence, Overrides, exit_statuses, run_interruptible
-from environments.registry import benchmark_of, is_import_path, look
-from evaluation.settings import check_evaluation
-from graph.fit import check_memory
-from graph.settings import RunSettings, check_benchmark, check_starts, load_recipe
-from graph.tracking import check_trackers
-from memory.tasks import OFFICIAL
+
+if TYPE_CHECKING:
+    from graph.settings import RunSettings
 
 
 def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = True) -> None:
@@ -28,6 +24,12 @@ def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = T
     ``trains`` is False where no policy is needed, to make D_0 alone. ``opens_own`` is False where no code that the
     settings name may run: an environment of the user's is then looked at, and what needs it open is not checked.
     """
+    from agents.chat.endpoint import resolve
+    from environments.registry import benchmark_of, is_import_path, look
+    from evaluation.settings import check_evaluation
+    from graph.settings import check_benchmark, check_starts
+    from memory.tasks import OFFICIAL
+
     environment = None
     if opens_own or not settings.environment.is_own:
         environment = settings.environment.open()
@@ -40,6 +42,8 @@ def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = T
         raise InputError(f"tasks.initial: {initial} cannot be read, it does not exist: name a file of tasks")
     check_evaluation(settings.evaluation, environment)
     if trains:
+        from graph.fit import check_memory
+        from graph.tracking import check_trackers
         from training.preflight import check_policy
         from training.rollout.engines import check_engine
 
@@ -92,6 +96,9 @@ def main(
 
             print(table(*run_interruptible(rehearse(recipes[0], overrides or ()))))
             return
+        from agents.chat.endpoint import destination
+        from graph.settings import RunSettings, load_recipe
+
         unopened: dict[Path, str] = {}
         for recipe in recipes:
             settings = load_recipe(recipe, overrides or ())
