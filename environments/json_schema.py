@@ -16,6 +16,7 @@ from pydantic import JsonValue
 
 from environments.base import Parameter, ToolSpec
 from environments.python_class.time_limit import OutOfTime, time_limit
+from environments.task_text import written
 
 MAX_CHARACTERS = 50_000
 """Characters of one schema as JSON, at most (our choice)."""
@@ -64,13 +65,9 @@ def closed_schema(given: JsonValue) -> dict[str, JsonValue]:
     if not isinstance(given, dict):
         raise ValueError("its schema is no object")
     try:
-        measure(given, MAX_DEPTH)
-        written = json.dumps(given, ensure_ascii=False, allow_nan=False)
-        written.encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"its schema is no JSON of at most {MAX_DEPTH} levels") from error
-    if len(written) > MAX_CHARACTERS:
-        raise ValueError(f"its schema has more than {MAX_CHARACTERS} characters")
+        written(given, MAX_DEPTH, MAX_CHARACTERS)
+    except ValueError as error:
+        raise ValueError(f"its schema is {error}") from error
     for schema in _schemas(given):
         if outside := _OUTSIDE & schema.keys():
             raise ValueError(f"its schema has {min(outside)}, which is not read")
@@ -154,14 +151,6 @@ def _schemas(schema: Any) -> Iterator[_Schema]:  # noqa: ANN401 - any JSON value
             inner = value.values() if key in _NAMED and isinstance(value, dict) else [value]
             for one in () if key in _DATA else inner:
                 yield from _schemas(one)
-
-
-def measure(value: JsonValue, levels: int) -> None:
-    """Raise ValueError for lists and objects of more than ``levels``."""
-    if levels < 0:
-        raise ValueError("too deep")
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        measure(inner, levels - 1)
 
 
 def _resolved(schema: _Schema, root: _Schema) -> _Schema:

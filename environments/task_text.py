@@ -180,6 +180,26 @@ def leaves(value: JsonValue) -> Iterator[JsonValue]:
         yield value
 
 
+def written(value: JsonValue, levels: int, characters: int) -> str:
+    """Return ``value`` as JSON. Raises ValueError for what no JSON can say and for what is beyond the limits."""
+    try:
+        _measure(value, levels)
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text.encode()  # a half of a surrogate pair is no character
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"no JSON of at most {levels} levels") from error
+    if len(text) > characters:
+        raise ValueError(f"longer than {characters} characters")
+    return text
+
+
+def _measure(value: JsonValue, levels: int) -> None:
+    if levels < 0:
+        raise ValueError("too deep")
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _measure(inner, levels - 1)
+
+
 def _unescaped(text: str) -> Iterator[str]:
     """Yield the strings of a JSON text, or else the JSON string literals in it, without escapes; none without any."""
     if "\\" not in text:

@@ -18,7 +18,6 @@ the official check.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -40,8 +39,8 @@ from environments.base import (
     ToolCall,
     ToolSpec,
 )
-from environments.json_schema import measure, schema_problem
-from environments.task_text import Seen, documented, leaves
+from environments.json_schema import schema_problem
+from environments.task_text import Seen, documented, leaves, written
 from environments.verification.programs import Literal, Reach, called, literals
 
 Calls = tuple[tuple[ToolCall, ...], ...]
@@ -78,12 +77,10 @@ MAX_DEPTH = 20
 def beyond_caps(call: ToolCall) -> str | None:
     """Return a phrase where the arguments of a call are too deep or too long, or cannot be written, else None."""
     try:
-        measure(call.arguments, MAX_DEPTH)
-        text = json.dumps(call.arguments, ensure_ascii=False, allow_nan=False)
-        text.encode()
-    except (TypeError, ValueError, RecursionError):
-        return f"the arguments are no JSON of at most {MAX_DEPTH} levels"
-    return f"the arguments have more than {MAX_CHARACTERS} characters" if len(text) > MAX_CHARACTERS else None
+        written(call.arguments, MAX_DEPTH, MAX_CHARACTERS)
+    except ValueError as error:
+        return f"the arguments are {error}"
+    return None
 
 
 def _value_problem(value: JsonValue, parameter: Parameter) -> str | None:

@@ -175,7 +175,7 @@ def test_any_schema_is_read_or_refused_and_any_call_is_answered(schema, argument
         ({"properties": {"a": {"enum": float("nan")}}}, "no JSON of at most"),
         ({"properties": {}, "required": ["a"]}, "does not document"),
         ({"properties": {f"p{i}": {} for i in range(301)}}, "more than 300 parameters"),
-        ({"properties": {"a": {"description": "x" * 60_000}}}, "more than 50000 characters"),
+        ({"properties": {"a": {"description": "x" * 60_000}}}, "longer than 50000 characters"),
     ],
 )
 def test_a_schema_beyond_the_limits_is_refused_with_the_reason(schema, says):

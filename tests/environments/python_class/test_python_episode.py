@@ -134,7 +134,7 @@ def after(*calls: ToolCall, held: dict[str, Any] | None = None):
         (
             call("keep", table={"t": "x" * 30_000}),
             "error",
-            '{"error": "the arguments have more than 20000 characters"}',
+            '{"error": "the arguments are longer than 20000 characters"}',
         ),
         (
             call("keep", table={"t": float("inf")}),
