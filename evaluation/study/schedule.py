@@ -132,6 +132,8 @@ def check_settings(plan: Plan) -> None:
     """Check the settings of all planned arms before the first one runs. Raises InputError."""
     for job in plan.jobs:
         arm = plan.study.recipe.arm(job.arm)
+        if arm.match_admissions is None:
+            refuse_other_settings(plan.place.run(job.arm, job.seed), plan.study.settings_of(arm, job.seed, None))
         path = plan.study.policy_of(arm, job.seed)
         if SEED in plan.study.stated_policy(arm) and not Path(path).is_dir():
             raise InputError(
@@ -152,6 +154,13 @@ def check_settings(plan: Plan) -> None:
     argv = [sys.executable, "-m", "graph.check_recipe", *map(str, files)]
     if asyncio.run(run_child(argv, log_path=log, deadline=300, accept=(0, MISTAKE))) == MISTAKE:
         raise InputError(reason_in(log))
+
+
+def refuse_other_settings(folder: Path, settings: Tree) -> None:
+    """Raise InputError where ``folder`` holds an earlier attempt with settings other than ``settings``."""
+    recipe = folder / RECIPE_FILE
+    if recipe.exists() and recipe.read_bytes() != dump_yaml(settings).encode():
+        raise InputError(f"{folder} holds a run with other settings: move or remove it, or name another --work")
 
 
 def run_jobs(plan: Plan, at_once: int, keep_runs: bool) -> list[str]:
@@ -205,7 +214,7 @@ class _Job(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        return self.plan.place.work / f"{self.planned.arm}-{self.planned.seed}"
+        return self.plan.place.run(self.planned.arm, self.planned.seed)
 
     async def attempt(self) -> str:
         """Run and score; return a sentence where that failed, else ""."""
@@ -228,7 +237,8 @@ class _Job(NamedTuple):
         if self.planned.after and current_result(study, mode, place, arm, seed) is not None:
             return
         settings = study.settings_of(arm, seed, admissions)
-        self._prepare(settings)
+        refuse_other_settings(self.folder, settings)
+        write_atomically(self.folder / RECIPE_FILE, [dump_yaml(settings).encode()])
         say(f"{self.planned.name}: started")
         started = time.perf_counter()
         run = None if arm.untrained else await self._trained(study.iterations(arm))
@@ -249,13 +259,6 @@ class _Job(NamedTuple):
             say(f"{self.planned.name}: its tasks are not kept: {header.tasks_left_out}")
         if not self.keep_run:
             shutil.rmtree(self.folder)
-
-    def _prepare(self, settings: Tree) -> None:
-        """Make the work folder with recipe.yaml; remove the files of an earlier attempt with other settings."""
-        path, text = self.folder / RECIPE_FILE, dump_yaml(settings).encode()
-        if self.folder.exists() and not (path.is_file() and path.read_bytes() == text):
-            shutil.rmtree(self.folder)
-        write_atomically(path, [text])
 
     async def _trained(self, iterations: int) -> FinishedRun:
         run = self.folder / "run"

@@ -292,6 +292,10 @@ class Place(Record):
         """The test access log."""
         return self.output / ACCESS_LOG_FILE
 
+    def run(self, arm: str, seed: int) -> Path:
+        """Return the folder in which an arm and seed run."""
+        return self.work / f"{arm}-{seed}"
+
     def result(self, arm: str, seed: int) -> Path:
         """Return the file of one finished arm and seed, there or to be written."""
         return self.output / "raw" / f"{arm}-{seed}{SUFFIX}"

@@ -294,6 +294,20 @@ def test_wrong_seeds_are_one_sentence(tmp_path: Path, options: tuple[str, ...], 
     assert told in done.stderr
 
 
+def test_a_run_with_other_settings_is_not_replaced(tmp_path: Path) -> None:
+    recipe = made_recipe(tmp_path)
+    kept = tmp_path / "work" / "grpo-100"
+    kept.mkdir(parents=True)
+    (kept / "recipe.yaml").write_text("iterations: 9\n")
+    (kept / "policy").write_text("weights")
+    done = study_here(recipe, "--arms", "grpo", "--seeds", "100")
+    assert done.returncode == 2
+    assert f"{kept} holds a run with other settings: move or remove it" in done.stderr
+    assert sorted(path.name for path in kept.iterdir()) == ["policy", "recipe.yaml"]
+    assert (kept / "recipe.yaml").read_text() == "iterations: 9\n"
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("option", ["--output", "--work"])
 def test_a_file_in_the_place_of_a_folder_is_told_before_anything_runs(tmp_path: Path, option: str) -> None:
     kept = tmp_path / "kept.txt"
