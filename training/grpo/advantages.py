@@ -1,7 +1,8 @@
 """Rewards and advantages of GRPO, as pure functions: from an outcome to a reward, from a group's to each row's factor.
 
-The trainer calls ``per_group`` on what TRL computed. TRL 1.16.0 computes the form of ``group_advantages`` itself; tests
-state its values by hand. Torch is not imported here.
+TRL 1.16.0 computes advantages itself, in the form of ``group_advantages``, which tests hold equal to it. The trainer
+multiplies them by SEAL's weights of trajectories (``training.seal``), if any, and then by ``per_group``. Torch is not
+imported here.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def group_advantages(rewards: torch.Tensor, size: int) -> torch.Tensor:
 
     A_i = (R_i - mean) / (std + 1e-4) over the group's rewards that are not NaN, std with n - 1 (CoEvolve, section 3;
     the division by std is left open there). A NaN is a rollout that the environment failed: it has advantage 0 and is
-    no part of the baseline. A group whose rewards are all equal has advantage 0 in every row.
+    no part of the baseline. A group whose rewards are all equal has advantage 0 in every row, up to rounding: below
+    0.001 in float32 where a length cost makes rewards that are no binary fractions.
     """
     groups = rewards.reshape(-1, size)
     scored = ~groups.isnan()
@@ -66,9 +68,9 @@ def group_advantages(rewards: torch.Tensor, size: int) -> torch.Tensor:
 def per_group(sampled: torch.Tensor, total: torch.Tensor, size: int) -> torch.Tensor:
     """Return the factors of advantages, (rows,), that give each group of ``size`` rows a normaliser of its own.
 
-    ``sampled`` are the rows' numbers of tokens that the policy wrote, and ``total`` is the number in the step, by which
-    the loss is divided. The clipped surrogate is linear in positive factors, so that it becomes the mean over groups of
-    1 / (tokens of the group) times the sum over its tokens; the KL term is not scaled.
+    ``sampled`` are the rows' numbers of tokens that the policy wrote in a step, and ``total`` is their sum over the
+    step. The surrogate is linear in positive factors, so that with ``dapo``'s normaliser it becomes the mean over
+    groups of 1 / (tokens of the group) times the sum over its tokens (Eq. 1); the KL term is not scaled.
     """
     tokens = sampled.reshape(-1, size).sum(dim=1)
     return (total / (len(tokens) * tokens.clamp(min=1))).repeat_interleave(size)

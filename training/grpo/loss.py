@@ -15,7 +15,10 @@ Normaliser = Literal["dapo", "grpo"]
 
 
 class Clip(NamedTuple):
-    """The bounds of the ratio to the policy that sampled: 1 - low, 1 + high, and ``dual`` where advantages are < 0."""
+    """The bounds of the ratio to the policy that sampled: 1 - low, 1 + high, and ``dual`` where advantages are < 0.
+
+    ``dual`` is above 1 + high, so that it changes nothing where they are positive.
+    """
 
     low: float = 0.2
     high: float = 0.28
@@ -40,14 +43,16 @@ def grpo_loss(
     clip: Clip,
     kl: float,
     normaliser: Normaliser = "dapo",
+    divisor: float | None = None,
 ) -> LossFigures:
     """Return the loss of the rows of one update (CoEvolve, Eq. 1; SEAL, section 3).
 
     ``logps``, ``old`` and ``reference`` are log-probabilities in nats, (rows, tokens), of the policy, of the one that
-    sampled and of the initial one. ``advantages`` are (rows,); ``mask`` is 1 on the tokens that the
-    policy wrote. ``kl`` weighs the k3 estimate. The sum over tokens is divided by the number of tokens (``dapo``; TRL
-    takes the mean over a step's updates; with advantages that ``per_group`` scaled it is the mean over groups of their
-    token means); or by each row's tokens and the rows (``grpo``).
+    sampled and of the initial one. In a step's first update the policy is the one that sampled: the ratio is 1.
+    ``advantages`` are (rows,); ``mask`` is 1 on the tokens that the policy wrote. ``kl`` weighs the k3 estimate. The
+    sum over tokens is divided by ``divisor`` (``dapo``: the mean number of tokens of a step's updates; None: of these
+    rows), or by each row's tokens and the rows (``grpo``). The default, ``group_tokens``, is ``dapo`` with advantages
+    that ``per_group`` scaled.
     """
     advantages = advantages.unsqueeze(1)
     ratio = torch.exp(logps - old)
@@ -60,7 +65,7 @@ def grpo_loss(
     tokens = (-surrogate + kl * estimate) * mask
     written = mask.sum().clamp(min=1)
     of_rows = (tokens.sum(dim=1) / mask.sum(dim=1).clamp(min=1)).mean()
-    loss = of_rows if normaliser == "grpo" else tokens.sum() / written
+    loss = of_rows if normaliser == "grpo" else tokens.sum() / (divisor or written)
     low = (ratio < 1 - clip.low) & (advantages < 0)
     high = (ratio > 1 + clip.high) & (advantages > 0)
     clipped = float(((low | high) * mask).sum() / written)

@@ -115,6 +115,8 @@ def trainer_config(
         epsilon_high=settings.clip_high,
         delta=settings.dual_clip,
         beta=settings.kl,
+        # TRL multiplies the term by the ratio as its default; both papers have the plain estimate.
+        use_bias_correction_kl=False,
         vllm_importance_sampling_correction=corrected,
         learning_rate=settings.learning_rate,
         lr_scheduler_type="constant",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -114,6 +115,8 @@ def test_a_rollout_depends_on_task_step_and_sample_alone(broken: SimpleNamespace
 
 
 def test_infrastructure_errors_are_recorded_and_left_out(broken: SimpleNamespace) -> None:
+    from training.grpo.advantages import group_advantages
+
     first = broken.trajectories[: 2 * K]
     failed = [i for i, t in enumerate(first) if t.infrastructure_error is not None]
     assert failed == [1, K + 2]
@@ -132,6 +135,8 @@ def test_infrastructure_errors_are_recorded_and_left_out(broken: SimpleNamespace
             expected = 0.0 if i in failed else float((first[i].reward - mean) / (deviation + 1e-4))
             assert float(batch["advantages"][i]) == pytest.approx(expected, abs=1e-4)
     assert any(float(advantage) != 0 for advantage in batch["advantages"]), "no mixed group: the test shows nothing"
+    pure = group_advantages(torch.tensor([math.nan if t.reward is None else t.reward for t in first]), K)
+    torch.testing.assert_close(batch["advantages"][: 2 * K], pure, atol=1e-4, rtol=0)
     assert (batch["tool_mask"][failed] * batch["completion_mask"][failed]).sum() == 0
 
 

@@ -204,6 +204,39 @@ def test_the_loss_has_one_normaliser_per_group(played: SimpleNamespace, monkeypa
         assert float(trainer.compute_loss(trainer.model, fields)) == pytest.approx(-float(by_group.mean()), rel=1e-4)
 
 
+def test_the_loss_is_that_of_the_pure_functions(played: SimpleNamespace, monkeypatch) -> None:
+    """Rewards to loss and gradient: ``group_advantages``, ``per_group``, ``grpo_loss`` with a KL term; two updates."""
+    from training.grpo.advantages import group_advantages, per_group
+    from training.grpo.loss import Clip, grpo_loss
+
+    trainer = played.trainer
+    monkeypatch.setattr(trainer, "beta", 0.5)
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    updates = played.updates[:UPDATES]
+    order = trainer.rollouts._rows(1)[0]
+    rewards = torch.tensor([played.trajectories[row].reward for row in order])
+    masks = [update["completion_mask"] * update["tool_mask"] for update in updates]
+    written = torch.cat([mask.sum(1) for mask in masks])
+    scaled = group_advantages(rewards, K) * per_group(written, written.sum(), K)
+    draw = torch.Generator().manual_seed(2)
+    for update, mask, own in zip(updates, masks, scaled.split(2 * K), strict=True):
+        old = update["old_per_token_logps"]
+        logps, reference = (old + 0.5 * torch.randn(old.shape, generator=draw) for _ in range(2))
+        scored = (logps.requires_grad_(), torch.zeros(old.shape), None)
+        monkeypatch.setattr(trainer, "_get_per_token_logps_and_entropies", lambda *_, scored=scored, **__: scored)
+        fields = {name: value for name, value in update.items() if name != "logps"} | {"ref_per_token_logps": reference}
+        theirs = trainer.compute_loss(trainer.model, fields)
+        divisor = float(written.sum()) / UPDATES
+        ours = grpo_loss(logps, old, reference, own, mask, clip=Clip(dual=3.0), kl=0.5, divisor=divisor)
+        assert float(mask.sum()) != divisor, "updates of as many tokens: the divisor would not show"
+        assert ours.kl > 0.1
+        assert 0 < ours.clipped < 1
+        torch.testing.assert_close(ours.loss, theirs, rtol=1e-4, atol=1e-6)
+        gradient, (expected,) = torch.autograd.grad(ours.loss, logps)[0], torch.autograd.grad(theirs, logps)
+        torch.testing.assert_close(gradient, expected, rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("settled", ["some", "all"])
 def test_rows_without_an_advantage_are_scored_without_a_gradient(
     played: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, settled: str
