@@ -238,8 +238,8 @@ class FailureContext(Record):
     The explorer opens its episodes from ``classes``, ``initial_state``, ``setup`` and ``tools``. The context of
     unguided exploration comes from no signal: its ``cause`` is None, its ``kind`` None for D_0 and ``unguided`` for the
     baseline, and its signal, task and trajectory ids are empty. One of a ``random`` call has no cause, error class or
-    signal; its other fields are the drawn call's (``graph.ours``). One of ``coverage`` has no task,
-    facts or cause either; its ``focus_pattern`` are the one or two tools that it is for (``graph.ours``, too).
+    signal; its other fields are the drawn call's (``graph.unsignalled``). One of ``coverage`` has no task,
+    facts or cause either; its ``focus_pattern`` are the one or two tools that it is for (``graph.unsignalled``, too).
     """
 
     id: str

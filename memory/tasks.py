@@ -7,7 +7,6 @@ equal call in the same user turn and that call did not fail. A rollout that succ
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -183,25 +182,6 @@ def refuse_repeated(
             verification = refused(verification, Refusal.DUPLICATE, detail)
         resolved.append(verification)
     return resolved
-
-
-def quota_of(settings: TaskSettings, iteration: int) -> int | None:
-    """Return how many tasks ``iteration`` admits, None without a quota."""
-    return None if settings.admissions is None else settings.admissions[iteration]
-
-
-def within_quota(verifications: Sequence[DraftVerification], quota: int, seed: int) -> list[DraftVerification]:
-    """Return the results, refusing accepted drafts beyond ``quota``; ``seed`` draws those that stay.
-
-    The draw does not depend on the order of ``verifications``.
-    """
-    accepted = sorted(verification.draft_id for verification in verifications if verification.accepted)
-    kept = set(random.Random(seed).sample(accepted, min(quota, len(accepted))))
-    detail = f"{len(accepted)} drafts were accepted, this iteration admits {quota}."
-    return [
-        refused(one, Refusal.OVER_QUOTA, detail) if one.accepted and one.draft_id not in kept else one
-        for one in verifications
-    ]
 
 
 def admitted_task(

@@ -1,13 +1,14 @@
 """The nodes that make tasks of new weaknesses: explore around one, abstract drafts, verify them; update joins all.
 
-``explore``, ``abstract`` and ``verify`` are those of one context's branch.
+``explore``, ``abstract`` and ``verify`` are those of one context's branch. A function under ``@ours`` takes the paper's
+step; what the decorator adds is described in ``graph.ours``, and happens only where the settings ask for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -19,9 +20,9 @@ from agents.spending import RoleRefused
 from environments.base import Environment, Record
 from environments.verification.verify import Refusal, can_train
 from environments.verification.verify import verify as verify_draft
+from graph import ours
 from graph.assembly import RunServices
 from graph.branches import finished, refuse_mistake
-from graph.ours import compositions
 from graph.report.digest import LINE, exploration_words, of_abstract, of_branch, of_update, of_verify
 from graph.state import BranchState, BranchUpdate, IterationState, IterationUpdate
 from memory.failures import DeduplicationResult
@@ -43,7 +44,7 @@ from memory.run import (
     write_jsonl,
 )
 from memory.run_files import Evolution, Failure, KnownTasks
-from memory.tasks import admit, admitted_task, quota_of, refuse_repeated, refused, within_quota
+from memory.tasks import admit, admitted_task, refuse_repeated, refused
 
 Row = TypeVar("Row", bound=Record)
 
@@ -51,8 +52,7 @@ Row = TypeVar("Row", bound=Record)
 async def explore(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpdate:
     """Act in the environment around one weakness, to find what can be done there.
 
-    Reads the branch's context.json, writes its interactions.jsonl. Contexts of D_0 and of the unguided baseline are
-    explored unguided.
+    Reads the branch's context.json, writes its interactions.jsonl. Contexts of D_0 are explored unguided.
     """
     services = runtime.context
     branch = services.run.stage(state.stage).branch(state.context_id)
@@ -79,13 +79,18 @@ async def abstract(state: BranchState, runtime: Runtime[RunServices]) -> BranchU
         return {}
     context = await asyncio.to_thread(read_json, branch.context, FailureContext)
     interactions = await asyncio.to_thread(read_jsonl, branch.interactions, Interaction)
-    seed = derive_seed(services.settings.seed, context.iteration, "abstract", context.id)
-    abstractor = services.roles_for(context).abstractor
-    drafts = await abstractor.abstract(context, interactions, services.environment, seed)
-    if services.settings.roles.exploration.compositions:
-        drafts = (*drafts, *await asyncio.to_thread(compositions, services, context, drafts))
+    drafts = await _drafts(services, context, interactions)
     await asyncio.to_thread(write_jsonl, branch.drafts, drafts)
     return {"digest": {"abstract": of_abstract(drafts)}}
+
+
+@ours.drafts
+async def _drafts(
+    services: RunServices, context: FailureContext, interactions: Sequence[Interaction]
+) -> tuple[Draft, ...]:
+    seed = derive_seed(services.settings.seed, context.iteration, "abstract", context.id)
+    abstractor = services.roles_for(context).abstractor
+    return await abstractor.abstract(context, interactions, services.environment, seed)
 
 
 async def verify(state: BranchState, runtime: Runtime[RunServices]) -> BranchUpdate:
@@ -213,11 +218,8 @@ def join(services: RunServices, state: IterationState) -> tuple[Evolution, list[
     joined = whole.values()
     interactions = sorted(_gather((one.interactions for one in joined), Interaction), key=lambda one: one.id)
     drafts = sorted(_gather((one.drafts for one in joined), Draft), key=lambda draft: draft.id)
-    verifications = refuse_repeated(drafts, _gather((one.verdicts for one in joined), DraftVerification))
-    quota = quota_of(services.settings.tasks, state.iteration)
-    if quota is not None:
-        seed = derive_seed(services.settings.seed, state.iteration, "quota")
-        verifications = within_quota(verifications, quota, seed)
+    verdicts = _gather((one.verdicts for one in joined), DraftVerification)
+    verifications = _resolved(services, state.iteration, drafts, verdicts)
     contexts = {context_id: read_json(branch.context, FailureContext) for context_id, branch in whole.items()}
     tasks = [
         admitted_task(draft, contexts[draft.context_id], "evolved", state.iteration)
@@ -229,10 +231,31 @@ def join(services: RunServices, state: IterationState) -> tuple[Evolution, list[
     write_jsonl(folder.verdicts, verifications)
     write_jsonl(folder.branch_failures, failures)
     admit(services.run, tasks)
+    evolution = _evolution(services, state.iteration, verifications, tasks, failures)
+    write_json(folder.evolution, evolution)
+    return evolution, tasks
+
+
+@ours.quota
+def _resolved(
+    _services: RunServices, _iteration: int, drafts: Sequence[Draft], verdicts: Sequence[DraftVerification]
+) -> list[DraftVerification]:
+    return refuse_repeated(drafts, verdicts)
+
+
+@ours.shortfall
+def _evolution(
+    services: RunServices,
+    iteration: int,
+    verifications: Sequence[DraftVerification],
+    tasks: Sequence[Task],
+    failures: Sequence[Failure],
+) -> Evolution:
+    folder = services.run.iteration(iteration)
     results = Counter(one.status for one in read_jsonl(folder.judgements, DeduplicationResult))
     gave_up = [*read_jsonl(folder.reflection_failures, Failure), *failures]
-    evolution = Evolution(
-        iteration=state.iteration,
+    return Evolution(
+        iteration=iteration,
         new=results["new"],
         known=results["known"],
         drafts=len(verifications),
@@ -240,10 +263,7 @@ def join(services: RunServices, state: IterationState) -> tuple[Evolution, list[
         refused=dict(sorted(Counter(one.reason for one in verifications if one.reason is not None).items())),
         failures=dict(sorted(Counter(failure.cause for failure in gave_up).items())),
         stopped=services.ledger.reached(),
-        shortfall=None if quota is None else quota - len(tasks),
     )
-    write_json(folder.evolution, evolution)
-    return evolution, tasks
 
 
 def _gather(paths: Iterable[Path], model: type[Row]) -> list[Row]:

@@ -1,6 +1,7 @@
 """The nodes that find new weaknesses: extract signals, reflect on each, set aside what was explored before.
 
-SEAL's diagnosis joins a context where a run has SEAL. Contexts that come from no signal are of ``graph.ours``.
+SEAL's diagnosis joins a context where a run has SEAL. A function under ``@ours`` takes the paper's step; what the
+decorator adds is described in ``graph.ours``, and happens only where the settings ask for it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from environments.base import InputError
 from environments.command import writing
 from environments.verification.canonical import fingerprint
 from environments.verification.programs import Exercised
+from graph import ours
 from graph.assembly import RunServices
 from graph.branches import describe, weaknesses
-from graph.ours import contexts_without_signals, shuffled
 from graph.report.digest import of_deduplicate, of_extract, of_reflect
 from graph.state import IterationState, IterationUpdate
 from memory.failures import DeduplicationResult, explored_before, indexed
@@ -28,7 +29,7 @@ from memory.run import IterationDirectory, read_json, read_jsonl, write_json, wr
 from memory.run_files import ExtractionRecord, Failure, KnownTasks
 from memory.tasks import load_tasks, tasks_at
 from training.seal.diagnosis import with_diagnosis
-from training.signals import GroupScore, PatternCount, choose
+from training.signals import Choice, GroupScore, PatternCount, choose
 from training.signals import extract as extract_signals
 
 
@@ -36,8 +37,7 @@ async def extract(state: IterationState, runtime: Runtime[RunServices]) -> Itera
     """Find signals of weakness in a round's rollouts and choose those to follow up.
 
     Reads trajectories.jsonl and what earlier rounds recorded, writes signals.jsonl, scores.jsonl and patterns.jsonl.
-    known.json holds the fingerprints of D_t, which every branch refuses as duplicates. A baseline whose contexts do not
-    come from signals records them all the same and chooses none.
+    known.json holds the fingerprints of D_t, which every branch refuses as duplicates.
     """
     chosen, digest = await asyncio.to_thread(_extract, runtime.context, state.iteration)
     return {"iteration": state.iteration, "signals": chosen, "digest": {"extract": digest}}
@@ -54,8 +54,7 @@ def _extract(services: RunServices, iteration: int) -> tuple[tuple[str, ...], li
             earlier[score.task_id].append(score)
     tasks = load_tasks(services.run)
     found = extract_signals(trajectories, earlier, settings, iteration, counted)
-    followed = found.signals if settings.contexts == "signals" else ()
-    choice = choose(followed, settings, derive_seed(services.settings.seed, iteration, "choose"))
+    choice = _choice(services, iteration, found.signals)
     chosen = tuple(signal.id for signal in choice.chosen)
     write_jsonl(folder.signals, found.signals)
     write_jsonl(folder.scores, found.scores)
@@ -83,6 +82,11 @@ def _extract(services: RunServices, iteration: int) -> tuple[tuple[str, ...], li
     return chosen, of_extract(name, record, trajectories, choice.chosen, by_id)
 
 
+@ours.choice
+def _choice(services: RunServices, iteration: int, signals: Sequence[Signal]) -> Choice:
+    return choose(signals, services.settings.signals, derive_seed(services.settings.seed, iteration, "choose"))
+
+
 async def reflect(state: IterationState, runtime: Runtime[RunServices]) -> IterationUpdate:
     """Diagnose each failure: where, how and why it went wrong, and what to explore around it.
 
@@ -92,23 +96,24 @@ async def reflect(state: IterationState, runtime: Runtime[RunServices]) -> Itera
     """
     services = runtime.context
     folder = services.run.iteration(state.iteration)
-    contexts: Sequence[FailureContext]
-    failures: Sequence[Failure] = ()
-    if services.settings.signals.contexts == "signals":
-        evidences = await asyncio.to_thread(_evidence, services, folder, state)
-        turnstile = asyncio.Semaphore(services.settings.roles.concurrency)
-        results = await asyncio.gather(*(_reflect_one(services, folder, one, turnstile) for one in evidences))
-        contexts = sorted((one for one in results if isinstance(one, FailureContext)), key=lambda context: context.id)
-        failures = sorted((one for one in results if isinstance(one, Failure)), key=lambda failure: failure.id)
-        contexts = shuffled(contexts) if services.settings.signals.shuffled else contexts
-    else:
-        contexts = await asyncio.to_thread(contexts_without_signals, services, folder, state.iteration)
+    contexts, failures = await _contexts(services, state)
     await asyncio.to_thread(write_jsonl, folder.contexts, contexts)
     await asyncio.to_thread(write_jsonl, folder.reflection_failures, failures)
     weakness = await asyncio.to_thread(weaknesses, services.run, folder)
-    signalled = sum(context.signal_id != "" for context in contexts)
-    digest = of_reflect([*map(weakness, contexts)], failures, len(state.signals), len(contexts) - signalled)
+    unsignalled = sum(not context.signal_id for context in contexts)
+    digest = of_reflect([*map(weakness, contexts)], failures, len(state.signals), unsignalled)
     return {"contexts": tuple(context.id for context in contexts), "digest": {"reflect": digest}}
+
+
+@ours.contexts
+async def _contexts(services: RunServices, state: IterationState) -> tuple[Sequence[FailureContext], Sequence[Failure]]:
+    folder = services.run.iteration(state.iteration)
+    evidences = await asyncio.to_thread(_evidence, services, folder, state)
+    turnstile = asyncio.Semaphore(services.settings.roles.concurrency)
+    results = await asyncio.gather(*(_reflect_one(services, folder, one, turnstile) for one in evidences))
+    contexts = sorted((one for one in results if isinstance(one, FailureContext)), key=lambda context: context.id)
+    failures = sorted((one for one in results if isinstance(one, Failure)), key=lambda failure: failure.id)
+    return contexts, failures
 
 
 def _evidence(services: RunServices, folder: IterationDirectory, state: IterationState) -> Sequence[Evidence]:
@@ -151,7 +156,7 @@ async def deduplicate(state: IterationState, runtime: Runtime[RunServices]) -> I
 
     Reads contexts.jsonl and the failure memory, writes judgements.jsonl and a folder for each new context. The memory
     is as of the iteration's start, made of the records of earlier ones. Without deduplication all are new,
-    and so are those of unguided exploration and of coverage, which have no facts to compare.
+    and so are contexts without facts to compare.
     """
     new, digest = await asyncio.to_thread(_deduplicate, runtime.context, state.iteration, frozenset(state.contexts))
     return {"new": new, "digest": {"deduplicate": digest}}
@@ -161,10 +166,11 @@ def _deduplicate(services: RunServices, iteration: int, chosen: Collection[str])
     run, settings, folder = services.run, services.settings, services.run.iteration(iteration)
     contexts = {one.id: one for one in read_jsonl(folder.contexts, FailureContext) if one.id in chosen}
     results = {one: DeduplicationResult(context_id=one, status="new") for one in contexts}
-    if settings.memory.deduplicate and settings.signals.contexts not in ("unguided", "coverage"):
+    comparable = [one for one in contexts.values() if one.comparable]
+    if settings.memory.deduplicate and comparable:
         explored = explored_before(run, iteration)
         with writing(run.failures_path), indexed(run.failures_path, settings.memory, explored) as memory:
-            compared = memory.compare([one for one in contexts.values() if one.comparable])
+            compared = memory.compare(comparable)
         results |= {one.context_id: one for one in compared}
     write_jsonl(folder.judgements, results.values())
     new = sorted(one for one, result in results.items() if result.status == "new")

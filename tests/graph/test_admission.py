@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from environments.verification.verify import Refusal
+from graph.ours import quota_of, within_quota
 from memory.records import DraftVerification
-from memory.tasks import TaskSettings, quota_of, within_quota
+from memory.tasks import TaskSettings
 
 verifications = st.lists(
     st.builds(

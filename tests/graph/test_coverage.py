@@ -13,8 +13,8 @@ from agents.scripted.explorer import GuidedExplorer
 from agents.settings import ExplorationSettings
 from environments.base import InputError, TaskSpec, ToolCall
 from environments.bfcl.benchmark import BFCLEnvironment
-from graph.ours import coverage_contexts
 from graph.settings import check_starts
+from graph.unsignalled import coverage_contexts
 from memory.records import FailureContext, Unsignalled
 from training.signals import SignalSettings
 

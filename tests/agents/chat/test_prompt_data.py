@@ -20,7 +20,7 @@ from agents.chat.transcript import (
 )
 from environments.base import Environment, MalformedCall, Observation, ObservationStatus, StartState, ToolCall
 from environments.bfcl.benchmark import BFCLEnvironment
-from graph.ours import coverage_contexts
+from graph.unsignalled import coverage_contexts
 from memory.records import FailureContext, Interaction, SignalKind, Unsignalled
 
 TAG = re.compile(r"<\s*/?\s*(observation|action|user|weakness)\b", re.IGNORECASE)

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from environments.base import Environment, MalformedCall, ObservationStatus, ToolCall
-from graph.ours import random_contexts
+from graph.unsignalled import random_contexts
 from memory.records import FailureContext, Step, Task, Trajectory, Unsignalled
 
 ROUND = {
