@@ -254,12 +254,12 @@ async def _drafts(
     return tuple(drafts)
 
 
+@dataclass(frozen=True)
 class ChatAbstractor:
     """Abstractor on a chat model."""
 
-    def __init__(self, model: StructuredModel, settings: ExplorationSettings) -> None:
-        self._model = model
-        self._settings = settings
+    model: StructuredModel
+    settings: ExplorationSettings
 
     async def abstract(
         self, context: FailureContext, interactions: Sequence[Interaction], environment: Environment, seed: int
@@ -277,14 +277,14 @@ class ChatAbstractor:
         preface = preface_text(await asyncio.to_thread(preface_of, environment, context))
         program = program_tool(tools)
         if program is not None:
-            writer = ProgramAbstractor(self._model, self._settings, program, benchmark_of(environment).everyday_groups)
+            writer = ProgramAbstractor(self.model, self.settings, program, benchmark_of(environment).everyday_groups)
             return await writer.abstract(context, interactions, preface)
-        if longest < self._settings.min_reference_calls:
+        if longest < self.settings.min_reference_calls:
             return ()
         runs = {run[0].run: run for run in successful_runs(interactions)}
         return await _drafts(
-            self._model,
-            self._settings,
+            self.model,
+            self.settings,
             context,
             ProposedTasks,
             lambda task: self._chosen(task, interactions),
@@ -293,7 +293,7 @@ class ChatAbstractor:
             preface=preface,
             tools=tools_text(tools),
             interactions=interactions_text(interactions),
-            order=_LONG_FIRST if self._settings.order == "long_first" else _EASY_FIRST,
+            order=_LONG_FIRST if self.settings.order == "long_first" else _EASY_FIRST,
             turns=str(MOST_TURNS),
         )
 
@@ -302,7 +302,7 @@ class ChatAbstractor:
         if isinstance(numbers, str):
             return numbers
         calls = [number for turn in numbers for number in turn]
-        shortest, longest = self._settings.min_reference_calls, self._settings.max_reference_calls
+        shortest, longest = self.settings.min_reference_calls, self.settings.max_reference_calls
         if not 1 <= len(task.turns) <= MOST_TURNS:
             return f"a task needs 1 to {MOST_TURNS} turns, not {len(task.turns)}"
         if not all(turn.query.strip() and turn.calls for turn in task.turns):

@@ -59,6 +59,7 @@ class NextCall(WrittenAction):
     arguments: dict[str, JsonValue] = Field(default_factory=dict, description="arguments by parameter name")
 
 
+@dataclass(frozen=True)
 class ChatExplorer:
     """Explorer on a chat model. Environment calls run in a thread, off the event loop.
 
@@ -66,9 +67,8 @@ class ChatExplorer:
     environment.
     """
 
-    def __init__(self, model: StructuredModel, settings: ExplorationSettings) -> None:
-        self._model = model
-        self._settings = settings
+    model: StructuredModel
+    settings: ExplorationSettings
 
     async def explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         """Explore for R rounds of at most S steps; ``seed`` is unused, because the endpoint does the sampling.
@@ -80,7 +80,7 @@ class ChatExplorer:
         """
         tools = acting_tools(await asyncio.to_thread(environment.tools, context.tools))
         documentation, program = tools_text(tools), program_tool(tools)
-        rounds, steps, independent = self._settings.rounds, self._settings.steps, self._settings.independent
+        rounds, steps, independent = self.settings.rounds, self.settings.steps, self.settings.independent
         interactions: list[Interaction] = []
         try:
             for number in range(rounds):
@@ -100,7 +100,7 @@ class ChatExplorer:
                             exploration=_exploration(context),
                             left=str(steps - step),
                         )
-                        reply, measured = await self._model.ask(
+                        reply, measured = await self.model.ask(
                             NextCall, system, user, subject=context.id, iteration=context.iteration
                         )
                         if not reply.tool:
