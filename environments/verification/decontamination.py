@@ -8,7 +8,8 @@ of references, of texts and of calls. A task is refused when
 - its reference makes the same changes with the same calls, and at least the same reads, as a held-out one: from the
   same start, or from a start that training does not have, or where no start of training could give this result;
 - it is a held-out task of a small start state with other names;
-- it has a held-out user turn of ``LONG_TURN`` words and more, or a held-out text and its calls.
+- it has a held-out user turn of eight words and more (ours: shorter ones coincide by chance), or a held-out text and
+  its calls.
 
 Tasks that a run itself holds out (``evaluation.tasks``) may have a start of training: of them only the reference
 counts, from the same start or from a copy of it.
@@ -27,9 +28,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
-from pydantic import JsonValue, model_validator
+from pydantic import ConfigDict, JsonValue, model_validator
 
 from environments.base import Environment, InputError, Record, TaskSpec
 from environments.verification.canonical import (
@@ -78,9 +79,6 @@ def _sha256(content: JsonValue) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode("ascii")).hexdigest()
 
 
-LONG_TURN = 8
-"""Words of a user turn that identify its source on their own (ours: shorter ones coincide by chance)."""
-
 SMALL = 14
 """Most words of a start state in which renaming one word makes a different state (our choice)."""
 
@@ -100,8 +98,10 @@ class HeldOutTask(Record):
     ``starts`` are the hashes of the parts that its calls touch, ``changes`` and ``reads`` those of ``Canonical``.
     ``distinctive``: its setup and reference give another result from every start of training. ``nameless`` are the
     hashes of its calls without names, ``shape`` that of its start state; both only for a small start state (``SMALL``).
-    ``said`` hashes its text and calls. ``words`` and ``calls`` are of the recorded file, and not read.
+    ``said`` hashes its text and calls. Further keys of a recorded file (``words``, ``calls``) are not read.
     """
+
+    model_config = ConfigDict(extra="ignore")
 
     id: str
     starts: dict[str, str]
@@ -111,8 +111,6 @@ class HeldOutTask(Record):
     shape: str = ""
     distinctive: bool = False
     said: str = ""
-    words: tuple[int, ...] = ()
-    calls: tuple[int, ...] = ()
 
 
 class HeldOutRecord(Record):
@@ -121,7 +119,7 @@ class HeldOutRecord(Record):
     ``by_start``: whole start states are held out, so every task that begins in one is refused. ``vocabulary`` has the
     hashes of all words, which the other fields refer to by number. ``training`` are the parts of the start states of
     training, ``held_out`` those of the held-out splits that training does not have. ``turns`` are hashes of user turns
-    of ``LONG_TURN`` words and more.
+    of eight words and more.
     """
 
     environment: str
@@ -133,11 +131,13 @@ class HeldOutRecord(Record):
     tasks: tuple[HeldOutTask, ...]
     sha256: str
 
-    @model_validator(mode="after")
-    def _unaltered(self) -> Self:
-        if self.sha256 != _sha256(self.model_dump(mode="json", exclude={"sha256"})):
+    @model_validator(mode="before")
+    @classmethod
+    def _unaltered(cls, recorded: JsonValue) -> JsonValue:
+        content = dict(recorded) if isinstance(recorded, dict) else {}
+        if content.pop("sha256", None) != _sha256(content):
             raise ValueError("sha256 does not belong to what is recorded")
-        return self
+        return recorded
 
     def __hash__(self) -> int:
         """Return the hash of ``sha256``, so that what is made of a record can be cached."""
