@@ -61,10 +61,8 @@ from environments.verification.canonical import PublishedSet, fingerprint, read_
 from environments.verification.decontamination import SUFFIX, sets_folder
 
 ENVIRONMENT = "bfcl"
-TEMPLATED_CLASSES = ("GorillaFileSystem", "VehicleControlAPI")
-"""The official classes of the first three families; the others have all eight."""
-
 FAMILIES = ("templated", "longer", "turns", "world", "world-longer", "world-turns")
+"""The first three have tasks of the classes GorillaFileSystem and VehicleControlAPI, the others of all eight."""
 
 _HELD: tuple[Split, ...] = ("dev", "test")
 TEMPLATED_SETS: dict[str, Split] = {f"{family}-{split}": split for family in FAMILIES for split in _HELD}

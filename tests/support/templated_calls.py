@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from environments.base import Parameter, ToolCall, ToolSpec
-from environments.bfcl.evaluation_sets import TEMPLATED_CLASSES
 from environments.bfcl.official import CLASSES, tool_specs
 
+TEMPLATED_CLASSES = ("GorillaFileSystem", "VehicleControlAPI")
 TOOLS: tuple[ToolSpec, ...] = tuple(tool for name in TEMPLATED_CLASSES for tool in tool_specs(name))
 FORBIDDEN = {tool.name.casefold() for tool in TOOLS} | {p.name.casefold() for tool in TOOLS for p in tool.parameters}
 WORLD_TOOLS: tuple[ToolSpec, ...] = tuple(tool for name in CLASSES for tool in tool_specs(name))

@@ -10,13 +10,12 @@ from functools import cache
 from itertools import accumulate, pairwise
 
 import pytest
-from support.templated_calls import FORBIDDEN, LONG_NAMES, words_outside_quotes
+from support.templated_calls import FORBIDDEN, LONG_NAMES, TEMPLATED_CLASSES, words_outside_quotes
 
 from environments.base import InputError
 from environments.bfcl import evaluation_sets
 from environments.bfcl.benchmark import BFCLEnvironment
 from environments.bfcl.evaluation_sets import (
-    TEMPLATED_CLASSES,
     TEMPLATED_SETS,
     TemplatedSetTask,
     load_set,

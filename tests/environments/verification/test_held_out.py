@@ -6,9 +6,10 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from support.templated_calls import TEMPLATED_CLASSES
 
 from environments.base import InputError
-from environments.bfcl.evaluation_sets import TEMPLATED_CLASSES, TEMPLATED_SETS, load_set
+from environments.bfcl.evaluation_sets import TEMPLATED_SETS, load_set
 from environments.bfcl.official import load_category, tool_names
 from environments.example import depot
 from environments.registry import benchmark_of, packaged, packaged_names

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from support import ROOT
 from support.changed_tasks import CHANGES, changed, held_out_tasks, human_wordings, shingles
+from support.templated_calls import TEMPLATED_CLASSES
 
 from environments.base import TaskSpec, ToolCall
 from environments.bfcl.benchmark import BFCLEnvironment
-from environments.bfcl.evaluation_sets import TEMPLATED_CLASSES
 from environments.bfcl.official import CLASSES, load_category
 from environments.verification.canonical import canonical, part_digest, words
 from environments.verification.decontamination import held_out

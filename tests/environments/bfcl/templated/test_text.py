@@ -5,12 +5,12 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.templated_calls import FORBIDDEN, documented_calls, words_outside_quotes
+from support.templated_calls import FORBIDDEN, TEMPLATED_CLASSES, documented_calls, words_outside_quotes
 
 from environments import task_text
 from environments.base import InputError, TaskSpec, ToolCall
 from environments.bfcl.benchmark import BFCLEnvironment
-from environments.bfcl.evaluation_sets import TEMPLATED_CLASSES, load_set
+from environments.bfcl.evaluation_sets import load_set
 from environments.bfcl.official import tool_names
 from environments.bfcl.templated.wordings import clause, forced_calls, render_task
 from environments.task_text import CONNECTIVES, caused_errors
