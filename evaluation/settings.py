@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import Field, JsonValue, ValidationError, model_validator
+from pydantic import Field, JsonValue, ValidationError
 
 from agents.settings import BudgetSettings, ChatSettings
 from environments.base import Environment, InputError
@@ -92,15 +92,9 @@ class EvaluationSettings(LimitSettings):
     set: str | None = Field("templated-dev", description="evaluation set to score; null: none")
     tasks: str | None = Field(
         None,
-        description="JSONL file of held-out tasks to score, where there is no evaluation set: D_0 and drafts that "
-        "equal one are refused (ours)",
+        description="JSONL file of held-out tasks to score: D_0 and drafts that equal one are refused (ours)",
+        json_schema_extra=requires({"set": None}),
     )
-
-    @model_validator(mode="after")
-    def _one_thing_is_scored(self) -> Self:
-        if self.set is not None and self.tasks is not None:
-            raise ValueError("'tasks' is scored in place of an evaluation set: set 'set' to null, or remove it")
-        return self
 
     @property
     def scored(self) -> str | None:

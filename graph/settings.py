@@ -193,9 +193,9 @@ ENVIRONMENT_NAME = ("environment", "name")
 
 _OTHER_FILES = {
     "base": "a study's recipe, which coevolve study runs",
-    "compute_environment": "a configuration of the launcher, which training.launch names as its config",
+    "compute_environment": "a configuration of accelerate, which no command reads: set training.launch in a recipe",
 }
-"""The first key of other files that lie in recipes/, and what each is."""
+"""The first key of files that are taken for a recipe, and what each is."""
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:

@@ -113,7 +113,7 @@ class RunContent:
 
     @cached_property
     def environment(self) -> Environment:
-        """The environment, opened here whatever hosts the run played on."""
+        """The environment of the run, opened when it is first needed."""
         return self.settings.environment.open()
 
     @property

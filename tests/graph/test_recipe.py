@@ -22,7 +22,12 @@ MISTAKES = [
     ("training: {stepz: 5}", [], "unknown key 'training.stepz': did you mean 'steps'?"),
     ("nonsense: 1", [], "unknown key 'nonsense': choose from seed, iterations"),
     ("base: quickstart.yaml\narms: {}", [], "not the recipe of a run, but a study's recipe, which coevolve study runs"),
-    ("compute_environment: LOCAL_MACHINE", [], "not the recipe of a run, but a configuration of the launcher"),
+    ("compute_environment: LOCAL_MACHINE", [], "not the recipe of a run, but a configuration of accelerate, which"),
+    (
+        "{}",
+        ["evaluation.tasks=t.jsonl"],
+        "evaluation: 'tasks' is for set: null, templated-dev would ignore it: remove it",
+    ),
     ("training: {steps: true}", [], "training.steps: input should be a valid integer"),
     ("training: 5", [], "training: input should be an object"),
     (
