@@ -1,6 +1,6 @@
-"""What is ours beside the paper's steps, each as a decorator of a step in ``graph.nodes``; a run has none by default.
+"""What is ours beside the paper's steps: decorators of steps in ``graph.nodes``, which do nothing by default.
 
-Without these decorators the nodes take the paper's steps, and so they do where the settings ask for nothing of ours:
+Under each decorator is the paper's step, with the choices that docs/papers.md lists. The decorators add:
 
 - ``choice`` and ``contexts``: contexts from another source than the signals (``signals.contexts``,
   ``graph.unsignalled``), or with shuffled reflections (``signals.shuffled``);
@@ -56,7 +56,7 @@ def choice(choose: Choose) -> Choose:
 def contexts(reflect: Reflect) -> Reflect:
     """Take the contexts from another source, or shuffle their reflections, where ``signals`` asks for it.
 
-    The wrapped step raises InputError where a source has nothing to draw from.
+    The decorated step raises InputError where a source has nothing to draw from.
     """
 
     @wraps(reflect)
@@ -82,7 +82,7 @@ def drafts(abstract: Abstract) -> Abstract:
         if not settings.compositions or iteration is None:
             return proposed
         seed = derive_seed(services.settings.seed, iteration, "compose", context.id)
-        present = await asyncio.to_thread(lambda: tasks_at(load_tasks(services.run), iteration))
+        present = tasks_at(await asyncio.to_thread(load_tasks, services.run), iteration)
         composed = await asyncio.to_thread(compose, proposed, present, settings, services.environment, seed)
         return (*proposed, *composed)
 
