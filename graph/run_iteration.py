@@ -127,7 +127,7 @@ def begin(command: str, run: Path, given: Sequence[str], tell: Callable[[str], N
     for note in benchmark_of(environment).notes(environment):
         tell(note)
     for found in findings(environment):
-        tell(line(found))
+        tell(line(found, "note "))
     start.mkdir(parents=True)
     held_out = start / "held-out.jsonl"
     other = [f"seed={settings.seed + 1}", f"tasks.initial_count={HELD_OUT}"]

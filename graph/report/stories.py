@@ -41,7 +41,7 @@ from graph.report.story import (
     share_words,
     task_story,
 )
-from memory.records import SignalKind, Task, Trajectory
+from memory.records import KINDS, Task, Trajectory
 from training.seal.diagnosis import turn_label
 
 NEAR = 0.8
@@ -78,7 +78,7 @@ def first_story(history: History) -> Followed | None:
             if not later or not history.course(task.id):
                 continue
             mistake = mistake_of(history, chain) if chain.context.tool in called(task.reference) else None
-            rank = 2 + (chain.signal.kind is SignalKind.RARE)
+            rank = 2 + (not KINDS[chain.signal.kind].failing)
             if mistake is not None:
                 rank = int(mistake.wrong is not None and isinstance(mistake.wrong.action, MalformedCall))
             story = Followed(task, chain, mistake)

@@ -149,7 +149,7 @@ async def make_seeds(services: RunServices, count: int, stage: Stage) -> Seeds:
     await asyncio.to_thread(_begin_again, services.run.seed)
     graph = seed_graph().compile()
     roles = services.settings.roles
-    asks = not roles.by_chat().keys().isdisjoint(("explorer", "abstractor", "validator"))
+    asks = bool(roles.by_chat().keys() - {"reflector"})
     drafts = unguided_exploration(roles, benchmark).drafts_per_context if asks else None
     at_once = roles.concurrency if asks else BRANCHES_AT_ONCE
     seeds = Seeds()
