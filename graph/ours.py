@@ -261,8 +261,8 @@ def coverage_contexts(
 ) -> tuple[FailureContext, ...]:
     """Return ``count`` contexts of an iteration, sorted by id; none where the environment has no start state.
 
-    A tool's or pair's number is that of the ``tasks`` (D_t) that exercise it and of the coverage contexts that were for
-    it, among the ``explored`` ones of former iterations and those chosen before it. First come the tools with the
+    Each tool and pair has a number: it counts the ``tasks`` (D_t) that exercise it and the coverage contexts made for
+    it. These are the ``explored`` ones of former iterations and those already chosen. First come the tools with the
     number 0, then in turn the tool and the pair with the smallest number. Of equals, ``seed`` draws. No order of the
     arguments matters. With ``success``, the policy's share of success by function, tools and their neighbours come by
     need (``_Turns.need``). ``given`` tools and pairs take turns in their order, and there are no others.

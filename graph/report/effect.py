@@ -53,7 +53,7 @@ def did_it_help(history: History) -> str:
 
 
 def weak_tasks(history: History) -> str:
-    """Return the success of weak tasks, which a signal of failure marked, in an iteration and the next with it.
+    """Return the success of the tasks that a failing kind of signal marked, in that iteration and the next with them.
 
     Those of which new tasks were made come beside those of which none was: a weak task was chosen because it failed, so
     that it rises by regression to the mean alone, and only the difference of the two is evidence for the new tasks.
@@ -71,7 +71,7 @@ def weak_tasks(history: History) -> str:
 
 
 def _changes(history: History, task_id: str) -> dict[int, tuple[float, float]]:
-    """Return a task's success in each iteration that another one follows in which it was rolled out, and in that."""
+    """Return, by iteration, a task's success in it and in the next one with rollouts of the task."""
     course = history.course(task_id).items()
     return {first: (before, after) for (first, (before, _)), (_, (after, _)) in pairwise(course)}
 

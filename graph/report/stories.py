@@ -140,7 +140,7 @@ def run_story(history: History) -> list[Chapter]:
     )
     steps = [Chapter("run", str(history.run.root), "", head)]
     if story := first_story(history):
-        about = "it was rolled out, and its weak task again"
+        about = "it has rollouts, and its weak task has later ones"
         steps.append(Chapter("begin", "with this task", about, (_listed_task(history, story.task),)))
     for number in reversed(history.iterations):
         admitted = [task for task in history.tasks.values() if task.admitted_at == number]
