@@ -191,7 +191,7 @@ pictures: develop chromium  ## take README's pictures of a run's page (RUN=runs/
 WITH_APPWORLD = @if $(MAKE) --no-print-directory $(APPWORLD)/.installed; then $(MAKE) --no-print-directory appworld; \
 	else echo "AppWorld could not be installed: its tests are left out"; fi
 
-test: develop chromium  ## run the tests, those of AppWorld on its synthetic world
+test: develop chromium  ## run the tests, those of AppWorld on its synthetic world (five minutes)
 	$(WITH_APPWORLD)
 	$(PYTEST) -m "not long and not vllm"
 

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 DAY = 24 * 3600.0  # upper bound of a timeout in seconds (ours)
 
 
-ANY_CHAT = requires(
-    {"reflector.kind": "chat", "explorer.kind": "chat", "abstractor.kind": "chat", "validator.kind": "chat"}
-)
+ROLES = ("reflector", "explorer", "abstractor", "validator")
+"""The roles that a chat model can play, by their key in ``roles``."""
+
+ANY_CHAT = requires({f"{name}.kind": "chat" for name in ROLES})
 
 
 class ChatSettings(Section):
@@ -199,10 +200,8 @@ class RolesSettings(Section):
 
     def by_chat(self) -> Mapping[str, ChatSettings]:
         """Return the roles that a chat model plays, by their key, each with ``chat`` and its own keys over it."""
-        roles = {"reflector": self.reflector, "explorer": self.explorer, "abstractor": self.abstractor}
-        if self.validator is not None:
-            roles["validator"] = self.validator
-        return {name: role.over(self.chat) for name, role in roles.items() if role.kind == "chat"}
+        roles = {name: getattr(self, name) for name in ROLES}
+        return {name: role.over(self.chat) for name, role in roles.items() if role is not None and role.kind == "chat"}
 
     @model_validator(mode="after")
     def _money_has_prices(self) -> Self:
@@ -217,9 +216,11 @@ class RolesSettings(Section):
         return self
 
     @model_validator(mode="after")
-    def _validator_is_a_model(self) -> Self:
-        if self.validator is not None and self.validator.kind != "chat":
-            raise ValueError("validator.kind must be chat: no scripted validator exists")
+    def _without_rules_it_is_a_model(self) -> Self:
+        for name in ROLES:
+            role = getattr(self, name)
+            if role is not None and role.kind != "chat" and type(self).model_fields[name].default is None:
+                raise ValueError(f"{name}.kind must be chat: no scripted {name} exists")
         return self
 
 

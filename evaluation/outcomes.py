@@ -295,7 +295,7 @@ def score_strata(outcomes: Sequence[TaskOutcome], metrics: Mapping[str, Metric] 
 
 CAPTION = (
     "by shape: mean over call shapes, the references' calls in order without values; 95 %: for other start states and "
-    "functions, no narrower than Wilson's"
+    "functions, at least as wide as Wilson's"
 )
 
 

@@ -134,9 +134,9 @@ def stopping(node: Node) -> Node:
 async def record_failure(state: BranchState, error: NodeError, runtime: Runtime[RunServices]) -> BranchUpdate:
     """Write the cause of a failed branch into its folder; its siblings continue.
 
-    Where they would only fail, too, the run stops, and its resumption makes the branches again: raises StorageError for
-    a branch that a full disk or the like ended, InputError for one that a bug of the user's environment ended, and
-    RepeatedFailure when a role gave up for good or too many branches in a row failed alike.
+    Raises where every sibling would fail alike, which stops the run; a resumed run makes the branches again.
+    StorageError: a full disk or the like ended the branch. InputError: a bug of the user's environment ended it.
+    RepeatedFailure: a role gave up for good, or too many branches in a row failed alike.
     """
     expect_dropped_branches()
     if refusal := storage_refusal(error.error):

@@ -67,9 +67,9 @@ def main(
     With --mcp the server is looked at, tasks are made on it and a policy is warmed up before the run begins, by
     recipes/mcp.yaml; the first page says what was found and what was made.
 
-    Exit status: 0 when something was made, 4 when nothing was (no iteration ended, or in none of them a rollout
-    succeeded or a task was admitted), 2 for a user's mistake, 130 on SIGINT and 143 on SIGTERM (the state is kept), 1
-    when a round of training, an evaluation, a role or the environment only failed (the state is kept).
+    Exit status: 0 when an iteration ended in which a rollout succeeded or a task was admitted. 4 when none did. 2 for a
+    user's mistake. 1 when a round of training, an evaluation, a role or the environment failed. 130 on SIGINT, 143 on
+    SIGTERM. The state is kept.
     """
     exit_on_signals()
     given = list(overrides or [])
@@ -127,7 +127,7 @@ def begin(command: str, run: Path, given: Sequence[str], tell: Callable[[str], N
     for note in benchmark_of(environment).notes(environment):
         tell(note)
     for found in findings(environment):
-        tell(line(found))
+        tell(line(found, "note "))
     start.mkdir(parents=True)
     held_out = start / "held-out.jsonl"
     other = [f"seed={settings.seed + 1}", f"tasks.initial_count={HELD_OUT}"]

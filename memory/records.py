@@ -10,7 +10,7 @@ import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field, JsonValue
 
@@ -158,8 +158,48 @@ class SignalKind(StrEnum):
     RARE = "rare"
 
 
-PAPER_SHARES = ((29.8, 51.4, 18.8), (29.9, 45.5, 24.6))
-"""CoEvolve's figure 4: ``SignalKind`` as shares of all signals in percent, on its two benchmarks."""
+class KindOfSignal(NamedTuple):
+    """What readers, roles and the choice of signals need to know of a kind.
+
+    ``meaning`` completes "a rollout is marked: it is ...". ``absent`` says why there is none. ``objective`` asks a
+    scripted explorer for more than the cause of a weakness does. ``share`` of the contexts of an iteration, scaled to
+    sum to 1 where not all kinds are followed (ours). ``failing``: marked tasks fail at times. ``paper``: percent of all
+    signals in CoEvolve's figure 4, on its two benchmarks.
+    """
+
+    meaning: str
+    absent: str
+    objective: str
+    share: float
+    failing: bool = True
+    paper: tuple[float, float] | None = None
+
+
+KINDS = {
+    SignalKind.FORGETTING: KindOfSignal(
+        meaning="a failed rollout of a task that one of its last rollouts in earlier steps solved",
+        absent="no task was solved in a step and failed in a later one",
+        objective="Repeat what worked before, then with other values.",
+        share=0.3,
+        paper=(29.8, 29.9),
+    ),
+    SignalKind.BOUNDARY: KindOfSignal(
+        meaning="a rollout of a group of which some solve the task and others do not",
+        absent="all rollouts of each group ended alike",
+        objective="Find out what separates the attempts that succeed from those that fail.",
+        share=0.5,
+        paper=(51.4, 45.5),
+    ),
+    SignalKind.RARE: KindOfSignal(
+        meaning="a rollout with a combination of tools that few others of the run have, at least one",
+        absent="no set of tools was called with success less often than there are different ones",
+        objective="Find more situations in which these calls work together.",
+        share=0.2,
+        failing=False,
+        paper=(18.8, 24.6),
+    ),
+}
+"""The kinds of signal (CoEvolve, section 3.1), each in one entry."""
 
 
 class Unsignalled(StrEnum):

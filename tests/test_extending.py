@@ -94,7 +94,7 @@ from agents.roles import build_roles
 from agents.settings import RolesSettings
 from agents.spending import Ledger
 from environments.base import Outcome
-from memory.records import SignalKind, Trajectory
+from memory.records import KINDS, SignalKind, Trajectory
 from training.signals import SignalSettings
 from training.signals import choose, extract
 from types import SimpleNamespace
@@ -114,7 +114,7 @@ played = [rollout("never", 0, False), rollout("never", 1, False), rollout("once"
 found = [one for one in extract(played, {}, settings, iteration=0).signals if one.kind is SignalKind.HOPELESS]
 assert sorted((one.task_id, one.trajectory_id) for one in found) == [("never", "never-0"), ("never", "never-1")], found
 assert [one.task_id for one in choose(found, settings, seed=0).chosen] == ["never"]
-assert _signal_text(SimpleNamespace(signal=found[0])) == "No attempt at this task succeeded."
+assert _signal_text(SimpleNamespace(signal=found[0])) == f"The attempt is {KINDS[SignalKind.HOPELESS].meaning}."
 roles = RolesSettings.model_validate({"explorer": {"kind": "reader"}})
 assert type(build_roles(roles, Ledger(Path("spending.jsonl"), roles.budget)).explorer).__name__ == "Reader"
 calls = ((ToolCall(name="look"),),) * 2
@@ -143,7 +143,7 @@ def test_the_changes_for_a_signal_a_role_and_an_option(tmp_path: Path) -> None:
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "reader.py").write_text(FILES["reader.py"])
     changes = [text for language, text in BLOCKS if language == "diff"]
-    assert len(changes) == 7
+    assert len(changes) == 6
     for change in changes:
         path = tmp_path / change.split()[1].removeprefix("a/")
         path.write_text(changed(path.read_text(), change))

@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from environments.base import Record
 from environments.settings import Section, requires
 from memory.jsonl import derive_seed, record_id
-from memory.records import Signal, SignalKind, Trajectory
+from memory.records import KINDS, Signal, SignalKind, Trajectory
 
 Pattern = tuple[str, ...]
 Group = tuple[Trajectory, ...]
@@ -73,7 +73,7 @@ class SignalSettings(Section):
         "one for each trajectory and kind that marks it (CoEvolve, section 3.2)",
     )
     kinds: tuple[SignalKind, ...] = Field(
-        tuple(SignalKind),
+        (SignalKind.FORGETTING, SignalKind.BOUNDARY, SignalKind.RARE),
         min_length=1,
         description="kinds of signals that are followed",
         json_schema_extra=requires({"contexts": "signals"}),
@@ -307,10 +307,6 @@ def _rarely_done(
                 yield _signal(SignalKind.RARE, iteration, group, trajectory)(pattern=pattern, count=count)
 
 
-SHARES = {SignalKind.FORGETTING: 0.3, SignalKind.BOUNDARY: 0.5, SignalKind.RARE: 0.2}
-"""The share of the contexts of each kind, scaled to sum to 1 where not all kinds are followed (ours)."""
-
-
 class Choice(Record):
     """The signals that are reflected on, sorted by id, and counts of the others by kind.
 
@@ -342,8 +338,8 @@ def choose(signals: Iterable[Signal], settings: SignalSettings, seed: int) -> Ch
         best.setdefault((signal.kind, signal.task_id), signal)
     candidates = {kind: [s for s in ordered if best.get((kind, s.task_id)) is s] for kind in SignalKind}
     repeated = {kind: sum(s.kind is kind for s in ordered) - len(of_kind) for kind, of_kind in candidates.items()}
-    total = sum(SHARES[kind] for kind in settings.kinds)
-    shares = {kind: SHARES[kind] / total for kind in SignalKind if kind in settings.kinds}
+    total = sum(KINDS[kind].share for kind in settings.kinds)
+    shares = {kind: KINDS[kind].share / total for kind in SignalKind if kind in settings.kinds}
     share = _places(shares, {kind: len(of_kind) for kind, of_kind in candidates.items()}, limit)
     chosen = [
         signal

@@ -26,7 +26,7 @@ from agents.evidence import (
 from agents.scripted.knowledge import remedies
 from agents.spending import RoleRefused
 from environments.base import Environment, MalformedCall, ToolSpec
-from memory.records import Cause, Evidence, FailureContext, SignalKind
+from memory.records import KINDS, Cause, Evidence, FailureContext, SignalKind
 
 
 class Reflection(BaseModel):
@@ -163,7 +163,7 @@ def _problem(reply: Reflection, evidence: Evidence) -> str | None:
 
 
 def _signal_text(evidence: Evidence) -> str:
-    """Write why the attempt was chosen; a kind that has no sentence here is named."""
+    """Write why the attempt was chosen; of a kind that has no sentence here, its meaning."""
     signal = evidence.signal
     texts: dict[SignalKind, str] = {
         SignalKind.FORGETTING: "The agent solved this task before"
@@ -175,7 +175,7 @@ def _signal_text(evidence: Evidence) -> str:
         SignalKind.RARE: f"The attempt holds a rarely seen combination of calls: {', '.join(signal.pattern)}.",
     }
     note = " This attempt succeeded." if signal.successful_evidence else ""
-    return texts.get(signal.kind, f"It carries the signal {signal.kind}.") + note
+    return texts.get(signal.kind, f"The attempt is {KINDS[signal.kind].meaning}.") + note
 
 
 def _counterpart_text(evidence: Evidence) -> str:

@@ -24,7 +24,7 @@ from agents.scripted.knowledge import about, remedies
 from agents.spending import RoleRefused
 from environments.base import Environment, MalformedCall, ToolCall, ToolSpec
 from memory.jsonl import derive_seed
-from memory.records import Cause, Evidence, FailureContext, SignalKind, Step
+from memory.records import KINDS, Cause, Evidence, FailureContext, SignalKind, Step
 
 
 class TurnComparison:
@@ -192,11 +192,6 @@ _OBJECTIVES = {
     Cause.SUPERFLUOUS_CALL: "Find out what {tool} changes beside what was asked for.",
     Cause.UNSTABLE: "Repeat {tool} with other values.",
 }
-_OBJECTIVES_BY_SIGNAL = {
-    SignalKind.FORGETTING: "Repeat what worked before, then with other values.",
-    SignalKind.BOUNDARY: "Find out what separates the attempts that succeed from those that fail.",
-    SignalKind.RARE: "Find more situations in which these calls work together.",
-}
 
 
 class RuleReflector:
@@ -227,7 +222,7 @@ class RuleReflector:
             summary=_summary(evidence),
             instability_pattern=_instability(evidence),
             focus_pattern=_focus(evidence, found),
-            exploration_objectives=[objective, _OBJECTIVES_BY_SIGNAL.get(evidence.signal.kind, "")],
+            exploration_objectives=[objective, KINDS[evidence.signal.kind].objective],
             do_not_repeat=_refused_in_vain(evidence, found),
         )
 

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 from environments.base import InputError
 from evaluation.settings import LOOKUP, AttemptSettings
 from memory.jsonl import complaint, put, read_recipe
+from memory.records import SignalKind
 
 BASELINE = "grpo"
 """The arm that all others are compared with."""
@@ -36,7 +37,7 @@ _FREE = ("training.seal",)  # the exception: what an arm adds to plain GRPO
 
 Tree = dict[str, Any]
 
-Measure = Literal["success", "mixed_groups", "forgetting", "boundary", "rare"]
+Measure = Literal["success", "mixed_groups"] | SignalKind
 
 MOST = 50
 """The largest number of hypotheses of a study."""

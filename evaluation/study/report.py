@@ -15,7 +15,7 @@ from evaluation.study.recipe import BASELINE, Mode
 from evaluation.study.study import Place, Study
 from evaluation.study.summary import BUDGETS, ArmFacts, GateFinding, StudySummary, summarise, unequal_budgets
 from memory.jsonl import write_atomically
-from memory.records import PAPER_SHARES, SignalKind
+from memory.records import KINDS, SignalKind
 
 READING_FILE = "reading.md"
 """A person's reading of the study's results; it is put above the tables."""
@@ -226,8 +226,11 @@ def _signals(arms: Mapping[str, ArmFacts]) -> list[str]:
         counts = [facts.marks[kind] for kind in SignalKind]
         if sum(counts):
             rows.append((name, f"{sum(counts):,}", *(_percent(count / sum(counts)) for count in counts)))
-    for which, paper in zip(("first", "second"), PAPER_SHARES, strict=True) if rows else ():
-        rows.append((f"CoEvolve's figure 4, {which} benchmark", "", *(f"{share:.1f}" for share in paper)))
+    for place, which in enumerate(("first", "second") if rows else ()):
+        shares = (KINDS[kind].paper for kind in SignalKind)
+        rows.append(
+            (f"CoEvolve's figure 4, {which} benchmark", "", *(f"{one[place]:.1f}" if one else "" for one in shares))
+        )
     head = ("arm", "marks", *(f"{kind} %" for kind in SignalKind))
     return _section("**Signals** (marks on trajectories, in all rounds of all seeds)", head, rows)
 

@@ -31,7 +31,7 @@ from graph.rehearsal.toy import CALLS, OTHER_SOURCES, TAUGHT, WEIGHTS, machine_a
 from graph.run.stages import scoring_settings
 from graph.settings import RunSettings, load_recipe
 from memory.processes import ChildFailure, end_of_log, reason_in, run_child
-from memory.records import SignalKind, Task
+from memory.records import KINDS, Task
 from memory.run import IterationDirectory, PolicyDirectory, RunDirectory, read_json, read_jsonl, write_json, write_jsonl
 from memory.run_files import Evolution, ExtractionRecord, RunFile
 from training.grpo.record import RoundRecord
@@ -61,12 +61,6 @@ KILL = "a kill in the second round, and --resume"
 NOT_AT_TOY_SIZE = {
     "memory, lengths and hours of the recipe's own sizes": "sizes are toy ones: coevolve plan counts",
     "a checkpoint inside a round": "one is written every 10 steps, and a round had fewer",
-}
-
-NO_SIGNAL: Mapping[SignalKind, str] = {
-    SignalKind.FORGETTING: "no task was solved in a step and failed in a later one",
-    SignalKind.BOUNDARY: "all rollouts of each group ended alike",
-    SignalKind.RARE: "no set of tools was called with success less often than there are different ones",
 }
 
 Made = TypeVar("Made", bound=BaseModel)
@@ -223,7 +217,7 @@ class _Chain:
         found = [one.signals for one in self._records(IterationDirectory.extraction, ExtractionRecord)]
         for kind in settings.signals.kinds if settings.signals.contexts == "signals" else ():
             count = sum(one.get(kind, 0) for one in found)
-            yield f"signals of {kind}", f"{count}", "" if count else NO_SIGNAL[kind]
+            yield f"signals of {kind}", f"{count}", "" if count else KINDS[kind].absent
         new, drafts = sum(one.new for one in made), sum(one.drafts for one in made)
         yield "reflection, contexts", f"{new} new ones", "" if new else "there was no signal whose context is new"
         admitted = f"{drafts} drafts, {sum(len(one.admitted) for one in made)} admitted"

@@ -22,6 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from agents.chat.endpoint import resolve
+from agents.settings import RoleSettings
 from environments.base import InputError, Record
 from environments.command import exit_statuses
 from graph.fit import check_memory, config_of, in_gib
@@ -93,8 +94,6 @@ OTHER_SOURCES = {f"tasks.{name}": TaskSettings.model_fields[name].default for na
 
 CPU_PARAMETERS = 3e8
 """The largest policy that is rehearsed with its own weights without a GPU: a step takes seconds with it."""
-
-SCRIPTED = {"kind": "scripted"}
 
 
 class Machine(Record):
@@ -213,10 +212,10 @@ def _roles(settings: RunSettings, machine: Machine, left_out: dict[str, str]) ->
         changes: dict[str, Any] = {"roles.budget.calls": min(CALLS, roles.budget.calls or CALLS)}
         return changes | ({"roles.cache": None} if roles.cache is not None else {})
     left_out[f"chat model: {', '.join(chat)}"] = machine.silent
-    changes = {f"roles.{name}": SCRIPTED for name in chat if name != "validator"}
-    changes |= {"roles.chat": {}, "roles.validator": None, "roles.budget": {}}
-    for key in ("cache", "concurrency", "validator_actions"):
-        changes[f"roles.{key}"] = type(roles).model_fields[key].default
+    changes = {"roles.chat": {}, "roles.budget": {}}
+    for key in (*chat, "cache", "concurrency", "validator_actions"):
+        default = type(roles).model_fields[key].default
+        changes[f"roles.{key}"] = default.model_dump() if isinstance(default, RoleSettings) else default
     kept = {"enabled": settings.verification.enabled, "max_calls": settings.verification.max_calls}
     return changes | {"verification": kept}
 

@@ -133,12 +133,12 @@ def _story(history: History, story: Followed | None) -> Iterator[str]:
     yield "From weakness to effect"
     if story is None:
         yield from _plain(
-            "No task can be followed yet: none was rolled out, and its weak task again, since it was made."
+            "No task can be followed yet: of none were it and its weak task rolled out after it was made."
         )
         return
     yield from _plain(
-        f"The first new task {'about the tool of a wrong or missing call ' if story.mistake else ''}that was rolled "
-        "out, and its weak task again; the outcome plays no part in the choice. It shows how, not how much."
+        f"The first new task {'about the tool of a wrong or missing call ' if story.mistake else ''}that has "
+        "rollouts, as its weak task has since. The outcome plays no part in the choice. It shows how, not how much."
     )
     yield from _said("new task", story.task.id)
     for chapter in task_story(history, story.task):

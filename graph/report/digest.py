@@ -14,6 +14,7 @@ from environments.base import MalformedCall, ToolCall
 from environments.command import printable
 from memory.failures import DeduplicationResult
 from memory.records import (
+    KINDS,
     Cause,
     Draft,
     DraftVerification,
@@ -29,13 +30,6 @@ from training.signals import SignalSettings
 
 WIDTH = 110
 """Characters of a foreign text."""
-
-KINDS: dict[str, str] = {
-    "forgetting": "a failed rollout of a task that one of its last rollouts in earlier steps solved",
-    "boundary": "a rollout of a group of which some solve the task and others do not",
-    "rare": "a rollout with a combination of tools that few others of the run have, at least one",
-}
-"""The meaning of the kinds of signal (CoEvolve, section 3.1)."""
 
 COVERAGE = "a tool, or two one after the other, that no task or few tasks exercise; no rollout is behind it"
 """The meaning of a context from coverage (ours)."""
@@ -80,9 +74,10 @@ CAUSES = {
 
 def kind_words(settings: SignalSettings) -> dict[str, str]:
     """Return what the kinds of signals and contexts mean that a run with these settings has."""
+    meanings: dict[str, str] = {kind.value: one.meaning for kind, one in KINDS.items()}
     if settings.contexts != "coverage":
-        return KINDS
-    return {**KINDS, Unsignalled.COVERAGE: COVERAGE if settings.coverage_by == "tasks" else NEED}
+        return meanings
+    return {**meanings, Unsignalled.COVERAGE: COVERAGE if settings.coverage_by == "tasks" else NEED}
 
 
 def one_line(text: str, width: int = WIDTH) -> str:

@@ -13,7 +13,7 @@ from evaluation.statistics import t_interval
 from graph.report.digest import number_words, one_line
 from graph.report.lineage import Chain, History
 from graph.report.summary import Summary
-from memory.records import SignalKind
+from memory.records import KINDS
 from memory.run import read_existing, read_json
 
 Pairs = Sequence[tuple[float, float]]
@@ -53,13 +53,13 @@ def did_it_help(history: History) -> str:
 
 
 def weak_tasks(history: History) -> str:
-    """Return the success of weak tasks, which another signal than rare marked, in an iteration and the next with it.
+    """Return the success of the tasks that a failing kind of signal marked, in that iteration and the next with them.
 
     Those of which new tasks were made come beside those of which none was: a weak task was chosen because it failed, so
     that it rises by regression to the mean alone, and only the difference of the two is evidence for the new tasks.
     """
     followed = {(chain.context.task_id, chain.iteration) for chain in history.chains.values() if chain.admitted}
-    marked = {(one.task_id, one.iteration) for one in history.signals.values() if one.kind is not SignalKind.RARE}
+    marked = {(one.task_id, one.iteration) for one in history.signals.values() if KINDS[one.kind].failing}
     pairs: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
     for task_id, number in sorted(marked):
         if pair := _changes(history, task_id).get(number):
@@ -71,7 +71,7 @@ def weak_tasks(history: History) -> str:
 
 
 def _changes(history: History, task_id: str) -> dict[int, tuple[float, float]]:
-    """Return a task's success in each iteration that another one follows in which it was rolled out, and in that."""
+    """Return, by iteration, a task's success in it and in the next one with rollouts of the task."""
     course = history.course(task_id).items()
     return {first: (before, after) for (first, (before, _)), (_, (after, _)) in pairwise(course)}
 

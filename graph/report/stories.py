@@ -41,7 +41,7 @@ from graph.report.story import (
     share_words,
     task_story,
 )
-from memory.records import SignalKind, Task, Trajectory
+from memory.records import KINDS, Task, Trajectory
 from training.seal.diagnosis import turn_label
 
 NEAR = 0.8
@@ -78,7 +78,7 @@ def first_story(history: History) -> Followed | None:
             if not later or not history.course(task.id):
                 continue
             mistake = mistake_of(history, chain) if chain.context.tool in called(task.reference) else None
-            rank = 2 + (chain.signal.kind is SignalKind.RARE)
+            rank = 2 + (not KINDS[chain.signal.kind].failing)
             if mistake is not None:
                 rank = int(mistake.wrong is not None and isinstance(mistake.wrong.action, MalformedCall))
             story = Followed(task, chain, mistake)
@@ -140,7 +140,7 @@ def run_story(history: History) -> list[Chapter]:
     )
     steps = [Chapter("run", str(history.run.root), "", head)]
     if story := first_story(history):
-        about = "it was rolled out, and its weak task again"
+        about = "it has rollouts, and its weak task has later ones"
         steps.append(Chapter("begin", "with this task", about, (_listed_task(history, story.task),)))
     for number in reversed(history.iterations):
         admitted = [task for task in history.tasks.values() if task.admitted_at == number]

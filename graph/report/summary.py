@@ -10,6 +10,7 @@ from functools import reduce
 from pydantic import Field
 
 from agents.chat.endpoint import model_of
+from agents.settings import ROLES
 from agents.spending import Request, added, read_requests
 from environments.base import Record
 from evaluation.outcomes import Score, ScoreChange
@@ -21,6 +22,7 @@ from memory.tasks import load_tasks, tasks_at
 from training.grpo.record import ExpertRecord, RoundRecord, RoundSeconds
 from training.rollout.policy import PolicyCard
 from training.seal.diagnosis import SealFigures
+from training.signals import SignalSettings
 
 PRIVATE = "not for publication: "
 """Begins the label of a run in a benchmark of the user's own that must not be published."""
@@ -40,7 +42,7 @@ def arm_labels(settings: RunSettings, evolution: Evolution) -> list[str]:
     """
     signals, verification = settings.signals, settings.verification
     source = "contexts by need" if signals.coverage_by == "need" else SOURCES.get(signals.contexts, "")
-    left_out = [kind for kind in SignalKind if kind not in signals.kinds]
+    left_out = [kind for kind in SignalSettings().kinds if kind not in signals.kinds]
     mode = verification.mode if verification.enabled else "off"
     labels = (
         (signals.contexts in SOURCES, source),
@@ -291,8 +293,9 @@ def cost_of(run: RunDirectory, iteration: int) -> Cost:
     numbers = (None, 0) if iteration == 0 else (iteration,)
     requests = [one for one in read_requests(run.spending_path) if one.iteration in numbers]
     stages = {"seed": _sum([one for one in requests if one.iteration is None])}
-    for role, stage in STAGES.items():
-        stages[stage] = _sum([one for one in requests if one.role == role and one.iteration is not None])
+    later = [one for one in requests if one.iteration is not None]
+    for role in ROLES:
+        stages[STAGES.get(role, role)] = _sum([one for one in later if one.role == role])
     whole, folder = _sum(requests), run.iteration(iteration)
     folders = [folder, run.seed] if iteration == 0 else [folder]
     interactions = [one for stage in folders for one in read_existing(stage.interactions, Interaction)]

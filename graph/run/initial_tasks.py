@@ -149,7 +149,7 @@ async def make_seeds(services: RunServices, count: int, stage: Stage) -> Seeds:
     await asyncio.to_thread(_begin_again, services.run.seed)
     graph = seed_graph().compile()
     roles = services.settings.roles
-    asks = not roles.by_chat().keys().isdisjoint(("explorer", "abstractor", "validator"))
+    asks = bool(roles.by_chat().keys() - {"reflector"})
     drafts = unguided_exploration(roles, benchmark).drafts_per_context if asks else None
     at_once = roles.concurrency if asks else BRANCHES_AT_ONCE
     seeds = Seeds()
@@ -178,9 +178,9 @@ async def make_seeds(services: RunServices, count: int, stage: Stage) -> Seeds:
 def start_states(whole: int, missing: int, barren: int, drafts: int | None) -> int:
     """Return how many start states the next chunk explores, at most ``whole``.
 
-    Where each costs questions to a model, ``drafts`` is the most that one of them can give, None elsewhere: then a
-    chunk has as few as can give the missing tasks, and one more for each that gave no task since the last one was found
-    (``barren``), so that the search for a rare task widens.
+    ``drafts`` is the most that a start state can give where a model is paid for it, None elsewhere. With it, a chunk
+    has the fewest start states that can give the ``missing`` tasks. Add ``barren``, the start states explored in vain
+    since the last task was found, so that the search for a rare task widens.
     """
     return whole if drafts is None else min(whole, ceil(missing / drafts) + barren)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from agents.settings import RoleSettings, RolesSettings
+from agents.settings import ROLES, RoleSettings, RolesSettings
 from memory.jsonl import complaint
 
 CHAT = {"kind": "chat", "model": "m"}
@@ -16,6 +16,11 @@ def test_a_scripted_role_refuses_what_is_for_a_chat_role() -> None:
         with pytest.raises(ValidationError, match=f"'{key}' is for kind: chat, scripted would ignore it"):
             RoleSettings.model_validate({key: value})
         RoleSettings.model_validate({"kind": "chat", key: value})
+
+
+def test_the_roles_are_the_sections_of_a_role() -> None:
+    fields = RolesSettings.model_fields.items()
+    assert tuple(name for name, field in fields if "RoleSettings" in str(field.annotation)) == ROLES
 
 
 def test_a_role_has_the_shared_keys_but_for_its_own_also_where_these_are_the_defaults() -> None:

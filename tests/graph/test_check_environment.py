@@ -91,7 +91,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["checked_shops:plain"], 2, "does not say that it returns an environment"),
         (["checked_shops:sound", "--option", "rooms=2"], 2, "does not take them"),
         (["nowhere:sound"], 2, "there is no module 'nowhere'"),
-        (["bfcl"], 2, "write module:callable"),
+        (["bfcl"], 0, "all 23 properties hold"),
+        (["bfc"], 2, "'bfc' is not an environment"),
         (["subprocess:check_output"], 2, "is of Python or of an installed package"),
     ],
 )

@@ -26,8 +26,10 @@ from typer.testing import CliRunner
 
 import graph.check_recipe
 import training.warm_start
+from agents.settings import ROLES
 from agents.spending import Request
 from environments.base import InputError
+from graph.fit import forecast
 from graph.rehearsal import chain
 from graph.rehearsal.chain import asked_rows, rehearse, table
 from graph.rehearsal.toy import (
@@ -73,6 +75,19 @@ def recipes() -> list[Path]:
 def shrunk(recipe: Path, machine: Machine, *overrides: str) -> tuple[RunSettings, dict[str, Any], dict[str, str]]:
     changes, rows = toy(load_recipe(recipe, overrides), machine)
     return load_recipe(recipe, [*overrides, *options(changes)]), changes, rows
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_of_a_chat_model_alone_is_planned_and_rehearsed(role: str) -> None:
+    given = [f"roles.{role}={{kind: chat, model: m}}", "roles.concurrency=2", "verification.mode=agent"]
+    if role != "validator":
+        given[-1] = "tasks.evolved_share=1.0"
+    recipe = ROOT / "recipes" / "quickstart.yaml"
+    settings = load_recipe(recipe, given)
+    assert forecast(settings).requests > 0
+    made, _, rows = shrunk(recipe, MACHINES["bare"], *given)
+    assert made.roles.by_chat() == {}
+    assert rows[f"chat model: {role}"] == "no key"
 
 
 @pytest.mark.parametrize("machine", MACHINES)

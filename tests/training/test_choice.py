@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from memory.records import Signal, SignalKind
 from training.signals import SignalSettings, choose
 
-FORGETTING, BOUNDARY, RARE = SignalKind
+FORGETTING, BOUNDARY, RARE = SignalKind.FORGETTING, SignalKind.BOUNDARY, SignalKind.RARE
 
 
 def signal(kind, task_id, position=0, **changes):

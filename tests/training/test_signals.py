@@ -10,7 +10,7 @@ from support.rollouts import CRASHED, group, rollout, turn
 from memory.records import SignalKind
 from training.signals import GroupScore, PatternCount, SignalSettings, action_pattern, extract
 
-FORGETTING, BOUNDARY, RARE = SignalKind
+FORGETTING, BOUNDARY, RARE = SignalKind.FORGETTING, SignalKind.BOUNDARY, SignalKind.RARE
 ALL, NONE, HALF = [True, True], [False, False], [True, False]
 
 

@@ -51,9 +51,9 @@ def newest_checkpoint(policies: Path, iteration: int) -> RoundCheckpoint | None:
 def check_written_by(folder: Path, ranks: Ranks) -> None:
     """Raise InputError for a checkpoint whose optimizer these processes could not read (ours).
 
-    Each way to divide the weights has files of its own for it, and the trainer begins with a fresh optimizer, without a
-    word, where it finds none. They fit any number of processes. The order of floating-point sums is that of the number,
-    so that records are equal up to it.
+    Whole and divided weights have optimizer files of different names. Where the trainer finds none of its own, it
+    begins with a fresh optimizer and gives no warning. The files fit any number of processes. That number sets the
+    order of floating-point sums, so that records are equal up to it.
     """
     other = "optimizer.pt" if ranks.sharded else "optimizer.bin"
     if (folder / other).is_file():

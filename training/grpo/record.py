@@ -72,9 +72,9 @@ class StepRecord(Record):
     ``mixed_groups`` is the share of groups that hold both a success and a failure: only these carry a success signal.
     ``kl`` is TRL's per-token estimate to the initial policy before the step's update, None when the KL weight is 0.
     With several updates per step, ``kl`` and ``loss`` are means over them, ``grad_norm`` is that of the last, and
-    ``clipped`` is the mean share of tokens whose ratio the clip cut off, so that they had no gradient but that of the
-    KL term; with one update nothing is clipped and the key is not written. ``stop_reasons`` counts the user turns of
-    all rollouts by why they stopped. ``measured``: how far the sampler was from the trainer.
+    ``clipped`` is the mean share of tokens whose ratio is beyond the clip: only the KL term has a gradient there. With
+    one update per step nothing is clipped, and the key is not written. ``stop_reasons`` counts the user turns of all
+    rollouts by why they stopped. ``measured``: how far the sampler was from the trainer.
     """
 
     step: int

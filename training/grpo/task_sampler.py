@@ -44,11 +44,12 @@ def draw_steps(
 ) -> tuple[tuple[Task, ...], ...]:
     """Return the tasks of each of ``steps`` training steps, ``per_step`` in each (ours; the paper states no rule).
 
-    ``evolved_share`` None draws from all tasks alike. Else, while there are evolved tasks, that share of the draws are
-    theirs, fractions carried from step to step, and both kinds are drawn apart, evolved tasks of the newest iteration
-    first. Tasks are dealt from a shuffled order, so that none waits by bad luck. Tasks of a step are distinct if there
-    are enough: a kind that has too few leaves its places to the other, and only a set smaller than ``per_step`` repeats
-    tasks within a step. The order of ``tasks`` does not matter. Raises InputError for an empty set.
+    ``evolved_share`` None draws from all tasks alike. A number is the share of the draws that evolved tasks get while
+    there are any; a fraction of a draw is carried to the next step. Evolved tasks and others are drawn separately,
+    evolved ones of the newest iteration first. Tasks are dealt from a shuffled order, so that none waits by bad luck.
+    Tasks of a step are distinct if there are enough: a kind that has too few leaves its places to the other, and only a
+    set smaller than ``per_step`` repeats tasks within a step. The order of ``tasks`` does not matter. Raises InputError
+    for an empty set.
     """
     if not tasks:
         raise InputError(

@@ -20,9 +20,9 @@ Sampler     An engine that rounds otherwise than the trainer samples from anothe
                    where it is above 3; the trainer's model then scores pi_old with one update per step too. This is
                    TRL's own correction (sequence_mask; the papers have none); else mu enters no loss. With any sampler
                    |log pi_old - log mu| is logged over the step's written tokens (``GAP``).
-Clip        to 1 - ``clip_low`` .. 1 + ``clip_high``. From the second update of a step on, a token whose ratio is beyond
-                   the bound that its advantage pushes it to has no gradient but that of the KL term. ``dual_clip``
-                   bounds r where A_it < 0.
+Clip        to 1 - ``clip_low`` .. 1 + ``clip_high``. From the second update of a step on r differs from 1. A token
+                   whose advantage pushes its ratio beyond its bound has the gradient of the KL term alone.
+                   ``dual_clip`` bounds r where A_it < 0.
 KL          k_it = exp(d) - d - 1 with d = log pi_ref(it) - log pi(it) (the k3 estimator), at the same temperature, as a
                    term of the loss. pi_ref is the initial policy of the *run*; with LoRA its frozen base.
 Token       l_it = - min(r_it A_it, clip(r_it) A_it) + ``kl`` * k_it

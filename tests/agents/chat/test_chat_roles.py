@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 
 import pytest
 from langchain_core.messages import AIMessage
 
 from agents.chat.abstractor import ChatAbstractor
 from agents.chat.acting import ChatExplorer
-from agents.chat.reflector import ChatReflector, _signal_text
+from agents.chat.reflector import ChatReflector
 from agents.chat.transcript import context_text
 from agents.evidence import LONGEST_ITEM, LONGEST_SENTENCES, MOST_ITEMS, live_run
 from agents.roles import unguided_context
@@ -112,14 +111,6 @@ async def test_a_boundary_is_shown_with_the_attempt_that_ended_the_other_way(tab
     assert prompted.index("setHeadlights(mode='on')") < prompted.index("set_navigation(destination='Hidden Lane 7')")
     await ChatReflector(model).reflect(evidence, environment)
     assert "Another attempt" not in fake.sent[1][1].content
-
-
-def test_a_kind_of_signal_without_a_sentence_is_named(evidence) -> None:
-    class Kind(StrEnum):
-        HOPELESS = "hopeless"
-
-    signal = evidence.signal.model_copy(update={"kind": Kind.HOPELESS})
-    assert _signal_text(evidence.model_copy(update={"signal": signal})) == "It carries the signal hopeless."
 
 
 @pytest.mark.parametrize(
