@@ -171,17 +171,18 @@ def _chroma() -> Any:  # noqa: ANN401 - its import takes a second, so that it ha
     """
     from pydantic_settings import BaseSettings
 
-    def without_file(_: type, settings_cls: type, *sources: Any, **named: Any) -> tuple[Any, ...]:  # noqa: ANN401
-        return tuple(source for name, source in named.items() if name != "dotenv_settings")
-
     sources = BaseSettings.__dict__["settings_customise_sources"]
-    BaseSettings.settings_customise_sources = classmethod(without_file)  # type: ignore[assignment]
+    BaseSettings.settings_customise_sources = classmethod(_without_file)  # type: ignore[assignment]
     try:
         import chromadb
     finally:
         BaseSettings.settings_customise_sources = sources  # type: ignore[method-assign]
     chromadb.config.Settings.model_config["env_file"] = None
     return chromadb
+
+
+def _without_file(_: type, /, settings_cls: type, **sources: Any) -> tuple[Any, ...]:  # noqa: ANN401
+    return tuple(source for name, source in sources.items() if name != "dotenv_settings")
 
 
 DIMENSION = 1024

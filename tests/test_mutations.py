@@ -1,4 +1,4 @@
-"""The tests of what decides notice small changes to it: operators, conditions and numbers, one at a time."""
+"""The tests of what decides notice every small change to it: operators, conditions and numbers, one at a time."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ OF = {
     "memory.failures": ["tests/memory/test_failures.py", "tests/memory/test_embedding.py"],
 }
 """What decides, with the tests that hold it."""
-LEAST = 0.8
-"""Share of the changes that tests must notice, the equivalent ones left out."""
 ONE_OR_ZERO = "scores are 0 or 1, never 0.5"
 EQUIVALENT: dict[str, dict[str, str]] = {
     "training.signals": {
@@ -35,18 +33,22 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "_at_the_boundary: float(one.success) < SUCCESS -> float(one.success) <= SUCCESS": ONE_OR_ZERO,
         "_forgotten: score >= SUCCESS -> score > SUCCESS": ONE_OR_ZERO,
         "_forgotten: step < group[0].step -> step <= group[0].step": "a step is entered after its own group",
-        "_rarely_done: 0 -> 1": "100 * count is 0, or 100 and more",
+        "_preference: 0 -> 1": "signals of one kind are compared: all of them have a count, or none",
+        "_rarely_done: 0 -> 1 (2)": "100 * count is 0, or 100 and more",
         "extract: 0 -> 1": "without a trajectory no signal has a step",
     },
     "environments.verification.verify": {
         "solving_policy: len(reads) > 1 -> len(reads) >= 1": "each read was tried alone before",
     },
+    "memory.failures": {
+        "hashed_ngrams: 1.0 -> 2.0": "it is the only number of its row, which is divided by its length",
+    },
 }
-"""Changes that no input shows, with the reason."""
+"""Changes that no input shows, with the reason. ``(2)`` is the second change of its function that reads like this."""
 
 
 @pytest.mark.parametrize("module", OF)
-def test_small_changes_are_noticed(module: str) -> None:
+def test_every_small_change_is_noticed(module: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "support.mutants", module, *OF[module]],
         cwd=ROOT,
@@ -57,10 +59,8 @@ def test_small_changes_are_noticed(module: str) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    *lines, count = ran.stdout.splitlines()
-    changes = {line.partition("  # ")[0] for line in lines}
-    excused = EQUIVALENT.get(module, {})
-    assert excused.keys() <= changes, f"not equivalent, or no more there: {excused.keys() - changes}"
-    left = [line for line in lines if line.partition("  # ")[0] not in excused]
-    print("\n".join(left))
-    assert len(left) <= (1 - LEAST) * (int(count) - len(excused)), "\n".join(left)
+    survivors = {line.partition("  # ")[0]: line for line in ran.stdout.splitlines()}
+    excused = EQUIVALENT.get(module, {}).keys()
+    unnoticed = [survivors[change] for change in survivors.keys() - excused]
+    assert not unnoticed, "write a test that fails with it, or excuse it:\n" + "\n".join(unnoticed)
+    assert excused <= survivors.keys(), f"not equivalent, or no more there: {excused - survivors.keys()}"

@@ -363,7 +363,7 @@ def _places(
     """Split the budget, one by one, to the kind that is furthest below its share and still has candidates."""
     taken = dict.fromkeys(available, 0)
     for _ in range(budget):
-        open_kinds = [kind for kind in available if shares.get(kind, 0.0) > 0 and taken[kind] < available[kind]]
+        open_kinds = [kind for kind in available if taken[kind] < available[kind]]
         if not open_kinds:
             break
         kind = max(open_kinds, key=lambda kind: shares[kind] * budget - taken[kind])

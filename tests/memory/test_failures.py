@@ -11,6 +11,7 @@ from support import ROOT
 from support.late import Late
 from support.sample_records import context
 
+from memory import failures
 from memory.failures import (
     DeduplicationResult,
     FailureMemory,
@@ -305,6 +306,12 @@ def test_a_context_at_the_limit_of_likeness_is_known(tmp_path):
     settings = SETTINGS.model_copy(update={"duplicate_above": 1.0})
     with indexed(tmp_path / "failures", settings, [context("a", NOTES)]) as memory:
         assert statuses(memory.compare([context("b", NOTES, 1)])) == ["known"]
+
+
+def test_chroma_reports_nothing_and_reads_no_file_of_the_working_directory(memory):
+    """A child process shows both below; this is why."""
+    assert memory._client.get_settings().anonymized_telemetry is False
+    assert failures._without_file(object, object, init_settings=1, dotenv_settings=2, env_settings=3) == (1, 3)
 
 
 OFFLINE = """

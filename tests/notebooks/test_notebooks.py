@@ -16,7 +16,10 @@ from environments.appworld.installation import Installation
 from graph.walkthrough import VARIABLE, prepared_run
 
 PROMISED: dict[str, tuple[str, ...]] = {
-    "01_one_iteration.ipynb": ("extract", "reflect", "deduplicate", "explore", "abstract", "verify", "update"),
+    "01_one_iteration.ipynb": (
+        *("per_group", "as the trainer recorded it", "ratios", "clipped"),
+        *("extract", "reflect", "deduplicate", "explore", "abstract", "verify", "update"),
+    ),
     "05_seal.ipynb": ("correct_abstention", "weighted", "guidelines shown", "with a hint"),
     "06_appworld.ipynb": (),
     "09_language_model.ipynb": ("before", "after", "boundary", "reference", "admitted", "forgetting"),

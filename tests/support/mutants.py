@@ -2,7 +2,7 @@
 
 ``python -m support.mutants MODULE TEST...`` collects the tests once, runs them with MODULE as it is, and then, in a
 process forked for each change, those that reach the changed function, the quickest first and to the first failure. It
-prints the survivors, one line each, and last the number of changes.
+prints the survivors, one line each.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
@@ -41,8 +42,10 @@ OTHER = {
     ast.Mult: ast.Add,
     ast.Div: ast.Mult,
 }
-SECONDS = 20
-"""A change whose tests take longer is noticed: its loop does not end."""
+CPU_SECONDS = 5
+"""A change is noticed, too, if its tests compute for so long and twice as long as without it: its loop does not end."""
+WAIT = 120
+"""Seconds after which the tests of a change are ended; a change that only waited by then is not noticed."""
 AT_ONCE = 2
 
 
@@ -55,8 +58,12 @@ class Mutant(NamedTuple):
 
 
 def mutants(path: Path) -> Iterator[Mutant]:
-    """Yield every change of one operator, condition or number inside a function of a module or of a class in it."""
+    """Yield every change of one operator, condition or number inside a function of a module or of a class in it.
+
+    No two texts are equal up to ``  # ``: a further change that reads like another of its function has its number.
+    """
     source = path.read_text()
+    seen: Counter[str] = Counter()
     for index in range(len(list(_changes(ast.parse(source))))):
         tree = ast.parse(source)
         function, node, field, other = list(_changes(tree))[index]
@@ -64,13 +71,17 @@ def mutants(path: Path) -> Iterator[Mutant]:
         setattr(node, field, copy.deepcopy(other))
         changed = compile(ast.fix_missing_locations(tree), path, "exec")
         line = source.splitlines()[getattr(node, "lineno", 1) - 1].strip()
-        yield Mutant(f"{function}: {before} -> {ast.unparse(node)}  # {line}", function, _codes(changed)[function])
+        text = f"{function}: {before} -> {ast.unparse(node)}"
+        seen[text] += 1
+        numbered = text if seen[text] == 1 else f"{text} ({seen[text]})"
+        yield Mutant(f"{numbered}  # {line}", function, _codes(changed)[function])
 
 
 def _changes(tree: ast.Module) -> Iterator[tuple[str, ast.AST, str, object]]:
     """Yield what can be changed: the function, a node in it, the node's field, and its other value."""
     for name, function in _functions(tree.body, ""):
-        nodes = [node for part in function.body for node in ast.walk(part)]
+        found = (node for part in function.body for node in ast.walk(part) if isinstance(node, ast.expr | ast.keyword))
+        nodes = sorted(found, key=lambda node: (node.lineno, node.col_offset))
         asserted = [id(one.value) for one in nodes if isinstance(one, ast.keyword) and one.arg == "strict"]
         for node in nodes:
             if id(node) in asserted:  # of zip: no input reaches it
@@ -108,6 +119,7 @@ class _Run:
     def __init__(self, module: str) -> None:
         self.module = import_module(module)
         self.path = Path(str(self.module.__file__))
+        self.seconds = defaultdict[str, float](float)
         self.survivors: list[str] = []
         self.count = 0
         self.failed = False
@@ -128,7 +140,7 @@ class _Run:
                 running[self._try(session, change, functions[change.function], reached or {})] = change
                 continue
             child, status = os.wait()
-            if status == 0:
+            if status == 0 or os.WTERMSIG(status) == signal.SIGALRM:
                 self.survivors.append(running[child].text)
             del running[child]
         return True
@@ -147,13 +159,13 @@ class _Run:
             lines = []
             for place in range(len(session.items)):
                 seen.clear()
-                began = time.perf_counter()
+                began = time.process_time()
                 sys.settrace(note)
                 failed = _fails(session, [place])
                 sys.settrace(None)
                 if failed:
                     return 1
-                lines += [f"{time.perf_counter() - began}\t{place}\t{name}\n" for name in seen]
+                lines += [f"{time.process_time() - began}\t{place}\t{name}\n" for name in seen]
             with os.fdopen(writing, "w") as answers:
                 answers.writelines(lines)
             return 0
@@ -165,15 +177,17 @@ class _Run:
         if os.waitpid(child, 0)[1]:
             return None
         reached: dict[str, list[int]] = {}
-        for _, place, name in found:
+        for seconds, place, name in found:
             reached.setdefault(name, []).append(place)
+            self.seconds[name] += seconds
         return reached
 
     def _try(
         self, session: pytest.Session, change: Mutant, function: FunctionType, reached: dict[str, list[int]]
     ) -> int:
         def run() -> int:
-            signal.alarm(SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS + 2 * self.seconds[change.function])
+            signal.alarm(WAIT)
             function.__code__ = change.code
             return int(_fails(session, reached.get(change.function, [])))
 
@@ -227,7 +241,7 @@ def _fork(run: Callable[[], int]) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the survivors and the number of changes. Returns 1 where tests fail without a change."""
+    """Print the survivors. Returns 1 where tests fail without a change, or there is nothing to change."""
     module, *tests = arguments
     for name in SLOW_IMPORTS.get(module, ()):  # once, not in each process
         import_module(name)
@@ -236,9 +250,10 @@ def main(arguments: Sequence[str]) -> int:
     with redirect_stdout(sys.stderr):
         status = pytest.main([*options, *tests], plugins=[run])
     if status or run.failed or not run.count:
-        print(f"{module}: the tests fail without a change", file=sys.stderr)
+        print(f"{module}: the tests fail without a change, or nothing can be changed", file=sys.stderr)
         return 1
-    print("\n".join([*run.survivors, str(run.count)]))
+    for survivor in run.survivors:
+        print(survivor)
     return 0
 
 

@@ -148,3 +148,7 @@ def test_without_a_limit_every_signal_of_the_listed_kinds_is_followed():
 def test_a_source_that_shares_out_a_limit_is_refused_without_one():
     with pytest.raises(ValidationError, match="contexts: random needs a number"):
         SignalSettings(contexts_per_iteration=None, contexts="random")
+
+
+def test_a_source_without_signals_has_its_limit_as_a_number():
+    assert SignalSettings(contexts="random", contexts_per_iteration=7).limit == 7

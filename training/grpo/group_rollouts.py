@@ -138,10 +138,7 @@ class GroupRollouts:
         """Play ``prompts``, task ids, each K times in a row; return each rollout as tokens and as it is recorded."""
         began = time.perf_counter()
         own, seed = self._own(step, prompts), self.plan.run_seed
-        # Sample i of a task in a step is seeded by hash, so that neither order nor batch composition matters.
-        requests = [
-            EpisodeRequest(task=task, seed=derive_seed(seed, "rollout", task.id, step, sample)) for task, sample in own
-        ]
+        requests = [EpisodeRequest.of_rollout(task, seed, step, sample) for task, sample in own]
         device, bfloat16 = self.policy.model.device.type, bool(trainer.args.bf16)
         with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=bfloat16):
             limits, temperature = limits_of(self.settings), self.settings.temperature

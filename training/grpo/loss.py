@@ -69,4 +69,4 @@ def grpo_loss(
     low = (ratio < 1 - clip.low) & (advantages < 0)
     high = (ratio > 1 + clip.high) & (advantages > 0)
     clipped = float(((low | high) * mask).sum() / written)
-    return LossFigures(loss, float((estimate * mask).sum() / written), clipped)
+    return LossFigures(loss, float((estimate.detach() * mask).sum() / written), clipped)

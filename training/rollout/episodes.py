@@ -27,6 +27,7 @@ from environments.base import (
     UserTurn,
 )
 from environments.turns import GivenTurn, open_for_agent
+from memory.jsonl import derive_seed
 from memory.records import Step, StopReason, Task, TrajectoryTurn
 from training.rendering.base import Dialogue, EndTurn, Rendering
 from training.rollout.policy import Policy
@@ -75,6 +76,11 @@ class EpisodeRequest(Record):
 
     task: Task
     seed: int
+
+    @classmethod
+    def of_rollout(cls, task: Task, run_seed: int, step: int, sample: int) -> EpisodeRequest:
+        """Return the episode of a training step, seeded by hash: neither order nor batch composition matters."""
+        return cls(task=task, seed=derive_seed(run_seed, "rollout", task.id, step, sample))
 
 
 class EpisodeResult(Record):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +30,7 @@ TOOL = ToolSpec(
         parameter("numbers", "array", items="float"),
         parameter("options", "dict"),
         parameter("program", "code"),
+        parameter("loose", "any", items="string"),
     ),
 )
 
@@ -46,6 +49,7 @@ def problem(**arguments):
         {"count": None},
         {"level": 3},
         {"level": -0.5},
+        {"level": sys.float_info.max},
         {"flag": False},
         {"names": []},
         {"names": ["b", "a"]},
@@ -53,6 +57,8 @@ def problem(**arguments):
         {"options": {"any": [1, None]}},
         {"text": ""},
         {"program": "x = ("},
+        {"loose": ["x"]},
+        {"loose": 5},
     ],
 )
 def test_acceptable(arguments):
@@ -83,6 +89,7 @@ def test_acceptable(arguments):
         ({"numbers": [1, "2"]}, "item '2'"),
         ({"options": []}, "not of type dict"),
         ({"program": 3}, "not of type code"),
+        ({"loose": [5]}, "item 5, which is not of type string"),
     ],
 )
 def test_refused(arguments, words):

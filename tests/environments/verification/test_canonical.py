@@ -8,7 +8,15 @@ import pytest
 
 from environments.base import Parameter, TaskSpec, ToolCall, ToolSpec
 from environments.example import depot
-from environments.verification.canonical import Canonical, CanonicalStep, _changes, canonical, canonical_call, digest
+from environments.verification.canonical import (
+    Canonical,
+    CanonicalStep,
+    _changes,
+    canonical,
+    canonical_call,
+    digest,
+    hashed_call,
+)
 
 
 def parameter(name, kind, required=False, **fields):
@@ -54,6 +62,11 @@ def test_the_order_of_keys_does_not_matter():
     assert digest(one) == digest(other)
     texts = [canonical_call(OneTool(), ToolCall(name="run", arguments={"note": value}))[1] for value in (one, other)]
     assert texts[0] == texts[1]
+
+
+def test_a_hashed_call_is_of_one_length_whatever_the_call_is():
+    name, arguments = hashed_call(ToolCall(name="n" * 101, arguments={"text": "x" * 1000}))
+    assert (name, len(arguments)) == ("n" * 100, 16)
 
 
 @pytest.mark.parametrize(

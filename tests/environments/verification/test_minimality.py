@@ -74,3 +74,25 @@ def test_reduce_drops_turns_that_lose_their_last_call():
 def test_reduce_does_not_open_what_the_environment_does_not_know():
     with pytest.raises(InputError):
         reduce(ENVIRONMENT, draft(CAR, ("", [FUEL]), environment="appworld"))
+
+
+def test_what_the_official_rule_does_not_need_is_superfluous_even_where_another_call_fails_without_it():
+    """Both results of the second turn were returned in the first, and neither call leaves anything behind."""
+    calls = [("touch", {"file_name": "new"}), ("rm", {"file_name": "new"})]
+    task = draft(FILES, ("", calls), ("", calls))
+    played = PlayedReference(ENVIRONMENT, task, replay(ENVIRONMENT, task))
+    assert played.rest(1, 0).errors() == ((1, 0),)
+    assert played.superfluous(1, 0)
+    assert not played.superfluous(1, 1)
+
+
+def test_a_call_without_which_the_state_has_no_finite_text_is_kept(monkeypatch):
+    task = draft(FILES, ("", [SORT, SORT]))
+    played = PlayedReference(ENVIRONMENT, task, replay(ENVIRONMENT, task))
+    assert played.superfluous(0, 0)
+
+    def endless(turn, call):
+        raise RecursionError
+
+    monkeypatch.setattr(played, "rest", endless)
+    assert not played.superfluous(0, 0)

@@ -7,6 +7,7 @@ from support.written_tasks import CAR, ENVIRONMENT, FILES, draft
 
 from environments.base import ObservationStatus, TaskSpec, ToolCall
 from environments.bfcl.official import CLASSES, tool_names
+from environments.verification import verify
 from environments.verification.verify import solving_policy
 
 TIRES = ("check_tire_pressure", {})
@@ -33,6 +34,7 @@ LIST = ("ls", {})
         (draft(CAR, ("", [TIRES]), ("", [FUEL])), None),
         (draft(CAR, ("", [TIRES, FUEL])), None),
         (draft(FILES, ("", [("sort", {"file_name": "notes.txt"})])), None),
+        (draft(CAR, ("", [FUEL]), ("", [TIRES]), played=1), "calling check_tire_pressure without arguments"),
     ],
 )
 def test_the_first_policy_that_solves_a_task_is_named(task, policy):
@@ -44,6 +46,22 @@ def test_the_tools_of_the_task_limit_the_policies():
     assert solving_policy(ENVIRONMENT, task) == "calling ls without arguments"
     elsewhere = draft(FILES, ("", [("find", {"path": "drafts"})]), tools=("ls", "find"))
     assert solving_policy(ENVIRONMENT, elsewhere) is None
+
+
+def test_a_policy_acts_in_the_turns_of_the_agent_and_one_tool_stands_for_all_that_need_an_argument(monkeypatch):
+    """Each try is an episode: what fails anyway is tried once."""
+    tried = []
+    monkeypatch.setattr(verify, "succeeds", lambda environment, task, calls: tried.append(calls))
+    files = draft(FILES, ("", [LIST]), ("", [("pwd", {})]), tools=("cat", "ls", "sort", "pwd"), played=1)
+    assert solving_policy(ENVIRONMENT, files) is None
+    assert all(turns[0] == files.reference[0] for turns in tried)
+    assert [[[call.name for call in turn] for turn in turns[1:]] for turns in tried] == [
+        [[]],
+        [["ls"]],
+        [["pwd"]],
+        [["cat"]],
+        [["ls", "pwd"]],
+    ]
 
 
 class TriviallyFuelled:

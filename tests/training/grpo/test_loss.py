@@ -49,6 +49,7 @@ def test_each_group_has_its_own_mean_and_deviation() -> None:
     [
         pytest.param(1.0, 1.0, (0.0, 0.0), 0.0, id="a ratio at a bound is not beyond it"),
         pytest.param(1.0, -1.0, (0.0, 0.0), 0.0, id="nor at the lower one"),
+        pytest.param(1.1, 1.0, (0.2, 0.28), 0.0, id="more likely, within the bounds"),
         pytest.param(2.0, 1.0, (0.2, 0.28), 1.0, id="too likely"),
         pytest.param(0.5, -1.0, (0.2, 0.28), 1.0, id="too unlikely"),
         pytest.param(2.0, 0.0, (0.2, 0.28), 0.0, id="without an advantage nothing is clipped"),

@@ -5,9 +5,11 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.sample_records import task
 
-from environments.base import Outcome, TurnOutcome
-from training.grpo.advantages import SUCCESS_FLOOR, reward
+from environments.base import Observation, ObservationStatus, Outcome, ToolCall, TurnOutcome
+from memory.records import Step, StopReason, TrajectoryTurn
+from training.grpo.advantages import SUCCESS_FLOOR, reward, reward_of
 from training.settings import TrainingSettings
 
 SUCCESS = Outcome(success=True, turns=(TurnOutcome(calls=1, reference_calls=1),))
@@ -48,3 +50,14 @@ def test_success_beats_failure_and_more_calls_never_pay(
     assert reward(FAILURE, calls, reference_calls, settings) == 0.0
     assert 0.5 < struct.unpack("f", struct.pack("f", many))[0] <= few + 1e-6 <= 1.0 + 1e-6
     assert many <= few
+
+
+def test_a_rollout_pays_for_its_own_actions_alone_and_a_fault_has_no_reward() -> None:
+    reference = (ToolCall(name="mkdir", arguments={"dir_name": "notes"}),)
+    both = task(turns=("", ""), reference=(reference * 3, reference), played=1)
+    step = Step(action=reference[0], observation=Observation(text="None", status=ObservationStatus.OK))
+    given = TrajectoryTurn(text="", steps=(step,) * 3, stop_reason=StopReason.PLAYED)
+    own = TrajectoryTurn(text="", steps=(step,) * 2, stop_reason=StopReason.END_OF_TURN)
+    settings = TrainingSettings(length_cost=0.1)
+    assert reward_of(SUCCESS, (given, own), both, settings) == pytest.approx(0.9), "one of two is beyond the reference"
+    assert reward_of(None, (given, own), both, settings) is None
