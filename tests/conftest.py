@@ -17,7 +17,6 @@ import pytest
 from support.browser import Browser, find_chromium, running_browser
 from support.installed_appworld import installed_appworld
 from support.preloaded import preloaded_process, through
-from xdist.scheduler import LoadFileScheduling
 
 from environments.appworld import environment
 from environments.appworld.client import AppWorldEngine
@@ -55,29 +54,6 @@ PRELOADED = "COEVOLVE_TESTS_PRELOADED_AT"
 ASKED_BY_LIBRARIES = {"uname", "lscpu", "ldconfig", "gcc", "cc"}  # of the platform they run on
 HEAVY = {"torch", "transformers", "trl", "chromadb"}
 _collected_with: set[str] = set()
-_started: list[str] = []
-
-
-_start = subprocess.Popen.__init__
-
-
-def _noted(self: subprocess.Popen[Any], args: Any, *others: Any, **options: Any) -> None:
-    # Not an audit hook: that is called for every id() of the session, over a million times in some files.
-    program = args if isinstance(args, str | bytes | Path) else args[0]
-    if (name := Path(os.fsdecode(program)).name) not in ASKED_BY_LIBRARIES:
-        _started.append(name)
-    _start(self, args, *others, **options)
-
-
-subprocess.Popen.__init__ = _noted
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Start the preloaded process in the process that the others are workers of."""
-    if not hasattr(config, "workerinput"):
-        stack = ExitStack()
-        os.environ[PRELOADED] = stack.enter_context(preloaded_process())
-        config.add_cleanup(stack.close)
 
 
 def pytest_collection() -> None:
@@ -100,13 +76,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: FIRST.index(_file(item)) if _file(item) in FIRST else len(FIRST))
 
 
-class Groups(LoadFileScheduling):
-    """Give each worker whole files, and files that share something expensive to one worker: see ``group``."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return group(nodeid.partition("::")[0].removeprefix("tests/"))
-
-
 def group(file: str) -> str:
     """Return what one worker runs: a file, or files that share the session's engine, or imports of many seconds."""
     if file in ITS_ENGINE or file.startswith("environments/appworld/"):
@@ -116,9 +85,25 @@ def group(file: str) -> str:
     return "TRL" if file.startswith("training/") else file
 
 
-@pytest.hookimpl(optionalhook=True)  # -p no:xdist works
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups | None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Start one preloaded process for all workers."""
+    stack = ExitStack()
+    os.environ[PRELOADED] = stack.enter_context(preloaded_process())
+    config.add_cleanup(stack.close)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Schedule by groups where xdist was asked to keep files together (its own loadgroup needs an older pytest)."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Groups(LoadFileScheduling):
+        """Give each worker whole files, and files that share something expensive to one worker: see ``group``."""
+
+        def _split_scope(self, nodeid: str) -> str:
+            return group(nodeid.partition("::")[0].removeprefix("tests/"))
+
     return Groups(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
@@ -164,30 +149,39 @@ def browser() -> Iterator[Browser]:
         yield started
 
 
+@pytest.fixture(scope="session")
+def preloaded_address() -> Iterator[str]:
+    """Where the preloaded process is: that of all workers, or one of this session."""
+    if PRELOADED in os.environ:
+        yield os.environ[PRELOADED]
+        return
+    with preloaded_process() as address:
+        yield address
+
+
 @pytest.fixture(scope="module")
-def preloaded() -> Iterator[None]:
+def preloaded(preloaded_address: str) -> Iterator[None]:
     """Let the project's commands start with their packages imported while tests of the module run."""
-    with through(os.environ[PRELOADED]):
+    with through(preloaded_address):
         yield
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    """Fail a test of the fast tier whose set-up starts a program."""
-    yield from _watched(item)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Fail a test of the fast tier where it, or a fixture that it is the first to ask for, starts a program."""
+    start = subprocess.Popen.__init__
 
+    def refused(process: Any, args: Any, *others: Any, **options: Any) -> None:
+        name = Path(os.fsdecode(args if isinstance(args, str | bytes | Path) else args[0])).name
+        if name not in ASKED_BY_LIBRARIES:
+            pytest.fail(f"it starts {name}: mark it with @pytest.mark.process")
+        start(process, args, *others, **options)
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Fail a test of the fast tier that starts a program."""
-    yield from _watched(item)
-
-
-def _watched(item: pytest.Item) -> Iterator[None]:
-    _started.clear()
-    yield
-    if _started and not any(item.get_closest_marker(name) for name in MAY_START_PROGRAMS):
-        pytest.fail(f"it starts {', '.join(_started)}: mark it with @pytest.mark.process", pytrace=False)
+    # Not an audit hook: that is called for every id() of the session, over a million times in some files.
+    with pytest.MonkeyPatch.context() as patch:
+        if not any(item.get_closest_marker(name) for name in MAY_START_PROGRAMS):
+            patch.setattr(subprocess.Popen, "__init__", refused)
+        return (yield)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
