@@ -1,4 +1,4 @@
-"""Tiers by marker, what runs first, the shared engine, and a word about what was left out."""
+"""Tiers by marker, what runs first, and what tests share: the engine, the browser, the preloaded process."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import gc
 import os
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,14 @@ from typing import Any
 import hypothesis
 import pytest
 from support.browser import Browser, find_chromium, running_browser
-from support.installed_appworld import installed_appworld
 from support.preloaded import preloaded_process, through
 
 from environments.appworld import environment
 from environments.appworld.client import AppWorldEngine
-from environments.appworld.installation import Installation
+from environments.appworld.installation import Installation, find_installation
 from environments.appworld.records import EngineLimits
+from environments.appworld.sandbox import require
+from environments.base import InputError
 
 # An example's time is its machine's. Each run draws other examples: fewer of them each time, at half the CPU time.
 hypothesis.settings.register_profile("suite", deadline=None, max_examples=50)
@@ -71,7 +71,7 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what asks for AppWorld's engine, and put the longest files first."""
     for item in items:
-        if INSTALLATION in _fixtures(item):
+        if INSTALLATION in getattr(item, "fixturenames", ()):
             item.add_marker("appworld")
     items.sort(key=lambda item: FIRST.index(_file(item)) if _file(item) in FIRST else len(FIRST))
 
@@ -107,10 +107,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Groups(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-def _fixtures(item: pytest.Item) -> Sequence[str]:
-    return getattr(item, "fixturenames", ())
-
-
 def _file(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0].removeprefix("tests/")
 
@@ -123,8 +119,13 @@ def collected_with() -> set[str]:
 
 @pytest.fixture(scope="session")
 def installation() -> Installation:
-    """The real AppWorld; where it is not installed, whoever asks for it skips, with the reason."""
-    return installed_appworld()
+    """The project's AppWorld, behind its wall; where it is not installed, whoever asks for it skips, with the reason."""
+    try:
+        installation = find_installation()
+        require(installation)
+    except InputError as error:
+        pytest.skip(str(error))
+    return installation
 
 
 @pytest.fixture(scope="session")
@@ -182,19 +183,3 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         if not any(item.get_closest_marker(name) for name in MAY_START_PROGRAMS):
             patch.setattr(subprocess.Popen, "__init__", refused)
         return (yield)
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say which tests were left out and why, when AppWorld's engine or a browser is not there."""
-    reasons: Counter[tuple[str, str]] = Counter()
-    for report in terminalreporter.stats.get("skipped", ()):
-        for marker, subject in (("appworld", "AppWorld's engine"), ("browser", "pages in a browser")):
-            if marker in report.keywords:
-                reasons[subject, _reason(report)] += 1
-    for (subject, reason), count in reasons.items():
-        terminalreporter.write_line(f"{count} tests of {subject} were left out: {reason}", yellow=True)
-
-
-def _reason(report: pytest.TestReport) -> str:
-    told = report.longrepr
-    return str(told[2] if isinstance(told, tuple) else told).removeprefix("Skipped: ")
