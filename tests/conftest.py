@@ -119,7 +119,7 @@ def collected_with() -> set[str]:
 
 @pytest.fixture(scope="session")
 def installation() -> Installation:
-    """The project's AppWorld, behind its wall; where it is not installed, whoever asks for it skips, with the reason."""
+    """The project's AppWorld, behind its wall; where it is not installed, what asks for it skips, with the reason."""
     try:
         installation = find_installation()
         require(installation)
