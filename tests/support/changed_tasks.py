@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from environments.base import TaskSpec, ToolCall
 from environments.bfcl.evaluation_sets import TEMPLATED_SETS, load_set
-from environments.bfcl.official import CATEGORIES, all_tools, load_category, tool_names
+from environments.bfcl.official import CATEGORIES, all_tools, load_category
 from environments.verification.canonical import words
 
 Change = Callable[[TaskSpec, random.Random], TaskSpec | None]
@@ -138,12 +138,6 @@ def renamed_in(task: TaskSpec, names: list[str], rng: random.Random) -> TaskSpec
 
 def file_renamed(task, rng):
     return renamed_in(task, [name for _, name in files(task.initial_state.get(FILES))], rng)
-
-
-def folder_renamed(task, rng):
-    configuration = task.initial_state.get(FILES)
-    found = {name for one in folders(configuration) for name, entry in one.items() if entry["type"] == "directory"}
-    return renamed_in(task, sorted(found), rng)
 
 
 def all_files_renamed(task, rng):
@@ -283,10 +277,6 @@ def first_turns(task, rng):
     return copied(task, turns=task.turns[:kept], reference=task.reference[:kept], withheld={})
 
 
-def tools_of_all(task, rng):
-    return copied(task, tools=tool_names(task.classes), withheld={})
-
-
 CHANGES: dict[str, Change] = {
     change.__name__: change
     for change in (
@@ -299,7 +289,6 @@ CHANGES: dict[str, Change] = {
         default_written,
         number_unused,
         file_renamed,
-        folder_renamed,
         all_files_renamed,
         contents_reordered,
         setup_played,
@@ -315,7 +304,6 @@ CHANGES: dict[str, Change] = {
         class_more,
         longer_context,
         fewer_tools,
-        tools_of_all,
         keys_reordered,
         turns_joined,
         first_turns,
