@@ -1,4 +1,4 @@
-"""Tiers by marker, what runs first, and what tests share: the engine, the browser, the preloaded process."""
+"""Tiers by marker, what runs first, and what tests share: the engine and the preloaded process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any
 
 import hypothesis
 import pytest
-from support.browser import Browser, find_chromium, running_browser
 from support.preloaded import preloaded_process, through
 
 from environments.appworld import environment
@@ -138,16 +137,6 @@ def engine(installation: Installation) -> Iterator[AppWorldEngine]:
     with AppWorldEngine(installation, limits) as engine, pytest.MonkeyPatch.context() as patch:
         patch.setitem(environment._engines, (os.getpid(), installation.world), engine)
         yield engine
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """One Chromium without a window, whose pages share nothing; where there is none, whoever asks for it skips."""
-    program = find_chromium()
-    if program is None:
-        pytest.skip("no Chromium is installed: make chromium, or name one by COEVOLVE_CHROMIUM")
-    with running_browser(program) as started:
-        yield started
 
 
 @pytest.fixture(scope="session")
