@@ -1,4 +1,4 @@
-"""Tiers by marker, what runs first, the shared engine, and a word about what was left out."""
+"""Tiers by marker, what runs first, and what tests share: the engine and the preloaded process."""
 
 from __future__ import annotations
 
@@ -6,23 +6,21 @@ import gc
 import os
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
-from support.browser import Browser, find_chromium, running_browser
-from support.installed_appworld import installed_appworld
 from support.preloaded import preloaded_process, through
-from xdist.scheduler import LoadFileScheduling
 
 from environments.appworld import environment
 from environments.appworld.client import AppWorldEngine
-from environments.appworld.installation import Installation
+from environments.appworld.installation import Installation, find_installation
 from environments.appworld.records import EngineLimits
+from environments.appworld.sandbox import require
+from environments.base import InputError
 
 # An example's time is its machine's. Each run draws other examples: fewer of them each time, at half the CPU time.
 hypothesis.settings.register_profile("suite", deadline=None, max_examples=50)
@@ -55,29 +53,6 @@ PRELOADED = "COEVOLVE_TESTS_PRELOADED_AT"
 ASKED_BY_LIBRARIES = {"uname", "lscpu", "ldconfig", "gcc", "cc"}  # of the platform they run on
 HEAVY = {"torch", "transformers", "trl", "chromadb"}
 _collected_with: set[str] = set()
-_started: list[str] = []
-
-
-_start = subprocess.Popen.__init__
-
-
-def _noted(self: subprocess.Popen[Any], args: Any, *others: Any, **options: Any) -> None:
-    # Not an audit hook: that is called for every id() of the session, over a million times in some files.
-    program = args if isinstance(args, str | bytes | Path) else args[0]
-    if (name := Path(os.fsdecode(program)).name) not in ASKED_BY_LIBRARIES:
-        _started.append(name)
-    _start(self, args, *others, **options)
-
-
-subprocess.Popen.__init__ = _noted
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Start the preloaded process in the process that the others are workers of."""
-    if not hasattr(config, "workerinput"):
-        stack = ExitStack()
-        os.environ[PRELOADED] = stack.enter_context(preloaded_process())
-        config.add_cleanup(stack.close)
 
 
 def pytest_collection() -> None:
@@ -95,16 +70,9 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what asks for AppWorld's engine, and put the longest files first."""
     for item in items:
-        if INSTALLATION in _fixtures(item):
+        if INSTALLATION in getattr(item, "fixturenames", ()):
             item.add_marker("appworld")
     items.sort(key=lambda item: FIRST.index(_file(item)) if _file(item) in FIRST else len(FIRST))
-
-
-class Groups(LoadFileScheduling):
-    """Give each worker whole files, and files that share something expensive to one worker: see ``group``."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return group(nodeid.partition("::")[0].removeprefix("tests/"))
 
 
 def group(file: str) -> str:
@@ -116,14 +84,26 @@ def group(file: str) -> str:
     return "TRL" if file.startswith("training/") else file
 
 
-@pytest.hookimpl(optionalhook=True)  # -p no:xdist works
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups | None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Start one preloaded process for all workers."""
+    stack = ExitStack()
+    os.environ[PRELOADED] = stack.enter_context(preloaded_process())
+    config.add_cleanup(stack.close)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Schedule by groups where xdist was asked to keep files together (its own loadgroup needs an older pytest)."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Groups(LoadFileScheduling):
+        """Give each worker whole files, and files that share something expensive to one worker: see ``group``."""
+
+        def _split_scope(self, nodeid: str) -> str:
+            return group(nodeid.partition("::")[0].removeprefix("tests/"))
+
     return Groups(config, log) if config.getvalue("dist") == "loadfile" else None
-
-
-def _fixtures(item: pytest.Item) -> Sequence[str]:
-    return getattr(item, "fixturenames", ())
 
 
 def _file(item: pytest.Item) -> str:
@@ -138,8 +118,13 @@ def collected_with() -> set[str]:
 
 @pytest.fixture(scope="session")
 def installation() -> Installation:
-    """The real AppWorld; where it is not installed, whoever asks for it skips, with the reason."""
-    return installed_appworld()
+    """The project's AppWorld, behind its wall; where it is not installed, what asks for it skips, with the reason."""
+    try:
+        installation = find_installation()
+        require(installation)
+    except InputError as error:
+        pytest.skip(str(error))
+    return installation
 
 
 @pytest.fixture(scope="session")
@@ -155,52 +140,35 @@ def engine(installation: Installation) -> Iterator[AppWorldEngine]:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """One Chromium without a window, whose pages share nothing; where there is none, whoever asks for it skips."""
-    program = find_chromium()
-    if program is None:
-        pytest.skip("no Chromium is installed: make chromium, or name one by COEVOLVE_CHROMIUM")
-    with running_browser(program) as started:
-        yield started
+def preloaded_address() -> Iterator[str]:
+    """Where the preloaded process is: that of all workers, or one of this session."""
+    if PRELOADED in os.environ:
+        yield os.environ[PRELOADED]
+        return
+    with preloaded_process() as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
-def preloaded() -> Iterator[None]:
+def preloaded(preloaded_address: str) -> Iterator[None]:
     """Let the project's commands start with their packages imported while tests of the module run."""
-    with through(os.environ[PRELOADED]):
+    with through(preloaded_address):
         yield
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    """Fail a test of the fast tier whose set-up starts a program."""
-    yield from _watched(item)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Fail a test of the fast tier where it, or a fixture that it is the first to ask for, starts a program."""
+    start = subprocess.Popen.__init__
 
+    def refused(process: Any, args: Any, *others: Any, **options: Any) -> None:
+        name = Path(os.fsdecode(args if isinstance(args, str | bytes | Path) else args[0])).name
+        if name not in ASKED_BY_LIBRARIES:
+            pytest.fail(f"it starts {name}: mark it with @pytest.mark.process")
+        start(process, args, *others, **options)
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Fail a test of the fast tier that starts a program."""
-    yield from _watched(item)
-
-
-def _watched(item: pytest.Item) -> Iterator[None]:
-    _started.clear()
-    yield
-    if _started and not any(item.get_closest_marker(name) for name in MAY_START_PROGRAMS):
-        pytest.fail(f"it starts {', '.join(_started)}: mark it with @pytest.mark.process", pytrace=False)
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say which tests were left out and why, when AppWorld's engine or a browser is not there."""
-    reasons: Counter[tuple[str, str]] = Counter()
-    for report in terminalreporter.stats.get("skipped", ()):
-        for marker, subject in (("appworld", "AppWorld's engine"), ("browser", "pages in a browser")):
-            if marker in report.keywords:
-                reasons[subject, _reason(report)] += 1
-    for (subject, reason), count in reasons.items():
-        terminalreporter.write_line(f"{count} tests of {subject} were left out: {reason}", yellow=True)
-
-
-def _reason(report: pytest.TestReport) -> str:
-    told = report.longrepr
-    return str(told[2] if isinstance(told, tuple) else told).removeprefix("Skipped: ")
+    # Not an audit hook: that is called for every id() of the session, over a million times in some files.
+    with pytest.MonkeyPatch.context() as patch:
+        if not any(item.get_closest_marker(name) for name in MAY_START_PROGRAMS):
+            patch.setattr(subprocess.Popen, "__init__", refused)
+        return (yield)

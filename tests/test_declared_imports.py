@@ -19,6 +19,7 @@ PYPROJECT = ROOT / "pyproject.toml"
 PROJECT = tomllib.loads(PYPROJECT.read_text())["project"]
 PACKAGES = ("agents", "benchmarks", "environments", "evaluation", "graph", "memory", "training")
 TOOLS = {"ipykernel", "langgraph-cli", "mypy", "pre-commit", "pytest-asyncio", "pytest-xdist", "ruff", "types-pyyaml"}
+TOOLS |= {"fastapi"}  # of `transformers serve`
 """Development tools that are run, not imported."""
 
 

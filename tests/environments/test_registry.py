@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from support.installed_appworld import installed_appworld
 
 from environments.base import Environment, InputError
 from environments.registry import open_named
@@ -89,14 +88,13 @@ def test_appworld_takes_its_official_limit_and_no_evaluation_set():
     assert EnvironmentSettings(name="appworld", options={"max_steps": 5}).max_actions == 5
 
 
-@pytest.mark.process
-@pytest.mark.appworld
-def test_appworld_is_opened_or_says_what_is_missing(monkeypatch, tmp_path):
+def test_appworld_says_what_is_missing(monkeypatch, tmp_path):
     monkeypatch.setenv("COEVOLVE_APPWORLD", str(tmp_path / "nothing"))
     with pytest.raises(InputError, match="make appworld"):
         EnvironmentSettings(name="appworld").open()
-    monkeypatch.delenv("COEVOLVE_APPWORLD")
-    installed_appworld()
+
+
+def test_appworld_is_opened(installation):
     environment = EnvironmentSettings(name="appworld").open()
     assert isinstance(environment, Environment)
     assert environment.name == "appworld"

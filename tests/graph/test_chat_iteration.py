@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.changed_tasks import held_out_tasks, human_wordings, shingles
 from support.chat_table import KEY, ROLES, reply, settings_of
-from support.faulty_server import FaultyServer, Schedule
+from support.faulty_server import ChatRequest, Fault, FaultyServer
 from support.made_run import ENVIRONMENT, make_round, make_run, run_graph
 from support.official_audit import audit
 
@@ -182,7 +182,10 @@ async def test_a_budget_ends_the_run_after_the_iteration_and_resume_with_more_go
 def test_with_faults_in_a_fifth_of_the_requests_no_context_is_lost_and_no_task_doubled(
     keyed: None, tmp_path: Path
 ) -> None:
-    with FaultyServer(reply, faults=Schedule(0.2, seed=5)) as server:
+    def faults(request: ChatRequest) -> Fault | None:
+        return list(Fault)[int(request.draw("kind", 5) * len(Fault))] if request.draw("fault", 5) < 0.2 else None
+
+    with FaultyServer(reply, faults=faults) as server:
         run = make_run(tmp_path / "run", *settings_of(server, timeout=1.0, max_retries=4))
         run_graph(run)
         assert sum(server.injected.values()) > 0.1 * len(server.requests)

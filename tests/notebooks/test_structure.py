@@ -28,11 +28,11 @@ def displayed(thing: Any, kind: str = "display_data") -> NotebookNode:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ([said("1\n")], [said("2\n"), said("3\n")]),
+        ([said("1\n")], [said("2\n3\n")]),
         ([displayed(table(["a", "b"], [[1, 2]]))], [displayed(table(["a", "b"], [[3, 4], [5, 6]]))]),
         ([], []),
     ],
-    ids=["text and its pieces", "rows", "nothing"],
+    ids=["text", "rows", "nothing"],
 )
 def test_values_may_differ(one: list[NotebookNode], other: list[NotebookNode]) -> None:
     assert differences(notebook(*one), notebook(*other)) == []
@@ -66,11 +66,10 @@ def test_what_depends_on_the_machine_is_removed() -> None:
     """Two executions of equal cells become equal files."""
     made = []
     for kernel, version, count in (("own", "3.11.7", 7), ("python3", "3.12.1", 3)):
-        one = notebook(said("a"), said("b"), displayed(table(["a"], [[1]]), "execute_result"))
+        one = notebook(said("a"), displayed(table(["a"], [[1]]), "execute_result"))
         one.metadata = nbformat.from_dict({"kernelspec": {"name": kernel}, "language_info": {"version": version}})
-        one.cells[1].execution_count = one.cells[1].outputs[2].execution_count = count
+        one.cells[1].execution_count = one.cells[1].outputs[1].execution_count = count
         one.cells[1].metadata = nbformat.from_dict({"execution": {"iopub.execute_input": f"at {count}"}})
         made.append(normalised(one))
     assert made[0] == made[1]
     assert [output.output_type for output in made[0].cells[1].outputs] == ["stream", "execute_result"]
-    assert made[0].cells[1].outputs[0].text == "ab"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from pydantic import JsonValue
 
 from environments.base import TaskSpec, ToolCall
 from environments.bfcl.evaluation_sets import TEMPLATED_SETS, load_set
-from environments.bfcl.official import CATEGORIES, all_tools, load_category, tool_names
+from environments.bfcl.official import CATEGORIES, all_tools, load_category
 from environments.verification.canonical import words
 
 Change = Callable[[TaskSpec, random.Random], TaskSpec | None]
@@ -138,12 +139,6 @@ def renamed_in(task: TaskSpec, names: list[str], rng: random.Random) -> TaskSpec
 
 def file_renamed(task, rng):
     return renamed_in(task, [name for _, name in files(task.initial_state.get(FILES))], rng)
-
-
-def folder_renamed(task, rng):
-    configuration = task.initial_state.get(FILES)
-    found = {name for one in folders(configuration) for name, entry in one.items() if entry["type"] == "directory"}
-    return renamed_in(task, sorted(found), rng)
 
 
 def all_files_renamed(task, rng):
@@ -283,44 +278,12 @@ def first_turns(task, rng):
     return copied(task, turns=task.turns[:kept], reference=task.reference[:kept], withheld={})
 
 
-def tools_of_all(task, rng):
-    return copied(task, tools=tool_names(task.classes), withheld={})
-
-
 CHANGES: dict[str, Change] = {
-    change.__name__: change
-    for change in (
-        unchanged,
-        reworded,
-        unused_part,
-        unused_key,
-        unused_file,
-        unused_files_gone,
-        default_written,
-        number_unused,
-        file_renamed,
-        folder_renamed,
-        all_files_renamed,
-        contents_reordered,
-        setup_played,
-        first_call_in_setup,
-        change_more,
-        blank_at_end,
-        blank_inside,
-        read_in_setup,
-        read_in_reference,
-        default_given,
-        numbers_as_floats,
-        lists_in_other_order,
-        class_more,
-        longer_context,
-        fewer_tools,
-        tools_of_all,
-        keys_reordered,
-        turns_joined,
-        first_turns,
-    )
+    name: one
+    for name, one in list(globals().items())
+    if inspect.isfunction(one) and inspect.signature(one).parameters.keys() == {"task", "rng"}
 }
+"""Every function above of a task and a random generator."""
 
 
 def changed(task: TaskSpec, kinds: tuple[str, ...], rng: random.Random) -> TaskSpec | None:

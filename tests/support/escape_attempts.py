@@ -32,26 +32,15 @@ system, file = ga(loaded['posix'], '__dict__'), ga(loaded['_io'], '__dict__')['F
 """
 _AFTER_GETATTR = {
     "answer": _shout("file('{answer}').read()"),
-    "secret": _shout("file('{secret}').read()"),
     "write": _shout("file('{outside}', 'w').write(b'x')"),
-    "program": _shout("system['posix_spawn']('/bin/true', ['true'], {})"),
-    "signal": _shout("system['kill']({pid}, 9)"),
-    "attach": "c = loaded['sqlite3'].connect(':memory:')\nc.execute(\"ATTACH '{outside}' AS o\")\n"
-    "c.execute('create table o.t (x)')\n" + _shout(""),
-    "vacuum": "c = loaded['sqlite3'].connect(':memory:')\nc.execute(\"VACUUM INTO '{blind}/data/x.db'\")\n"
-    + _shout(""),
-    "clock": "t = loaded['time']\nga(t, '__dict__')['clock_settime'](0, 0)\n" + _shout(""),
 }
 
 ATTEMPTS: dict[str, str] = {
     "pathlib": "import pathlib\n" + _shout("pathlib.Path('{answer}').read_text()"),
     "open": _shout("open('{answer}').read()"),
     "builtins_open": _shout("builtins.open('{answer}').read()"),
-    "importlib": "import importlib\nimportlib.import_module('os')\n" + _shout(""),
     "dunder_import": "__import__('os').listdir('/')\n" + _shout(""),
-    "task_load": "from appworld.task import Task\n" + _shout("Task.load('made02_1').ground_truth.answer"),
     "ground_truth": "from appworld.ground_truth import GroundTruth\n" + _shout("GroundTruth.load('made02_1').answer"),
-    "models": "from appworld.apps.simple_note.models import Note\n" + _shout("Note.all()"),
     "requester": _shout("requester.request('admin', 'show_main_user')"),
     "requester_of_apis": _shout("apis.requester()"),
     "requester_class": "r = Requester(to_db_home_path='x', from_db_home_path='x')\n" + _shout("r"),
@@ -60,15 +49,12 @@ ATTEMPTS: dict[str, str] = {
     "subclasses_by_getattr": "n = '__sub' + 'classes__'\n" + _shout("getattr(object, n)()"),
     "frames_of_generator": "g = (g.gi_frame.f_back for _ in [1])\n" + _shout("next(g).f_globals"),
     "frames_of_traceback": "try:\n    1 / 0\nexcept Exception as e:\n    " + _shout("e.__traceback__.tb_frame"),
-    "inspect": "import inspect\n" + _shout("inspect.stack()"),
-    "sys": "import sys\n" + _shout("sys.modules"),
     "sys_of_module": _shout("datetime.sys.modules"),
     "sys_of_module_renamed": "module = random\n" + _shout("module.heapq, module._os"),
     "codecs_of_json": _shout("json.codecs.open('{answer}').read()"),
     "enum_of_re": _shout("re.enum.sys.modules['os'].listdir('/')"),
     "module_of_a_package": "from pendulum import helpers\n" + _shout("helpers"),
     "pickle": "import pickle\npickle.loads(b\"cposix\\nsystem\\n(S'echo'\\ntR.\")\n" + _shout(""),
-    "yaml": "import yaml\nyaml.unsafe_load('!!python/object/apply:os.getcwd []')\n" + _shout(""),
     "eval": "e = eval\n" + _shout("e('1 + 1')"),
     "exec_of_builtins": "b = builtins\n" + _shout("b.exec"),
     "compile": _shout("compile('1', 'x', 'eval')"),
@@ -104,13 +90,7 @@ ATTEMPTS: dict[str, str] = {
     "lookalike_letters": "\uff45val('1')\n" + _shout(""),
     "json_dump": "json.dump({}, '{outside}')\n" + _shout(""),
     "write_outside": "f = open('{outside}', 'w')\nf.write('x')\n" + _shout(""),
-    "write_by_pathlib": "from pathlib import Path\nPath('{outside}').touch()\n" + _shout(""),
-    "sqlite": "import sqlite3\nsqlite3.connect('{outside}').execute('create table t (x)')\n" + _shout(""),
     "subprocess": "import subprocess\nsubprocess.run(['touch', '{outside}'])\n" + _shout(""),
-    "ctypes": "import ctypes\n" + _shout("ctypes.CDLL(None)"),
-    "socket": "import socket\nsocket.socket().connect(('127.0.0.1', 1))\n" + _shout(""),
-    "fork": "import os\nif os.fork() == 0:\n    while True: os.fork()\n" + _shout(""),
-    "threads": "import threading\nthreading.Thread(target=print).start()\n" + _shout(""),
     "path_to_admin": _shout("apis.spotify.show_song(song_id='../../admin/main_users')"),
     "path_of_dots": _shout("apis.spotify.show_song(song_id='..')"),
     "untracked_call": _shout("apis.supervisor.show_profile(track=False)"),
@@ -118,9 +98,6 @@ ATTEMPTS: dict[str, str] = {
     "other_time": _shout("apis.supervisor.show_profile(_system_datetime=datetime.datetime(2100, 1, 1))"),
     "admin_app": _shout("apis.admin.show_main_user()"),
     "closing_the_apis": _shout("apis.close()"),
-    "exit": "import os\nos._exit(0)\n" + _shout(""),
-    "signals": "import signal\nsignal.alarm(0)\n" + _shout(""),
-    "environment": "import os\n" + _shout("os.environ"),
     "stateful_path": (
         "class S:\n    n = 0\n    def __str__(self):\n        S.n += 1\n"
         "        return '1' if S.n <= 1 else '../../admin/credit?'\n"
@@ -159,70 +136,35 @@ def asked(name, *arguments):
     ctypes.set_errno(0)
     done = libc.syscall(pyseccomp.resolve_syscall(pyseccomp.system_arch(), name), *arguments)
     return done, ctypes.get_errno()
-def listed(folder):
-    # Below /home or /var there may be a checkout's own folders, and nothing else.
+def listed(folder, *known):
+    # On the way to a checkout's own folders there may be those, and nothing else but what is known.
     shown = ('{repository}/environments', '{site}', '{blind}', '{interpreter}')
-    other = [name for name in os.listdir(folder) if not any(one.startswith(f'{folder}/{name}/') for one in shown)]
-    if other:
+    way = folder.rstrip('/')
+    other = [name for name in os.listdir(folder) if not any(one.startswith(f'{way}/{name}/') for one in shown)]
+    if set(other) - set(known):
         won(other)
 """
 
+_SYSTEM = "'bin', 'dev', 'etc', 'lib', 'lib32', 'lib64', 'libx32', 'proc', 'sbin', 'tmp', 'usr'"
 _READ = {
     **{
         f"read {path}": f"won(open('{path}', 'rb').read(200))"
         for path in (
             "{answer}",
             "{secret}",
-            "/etc/passwd",
-            "/etc/shadow",
-            "/etc/hostname",
-            "/etc/resolv.conf",
-            "/proc/1/environ",
-            "/proc/self/environ",
-            "/proc/self/mem",
-            "/proc/self/maps",
-            "/proc/kallsyms",
-            "/proc/mounts",
-            "/dev/mem",
-            "/dev/kmsg",
-            "/dev/sda",
-            "/dev/vda",
-            "/dev/tty",
-            "/dev/ptmx",
-            "/dev/fuse",
-            "/dev/kvm",
-            "/dev/shm/x",
-            "/sys/kernel/notes",
             "{repository}/pyproject.toml",
             "{repository}/.git/HEAD",
             "{full}/data/base_dbs/spotify.db",
             "/../../..{answer}",
+            "/proc/self/environ",
             "/proc/self/root{answer}",
-            "/proc/1/root{secret}",
-            "/proc/2/cwd{answer}",
         )
     },
-    **{
-        f"list {path}": f"listed('{path}')"
-        for path in (
-            "{full}",
-            "{repository}/training",
-            "{repository}/.git",
-            "/home",
-            "/var",
-            "/run",
-            "/sys",
-            "/mnt",
-            "/boot",
-            "/proc/1/fd",
-            "/proc/self/fd",
-            "/dev/shm",
-            "/dev/pts",
-            "/root/.ssh",
-        )
-    },
+    **{f"list {path}": f"listed('{path}')" for path in ("{full}", "{repository}/training", "/home", "/proc", "/var")},
+    "list /": f"listed('/', {_SYSTEM})",
+    "list /dev": "listed('/dev', 'null', 'random', 'urandom', 'zero')",
+    "list /etc": "listed('/etc', 'alternatives', 'ld.so.cache')",
     "read by link": "os.symlink('{answer}', 'l')\nwon(open('l').read())",
-    "read by hard link": "os.link('{answer}', 'h')\nwon(open('h').read())",
     "read by a folder's descriptor": (
         "for fd in range(3, 256):\n    try:\n"
         "        at = os.open('../' * 20 + '{answer}'[1:], os.O_RDONLY, dir_fd=fd)\n"
@@ -233,60 +175,30 @@ _READ = {
         "        continue\n    if stat.S_ISDIR(kind) or stat.S_ISBLK(kind):\n        won(fd)\n"
         "    if stat.S_ISREG(kind) and os.lseek(fd, 0, 0) == 0 and os.read(fd, 3) in (b'WAR', b'Tra'):\n        won(fd)"
     ),
-    "read the ground truth by the package": (
-        "from appworld import update_root\nfrom appworld.ground_truth import GroundTruth\nupdate_root('{full}')\n"
-        "won(GroundTruth.load('made02_1').answer)"
-    ),
     "standard streams": (
         "for fd in (0, 1, 2):\n    if os.fstat(fd).st_rdev != os.stat('/dev/null').st_rdev:\n        won(fd)"
     ),
 }
 
+# One file of each file system.
 _WRITE = {
     **{
         f"write {path}": f"open('{path}', 'ab').write(b'x')\nwon()"
         for path in (
             "{outside}",
             "{blind}/data/tasks/made02_1/specs.json",
-            "{blind}/data/x",
-            "{blind}/data/base_dbs/spotify.db",
             "{repository}/environments/appworld/engine/worker.py",
+            "{site}/x.pth",
             "/usr/bin/x",
-            "/etc/ld.so.preload",
             "/x",
             "/dev/x",
-            "/proc/sys/kernel/core_pattern",
-            "/proc/sysrq-trigger",
-            "/dev/shm/x",
-            "/root/x",
-            "{site}/x.pth",
+            "/proc/x",
         )
     },
-    "sqlite connect": (
-        "import sqlite3\nsqlite3.connect('{blind}/data/base_dbs/x.db').execute('create table t (x)')\nwon()"
-    ),
-    "sqlite attach": (
-        "import sqlite3\nc = sqlite3.connect(':memory:')\nc.execute(\"ATTACH '{outside}' AS o\")\n"
-        "c.execute('create table o.t (x)')\nwon()"
-    ),
-    "sqlite vacuum": "import sqlite3\nsqlite3.connect(':memory:').execute(\"VACUUM INTO '{outside}'\")\nwon()",
-    "sqlite base": (
-        "import sqlite3\nc = sqlite3.connect('{blind}/data/base_dbs/spotify.db')\nc.execute('delete from songs')\n"
-        "c.commit()\nwon()"
-    ),
     "chmod the root": "os.chmod('{blind}/data', 0o777)\nwon()",
-    "chown the root": "os.chown('{blind}/data', os.getuid(), os.getgid())\nwon()",
-    "utime": "os.utime('{blind}/data/tasks/made02_1/specs.json')\nwon()",
-    "truncate": "os.truncate('{blind}/data/tasks/made02_1/specs.json', 0)\nwon()",
     "remove": "os.remove('{blind}/data/tasks/made02_1/specs.json')\nwon()",
-    "rename": "open('mine', 'w').close()\nos.rename('mine', '{outside}')\nwon()",
-    "link into the root": "os.symlink('/tmp', '{blind}/data/l')\nwon()",
-    "device": "os.mknod('d', 0o60666, os.makedev(8, 0))\nwon()",
-    "fifo": "os.mkfifo('f')\nwon()",
-    "set-user-id": "open('s', 'wb').write(b'#!/bin/sh')\nos.chown('s', 0, 0)\nwon()",
-    "attribute": "os.setxattr('.', 'user.x', b'1')\nwon()",
-    "write to the log": "os.write(1, b'x' * 100)\nos.write(2, b'x')\nfcntl.fcntl(1, fcntl.F_GETFL)",
-    "fill the disk": ("f = open('big', 'wb')\nfor _ in range(4096):\n    f.write(b'x' * 2**20)\nf.flush()\nwon()"),
+    "truncate": "os.truncate('{blind}/data/tasks/made02_1/specs.json', 0)\nwon()",
+    "fill the disk": "f = open('big', 'wb')\nfor _ in range(4096):\n    f.write(b'x' * 2**20)\nf.flush()\nwon()",
     "fill the disk with files": (
         "for n in range(16):\n    with open(f'big{n}', 'wb') as f:\n        for _ in range(63):\n"
         "            f.write(b'x' * 2**20)\nwon()"
@@ -294,29 +206,10 @@ _WRITE = {
 }
 
 _START = {
-    "fork": "os.fork()\nwon()",
-    "forkpty": "os.forkpty()\nwon()",
-    "vfork": "if libc.vfork() >= 0:\n    won()",
-    "system": "if os.system('true') == 0:\n    won()",
-    "popen": "won(os.popen('id').read() or 1 / 0)",
-    "spawn": "os.posix_spawn('/bin/true', ['true'], {})\nwon()",
     "subprocess": "import subprocess\nsubprocess.run(['/bin/touch', '{outside}'])\nwon()",
-    "fork_exec of another name": (
-        "from importlib.machinery import ExtensionFileLoader\nimport _posixsubprocess\n"
-        "if hasattr(_posixsubprocess, '__file__'):\n"
-        "    m = ExtensionFileLoader('x._posixsubprocess', _posixsubprocess.__file__).load_module()\n"
-        "import subprocess\nsubprocess.Popen(['/bin/true'], close_fds=False)\nwon()"
-    ),
-    "multiprocessing": (
-        "import multiprocessing\nmultiprocessing.get_context('fork').Process(target=print).start()\nwon()"
-    ),
     "exec": "os.execv('/bin/sh', ['sh', '-c', 'echo ESC''APED'])\nwon()",
-    "exec of memory": "fd = os.memfd_create('x')\nos.execve(fd, ['x'], {})\nwon()",
-    "exec by syscall": "if asked('execve', b'/bin/true', None, None)[1] != errno.ENOSYS:\n    won()",
-    "execveat": "if asked('execveat', -100, b'/bin/true', None, None, 0)[1] != errno.ENOSYS:\n    won()",
     "clone": "if asked('clone', 17, 0, 0, 0, 0)[0] >= 0:\n    won()",
     "clone with namespaces": "if asked('clone', 0x10000000 | 17, 0, 0, 0, 0)[0] >= 0:\n    won()",
-    "clone3": "if asked('clone3', b'\\0' * 64, 64)[1] != errno.ENOSYS:\n    won()",
 }
 
 _SIGNAL = {
@@ -330,80 +223,41 @@ _SIGNAL = {
     ),
     "kill another world": "os.kill({other}, 9)\nwon()",
     "kill by a thread's number": "if asked('tgkill', {pid}, {pid}, 0)[0] == 0:\n    won()",
-    "kill by descriptor": "fd = os.pidfd_open({pid})\nsignal.pidfd_send_signal(fd, signal.SIGTERM)\nwon()",
-    "queue a signal": "if libc.sigqueue({pid}, 15, 0) == 0:\n    won()",
     "prlimit": "import resource\nresource.prlimit({pid}, resource.RLIMIT_NOFILE, (1, 1))\nwon()",
-    "priority": "os.setpriority(os.PRIO_PROCESS, {pid}, 19)\nwon()",
-    "priority of the user": "os.setpriority(os.PRIO_USER, 0, 19)\nwon()",
-    "nice": "os.nice(-5)\nwon()",
-    "affinity": "os.sched_setaffinity({pid}, {0})\nwon()",
-    "scheduler": "os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))\nwon()",
-    "trace": "if asked('ptrace', 16, {pid}, 0, 0)[1] != errno.ENOSYS:\n    won()",
-    "read memory": "if asked('process_vm_readv', {pid}, None, 0, None, 0, 0)[1] != errno.ENOSYS:\n    won()",
-    "write memory": "if asked('process_vm_writev', {pid}, None, 0, None, 0, 0)[1] != errno.ENOSYS:\n    won()",
-    "stay alive": "if libc.prctl(1, 0, 0, 0, 0) == 0:\n    won('no longer dies with its parent')",
-    "leave the group": "os.setpgid(0, 0)\nwon()",
-    "leave the session": "os.setsid()\nwon()",
 }
 
 _REACH = {
     "tcp": "socket.create_connection(('127.0.0.1', {port}), 2)\nwon()",
-    "tcp 6": "socket.socket(socket.AF_INET6)\nwon()",
-    "udp": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', {port}))\nwon()",
-    "raw": "socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)\nwon()",
-    "packet": "socket.socket(socket.AF_PACKET)\nwon()",
-    "netlink": "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)\nwon()",
-    "vsock": "socket.socket(socket.AF_VSOCK)\nwon()",
     "unix": "s = socket.socket(socket.AF_UNIX)\ns.connect('{socket}')\nwon()",
-    "abstract": "s = socket.socket(socket.AF_UNIX)\ns.connect('\\0{abstract}')\nwon()",
     "pair turned around": (
         "a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)\na.sendto(b'x', '\\0{abstract}')\nwon()"
     ),
-    "connect by the pair": "a, b = socket.socketpair()\na.connect('\\0{abstract}')\nwon()",
-    "listen": "s = socket.socket(socket.AF_UNIX)\ns.bind('\\0x')\ns.listen()\nwon()",
-    "urllib": "import urllib.request\nwon(urllib.request.urlopen('http://127.0.0.1:{port}', timeout=2).read())",
-    "shared memory": "if libc.shmget(1, 4096, 0o1666) >= 0:\n    won()",
-    "semaphores": "if libc.semget(1, 1, 0o1666) >= 0:\n    won()",
-    "message queues": "if libc.msgget(1, 0o1666) >= 0:\n    won()",
-    "posix queues": "if asked('mq_open', b'x', 0o102, 0o666, None)[0] >= 0:\n    won()",
 }
 
+# The kernel sees the number of a call, not the function of Python or C that makes it. Grouped by what they would do:
+# mount and load; other namespaces and clocks; identity; files of other kinds; processes; signals and priorities;
+# memory of others; connections; messages; what a new kernel feature adds.
+_REFUSED = """
+mount umount2 pivot_root chroot fsopen fsmount move_mount open_tree mount_setattr swapon init_module finit_module
+kexec_load reboot acct quotactl vhangup lookup_dcookie nfsservctl syslog
+unshare setns sethostname setdomainname clock_settime clock_adjtime settimeofday adjtimex personality
+setuid setgid setresuid setresgid setgroups setfsuid capset prctl seccomp keyctl add_key request_key
+mknod mknodat link linkat chown lchown fchownat setxattr open_by_handle_at name_to_handle_at memfd_create memfd_secret
+fork vfork clone3 execve execveat setpgid setsid
+ptrace kcmp pidfd_open pidfd_getfd pidfd_send_signal rt_sigqueueinfo rt_tgsigqueueinfo setpriority ioprio_set
+sched_setscheduler sched_setparam sched_setattr sched_setaffinity
+process_vm_readv process_vm_writev process_madvise migrate_pages move_pages userfaultfd
+socket connect bind listen accept accept4
+shmget semget msgget mq_open
+bpf perf_event_open io_uring_setup fanotify_init inotify_init1
+"""
 # A call that is refused by number answers ENOSYS; any other answer says that the kernel looked at it.
-_PRIVILEGED = (
-    *("mount", "umount2", "pivot_root", "chroot", "unshare", "setns", "fsopen", "fsmount", "move_mount", "open_tree"),
-    *("mount_setattr", "swapon", "reboot", "sethostname", "setdomainname", "init_module", "finit_module", "kexec_load"),
-    *("bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "keyctl", "add_key", "request_key", "seccomp"),
-    *("clock_settime", "clock_adjtime", "settimeofday", "adjtimex", "syslog", "acct", "quotactl", "personality"),
-    *("setuid", "setgid", "setresuid", "setresgid", "setgroups", "setfsuid", "capset", "open_by_handle_at"),
-    *(
-        "name_to_handle_at",
-        "pidfd_open",
-        "pidfd_getfd",
-        "pidfd_send_signal",
-        "process_madvise",
-        "kcmp",
-        "fanotify_init",
-    ),
-    *("inotify_init1", "ioprio_set", "migrate_pages", "move_pages", "socket", "connect", "bind", "listen", "accept4"),
-    *(
-        "memfd_create",
-        "memfd_secret",
-        "vhangup",
-        "lookup_dcookie",
-        "nfsservctl",
-        "prctl",
-        "ptrace",
-        "mknodat",
-        "linkat",
-    ),
-)
+_CALL = "if asked('{name}', 0, 0, 0, 0, 0, 0)[1] != errno.ENOSYS:\n    won()"
 
 
 def lost_python_attempts() -> dict[str, str]:
     """Whole programs by name."""
-    refused = {
-        f"call {name}": f"if asked('{name}', 0, 0, 0, 0, 0, 0)[1] != errno.ENOSYS:\n    won()" for name in _PRIVILEGED
-    }
+    refused = {f"call {name}": _CALL.replace("{name}", name) for name in _REFUSED.split()}
     own = {**_READ, **_WRITE, **_START, **_SIGNAL, **_REACH, **refused}
     return {name: _PRELUDE + code for name, code in own.items()}
 

@@ -1,6 +1,6 @@
-"""An OpenAI-compatible chat endpoint for tests: FastAPI on uvicorn, in a thread, with faults by hash of the request.
+"""An OpenAI-compatible chat endpoint for tests: a server in a thread, with faults by hash of the request.
 
-    with FaultyServer(lambda request: {"number": 4}, faults=Schedule(0.2), latency=0.05) as server:
+    with FaultyServer(lambda request: {"number": 4}, latency=0.05) as server:
         ...  # server.url is the base_url; server.requests what came in; server.injected the faults by kind
 
 What is answered depends on the request and on how often it came before, never on order or time, so that equal runs
@@ -9,24 +9,17 @@ meet equal faults. A request that was sent again is the same request: its attemp
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import socket
 import struct
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
-
-import uvicorn
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 KEY = "sk-a-secret-of-the-tests-0123456789"
 """What the tests' endpoints are asked with; it must never be seen in a file or message."""
@@ -47,7 +40,7 @@ class Fault(StrEnum):
     EMPTY = "empty choices"
     REFUSAL = "refusal"
     LIMIT = "429 with Retry-After"
-    ERROR = "500, twice in a row"
+    ERROR = "500"
     RESET = "connection reset"
     STALL = "stall"
     LONG = "reply of a megabyte"
@@ -77,53 +70,19 @@ class ChatRequest:
         return self.messages[1]["content"]
 
     @property
-    def last(self) -> str:
-        return self.messages[-1]["content"]
-
-    @property
     def repairs(self) -> bool:
         """Whether this is a repair turn."""
         return len(self.messages) > 2
 
     @property
-    def by_tool(self) -> bool:
-        """Whether the reply is asked for as a tool call."""
-        return "tools" in self.body
-
-    @property
     def schema(self) -> str:
         """Name of the schema that is asked for."""
-        if self.by_tool:
-            return self.body["tools"][0]["function"]["name"]
         return self.body.get("response_format", {}).get("json_schema", {}).get("name", "")
 
     def draw(self, *salt: object) -> float:
         """A number in [0, 1) by hash of the request and its attempt."""
-        return draw(json.dumps(self.body, sort_keys=True), self.attempt, *salt)
-
-
-def draw(*parts: object) -> float:
-    """A number in [0, 1) by hash."""
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") / 2**64
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Gives each attempt a fault with probability ``share``, of the kinds in ``faults`` alike."""
-
-    share: float
-    faults: Sequence[Fault] = tuple(Fault)
-    seed: int = 0
-
-    def __call__(self, request: ChatRequest) -> Fault | None:
-        if request.attempt and self._drawn(ChatRequest(request.body, request.attempt - 1)) is Fault.ERROR:
-            return Fault.ERROR
-        return self._drawn(request)
-
-    def _drawn(self, request: ChatRequest) -> Fault | None:
-        if request.draw("fault", self.seed) >= self.share:
-            return None
-        return self.faults[int(request.draw("kind", self.seed) * len(self.faults))]
+        parts = (json.dumps(self.body, sort_keys=True), self.attempt, *salt)
+        return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") / 2**64
 
 
 @dataclass(frozen=True)
@@ -136,107 +95,83 @@ class Raw:
 
 
 Answer = dict[str, Any] | str | Fault | Raw
-Formats = Literal["both", "rejects_schema"]
 
 
-class FaultyServer:
+class FaultyServer(ThreadingHTTPServer):
     """The endpoint; it runs within ``with``.
 
     Args:
-        answer: maps a request to its answer: a dict is the reply's JSON (by tool call where that is asked for), a
-            text is plain text, a ``Fault`` that fault, ``Raw`` is sent as it stands. It runs on the server's loop.
+        answer: maps a request to its answer: a dict is the reply's JSON, a text is plain text, a ``Fault`` that fault,
+            ``Raw`` is sent as it stands. It is called for one request at a time.
         latency: seconds before every answer that is no stall.
         faults: a fault for each request and attempt, or None to let ``answer`` answer.
-        formats: whether ``response_format`` is accepted, or rejected with status 400.
-        retry_after: the header of status 429.
-        stall: seconds of a stall.
         together: how many requests must have been in flight at once before any is answered; each waits for that for
             ``PATIENCE`` at most.
     """
+
+    request_queue_size = 512
 
     def __init__(
         self,
         answer: Callable[[ChatRequest], Answer],
         *,
         latency: float = 0.0,
-        faults: Callable[[ChatRequest], Fault | None] | None = None,
-        formats: Formats = "both",
-        retry_after: str = "0.05",
-        stall: float = STALL,
+        faults: Callable[[ChatRequest], Fault | None] = lambda request: None,
         together: int = 0,
     ) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
         self._answer = answer
         self._latency = latency
         self._faults = faults
-        self._formats = formats
-        self._retry_after = retry_after
-        self._stall = stall
         self._together = together
         self.requests: list[ChatRequest] = []
         self.injected: Counter[Fault] = Counter()
         self.most_in_flight = 0
         self._in_flight = 0
         self._seen: Counter[str] = Counter()
-        app = FastAPI()
-        app.post("/v1/chat/completions")(self._serve)
-        self._socket = socket.create_server(("127.0.0.1", 0), backlog=512)
-        config = uvicorn.Config(app, log_level="critical", lifespan="off", http=_Resettable, timeout_keep_alive=60)
-        self._server = _Server(config)
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._changed = threading.Condition()
+        self.stopped = threading.Event()
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True)
 
     @property
     def url(self) -> str:
         """The ``base_url`` of the endpoint."""
-        return f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
+        return f"http://127.0.0.1:{self.server_port}/v1"
 
     def __enter__(self) -> FaultyServer:
         self._thread.start()
-        deadline = time.monotonic() + 20
-        while not self._server.ready:
-            assert time.monotonic() < deadline, "the server does not start"
-            time.sleep(0.005)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._server.stop()
-        self._thread.join(20)
-        assert not self._thread.is_alive(), "the server does not stop"
-        self._socket.close()
+        self.stopped.set()  # stalled requests are not waited for
+        self.shutdown()
+        self.server_close()
 
-    def _run(self) -> None:
-        with suppress(asyncio.CancelledError):
-            asyncio.run(self._server.serve(sockets=[self._socket]))
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection without the FIN that the base class sends first, so that it can be reset."""
+        request.close()
 
-    async def _serve(self, http: Request) -> Response:
-        body = await http.json()
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing where a client went away before its answer."""
+
+    def reply(self, body: dict[str, Any], headers: dict[str, str]) -> Raw | None:
+        """The answer to a request; None where its connection is to be reset."""
         fingerprint = json.dumps(body, sort_keys=True)
-        request = ChatRequest(body, self._seen[fingerprint], http.headers.get("authorization", ""), tuple(http.headers))
-        self._seen[fingerprint] += 1
-        self.requests.append(request)
-        self._in_flight += 1
-        self.most_in_flight = max(self.most_in_flight, self._in_flight)
-        try:
-            end = time.monotonic() + PATIENCE
-            while self.most_in_flight < self._together and time.monotonic() < end:
-                await asyncio.sleep(0.01)
-            return await self._respond(request, http)
-        finally:
+        with self._changed:
+            request = ChatRequest(body, self._seen[fingerprint], headers.get("authorization", ""), tuple(headers))
+            self._seen[fingerprint] += 1
+            self.requests.append(request)
+            self._in_flight += 1
+            self.most_in_flight = max(self.most_in_flight, self._in_flight)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self.most_in_flight >= self._together, PATIENCE)
+            answer = self._faults(request) or self._answer(request)
+            if isinstance(answer, Fault):
+                self.injected[answer] += 1
+        self.stopped.wait(STALL if answer is Fault.STALL else self._latency)
+        with self._changed:
             self._in_flight -= 1
-
-    async def _respond(self, request: ChatRequest, http: Request) -> Response:
-        fault = self._faults(request) if self._faults is not None else None
-        answer = fault or self._answer(request)
-        if isinstance(answer, Fault):
-            self.injected[answer] += 1
-        await asyncio.sleep(self._stall if answer is Fault.STALL else self._latency)
-        if answer is Fault.RESET:
-            _reset(http.state.transport)
-        if self._formats == "rejects_schema" and "response_format" in request.body:
-            answer = Raw(400, _error("'response_format' of type 'json_schema' is not supported with this model"))
-        raw = self._raw(answer, request)
-        if isinstance(raw.body, str):
-            return Response(raw.body, raw.status, raw.headers)
-        return JSONResponse(raw.body, raw.status, raw.headers)
+        return None if answer is Fault.RESET else self._raw(answer, request)
 
     def _raw(self, answer: Answer, request: ChatRequest) -> Raw:
         if isinstance(answer, Raw):
@@ -244,28 +179,52 @@ class FaultyServer:
         if answer is Fault.EMPTY:
             return Raw(200, {**completion(request, {}), "choices": []})
         if answer is Fault.LIMIT:
-            return Raw(429, _error("too many requests"), {"Retry-After": self._retry_after})
+            return Raw(429, _error("too many requests"), {"Retry-After": "0.05"})
         if answer is Fault.ERROR:
             return Raw(500, _error("the server had an error"))
         if answer is Fault.GARBAGE:
-            return Raw(200, "<html>gateway</html>", {"content-type": "text/html"})
-        return Raw(200, completion(request, self._message(answer, request)))
+            return Raw(200, "<html>gateway</html>", {"Content-Type": "text/html"})
+        return Raw(200, completion(request, self._message(answer)))
 
-    def _message(self, answer: Answer, request: ChatRequest) -> dict[str, Any]:
+    def _message(self, answer: Answer) -> dict[str, Any]:
         if answer is Fault.REFUSAL:
             return {"content": None, "refusal": "I can't help with that."}
-        if isinstance(answer, str) and not isinstance(answer, Fault):
-            return {"content": answer}
         texts = {
             Fault.MALFORMED: '{"broken": [1, 2',
             Fault.SCHEMA: '{"surprise": 1}',
             Fault.LONG: json.dumps({"surprise": "x" * MEGABYTE}),
         }
-        text = texts[answer] if isinstance(answer, Fault) else json.dumps(answer)
-        if request.by_tool:
-            function = {"name": request.schema, "arguments": text}
-            return {"content": None, "tool_calls": [{"id": "call-1", "type": "function", "function": function}]}
-        return {"content": text}
+        if isinstance(answer, Fault):
+            return {"content": texts[answer]}
+        return {"content": answer if isinstance(answer, str) else json.dumps(answer)}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FaultyServer
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        raw = self.server.reply(body, {name.lower(): value for name, value in self.headers.items()})
+        if raw is None or self.server.stopped.is_set():
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # RST, not FIN
+            self.close_connection = True
+            return
+        data = (raw.body if isinstance(raw.body, str) else json.dumps(raw.body)).encode()
+        self.send_response(raw.status)
+        for name, value in {
+            "Content-Type": "application/json",
+            "Content-Length": str(len(data)),
+            **raw.headers,
+        }.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *words: object) -> None:
+        """Log nothing."""
 
 
 def completion(request: ChatRequest, message: dict[str, Any], finish: str = "stop") -> dict[str, Any]:
@@ -284,44 +243,3 @@ def completion(request: ChatRequest, message: dict[str, Any], finish: str = "sto
 
 def _error(message: str) -> dict[str, Any]:
     return {"error": {"message": message, "type": "made", "code": None, "param": None}}
-
-
-class _Server(uvicorn.Server):
-    """Stops at once when it is told to, where uvicorn looks ten times a second; stalled requests are not waited for."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.force_exit = True
-        self._stopped = asyncio.Event()
-        self.ready = False
-
-    async def main_loop(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        await self.on_tick(0)
-        self.ready = True
-        await self._stopped.wait()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close what is open; uvicorn waits a tenth of a second for answers that nobody reads."""
-        for one in (*self.servers, *(sockets or ())):
-            one.close()
-        for connection in list(self.server_state.connections):
-            connection.shutdown()
-        await asyncio.sleep(0)
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._stopped.set)
-
-
-class _Resettable(H11Protocol):
-    """Hands its transport to the application, which may cut the connection."""
-
-    def connection_made(self, transport: Any) -> None:
-        self.app_state = {**self.app_state, "transport": transport}
-        super().connection_made(transport)
-
-
-def _reset(transport: asyncio.Transport) -> None:
-    """Close the connection with RST instead of FIN."""
-    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    transport.abort()

@@ -15,14 +15,14 @@ import contextlib
 import errno
 import hashlib
 import importlib
-import inspect
+import itertools
 import json
 import os
+import pkgutil
 import runpy
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
@@ -49,11 +49,10 @@ evaluation: {limit: 2}
 """A whole iteration in about 15 s, most of it the imports of three processes."""
 
 HOOKS = {
-    "flushed": ("memory.jsonl", "_flush"),  # a record file is written beside its place, not yet renamed
-    "renamed": ("memory.jsonl", "_sync_folder"),  # a record file is in its place
-    "admitted": ("graph.nodes.new_tasks", "admit"),  # tasks.jsonl holds D_{t+1}, before evolution.json
-    "remembered": ("memory.failures.FailureMemory", "remember"),  # before judgements.jsonl
-    "evolved": ("graph.run.stages", "evolve"),  # before summary.json
+    "flushed": "memory.jsonl._flush",  # a record file is written beside its place, not yet renamed
+    "renamed": "memory.jsonl._sync_folder",  # a record file is in its place
+    "admitted": "graph.nodes.new_tasks.admit",  # tasks.jsonl holds D_{t+1}, before evolution.json
+    "remembered": "memory.failures:FailureMemory.remember",  # before judgements.jsonl
 }
 """Where a process may be told to kill itself: right after this function has done its work."""
 
@@ -219,22 +218,19 @@ def remembered(root: Path) -> Any:
 
 
 def _tensors(path: Path) -> Any:
-    """What torch saved, as plain values, every tensor and array by the hash of its bytes."""
+    """What torch saved, every tensor and array by the hash of its bytes."""
     import torch
 
     def plain(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return hashlib.sha256(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+            value = value.contiguous().reshape(-1).view(torch.uint8).numpy()
+        if hasattr(value, "tobytes"):
+            return hashlib.sha256(value.tobytes()).hexdigest()
         if isinstance(value, dict):
             return {str(key): plain(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [plain(item) for item in value]
-        return value.tobytes() if hasattr(value, "tobytes") else value
+        return [plain(item) for item in value] if isinstance(value, list | tuple) else str(value)
 
-    def told(value: Any) -> Any:
-        return value.hexdigest() if hasattr(value, "hexdigest") else str(value)
-
-    return json.dumps(plain(torch.load(path, weights_only=False)), default=told, sort_keys=True)
+    return plain(torch.load(path, weights_only=False))
 
 
 def _without_measured(value: Any, name: str) -> Any:
@@ -250,37 +246,20 @@ def _inside(value: Any) -> Any:
 
 def install(end: str, hook: str, number: int) -> None:
     """From now on the work of ``hook`` ends the process (kill) or fails (full) at its ``number``-th time."""
-    where, name = HOOKS[hook]
-    try:
-        owner = importlib.import_module(where)
-    except ModuleNotFoundError:
-        module, _, cls = where.rpartition(".")
-        owner = getattr(importlib.import_module(module), cls)
-    work = getattr(owner, name)
-    calls = iter(range(1, 1_000_000))
-    guard = threading.Lock()
+    where, _, name = HOOKS[hook].rpartition(".")
+    owner = pkgutil.resolve_name(where)
+    work, calls = getattr(owner, name), itertools.count(1)
 
-    def come() -> int:
-        with guard:
-            return next(calls)
-
-    async def awaited(*given: Any, **named: Any) -> Any:
-        result = await work(*given, **named)
-        _kill_if(come() == number)
-        return result
-
-    def called(*given: Any, **named: Any) -> Any:
-        result = work(*given, **named)
-        _kill_if(come() == number)
-        return result
-
-    def full(*given: Any, **named: Any) -> Any:
-        if come() >= number:
+    def called(*given: Any) -> Any:
+        time = next(calls)
+        if end == "full" and time >= number:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return work(*given, **named)
+        result = work(*given)
+        if end == "kill" and time == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
 
-    killed = awaited if inspect.iscoroutinefunction(work) else called
-    setattr(owner, name, full if end == "full" else killed)
+    setattr(owner, name, called)
 
 
 def hold(file: Path, marker: Path) -> None:
@@ -312,11 +291,6 @@ def hold_children(told: Sequence[str]) -> None:
         return run_child(argv, **named)
 
     stages.run_child = started
-
-
-def _kill_if(now: bool) -> None:
-    if now:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__" and sys.argv[1] == "hold":

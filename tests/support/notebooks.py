@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from resource import RUSAGE_CHILDREN, getrusage
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
@@ -53,6 +52,7 @@ def executed(path: Path, run: Path) -> NotebookNode:
             timeout=_TIMEOUT,
             kernel_name="python3",  # jupyter_client's name for the Python that runs it
             record_timing=False,
+            coalesce_streams=True,  # how many pieces there are depends on time
             extra_arguments=["--HistoryManager.enabled=False", "--IPKernelApp.log_level=ERROR"],
             resources={"metadata": {"path": folder}},
         ).execute()
@@ -70,7 +70,7 @@ def _environment(run: Path, folder: Path) -> Iterator[None]:
 
 
 def normalised(notebook: NotebookNode) -> NotebookNode:
-    """Return the notebook with what depends on the machine removed: metadata, ids, pieces of one stream."""
+    """Return the notebook with what depends on the machine removed: metadata and ids."""
     notebook.metadata = nbformat.from_dict(METADATA)
     count = 0
     for number, cell in enumerate(notebook.cells):
@@ -79,7 +79,6 @@ def normalised(notebook: NotebookNode) -> NotebookNode:
         if cell.cell_type == "code":
             count += 1
             cell.execution_count = count
-            cell.outputs = _joined(cell.outputs)
             for output in cell.outputs:
                 if "execution_count" in output:
                     output.execution_count = count
@@ -93,17 +92,6 @@ def drop_outputs(notebook: NotebookNode) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-
-
-def _joined(outputs: Iterable[NotebookNode]) -> list[NotebookNode]:
-    """Join neighbouring pieces of one stream: how many there are depends on time."""
-    joined: list[NotebookNode] = []
-    for output in outputs:
-        if joined and output.output_type == "stream" == joined[-1].output_type and output.name == joined[-1].name:
-            joined[-1].text += output.text
-        else:
-            joined.append(output)
-    return joined
 
 
 def shape(output: NotebookNode) -> Shape:
@@ -127,7 +115,7 @@ def differences(committed: NotebookNode, fresh: NotebookNode, *, hidden: bool = 
         if (one.cell_type, one.source) != (other.cell_type, other.source):
             found.append(f"cell {number} has another source")
         elif one.cell_type == "code" and not hidden:
-            shapes = [[shape(output) for output in _joined(cell.outputs)] for cell in (one, other)]
+            shapes = [[shape(output) for output in cell.outputs] for cell in (one, other)]
             if shapes[0] != shapes[1]:
                 found.append(f"cell {number} shows {shapes[0]}, a fresh execution {shapes[1]}")
     return found
@@ -140,29 +128,20 @@ def shown(notebook: NotebookNode) -> str:
 
 
 def refresh(names: Iterable[str]) -> None:
-    """Execute the notebooks of these names (all for none), write their outputs, and print the CPU seconds of each."""
+    """Execute the notebooks of these names (all for none), write their outputs, and print the seconds of each."""
     wanted = set(names)
     with TemporaryDirectory(prefix="notebooks-") as folder:
-        given = os.environ.get(VARIABLE)
-        with patch.dict(os.environ, {VARIABLE: given or f"{folder}/run"}):
-            begun = _cpu()
+        with patch.dict(os.environ, {VARIABLE: os.environ.get(VARIABLE, f"{folder}/run")}):
             run = prepared_run().root
-            print(f"the run: {_cpu() - begun:.1f} CPU s", flush=True)
         for path in notebooks():
             if wanted and path.name not in wanted and path.stem not in wanted:
                 continue
-            begun, clock = _cpu(), time.monotonic()
+            begun = time.monotonic()
             notebook = executed(path, run)
             if path.name in WITHOUT_OUTPUTS:
                 drop_outputs(notebook)
             nbformat.write(notebook, path)
-            print(f"{path.name}: {_cpu() - begun:.1f} CPU s, {time.monotonic() - clock:.1f} s", flush=True)
-
-
-def _cpu() -> float:
-    """Return the CPU seconds of the children of this process that have ended."""
-    used = getrusage(RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+            print(f"{path.name}: {time.monotonic() - begun:.1f} s", flush=True)
 
 
 if __name__ == "__main__":

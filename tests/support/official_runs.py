@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from environments.base import Outcome, TaskSpec, ToolCall
 from environments.bfcl.benchmark import BFCLEnvironment
@@ -23,30 +24,41 @@ def format_call(call: ToolCall) -> str:
 
 def official_texts(spec: TaskSpec, turns: Sequence[Sequence[str]]) -> list[list[str]]:
     """Result texts of the official executor for call texts by turn, in one fresh set of instances."""
+    with clean_globals() as name:
+        return [execute(spec, turn, name)[0] for turn in turns]
+
+
+def execute(spec: TaskSpec, calls: Sequence[str], name: str) -> tuple[list[str], dict[str, Any]]:
+    """Result texts of call texts, and the instances that they ran in, those of the run ``name``."""
     from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils import execute_multi_turn_func_call
 
-    with _clean_globals() as name:
-        return [
-            execute_multi_turn_func_call(
-                list(turn), spec.initial_state, list(spec.classes), name, "task_0", long_context=spec.long_context
-            )[0]
-            for turn in turns
-        ]
+    configuration, classes = spec.initial_state, list(spec.classes)
+    return execute_multi_turn_func_call(
+        list(calls), configuration, classes, name, f"{_category(spec)}_0", long_context=spec.long_context
+    )
 
 
-def official_result(spec: TaskSpec, reference: Sequence[Sequence[str]], turns: Sequence[Sequence[str]]) -> dict:
-    """The official checker's answer to call texts by turn, one call a step."""
+def official_result(
+    spec: TaskSpec, reference: Sequence[Sequence[str]], turns: Sequence[Sequence[str]], before: Sequence[str] = ()
+) -> dict:
+    """The official checker's answer to call texts by turn, one call a step; ``before`` is run before the first turn."""
     from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import multi_turn_checker
 
-    category = "multi_turn_long_context" if spec.long_context else "multi_turn_base"
+    category = _category(spec)
     entry = {"initial_config": spec.initial_state, "involved_classes": list(spec.classes), "id": f"{category}_0"}
     steps = [[[call] for call in turn] for turn in turns]
-    with _clean_globals() as name:
+    with clean_globals() as name:
+        for instances in (f"{name}_eval", f"{name}_ground_truth_eval"):
+            execute(spec, before, instances)
         return multi_turn_checker(steps, [list(turn) for turn in reference], entry, category, name)
 
 
+def _category(spec: TaskSpec) -> str:
+    return "multi_turn_long_context" if spec.long_context else "multi_turn_base"
+
+
 @contextmanager
-def _clean_globals() -> Iterator[str]:
+def clean_globals() -> Iterator[str]:
     """A name that no run had, and afterwards the official module without the run's instances.
 
     The default lists of ``post_tweet`` are one object for the whole process: they are emptied before.
@@ -60,7 +72,7 @@ def _clean_globals() -> Iterator[str]:
     try:
         yield name
     finally:
-        for key in [key for key in vars(multi_turn_utils) if key.startswith((f"{name}_",))]:
+        for key in [key for key in vars(multi_turn_utils) if key.startswith(f"{name}_")]:
             del vars(multi_turn_utils)[key]
 
 

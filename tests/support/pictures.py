@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from environments.base import InputError
 from environments.command import exit_statuses
@@ -16,7 +17,10 @@ from graph.report.lineage import History
 from graph.report.page import make_page
 from graph.report.stories import first_story
 from memory.run import RunDirectory
-from support.browser import READY, Browser, Page, find_chromium, running_browser
+from support.browser import READY, find_chromium, running_browser, wait
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 WIDTH, HEIGHT = 1280, 900
 
@@ -27,25 +31,26 @@ def take_pictures(run: RunDirectory, folder: Path, browser: Browser) -> list[Pat
     if story is None:
         raise InputError(f"{run.root}: no task of it can be followed to its effect yet: take a longer run")
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as held, browser.page(WIDTH, HEIGHT) as page:
+    with tempfile.TemporaryDirectory() as held:
         path = Path(held) / "report.html"
         path.write_bytes(make_page(run).html)
-        page.open(path, READY)
-        made = [_first(page, folder / "report.png")]
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        page.goto(path.as_uri())
+        wait(page, READY)
+        files = [folder / f"{name}.png" for name in ("report", "weakness", "effect")]
+        # The head of the page down to its map of tools.
+        bottom = page.evaluate("document.getElementById('records').getBoundingClientRect().top + scrollY")
+        page.screenshot(path=files[0], full_page=True, clip={"x": 0, "y": 0, "width": WIDTH, "height": bottom})
         page.evaluate(f"location.hash = 'task={story.task.id}'")
-        page.wait("document.getElementById('drawer').open")
-        page.settle(0.5)
-        made.append(page.screenshot(folder / "weakness.png"))
+        wait(page, "document.getElementById('drawer').open")
+        page.wait_for_timeout(500)
+        page.screenshot(path=files[1])
         page.evaluate(
             "document.querySelector('.lineage').lastChild.scrollIntoView({ behavior: 'instant', inline: 'end' })"
         )
-        return [*made, page.screenshot(folder / "effect.png")]
-
-
-def _first(page: Page, path: Path) -> Path:
-    """The head of the page down to its map of tools."""
-    bottom = page.evaluate("document.getElementById('records').getBoundingClientRect().top + scrollY")
-    return page.screenshot(path, clip=(0, 0, WIDTH, bottom))
+        page.screenshot(path=files[2])
+        page.close()
+        return files
 
 
 def main() -> None:

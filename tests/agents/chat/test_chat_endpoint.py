@@ -186,7 +186,8 @@ async def test_json_schema_is_asked_for_first(connect) -> None:
 
 
 async def test_an_endpoint_that_rejects_json_schema_gets_the_prompt_alone_from_then_on(connect, tmp_path) -> None:
-    with FaultyServer(four, formats="rejects_schema") as server:
+    told = Raw(400, {"error": {"message": "'response_format' of type 'json_schema' is not supported with this model"}})
+    with FaultyServer(lambda request: told if "response_format" in request.body else {"number": 4}) as server:
         model = connect(server)
         for _ in range(2):
             assert (await model.ask(Answer, "s", "p", **ABOUT))[0].number == 4

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from pydantic import BaseModel
-from support.faulty_server import ChatRequest, Fault, FaultyServer
+from support.faulty_server import Answer, ChatRequest, Fault, FaultyServer, Raw
 
 from agents.settings import BudgetSettings
 from agents.spending import Ledger, RoleRefused, read_requests
@@ -75,10 +75,11 @@ async def test_many_calls_with_a_third_of_them_failing(connect, tmp_path) -> Non
 async def test_a_question_that_waits_for_another_attempt_holds_no_place(connect, tmp_path) -> None:
     """With one place: what is asked second is served before the first question's second attempt."""
 
-    def limited_first(request: ChatRequest) -> Fault | None:
-        return Fault.LIMIT if request.prompt == "first" and request.attempt == 0 else None
+    def limited_first(request: ChatRequest) -> Answer:
+        limited = request.prompt == "first" and request.attempt == 0
+        return Raw(429, {}, {"Retry-After": "0.5"}) if limited else echo(request)
 
-    with FaultyServer(echo, faults=limited_first, retry_after="0.5") as server:
+    with FaultyServer(limited_first) as server:
         model = connect(server, ledger=Ledger(tmp_path / "spending.jsonl", BudgetSettings()), concurrency=1)
         asked = (model.ask(Echo, "system", word, subject=word, iteration=0) for word in ("first", "second"))
         answers = await asyncio.gather(*asked)

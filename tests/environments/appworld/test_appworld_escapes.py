@@ -150,10 +150,6 @@ def unharmed(world: World) -> bool:
     return world.execute(UNHARMED).output == f"{world.opening.supervisor.email}\n"
 
 
-def test_there_are_many_attempts() -> None:
-    assert len(ATTEMPTS) + len(LOST) >= 150
-
-
 @pytest.mark.parametrize("name", ATTEMPTS)
 def test_no_attempt_escapes(name: str, besieged: World, engine: AppWorldEngine, outside: Outside) -> None:
     world = besieged

@@ -1,5 +1,7 @@
 """The filter of agents' code: what it refuses, that it tells why, and that ordinary code passes."""
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +37,16 @@ def test_escape_attempts_are_refused_with_a_reason(name: str) -> None:
     assert reason is not None
     assert reason.endswith(".")
     assert "\n" not in reason
+
+
+def test_no_other_module_can_be_imported() -> None:
+    names = {name for name in sys.stdlib_module_names if not name.startswith("_")} | {"appworld", "yaml"}
+    passed = {name for name in names if refusal(f"import {name}") is None}
+    assert passed == names & {
+        *("bisect", "calendar", "collections", "copy", "datetime", "difflib", "fractions", "functools", "heapq"),
+        *("itertools", "json", "math", "numbers", "pprint", "random", "re", "string", "textwrap", "time", "typing"),
+        "uuid",
+    }
 
 
 @pytest.mark.parametrize("code", ORDINARY)

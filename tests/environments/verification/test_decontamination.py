@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.installed_appworld import installed_appworld
 
+from environments.appworld.installation import Installation
 from environments.base import InputError, TaskSpec, ToolCall
 from environments.bfcl.benchmark import BFCLEnvironment
 from environments.bfcl.evaluation_sets import load_set
@@ -190,14 +190,12 @@ def test_a_held_out_state_that_a_setup_makes_is_known() -> None:
     assert "setup" in result.detail
 
 
-@pytest.mark.appworld
-def test_worlds_of_appworlds_dev_split_are_held_out_whatever_the_label() -> None:
+def test_worlds_of_appworlds_dev_split_are_held_out_whatever_the_label(installation: Installation) -> None:
     from environments.appworld.client import AppWorldEngine
     from environments.appworld.environment import AppWorldEnvironment
     from environments.appworld.installation import official_task
     from environments.appworld.records import Start
 
-    installation = installed_appworld()
     environment = AppWorldEnvironment(engine=AppWorldEngine(installation))
     sets = HeldOut()
     dev, train = installation.task_ids("dev")[0], installation.task_ids("train")[0]

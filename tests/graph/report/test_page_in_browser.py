@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode
 
 import pytest
-from support.browser import READY, Browser, Page
+from support.browser import READY, find_chromium, running_browser, wait
 from support.hostile_run import make_hostile_run
 from support.pictures import WIDTH, take_pictures
 
@@ -21,9 +21,11 @@ from graph.report.stories import first_story
 from graph.report.story import mistake_of
 from memory.run import RunDirectory
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
 pytestmark = pytest.mark.browser
 
-NARROW = 360
 # The browser says that it closed a moment later, and only then the page leaves the address of the record.
 CLOSED = "!document.getElementById('drawer').open && !location.hash.includes('=')"
 DRAWN = "document.getElementById('drawer').open && document.activeElement.id === 'drawer-h'"
@@ -60,7 +62,8 @@ FAINT = """(() => {
   return found;
 })()"""
 """Texts that hardly differ from what is behind them: below WCAG's contrast for small text."""
-Open = Callable[..., Page]
+SIZE = {"width": 1280, "height": 900}
+MOBILE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True}
 
 
 class Written(NamedTuple):
@@ -77,20 +80,50 @@ def written(grown_run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -
     return Written(path, History.read(grown_run))
 
 
+@pytest.fixture(scope="module")
+def browser(grown_run: RunDirectory) -> Iterator[Browser]:
+    """One Chromium, whose pages share nothing; where there is none, what asks for it skips.
+
+    The run is made before, in an event loop.
+    """
+    program = find_chromium()
+    if program is None:
+        pytest.skip("no Chromium is installed: make chromium, or name one by COEVOLVE_CHROMIUM")
+    with running_browser(program) as started:
+        yield started
+
+
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """An empty page; nothing of what a page must never do may have happened by the end."""
-    with browser.page() as page:
-        yield page
-        page.settle()
-        assert (page.errors, page.dialogs) == ([], [])
-        assert all(url.startswith(("file:", "data:")) for url in page.requests), page.requests
+def asked() -> list[str]:
+    """The URLs that the page asked for."""
+    return []
+
+
+@pytest.fixture
+def page(request: pytest.FixtureRequest, browser: Browser, asked: list[str]) -> Iterator[Page]:
+    """An empty page with the options of a parameter; nothing that a page must never do may have happened by the end."""
+    wrong: list[str] = []
+    page = browser.new_page(**{"viewport": SIZE, "color_scheme": "light", **getattr(request, "param", {})})
+    page.on("console", lambda one: wrong.append(one.text) if one.type in ("error", "assert", "warning") else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("dialog", lambda one: (wrong.append(one.message), one.dismiss()))
+    page.on("request", lambda one: asked.append(one.url))
+    yield page
+    page.wait_for_timeout(300)
+    assert wrong == []
+    assert all(url.startswith(("file:", "data:")) for url in asked), asked
+    page.close()
+
+
+def opened(page: Page, path: Path) -> None:
+    page.goto(path.as_uri())
+    wait(page, READY)
 
 
 def go(page: Page, **to: str) -> None:
     """Follow a permanent link, and wait until its record is drawn."""
     page.evaluate(f"location.hash = {json.dumps(urlencode(to))}")
-    page.wait(f"drawing > 0 && {DRAWN} && {OPENED} === {json.dumps(next(iter(to.values())))}")
+    wait(page, f"drawing > 0 && {DRAWN} && {OPENED} === {json.dumps(next(iter(to.values())))}")
 
 
 def count(page: Page, selector: str) -> int:
@@ -105,9 +138,9 @@ def no_sideways_scroll(page: Page) -> bool:
     return bool(page.evaluate("document.scrollingElement.scrollWidth <= innerWidth"))
 
 
-def test_only_what_is_seen_is_decoded(page: Page, written: Written) -> None:
-    page.open(written.path, READY)
-    assert page.requests == [written.path.as_uri()]
+def test_only_what_is_seen_is_decoded(page: Page, asked: list[str], written: Written) -> None:
+    opened(page, written.path)
+    assert asked == [written.path.as_uri()]
     assert page.evaluate(PARTS) == ["table"], "rollouts are decoded when somebody opens one"
     assert count(page, "#rows tbody tr") <= 100
     assert count(page, "*") < 4_000
@@ -127,11 +160,11 @@ def choose(page: Page, name: str, value: str) -> None:
 
 def found(page: Page, number: int) -> None:
     """Wait until so many records are found."""
-    page.wait(f"document.getElementById('found').textContent.startsWith('{number} of')")
+    wait(page, f"document.getElementById('found').textContent.startsWith('{number} of')")
 
 
 def test_records_are_searched_and_filtered(page: Page, written: Written) -> None:
-    page.open(written.path, READY)
+    opened(page, written.path)
     chains = list(written.history.chains.values())
     found(page, len(chains))
     for number in (1, 0):
@@ -140,27 +173,27 @@ def test_records_are_searched_and_filtered(page: Page, written: Written) -> None
     choose(page, "iteration", "")
     tool = next(chain.context.tool for chain in chains if chain.context.tool)
     choose(page, "tool", tool)
-    page.wait(f"!document.getElementById('found').textContent.startsWith('{len(chains)} ')")
+    wait(page, f"!document.getElementById('found').textContent.startsWith('{len(chains)} ')")
     assert 0 < int(text(page, "#found").split()[0]) < len(chains)
     choose(page, "tool", "")
     choose(page, "kind", "task")
     found(page, len(written.history.tasks))
     task = next(task for task in written.history.tasks.values() if task.admitted_at == 1)
     page.click("#search")
-    page.write(task.id)
+    page.keyboard.insert_text(task.id)
     found(page, 1)
     page.click("#rows tbody a")
-    page.wait(DRAWN)
+    wait(page, DRAWN)
     assert page.evaluate(OPENED) == task.id
 
 
 def test_a_task_is_followed_by_click_key_and_link(page: Page, written: Written) -> None:
     history = written.history
-    page.open(written.path, READY)
+    opened(page, written.path)
     choose(page, "kind", "task")
     found(page, len(history.tasks))
     page.click("#rows tbody a")
-    page.wait(DRAWN)
+    wait(page, DRAWN)
     first = page.evaluate(OPENED)
     chain = history.chain_of(first)
     assert chain is not None
@@ -176,28 +209,28 @@ def test_a_task_is_followed_by_click_key_and_link(page: Page, written: Written) 
     assert labels.count("wrong >") == (chain.context.cause is not None)
     if mistake_of(history, chain) is not None:
         assert "expected" in labels
-    page.press("Tab")
-    page.press("Escape")
-    page.wait(CLOSED)
-    page.back()
-    page.wait(f"{DRAWN} && {OPENED} === {json.dumps(first)}")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Escape")
+    wait(page, CLOSED)
+    page.go_back()
+    wait(page, f"{DRAWN} && {OPENED} === {json.dumps(first)}")
     page.click("#drawer a[href*='rollout=']")
-    page.wait(f"{DRAWN} && {OPENED} in {json.dumps(dict.fromkeys(history.rollouts, 1))}")
+    wait(page, f"{DRAWN} && {OPENED} in {json.dumps(dict.fromkeys(history.rollouts, 1))}")
     assert "reference" in text(page, "#drawer").lower()
-    page.back()
-    page.wait(f"{DRAWN} && {OPENED} === {json.dumps(first)}")
+    page.go_back()
+    wait(page, f"{DRAWN} && {OPENED} === {json.dumps(first)}")
     page.click("#drawer header button")
-    page.wait(CLOSED)
+    wait(page, CLOSED)
     assert page.evaluate("scrollY") > 0, "a closed drawer leaves the page where it was"
     page.evaluate("document.querySelector('#rows tbody a').focus()")
-    page.press("Tab")
-    page.press("Enter")
-    page.wait(DRAWN)
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    wait(page, DRAWN)
     assert page.evaluate(OPENED) not in (None, first)
 
 
 def test_dots_are_the_results_of_a_group(page: Page, written: Written) -> None:
-    page.open(written.path, READY)
+    opened(page, written.path)
     task_id, groups = next((name, found) for name, found in written.history.groups.items() if len(found) > 1)
     go(page, task=task_id)
     shown = page.evaluate(
@@ -208,10 +241,9 @@ def test_dots_are_the_results_of_a_group(page: Page, written: Written) -> None:
     assert {len(group) for group in shown} == {4}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_narrow_screen_scrolls_in_one_direction(page: Page, written: Written, scheme: str) -> None:
-    page.look(NARROW, 740, scheme)
-    page.open(written.path, READY)
+@pytest.mark.parametrize("page", [{**MOBILE, "color_scheme": one} for one in ("light", "dark")], indirect=True)
+def test_a_narrow_screen_scrolls_in_one_direction(page: Page, written: Written) -> None:
+    opened(page, written.path)
     assert no_sideways_scroll(page)
     chain = next(chain for chain in written.history.chains.values() if chain.admitted and chain.rollout is not None)
     assert chain.rollout is not None
@@ -225,10 +257,10 @@ def test_a_narrow_screen_scrolls_in_one_direction(page: Page, written: Written, 
 
 
 def test_dark_and_light_differ_and_are_legible(page: Page, written: Written) -> None:
-    page.open(written.path, READY)
+    opened(page, written.path)
     seen = {}
     for scheme in ("light", "dark"):
-        page.look(1280, 900, scheme)
+        page.emulate_media(color_scheme=scheme)
         colours = page.evaluate(
             "(() => { const c = document.createElement('canvas').getContext('2d', { willReadFrequently: true });"
             "const s = getComputedStyle(document.documentElement);"
@@ -241,10 +273,9 @@ def test_dark_and_light_differ_and_are_legible(page: Page, written: Written) -> 
     assert (seen["dark"] < 0.1, seen["light"] > 0.8) == (True, True), seen
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_is_legible(page: Page, written: Written, scheme: str) -> None:
-    page.look(1280, 900, scheme)
-    page.open(written.path, READY)
+@pytest.mark.parametrize("page", [{"color_scheme": one} for one in ("light", "dark")], indirect=True)
+def test_every_text_is_legible(page: Page, written: Written) -> None:
+    opened(page, written.path)
     found = page.evaluate(FAINT)
     chain = next(chain for chain in written.history.chains.values() if chain.admitted and chain.rollout is not None)
     assert chain.rollout is not None
@@ -255,10 +286,10 @@ def test_every_text_is_legible(page: Page, written: Written, scheme: str) -> Non
 
 
 def test_the_map_leads_to_the_records_of_a_tool(page: Page, written: Written) -> None:
-    page.open(written.path, READY)
+    opened(page, written.path)
     assert text(page, "#strip .verdict") == did_it_help(written.history)
     page.click("#map tbody td a")
-    page.wait("document.activeElement.id === 'records'")
+    wait(page, "document.activeElement.id === 'records'")
     tool = text(page, "#map tbody th")
     number = int(page.evaluate("document.getElementById('iteration').value"))
     of_it = sum(one.context.tool == tool for one in written.history.chains_in(number))
@@ -267,16 +298,16 @@ def test_the_map_leads_to_the_records_of_a_tool(page: Page, written: Written) ->
 
 
 def test_a_newcomer_finds_a_story_and_the_words(page: Page, written: Written) -> None:
-    page.open(written.path, READY)
+    opened(page, written.path)
     page.evaluate("document.querySelector('#effect .story a').focus()")
-    page.press("Enter")
-    page.wait(DRAWN)
+    page.keyboard.press("Enter")
+    wait(page, DRAWN)
     story = first_story(written.history)
     assert story is not None
     assert page.evaluate(OPENED) == story.task.id
-    page.press("Escape")
+    page.keyboard.press("Escape")
     page.click("nav [href='#words']")
-    page.wait("document.activeElement.id === 'words'")
+    wait(page, "document.activeElement.id === 'words'")
     for word in ("context", "draft", "boundary"):
         assert word in text(page, "#words")
 
@@ -297,12 +328,12 @@ def test_the_readme_has_pictures_of_a_run(browser: Browser, grown_run: RunDirect
         assert (width, height > 300) == (WIDTH, True), path.name
 
 
-def test_hostile_records_change_nothing(page: Page, grown_run: RunDirectory, tmp_path: Path) -> None:
+def test_hostile_records_change_nothing(page: Page, asked: list[str], grown_run: RunDirectory, tmp_path: Path) -> None:
     run = make_hostile_run(tmp_path / "hostile", grown_run)
     history = History.read(run)
     path = tmp_path / "hostile.html"
     path.write_bytes(make_page(run).html)
-    page.open(path, READY)
+    opened(page, path)
     scripts, styles = count(page, "script"), count(page, "style")
     first = (("task", history.tasks), ("context", history.chains), ("rollout", history.rollouts))
     shown = [{kind: name} for kind, names in first for name in list(names)[:20]]
@@ -318,6 +349,6 @@ def test_hostile_records_change_nothing(page: Page, grown_run: RunDirectory, tmp
     assert page.evaluate("[...document.querySelectorAll('a')].every((one) => one.getAttribute('href').startsWith('#'))")
     assert page.evaluate("getComputedStyle(document.body).display") != "none"
     assert page.evaluate("[...document.querySelectorAll('*')].every((one) => !one.hasAttribute('onerror'))")
-    assert page.requests == [path.as_uri()]
+    assert asked == [path.as_uri()]
     assert "\u202e" not in page.evaluate("document.body.innerText")
     assert "[native code]" not in page.evaluate("document.documentElement.outerHTML")

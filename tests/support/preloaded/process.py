@@ -5,8 +5,8 @@ them imported, and imports the project's modules itself. It has the command line
 limit on the size of files of the process that handed its command over (sitecustomize.py). That process waits for the
 fork, sends its signals on and ends as it ends; when it is killed, the fork is killed, too.
 
-The packages are imported when the first command comes that has the variables of this process. A command with other
-variables is refused, whether it comes first or last.
+The packages are imported when the first command comes, with the variables of this process. A command with other
+variables is refused.
 
 ``python process.py DESCRIPTOR PACKAGES PADDING``: DESCRIPTOR is a socket that listens; PACKAGES are the packages, with
 commas between them, where they are not the large ones; PADDING is room for the command lines of forks. The process ends
@@ -15,7 +15,6 @@ when its stdin is closed.
 
 from __future__ import annotations
 
-import array
 import atexit
 import ctypes
 import fcntl
@@ -54,7 +53,7 @@ PACKAGES = (
     "typer",
     "yaml",
 )
-WIDTH = array.array("i").itemsize
+VARIABLES = fixed(os.environ)
 
 
 def import_packages() -> None:
@@ -66,99 +65,55 @@ def import_packages() -> None:
     gc.freeze()  # collecting garbage would touch, and so copy, every page of the packages in every fork
 
 
-def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Return a command, and the files that it has open as descriptors of this process.
-
-    Raises ConnectionError where who sent it was killed: after it connected, or on the way.
-    """
-    size, rights, *_ = connection.recvmsg(4, socket.CMSG_SPACE(250 * WIDTH))
-    files = array.array("i")
-    for _, _, data in rights:
-        files.frombytes(data[: len(data) - len(data) % WIDTH])
-    length, message = int.from_bytes(size, "big"), b""
-    while len(message) < length:
-        part = connection.recv(length - len(message))
-        if not part:
-            break
-        message += part
-    if not message or len(message) < length:
-        for file in files:
-            os.close(file)
-        raise ConnectionError("a command broke off")
-    return json.loads(message), list(files)
-
-
-class Forks:
-    """The forks that run, each with the connection to the process that waits for it."""
-
-    def __init__(self, listening: socket.socket) -> None:
-        self.listening = listening
-        self.poll = select.poll()
-        self.poll.register(listening, select.POLLIN)
-        self.poll.register(0, select.POLLIN)
-        self.running: dict[int, tuple[int, socket.socket]] = {}  # by a descriptor that is ready when the fork has ended
-        self.waiting: dict[int, int] = {}  # the fork by its connection, which is ready when nobody waits any more
-        self.variables = fixed(os.environ)
-        self.imported = False
-
-    def serve(self) -> tuple[dict[str, Any], list[int]]:
-        """Fork for each command that comes, and return it in the fork."""
-        while True:
-            for ready, _ in self.poll.poll():
-                if ready == 0:
-                    for child, _ in self.running.values():
-                        os.kill(child, signal.SIGKILL)
-                        os.waitpid(child, 0)
-                    sys.exit()
-                elif ready in self.running:
-                    self.report(ready)
-                elif ready in self.waiting:
-                    self.poll.unregister(ready)
-                    os.kill(self.waiting.pop(ready), signal.SIGKILL)
-                elif ready == self.listening.fileno():
-                    connection, _ = self.listening.accept()
-                    with suppress(ConnectionError):
-                        command, files = receive(connection)
-                        if self.forked(command, connection):
-                            return command, files
-                        for file in files:
-                            os.close(file)
-
-    def forked(self, command: dict[str, Any], connection: socket.socket) -> bool:
-        """Return whether this is the fork for the command."""
-        if command["fixed"] != self.variables:
-            connection.close()
-            return False
-        if not self.imported:
+def serve(listening: socket.socket) -> socket.socket:
+    """Fork for each connection that comes, and return it in the fork."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for these forks
+    imported = False
+    while 0 not in select.select([listening, 0], [], [])[0]:
+        connection, _ = listening.accept()
+        if not imported:
             import_packages()
-            self.imported = True
-        child = os.fork()
-        if child == 0:
-            for ended, (_, other) in self.running.items():
-                os.close(ended)
-                other.close()
-            connection.close()
-            self.listening.close()
-            return True
-        with suppress(ConnectionError):  # killed already: its connection is ready below, and the fork is killed, too
-            connection.sendall(f"{child}\n".encode())
-        ended = os.pidfd_open(child)
-        self.running[ended] = child, connection
-        self.waiting[connection.fileno()] = child
-        self.poll.register(ended, select.POLLIN)
-        self.poll.register(connection, select.POLLIN)
-        return False
-
-    def report(self, ended: int) -> None:
-        child, connection = self.running.pop(ended)
-        self.poll.unregister(ended)
-        os.close(ended)
-        _, status = os.waitpid(child, 0)
-        if self.waiting.pop(connection.fileno(), None) is not None:
-            self.poll.unregister(connection)
-            with suppress(OSError):
-                connection.sendall(f"{status}\n".encode())
+            imported = True
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            listening.close()
+            return connection
         connection.close()
+    sys.exit()
+
+
+def attend(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Fork for the command of a connection and return it in the fork, with its open files as descriptors there.
+
+    This process ends when the fork does, which is killed when nobody waits for it any more.
+    """
+    _, files, *_ = socket.recv_fds(connection, 1, 250)
+    with connection.makefile() as stream:
+        message = stream.read()
+    if not message.endswith("\n"):  # whoever sent it was killed on the way
+        os._exit(1)
+    command = json.loads(message)
+    if command["fixed"] != VARIABLES:
+        os._exit(0)
+    child = os.fork()
+    if child == 0:
+        connection.close()
+        return command, files
+    for file in files:
+        os.close(file)
+    ended = os.pidfd_open(child)
+    poll = select.poll()
+    poll.register(ended, select.POLLIN)
+    for place in (0, connection):  # ready when nobody has the other end open
+        poll.register(place, 0)
+    with suppress(OSError):
+        connection.sendall(f"{child}\n".encode())
+    if all(ready != ended for ready, _ in poll.poll()):
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    with suppress(OSError):
+        connection.sendall(f"{status}\n".encode())
+    os._exit(0)
 
 
 def become(command: dict[str, Any], files: list[int]) -> None:
@@ -217,6 +172,6 @@ def run(option: str, command: str) -> int:
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as listening:
-        command, files = Forks(listening).serve()
+        command, files = attend(serve(listening))
     become(command, files)
     os._exit(run(*command["argv"][1:3]))
