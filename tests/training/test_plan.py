@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from training.device_memory import LARGE_VOCABULARY
 from training.plan import (
     PROCESS_BYTES,
     RUN,
-    WRITTEN_ALONE,
     DeviceNeed,
     ModelShape,
     activation_bytes,
@@ -124,7 +124,7 @@ def test_processes_on_a_cpu_share_one_memory_and_one_run() -> None:
 
 def test_on_a_cpu_a_large_vocabulary_is_scored_in_parts() -> None:
     """A micro-batch of any size holds as many activations, unless checkpointing scores it whole."""
-    shape = SHAPE.model_copy(update={"vocabulary": WRITTEN_ALONE})
+    shape = SHAPE.model_copy(update={"vocabulary": LARGE_VOCABULARY})
 
     def update(rows: int, **changed: Any) -> dict[str, int]:
         training = TrainingSettings(
