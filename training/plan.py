@@ -194,7 +194,7 @@ def activation_bytes(shape: ModelShape, *, mixed: bool, lora: bool) -> int:
 
     With a LoRA adapter 5 h + q + i more, as if it read a copy of its own of every linear layer's input. Autograd saves
     less, because frozen layers keep no input: of Qwen3-4B two thirds of this sum. On CPU a process took what is counted
-    (planned over measured 0.94 and 0.97, once each), because the C library's heap keeps what lies between.
+    (planned over measured 0.96 and 1.01, once each), because the C library's heap keeps what lies between.
     """
     h, q, k, i = shape.hidden, shape.queries, shape.keys, shape.mlp
     if mixed:
@@ -213,17 +213,15 @@ def logits_bytes(shape: ModelShape, rows: int, tokens: int, *, device: str, mixe
     each; of every token that is scored at once the last layer's output and its gradient; and where the head is
     trained, its gradient in float32. Source: ``ChunkedLogProbFunction`` of TRL 1.16, read and not measured.
 
-    On CPU: per row s V values. All rows' scaled logits are kept for the backward pass; the rows that are scored
-    together (8) have three further copies while their gradient is computed: the two gradients of gather and logsumexp,
-    and that of the unscaled logits. 4 bytes each.
+    On CPU the same head is torch operations: a value of a tile takes 33 bytes while its gradient is computed, itself,
+    seven copies in float32 and whether it is the target (``_backward_tile``).
     """
-    together = min(rows, ROWS_TOGETHER)
+    scored = min(rows, ROWS_TOGETHER) * tokens
+    values = min(scored, TILE[0]) * min(shape.vocabulary, TILE[1])
     if device == "cpu":
-        return tokens * shape.vocabulary * 4 * (rows + 3 * together)
+        return 33 * values
     width = 2 if mixed else 4
-    scored = together * tokens
-    tile = min(scored, TILE[0]) * min(shape.vocabulary, TILE[1]) * width
-    return tile + scored * shape.hidden * (4 + width) + (0 if lora else 4 * shape.vocabulary * shape.hidden)
+    return values * width + scored * shape.hidden * (4 + width) + (0 if lora else 4 * shape.vocabulary * shape.hidden)
 
 
 def kv_bytes(shape: ModelShape, rows: int, tokens: int, width: int) -> int:
@@ -318,7 +316,8 @@ def _update(
     float32 weights 2 P (autocast's cache).
 
     On CPU with a large vocabulary (``training.grpo.scoring``) one process keeps the activations of ``TOKENS_TOGETHER``
-    tokens or of one rollout, logits of those that a rollout can write, and ``kv_bytes`` of the micro-batch.
+    tokens or of one rollout, ``kv_bytes`` of the micro-batch, and 16 bytes for each logit of the tokens that rollouts
+    can write: the scaled one, and the gradients of gather, of logsumexp and of the unscaled logit.
     """
     mixed, lora = policy.dtype == "bfloat16", policy.lora is not None
     tokens, copied = training.max_tokens, training.launch is not None and shards == 1
@@ -334,7 +333,7 @@ def _update(
         at_once = min(at_once, max(TOKENS_TOGETHER, tokens))
         held_keys = kv_bytes(shape, together, tokens, 2 if mixed else 4)
         written = training.max_new_tokens * (training.max_episode_steps or tokens) * together
-        logits = logits_bytes(shape, 1, min(at_once, written), device=device, mixed=mixed, lora=lora)
+        logits = 16 * shape.vocabulary * min(at_once, written)
     activations, gradients = at_once * kept, 4 * shape.trained // shards * (2 if copied else 1)
     if together == rows and not copied:
         gradients = max(0, gradients - activations - logits)
