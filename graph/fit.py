@@ -304,10 +304,10 @@ PLANNED_TO_MEASURED = (0.87, 1.24)
 """The lowest and the highest ratio of planned to measured memory that is allowed for (ours).
 
 Seven set-ups on CPU were between 0.90 and 1.19 (docs/scale.md). The range is wider, because the largest of these
-models had 34 M parameters. One with checkpointing was at 1.28: a layer's backward pass is counted for the 64 rollouts of its
-micro-batch, and computed for eight at a time. The plan counts the highest point of a step, with every rollout at its
-token limit. So a recipe is refused only for what it needs with the shortest rollouts, where activations hardly count,
-and with the plan too high by as much as that.
+models had 34 M parameters. One with checkpointing was at 1.28: a layer's backward pass is counted for the 64 rollouts
+of its micro-batch, and computed for eight at a time. The plan counts the highest point of a step, with every rollout at
+its token limit. So a recipe is refused only for what it needs with the shortest rollouts, where activations hardly
+count, and with the plan too high by as much as that.
 """
 
 SMALL = 1000
