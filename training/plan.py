@@ -24,15 +24,11 @@ from typing import Any, Literal
 
 from environments.base import InputError, Record
 from environments.checkout import heavy_imports
+from training.device_memory import LARGE_VOCABULARY, PREFILL_TOKENS, ROWS_TOGETHER, TOKENS_TOGETHER
+from training.rollout.episodes import EpisodeLimits
 from training.settings import IN_PROCESS, LoraSettings, PolicySettings, SamplingSettings, TrainingSettings
 
 GIB = 2**30
-# Copies of constants whose modules import torch; a test holds them equal.
-ROWS_TOGETHER = 8  # rows that the trainer scores at once (training.grpo.trainer)
-SAMPLED_AT_ONCE = 128  # episodes that are decoded together at most (training.rollout.episodes)
-PREFILL_TOKENS = 8192  # tokens of one pass of the sampler in process at most
-WRITTEN_ALONE = 8192  # vocabulary from which on, on CPU, logits are of written tokens alone (training.grpo.scoring)
-TOKENS_TOGETHER = 1024  # tokens that are scored with a gradient at once there, or those of one rollout
 TILE = (4096, 32_768)  # tokens and vocabulary of a tile of TRL's head (trl.kernels.chunked_logprob, trl.trainer.utils)
 
 PROCESS_BYTES: Mapping[str, int] = {"cpu": 650_000_000, "cuda": GIB}
@@ -193,8 +189,12 @@ def activation_bytes(shape: ModelShape, *, mixed: bool, lora: bool) -> int:
     - feed-forward: gate, its activation, up, and their product: 4 i; with e experts per token also two copies of the
       input for each, 2 e h.
 
-    4 bytes each in float32. In bfloat16 the norms stay float32: 20 h + 14 q + 10 k + 8 i (+ 4 e h). A LoRA adapter
-    reads a copy of its own of every linear layer's input: 5 h + q + i more. Assumes sdpa attention, no dropout.
+    4 bytes each in float32. In bfloat16 the norms stay float32: 20 h + 14 q + 10 k + 8 i (+ 4 e h). Assumes sdpa
+    attention, no dropout.
+
+    With a LoRA adapter 5 h + q + i more, as if it read a copy of its own of every linear layer's input. Autograd saves
+    less, because frozen layers keep no input: of Qwen3-4B two thirds of this sum. On CPU a process took what is counted
+    (planned over measured 0.96 and 1.01, once each), because the C library's heap keeps what lies between.
     """
     h, q, k, i = shape.hidden, shape.queries, shape.keys, shape.mlp
     if mixed:
@@ -213,17 +213,15 @@ def logits_bytes(shape: ModelShape, rows: int, tokens: int, *, device: str, mixe
     each; of every token that is scored at once the last layer's output and its gradient; and where the head is
     trained, its gradient in float32. Source: ``ChunkedLogProbFunction`` of TRL 1.16, read and not measured.
 
-    On CPU: per row s V values. All rows' scaled logits are kept for the backward pass; the rows that are scored
-    together (8) have three further copies while their gradient is computed: the two gradients of gather and logsumexp,
-    and that of the unscaled logits. 4 bytes each.
+    On CPU the same head is torch operations: a value of a tile takes 33 bytes while its gradient is computed, itself,
+    seven copies in float32 and whether it is the target (``_backward_tile``).
     """
-    together = min(rows, ROWS_TOGETHER)
+    scored = min(rows, ROWS_TOGETHER) * tokens
+    values = min(scored, TILE[0]) * min(shape.vocabulary, TILE[1])
     if device == "cpu":
-        return tokens * shape.vocabulary * 4 * (rows + 3 * together)
+        return 33 * values
     width = 2 if mixed else 4
-    scored = together * tokens
-    tile = min(scored, TILE[0]) * min(shape.vocabulary, TILE[1]) * width
-    return tile + scored * shape.hidden * (4 + width) + (0 if lora else 4 * shape.vocabulary * shape.hidden)
+    return values * width + scored * shape.hidden * (4 + width) + (0 if lora else 4 * shape.vocabulary * shape.hidden)
 
 
 def kv_bytes(shape: ModelShape, rows: int, tokens: int, width: int) -> int:
@@ -284,7 +282,7 @@ def memory_of(
     sampled: dict[str, int] = {}
     servers = []
     if sampling.engine == "in_process":
-        rows = min(-(-step_rows // processes), SAMPLED_AT_ONCE)
+        rows = min(-(-step_rows // processes), EpisodeLimits().batch)
         prompts = min(PREFILL_TOKENS, rows * tokens)
         sampled["KV cache"] = kv_bytes(shape, rows, tokens, dtype_bytes)
         sampled["prompts"] = prompts * 4 * (shape.mlp + shape.hidden) * base_bytes
@@ -318,7 +316,8 @@ def _update(
     float32 weights 2 P (autocast's cache).
 
     On CPU with a large vocabulary (``training.grpo.scoring``) one process keeps the activations of ``TOKENS_TOGETHER``
-    tokens or of one rollout, logits of those that a rollout can write, and ``kv_bytes`` of the micro-batch.
+    tokens or of one rollout, ``kv_bytes`` of the micro-batch, and 16 bytes for each logit of the tokens that rollouts
+    can write: the scaled one, and the gradients of gather, of logsumexp and of the unscaled logit.
     """
     mixed, lora = policy.dtype == "bfloat16", policy.lora is not None
     tokens, copied = training.max_tokens, training.launch is not None and shards == 1
@@ -330,11 +329,11 @@ def _update(
     at_once, held_keys = together * tokens, 0
     logits = logits_bytes(shape, together, tokens, device=device, mixed=mixed, lora=lora)
     plain = training.launch is not None or training.gradient_checkpointing
-    if device == "cpu" and shape.vocabulary >= WRITTEN_ALONE and not plain:
+    if device == "cpu" and shape.vocabulary >= LARGE_VOCABULARY and not plain:
         at_once = min(at_once, max(TOKENS_TOGETHER, tokens))
         held_keys = kv_bytes(shape, together, tokens, 2 if mixed else 4)
         written = training.max_new_tokens * (training.max_episode_steps or tokens) * together
-        logits = logits_bytes(shape, 1, min(at_once, written), device=device, mixed=mixed, lora=lora)
+        logits = 16 * shape.vocabulary * min(at_once, written)
     activations, gradients = at_once * kept, 4 * shape.trained // shards * (2 if copied else 1)
     if together == rows and not copied:
         gradients = max(0, gradients - activations - logits)

@@ -27,7 +27,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from memory.records import Task
-from training.device_memory import give_back_freed
+from training.device_memory import TOKENS_TOGETHER, give_back_freed
 from training.grpo.ranks import ALONE, Ranks
 from training.rollout.episodes import TokenRow
 
@@ -42,10 +42,6 @@ BATCH_TOKENS = 4096
 POOL = 16
 """Batches whose rows are sorted by length together (our choice): enough for batches of like length, few enough that a
 batch is not the same in each pass."""
-
-TOKENS_TOGETHER = 1024
-"""Tokens that go through the model together at most, padding included (our choice): a token of a model of 135 M
-parameters keeps 1 MB for the backward pass in bfloat16."""
 
 _RISE = 0.1
 _LAST = 0.1

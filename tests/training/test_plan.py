@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from training.device_memory import LARGE_VOCABULARY
 from training.plan import (
     PROCESS_BYTES,
     RUN,
-    WRITTEN_ALONE,
+    TILE,
     DeviceNeed,
     ModelShape,
     activation_bytes,
     kv_bytes,
+    logits_bytes,
     memory_of,
 )
 from training.settings import (
@@ -85,6 +89,16 @@ def test_activations_are_those_of_a_micro_batch_or_of_one_layer() -> None:
     assert two.update["logits"] < whole.update["logits"]
 
 
+@pytest.mark.parametrize(("rows", "tokens", "vocabulary", "values"), [(1, 500, 10, 5000), (64, 500, 10, 40_000)])
+def test_on_a_cpu_the_head_holds_a_tile_of_the_rows_that_are_scored_together(
+    rows: int, tokens: int, vocabulary: int, values: int
+) -> None:
+    shape = SHAPE.model_copy(update={"vocabulary": vocabulary})
+    assert logits_bytes(shape, rows, tokens, device="cpu", mixed=False) == 33 * values
+    huge = SHAPE.model_copy(update={"vocabulary": 10 * TILE[1]})
+    assert logits_bytes(huge, 8, TILE[0], device="cpu", mixed=False) == 33 * TILE[0] * TILE[1]
+
+
 def test_a_kv_cache_has_keys_and_values_of_every_layer() -> None:
     assert kv_bytes(SHAPE, 3, 500, 4) == 2 * 10 * 50 * 500 * 3 * 4
     (trainer,) = needs()
@@ -124,7 +138,7 @@ def test_processes_on_a_cpu_share_one_memory_and_one_run() -> None:
 
 def test_on_a_cpu_a_large_vocabulary_is_scored_in_parts() -> None:
     """A micro-batch of any size holds as many activations, unless checkpointing scores it whole."""
-    shape = SHAPE.model_copy(update={"vocabulary": WRITTEN_ALONE})
+    shape = SHAPE.model_copy(update={"vocabulary": LARGE_VOCABULARY})
 
     def update(rows: int, **changed: Any) -> dict[str, int]:
         training = TrainingSettings(

@@ -18,16 +18,14 @@ from torch.utils.checkpoint import checkpoint
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from environments.base import InputError
+from training.device_memory import LARGE_VOCABULARY, TOKENS_TOGETHER
 from training.preflight import check_attention
-from training.supervised import TOKENS_TOGETHER, head_on
+from training.supervised import head_on
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Computed = TypeVar("Computed")
-
-VOCABULARY = 8192
-"""Tokens of a vocabulary from which on the head is worth avoiding (our choice). Below it rows are scored whole."""
 
 TOKENS = 4096
 """Tokens of one pass without a gradient at most, padding included; a longer row goes alone (our choice)."""
@@ -49,7 +47,7 @@ def can_score(model: torch.nn.Module) -> bool:
     return (
         inner.device.type == "cpu"
         and inner.config._attn_implementation == "sdpa"
-        and inner.config.get_text_config().vocab_size >= VOCABULARY
+        and inner.config.get_text_config().vocab_size >= LARGE_VOCABULARY
     )
 
 

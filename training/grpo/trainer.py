@@ -78,7 +78,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import split_tensor_dict
 
 from environments.command import writing
-from training.device_memory import give_back_freed
+from training.device_memory import ROWS_TOGETHER, give_back_freed
 from training.grpo.advantages import per_group
 from training.grpo.checkpoints import checkpoint_folder
 from training.grpo.group_rollouts import GroupRollouts
@@ -87,10 +87,6 @@ from training.grpo.scoring import can_score, score_written
 
 Scored = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 """What TRL's scoring of tokens returns: log-probabilities, entropies, and the loss of experts."""
-
-ROWS_TOGETHER = 8
-"""Rows that go through the model at once, sorted by length (our choice, measured: a step of 64 rollouts of the tiny
-policy took 2.5 s of CPU time in one piece, 1.2 s by sixteens, 0.8 s by eights)."""
 
 
 class RoundTrainer(GRPOTrainer):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from environments.base import InputError
+from training.device_memory import PREFILL_TOKENS
 from training.preflight import check_attention
 from training.rollout.row_cache import SHARED_ATTENTION, RowCache, can_share, together
 from training.rollout.sampling import EpisodeDriver, Sampled, Sampler, TokenPrompt
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
 CHUNK = 3
 """Tokens of a suffix up to which it is fed token by token beside the other rows; a longer one is fed in one pass of its
 own (measured on the tiny policy)."""
-
-TOKENS = 8192
-"""Tokens of one pass at most, padding included, which bounds the memory of its activations; a longer piece goes alone
-(our choice)."""
 
 SMALL = 64
 """Tokens that cost less than another pass does: up to here, padding is not worth avoiding (measured on the tiny
@@ -67,7 +64,7 @@ def passes(lengths: Sequence[int]) -> list[list[int]]:
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
         padded = (len(together[-1]) + 1) * lengths[index] if together else 0
         tokens += lengths[index]
-        if not together or padded > TOKENS or padded > max(SMALL, 2 * tokens):
+        if not together or padded > PREFILL_TOKENS or padded > max(SMALL, 2 * tokens):
             together.append([])
             tokens = lengths[index]
         together[-1].append(index)

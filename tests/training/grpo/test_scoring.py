@@ -132,7 +132,7 @@ def test_a_batch_without_a_written_token_has_a_gradient_of_zero() -> None:
 def test_only_large_vocabularies_and_full_attention_are_scored_so(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = model("Qwen3")
     assert not scoring.can_score(policy)
-    monkeypatch.setattr("training.grpo.scoring.VOCABULARY", 90)
+    monkeypatch.setattr("training.grpo.scoring.LARGE_VOCABULARY", 90)
     assert scoring.can_score(policy)
     policy.config.sliding_window = 8
     assert not scoring.can_score(policy)
@@ -154,7 +154,7 @@ def test_the_loss_of_a_step_and_its_gradient_are_those_of_whole_rows(
     tasks = [task.model_copy(update={"tools": (task.reference[0][0].name, "find")}) for task in small_tasks()[2:4]]
     given = {"max_new_tokens": 8, "max_tokens": 3000, "max_actions": 2, "kl": 0.1, **training}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("training.grpo.scoring.VOCABULARY", 1)
+        patch.setattr("training.grpo.scoring.LARGE_VOCABULARY", 1)
         calls = watched(patch)
         run = play(starter, tmp_path / "run", [tasks], BFCLEnvironment(CLASSES), patch, policy=policy, **given)
         trainer, inputs = run.trainer, run.batches[0]
@@ -166,7 +166,7 @@ def test_the_loss_of_a_step_and_its_gradient_are_those_of_whole_rows(
         ours = trainer.compute_loss(trainer.model, inputs)
         assert calls[-1] == (2, True)
         found = gradients(trainer.model, ours)
-        patch.setattr("training.grpo.scoring.VOCABULARY", 10**6)
+        patch.setattr("training.grpo.scoring.LARGE_VOCABULARY", 10**6)
         plain = trainer.compute_loss(trainer.model, inputs)
         expected = gradients(trainer.model, plain)
     figures = trainer._metrics["train"]

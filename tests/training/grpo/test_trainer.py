@@ -26,24 +26,6 @@ os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 torch = Late("torch")
 
 
-def test_the_plan_of_memory_counts_with_the_trainers_own_sizes() -> None:
-    """They are copied there, because what they are of imports torch."""
-    from training import plan
-    from training.grpo import scoring, trainer
-    from training.rollout import in_process
-    from training.rollout.episodes import EpisodeLimits
-    from training.supervised import TOKENS_TOGETHER
-
-    own = (trainer.ROWS_TOGETHER, EpisodeLimits().batch, in_process.TOKENS, scoring.VOCABULARY, TOKENS_TOGETHER)
-    assert own == (
-        plan.ROWS_TOGETHER,
-        plan.SAMPLED_AT_ONCE,
-        plan.PREFILL_TOKENS,
-        plan.WRITTEN_ALONE,
-        plan.TOKENS_TOGETHER,
-    )
-
-
 class Breaking:
     """The real environment, except that chosen openings (counted from 0) fail at once or at the first action."""
 

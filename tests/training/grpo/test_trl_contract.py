@@ -14,6 +14,8 @@ from types import SimpleNamespace
 import pytest
 from support.late import Late
 
+from training.plan import TILE
+
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 torch = Late("torch")
 
@@ -348,3 +350,10 @@ def test_the_surrogate_is_multiplied_by_the_ratio_and_the_kl_term_is_not(correct
     kl = losses[BETA, 0.0] - losses[0.0, 0.0]
     assert kl > 1e-5
     assert losses[BETA, 0.5] - losses[0.0, 0.5] == pytest.approx(kl, rel=1e-3)
+
+
+def test_the_plan_of_memory_counts_the_tiles_of_the_head() -> None:
+    from trl.kernels import chunked_logprob
+    from trl.trainer import utils
+
+    assert (chunked_logprob.TOKEN_CHUNK_SIZE, utils._CHUNKED_LOGPROB_CHUNK_SIZE) == TILE

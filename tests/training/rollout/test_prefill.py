@@ -14,7 +14,7 @@ SMALL, TOKENS = 64, 8192
 
 
 def test_the_sizes_are_those_of_the_sampler() -> None:
-    assert (SMALL, TOKENS) == (in_process.SMALL, in_process.TOKENS)
+    assert (SMALL, TOKENS) == (in_process.SMALL, in_process.PREFILL_TOKENS)
 
 
 IDS = st.lists(st.integers(0, 2), max_size=12)
