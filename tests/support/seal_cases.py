@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from environments.base import TaskSpec, ToolCall
 from environments.bfcl.official import tool_names
-from support.diagnosed_episodes import CAR, DARK, FILES, FUEL, LIGHTS, LOCK, MKDIR, PRESS, START, STARTS, TOOLS, call
+from support.bfcl_tasks import CAR, DARK, FILES, FUEL, LIGHTS, LOCK, MKDIR, PRESS, START, STARTS, TOOLS, call
 from training.seal.diagnosis import TurnLabel
 
 One = TypeVar("One")

@@ -11,6 +11,7 @@ from environments.bfcl.official import tool_names
 from environments.settings import EnvironmentSettings
 from graph.settings import RunSettings
 from memory.records import Task
+from support.bfcl_tasks import call, seed_task, task_of
 from training.embedded.compact import CompactRendering, CompactSettings
 from training.seal.diagnosis import TurnLabel
 from training.seal.seal import InterfaceSettings, InterfaceState, learning_interface
@@ -31,30 +32,19 @@ STATE = {
         }
     }
 }
-TURNS: dict[str, tuple[str, tuple[ToolCall, ...]]] = {
-    "where": ("Tell me where I am.", (ToolCall(name="pwd"),)),
-    "what": ("Tell me what is here.", (ToolCall(name="ls", arguments={"a": False}),)),
-    "make": ('Make the folder "drafts".', (ToolCall(name="mkdir", arguments={"dir_name": "drafts"}),)),
-    "read": ('Show what "notes.txt" says.', (ToolCall(name="cat", arguments={"file_name": "notes.txt"}),)),
-    "enter": ('Enter "archive".', (ToolCall(name="cd", arguments={"folder": "archive"}),)),
+TURNS = {
+    "where": ("Tell me where I am.", call("pwd")),
+    "what": ("Tell me what is here.", call("ls", a=False)),
+    "make": ('Make the folder "drafts".', call("mkdir", dir_name="drafts")),
+    "read": ('Show what "notes.txt" says.', call("cat", file_name="notes.txt")),
+    "enter": ('Enter "archive".', call("cd", folder="archive")),
 }
 
 
 def small_tasks() -> tuple[Task, ...]:
-    tools = BFCLEnvironment(CLASSES).starts()[0].tools
     return tuple(
-        Task(
-            id=f"task-{name}",
-            origin="seed",
-            environment="bfcl",
-            split="train",
-            classes=CLASSES,
-            turns=(text,),
-            initial_state=STATE,
-            tools=tools,
-            reference=(calls,),
-        )
-        for name, (text, calls) in TURNS.items()
+        seed_task(task_of((one,), turns=(text,), initial_state=STATE), f"task-{name}")
+        for name, (text, one) in TURNS.items()
     )
 
 
@@ -145,10 +135,10 @@ def demonstration(
     turn = episode.start()
     ids = dialogue.first(turn, environment.tools(turn.tools))
     labels = [-100] * len(ids)
-    for call in task.reference[0] if calls is None else calls:
-        said = dialogue.demonstrate(call)
+    for one in task.reference[0] if calls is None else calls:
+        said = dialogue.demonstrate(one)
         dialogue.parse(said)
-        seen = dialogue.observe([episode.step(call)])
+        seen = dialogue.observe([episode.step(one)])
         ids, labels = ids + said + seen, labels + said + [-100] * len(seen)
     said = dialogue.demonstrate(EndTurn())
     return ids + said, labels + said

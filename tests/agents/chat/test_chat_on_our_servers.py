@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.car_drafts import two_turns
+from support.bfcl_tasks import two_turns
 from support.chat_models import random_model, save, template, tokenizer
 from support.vllm_server import RunningServer, serving
 

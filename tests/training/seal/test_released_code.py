@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.diagnosed_episodes import BFCL
+from support.bfcl_tasks import ENVIRONMENT
 from support.seal_cases import END, Case, cases, runs
 
 from memory.records import Step, Trajectory, TrajectoryTurn
@@ -57,7 +57,7 @@ def released() -> dict[str, Any]:
 def played(case: Case) -> Trajectory:
     """Read the messages and execute them, as a rollout with ``strict_messages`` does."""
     turns = []
-    with closing(BFCL.open(case.task)) as episode:
+    with closing(ENVIRONMENT.open(case.task)) as episode:
         shown = episode.start()
         for messages in case.turns:
             assert shown is not None
