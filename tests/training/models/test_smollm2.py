@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.bfcl_tasks import ENVIRONMENT
-from support.chat_models import random_llama, save, tokenizer
+from support.chat_models import random_model, save, tokenizer
 from support.late import Late
 from support.made_policy import made_tasks
 
@@ -99,7 +99,7 @@ def test_a_call_that_is_demonstrated_is_read_back(arguments: dict) -> None:
 @pytest.mark.slow
 def test_a_random_llama_plays_references_and_samples_in_it(tmp_path: Path) -> None:
     known = tokenizer(TEMPLATE.read_text())
-    folder = save(tmp_path / "llama", random_llama(known), known)
+    folder = save(tmp_path / "llama", random_model("llama", known), known)
     for options in (RenderingOptions(), RenderingOptions(documentation="lines", tools_shown=4)):
         policy = load_policy(str(folder), "cpu", options=options)
         limits = EpisodeLimits(max_new_tokens=200, max_tokens=30000)
