@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from environments.base import TaskSpec, ToolCall
-from support.faulty_server import Answer, ChatRequest, Raw, completion
+from support.faulty_server import Answer, ChatRequest, FaultyServer, Raw, completion
 
 Written = ToolCall | str | tuple[str, str]
 """One call; a text; or a name and arguments as the model wrote them, readable or not."""
@@ -37,7 +37,8 @@ def player(scripts: Mapping[str, Script]) -> Callable[[ChatRequest], Answer]:
 
     def answer(request: ChatRequest) -> Answer:
         told = [one for one in request.messages if one["role"] != "system"]
-        script = scripts[told[0]["content"]]
+        first = told[0]["content"]
+        script = scripts[first if isinstance(first, str) else "".join(part["text"] for part in first)]
         turn = place = 0
         for one in told:
             if one["role"] != "assistant":
@@ -47,6 +48,12 @@ def player(scripts: Mapping[str, Script]) -> Callable[[ChatRequest], Answer]:
             else:
                 turn, place = turn + 1, 0
         written = script[turn][place] if place < len(script[turn]) else ["All is done."]
-        return Raw(200, completion(request, message(written)))
+        said = message(written)
+        return Raw(200, completion(request, said, "tool_calls" if "tool_calls" in said else "stop"))
 
     return answer
+
+
+def reference_endpoint(tasks: Sequence[TaskSpec], idle: bool = False) -> FaultyServer:
+    """A chat endpoint that plays the references of tasks, or nothing: what a perfect and an idle model would answer."""
+    return FaultyServer(player({one.turns[0]: [()] * len(one.turns) if idle else script_of(one) for one in tasks}))
