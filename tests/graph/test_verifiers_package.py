@@ -25,16 +25,8 @@ def test_verifiers_scores_a_perfect_and_an_idle_model(idle: bool, tmp_path: Path
     token = "a-token-of-many-letters"
     with served(folder, COEVOLVE_SERVE_TOKEN=token) as url, reference_endpoint(tasks, idle) as endpoint:
         argv = [str(VERIFIERS), "coevolve_tasks", "--model", "reference", "--output-dir", "out"]
-        argv += [
-            "--client.base-url",
-            endpoint.url,
-            "--client.api-key-var",
-            "NO_KEY",
-            "--push",
-            "False",
-            "--rich",
-            "None",
-        ]
+        argv += ["--client.base-url", endpoint.url, "--client.api-key-var", "NO_KEY"]
+        argv += ["--push", "False", "--rich", "None"]
         argv += ["--env.agent.harness.id", "null", "--env.agent.runtime.type", "subprocess"]
         argv += ["--env.taskset.task.url", url]
         variables = {
