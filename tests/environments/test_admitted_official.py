@@ -9,9 +9,10 @@ import random
 from functools import cache
 
 import pytest
+from support.bfcl_tasks import CAR, ENVIRONMENT, FILES
 from support.official_audit import audit
 from support.random_paths import random_tasks, with_placeholder_text
-from support.written_tasks import CAR, ENVIRONMENT, FILES, draft
+from support.written_tasks import draft
 
 from environments.base import TaskSpec
 from environments.bfcl.benchmark import BFCLEnvironment

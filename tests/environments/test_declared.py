@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.tiny_benchmark.benchmark import BENCHMARK
+from support.tiny_benchmark import BENCHMARK
 
 from environments import registry
 from environments.base import InputError
@@ -90,7 +90,7 @@ def test_what_declares_itself_an_environment_is_found(stall: Path, attribute: st
 
 
 def test_a_benchmark_and_the_example_are_found() -> None:
-    assert find("support.tiny_benchmark.benchmark:BENCHMARK") is BENCHMARK
+    assert find("support.tiny_benchmark:BENCHMARK") is BENCHMARK
     assert find("environments.example:depot") is depot
 
 

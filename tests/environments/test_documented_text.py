@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.written_tasks import ENVIRONMENT, FILES, draft
+from support.bfcl_tasks import ENVIRONMENT, FILES
+from support.written_tasks import draft
 
 from environments.base import Parameter, TaskSpec, ToolCall, ToolSpec, UserTurn
 from environments.example import depot

@@ -17,7 +17,7 @@ from memory.records import Task
 from memory.run import RunDirectory, write_jsonl
 from memory.tasks import admit, load_tasks, read_given
 
-LAMPS = ("--environment", "support.tiny_benchmark.benchmark:BENCHMARK")
+DEPOTS = ("--environment", "support.tiny_benchmark:BENCHMARK")
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_similarity_finds_what_was_copied_from_an_evaluation_set(run: RunDirecto
 
 
 def test_subsets_are_files_that_a_run_can_start_from(run: RunDirectory, tmp_path: Path) -> None:
-    analyse("similarity", run.root, "--subsets", tmp_path / "out", *LAMPS, "--evaluation-set", "dev")
+    analyse("similarity", run.root, "--subsets", tmp_path / "out", *DEPOTS, "--evaluation-set", "dev")
     for level in ("low", "medium", "high", "mixed"):
         given = [task for _, task in read_given(tmp_path / "out" / f"{level}.jsonl")]
         assert len(given) == 2
@@ -88,7 +88,7 @@ def test_subsets_are_files_that_a_run_can_start_from(run: RunDirectory, tmp_path
 
 
 def test_diversity_is_of_what_each_evolution_admitted(run: RunDirectory) -> None:
-    found = analyse("diversity", run.root, "--neighbours", "2", *LAMPS, "--evaluation-set", "dev")
+    found = analyse("diversity", run.root, "--neighbours", "2", *DEPOTS, "--evaluation-set", "dev")
     assert "│ 0 │ 3 │" in found
     assert "6 target tasks; SR@2 needs more than 2 tasks" in found
     assert "no target tasks, so no ED_rel" in analyse("diversity", run.root, "--neighbours", "2")

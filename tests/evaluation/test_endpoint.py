@@ -484,9 +484,9 @@ def test_a_file_of_settings_cannot_choose_where_a_key_goes(tmp_path: Path) -> No
 
 @pytest.mark.process
 def test_a_held_out_set_opens_for_its_log_once_the_endpoint_is_known(tmp_path: Path) -> None:
-    lamps = "support.tiny_benchmark.benchmark:BENCHMARK"
-    log, test = tmp_path / "log.jsonl", named_benchmark(lamps).open_evaluation_set("test", 2)
-    options = ("--environment", lamps, "--evaluation-set", "test", "--limit", "2")
+    depots = "support.tiny_benchmark:BENCHMARK"
+    log, test = tmp_path / "log.jsonl", named_benchmark(depots).open_evaluation_set("test", 2)
+    options = ("--environment", depots, "--evaluation-set", "test", "--limit", "2")
     with FaultyServer(player({one.spec.turns[0]: script_of(one.spec) for one in test})) as server:
         refused = evaluate(server, *options)
         assert (refused.returncode, "add --access-log FILE" in refused.stderr) == (2, True)
@@ -494,7 +494,7 @@ def test_a_held_out_set_opens_for_its_log_once_the_endpoint_is_known(tmp_path: P
         assert not log.exists(), "nothing could have been scored"
         done = evaluate(server, *options, "--access-log", str(log), "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["scores"][0]["metrics"] == {"success": 1.0, "whole_houses": 1.0}
+    assert json.loads(done.stdout)["scores"][0]["metrics"] == {"success": 1.0, "whole_depots": 1.0}
     (access,) = read_jsonl(log, Access)
     assert (list(access.panels), access.tasks, access.model) == (["test"], 2, "openai:some-model")
 

@@ -5,8 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.made_run import make_round, make_run, run_graph
-from support.tracked_run import AFTER, BEFORE
+from support.made_run import AFTER, BEFORE, make_round, make_run, run_graph
 
 from graph.report.summary import summarise
 from graph.settings import load_recipe

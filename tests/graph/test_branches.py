@@ -2,27 +2,56 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langgraph.errors import NodeTimeoutError
-from support.faulty_explorer import install
 from support.made_run import make_run, records, run_graph
 
 import graph.assembly
-from agents.spending import RepeatedFailure
-from environments.base import InputError
+from agents.roles import Roles, build_roles
+from agents.settings import RolesSettings
+from agents.spending import Ledger, RepeatedFailure, RoleRefused
+from environments.base import Environment, EnvironmentDefect, InputError
 from graph.branches import describe
 from memory.failures import DeduplicationResult
-from memory.records import Draft
+from memory.records import Draft, FailureContext, Interaction
 from memory.run import RunDirectory, read_json, read_jsonl
 from memory.run_files import Evolution, Failure
 
 pytestmark = pytest.mark.slow
 
 DEADLINE = 4.0
+BUG = ZeroDivisionError("a bug of the explorer")
+REFUSED = RoleRefused("nothing to explore")
+DEFECT = EnvironmentDefect("Depot.weigh failed (KeyError: 'x') at depot.py:7: mend it")
+HOPELESS = RepeatedFailure("the endpoint gave no answer to 5 questions")
+
+
+def install(monkeypatch: pytest.MonkeyPatch, run: RunDirectory, faults: Mapping[int, Exception | float]) -> None:
+    """Let branches, by position in their sorted ids, raise an exception or wait so many seconds before they explore."""
+
+    def faulty_roles(settings: RolesSettings, ledger: Ledger) -> Roles:
+        roles = build_roles(settings, ledger)
+
+        async def explore(context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
+            branches = sorted(path.name for path in run.iteration(0).branches.iterdir())
+            fault = faults.get(branches.index(context.id), 0.0)
+            if isinstance(fault, Exception):
+                raise fault
+            await asyncio.sleep(fault)
+            return await roles.explorer.explore(context, environment, seed)
+
+        return dataclasses.replace(roles, explorer=SimpleNamespace(explore=explore))
+
+    monkeypatch.setattr(graph.assembly, "build_roles", faulty_roles)
 
 
 def new_contexts(run: RunDirectory) -> list[str]:
@@ -38,9 +67,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def test_failing_branches_are_recorded_and_the_others_finish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph.assembly, "build_roles", graph.assembly.build_roles)
     run = make_run(tmp_path / "run", f"roles.branch_timeout={DEADLINE}")
-    install(run.iteration(0), {0: "raise", 1: "wait", 2: "refuse"})
+    install(monkeypatch, run, {0: BUG, 1: 3600.0, 2: REFUSED})
     run_graph(run)
     new = new_contexts(run)
     failures = read_jsonl(run.iteration(0) / "branch_failures.jsonl", Failure)
@@ -60,9 +88,8 @@ def test_failing_branches_are_recorded_and_the_others_finish(tmp_path: Path, mon
 def test_the_order_in_which_branches_end_does_not_matter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: dict[str, str]
 ) -> None:
-    monkeypatch.setattr(graph.assembly, "build_roles", graph.assembly.build_roles)
     run = make_run(tmp_path / "run")
-    install(run.iteration(0), {0: "late 0.9", 1: "late 0.6", 2: "late 0.3"})
+    install(monkeypatch, run, {0: 0.9, 1: 0.6, 2: 0.3})
     run_graph(run)
     assert records(run.root) == undisturbed
     explored = (run.iteration(0) / "branches").glob("*/interactions.jsonl")
@@ -73,9 +100,8 @@ def test_the_order_in_which_branches_end_does_not_matter(
 def test_when_every_branch_fails_the_iteration_still_ends_in_update(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph.assembly, "build_roles", graph.assembly.build_roles)
     run = make_run(tmp_path / "run")
-    install(run.iteration(0), dict.fromkeys(range(10), "refuse"))
+    install(monkeypatch, run, dict.fromkeys(range(10), REFUSED))
     run_graph(run)
     evolution = read_json(run.iteration(0) / "evolution.json", Evolution)
     assert evolution.failures == {"RoleRefused": evolution.new}
@@ -86,28 +112,27 @@ def test_when_every_branch_fails_the_iteration_still_ends_in_update(
     ("fault", "stopped", "says"),
     [
         (
-            "raise",
+            BUG,
             RepeatedFailure,
             r"\d+ branches in a row failed alike, the last one in explore: "
-            r"ZeroDivisionError\('a bug of the explorer'\) at faulty_explorer.py:\d+: put that right",
+            r"ZeroDivisionError\('a bug of the explorer'\) at test_branches.py:\d+: put that right",
         ),
-        ("defect", InputError, r"^Depot.weigh failed \(KeyError: 'x'\) at depot.py:7: mend it"),
-        ("hopeless", RepeatedFailure, "^the endpoint gave no answer to 5 questions"),
+        (DEFECT, InputError, f"^{re.escape(str(DEFECT))}"),
+        (HOPELESS, RepeatedFailure, f"^{HOPELESS}"),
     ],
 )
 def test_branches_that_only_fail_stop_the_run_with_the_last_cause_until_it_is_gone(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     undisturbed: dict[str, str],
-    fault: str,
+    fault: Exception,
     stopped: type[Exception],
     says: str,
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(graph.assembly, "build_roles", graph.assembly.build_roles)
         patched.setattr("agents.spending.FAILURES_IN_A_ROW", 3)
         run = make_run(tmp_path / "run")
-        install(run.iteration(0), dict.fromkeys(range(10), fault))
+        install(patched, run, dict.fromkeys(range(10), fault))
         with pytest.raises(stopped, match=says):
             run_graph(run)
     run_graph(run)
@@ -118,9 +143,8 @@ def test_a_users_mistake_that_ends_every_branch_stops_the_run_until_it_is_put_ri
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: dict[str, str]
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(graph.assembly, "build_roles", graph.assembly.build_roles)
         run = make_run(tmp_path / "run")
-        install(run.iteration(0), dict.fromkeys(range(10), "mistake"))
+        install(patched, run, dict.fromkeys(range(10), InputError("the endpoint refused the key")))
         with pytest.raises(InputError, match=r"every branch .*the endpoint refused the key"):
             run_graph(run)
     run_graph(run)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from support.tracked_run import STEPS, begun_run, finish_iteration, play_round
+from support.made_run import STEPS, begun_run, finish_iteration, make_round
 
 from environments.base import InputError
 from graph import tracking
@@ -62,7 +62,7 @@ def send(run: RunDirectory, iteration: int = 0, times: int = 1, **kept: Kept) ->
 def test_iterations_of_several_commands_are_one_run_of_the_tracker(run: RunDirectory) -> None:
     kept = Kept()
     for iteration in (0, 1):
-        play_round(run, iteration)
+        make_round(run, iteration)
         finish_iteration(run, iteration)
         assert send(run, iteration, trackio=kept) == ["trackio: in memory"]
     assert kept.steps() == [1, 2, 3, 4, 5, 6]
@@ -74,7 +74,7 @@ def test_iterations_of_several_commands_are_one_run_of_the_tracker(run: RunDirec
 
 def test_the_numbers_are_those_of_the_records(run: RunDirectory) -> None:
     kept = Kept()
-    play_round(run, 0)
+    make_round(run, 0)
     state = SealState.model_validate({"rho": {"updates": 1, "rho": {"state_mismatch": 0.25}}})
     finish_iteration(run, 0)
     write_jsonl(run.iteration(0).seal, [SealStep(step=n, profile=FailureProfile(), state=state) for n in (1, 2, 3)])
@@ -111,7 +111,7 @@ def refuse(step: int) -> None:
 
 def test_a_tracker_that_fails_is_reported_once_and_the_others_go_on(run: RunDirectory) -> None:
     kept, broken = Kept(), Kept(refuse)
-    play_round(run, 0)
+    make_round(run, 0)
     finish_iteration(run, 0)
     said = send(run, times=2, trackio=broken, tensorboard=kept)
     assert [line for line in said if "failed" in line] == [
@@ -128,7 +128,7 @@ def test_a_tracker_that_cannot_be_opened_does_not_end_the_run(
     def refused(_run: TrackedRun) -> Tracker:
         raise error
 
-    play_round(run, 0)
+    make_round(run, 0)
     finish_iteration(run, 0)
     monkeypatch.setattr(kept := Kept(), "open", refused)
     (said,) = send(run, trackio=kept)
@@ -166,7 +166,7 @@ def uninstalled(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("uninstalled")
 def test_a_missing_package_is_refused_before_anything_is_done_and_at_resumption(run: RunDirectory) -> None:
     words = r"training\.report_to: the package trackio is not installed: run pip install .*\[trackio\]"
-    play_round(run, 0)
+    make_round(run, 0)
     with pytest.raises(InputError, match=words):
         open_run(run.root, None, ["training.report_to=trackio"], None, resume=True)
     with pytest.raises(InputError, match=words):
@@ -176,7 +176,7 @@ def test_a_missing_package_is_refused_before_anything_is_done_and_at_resumption(
 
 def test_a_resumed_run_may_have_another_tracker(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracking, "find_spec", lambda name: object())
-    play_round(run, 0)
+    make_round(run, 0)
     settings = open_run(run.root, None, ["training.report_to=tensorboard"], None, resume=True).settings
     assert settings.training.report_to == ("tensorboard",)
     run.save_settings(settings)
@@ -185,7 +185,7 @@ def test_a_resumed_run_may_have_another_tracker(run: RunDirectory, monkeypatch: 
 
 
 def test_without_a_tracker_nothing_is_written(run: RunDirectory) -> None:
-    play_round(run, 0)
+    make_round(run, 0)
     with follow_run(run, settings_of(run), pytest.fail) as send:
         send(0)
     assert not run.trackers_path.exists()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.tracked_run import begun_run, finish_iteration, play_round
+from support.made_run import begun_run, finish_iteration, make_round
 
 from graph.settings import load_recipe
 from graph.tracking import follow_run
@@ -30,7 +30,7 @@ def send(run: RunDirectory, name: ExperimentTracker) -> list[str]:
     """Two iterations, each sent by a command of its own."""
     said: list[str] = []
     for iteration in (0, 1):
-        play_round(run, iteration)
+        make_round(run, iteration)
         finish_iteration(run, iteration)
         with follow_run(run, load_recipe(run.settings_path, [f"training.report_to={name}"]), said.append) as send:
             send(iteration)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.own_venvs import OPENENV, VERIFIERS, of_programs
-from support.reference_endpoint import ReferenceEndpoint
+from support.served_policy import reference_endpoint
 from support.served_shop import served, write_shop
 
 from memory.jsonl import read_jsonl
@@ -23,9 +23,10 @@ def test_verifiers_scores_a_perfect_and_an_idle_model(idle: bool, tmp_path: Path
     folder = write_shop(tmp_path)
     tasks = read_jsonl(folder / "tasks.jsonl", Task)
     token = "a-token-of-many-letters"
-    with served(folder, COEVOLVE_SERVE_TOKEN=token) as url, ReferenceEndpoint(tasks, idle) as endpoint:
+    with served(folder, COEVOLVE_SERVE_TOKEN=token) as url, reference_endpoint(tasks, idle) as endpoint:
         argv = [str(VERIFIERS), "coevolve_tasks", "--model", "reference", "--output-dir", "out"]
-        argv += ["--client.base-url", endpoint, "--client.api-key-var", "NO_KEY", "--push", "False", "--rich", "None"]
+        argv += ["--client.base-url", endpoint.url, "--client.api-key-var", "NO_KEY"]
+        argv += ["--push", "False", "--rich", "None"]
         argv += ["--env.agent.harness.id", "null", "--env.agent.runtime.type", "subprocess"]
         argv += ["--env.taskset.task.url", url]
         variables = {

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.acted_out import acted_out
+from support.bfcl_tasks import acted_out
 from support.made_run import make_run, records, run_graph
 
 import graph.walkthrough
@@ -107,9 +107,10 @@ def test_a_failure_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_reference_succeeds_and_anything_else_is_evaluated_too() -> None:
     one = task((GATE,), (LIST,))
-    right = acted_out(one, ENVIRONMENT, (GATE,), (LIST,))
+    right = acted_out(one, (GATE,), (LIST,), environment=ENVIRONMENT)
     assert (right.success, right.reward) == (True, 1.0)
-    wrong = acted_out(one, ENVIRONMENT, (MalformedCall(text="open sesame", reason="no call"),), (LIST,), sample=1)
+    babble = MalformedCall(text="open sesame", reason="no call")
+    wrong = acted_out(one, (babble,), (LIST,), environment=ENVIRONMENT, sample=1)
     assert (wrong.success, wrong.reward) == (False, 0.0)
     assert wrong.turns[0].steps[0].observation.status is ObservationStatus.MALFORMED
     assert wrong.outcome is not None
@@ -118,7 +119,7 @@ def test_the_reference_succeeds_and_anything_else_is_evaluated_too() -> None:
 
 
 def test_turns_that_are_not_given_are_not_played() -> None:
-    played = acted_out(task((GATE,), (LIST,)), ENVIRONMENT, (GATE,))
+    played = acted_out(task((GATE,), (LIST,)), (GATE,), environment=ENVIRONMENT)
     assert [turn.text for turn in played.turns] == ["turn 0"]
     assert not played.success
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.acted_out import acted_out
+from support.bfcl_tasks import acted_out
 
 from environments.base import ToolCall
 from environments.example import depot
@@ -43,7 +43,7 @@ def group() -> DiagnosedGroup:
     assert (talk.turns, talk.reference) == (("Open the gate.", THANKS), ((GATE,), ()))
     assert talk.id != task.id
     rollouts = tuple(
-        acted_out(talk, ENVIRONMENT, *turns, sample=number)
+        acted_out(talk, *turns, environment=ENVIRONMENT, sample=number)
         for number, turns in enumerate([((GATE,), ()), ((), ()), ((GATE,), (ToolCall(name="weigh_parcel"),))])
     )
     diagnoses = tuple(found for one in rollouts if (found := diagnose(one)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,46 +70,26 @@ def save_model(folder: Path, name: str, *, layers: int = 1, initializer_range: f
     return save(folder, random_model(name, known, layers=layers, initializer_range=initializer_range), known)
 
 
-def random_model(name: str, known: PreTrainedTokenizerFast, **shape: object) -> PreTrainedModel:
-    """A random Qwen2 or Qwen3 model for the vocabulary of ``known``; ``layers`` and more are of its configuration."""
+def random_model(name: str, known: Sized = (), seed: int = 0, layers: int = 1, **shape: object) -> PreTrainedModel:
+    """A random Llama, Qwen2 or Qwen3 for the vocabulary of ``known``; ``shape`` is of its configuration."""
     import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
+    kind = name if name == "llama" else name[: len("qwen2")]
     given = {
         "vocab_size": -(-len(known) // 64) * 64,
         "hidden_size": 32,
         "intermediate_size": 64,
-        "num_hidden_layers": shape.pop("layers", 1),
+        "num_hidden_layers": layers,
         "num_attention_heads": 2,
         "num_key_value_heads": 1,
         "max_position_embeddings": 32768,
         "initializer_range": 0.02,
         "tie_word_embeddings": True,
+        **({"head_dim": 16} if kind == "qwen3" else {}),
     }
-    torch.manual_seed(0)
-    if name.startswith("qwen2"):
-        return Qwen2ForCausalLM(Qwen2Config(**given | shape))
-    return Qwen3ForCausalLM(Qwen3Config(**{**given, "head_dim": 16} | shape))
-
-
-def random_llama(known: PreTrainedTokenizerFast) -> PreTrainedModel:
-    """A random Llama model for the vocabulary of ``known``."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=-(-len(known) // 64) * 64,
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            max_position_embeddings=32768,
-            tie_word_embeddings=True,
-        )
-    )
+    torch.manual_seed(seed)
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **given | shape))
 
 
 def save(folder: Path, model: PreTrainedModel, known: PreTrainedTokenizerFast) -> Path:

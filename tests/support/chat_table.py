@@ -20,12 +20,10 @@ Arguments = dict[str, Any]
 
 DOORS = ["driver", "passenger", "rear_left", "rear_right"]
 NUMBERED = re.compile(r"^\[(\d+)\] run (\d+): <action>(.*)</action> -> (\w+)", re.MULTILINE)
-LEFT = re.compile(r"(\d+) actions are left")
+ROUND = re.compile(r"This is round (\d+) of")
 WEAKNESS = re.compile(r"<weakness>.*?</weakness>", re.DOTALL)
 EXPLORATION = re.compile(r"of exploration (\w+),")
-FUEL = re.compile(r"Add ([\d.]+) gallons")
 BOX = re.compile(r'"(box\d+)"')
-NOTE = re.compile(r'"(note\d+\.txt)"')
 
 
 def answer(schema: str, prompt: str) -> Arguments:
@@ -48,6 +46,13 @@ def _number(prompt: str) -> int:
     """From 1 to 900, another one for another weakness or unguided exploration."""
     weakness = WEAKNESS.search(prompt) or EXPLORATION.search(prompt)
     return zlib.crc32((weakness.group() if weakness else prompt).encode()) % 900 + 1
+
+
+def _call(action: str) -> tuple[str, Arguments]:
+    """The tool and the arguments of a call as prompts write it."""
+    call = ast.parse(action, mode="eval").body
+    assert isinstance(call, ast.Call)
+    return ast.unparse(call.func), {word.arg or "": ast.literal_eval(word.value) for word in call.keywords}
 
 
 def _reflection(prompt: str) -> Arguments:
@@ -85,54 +90,32 @@ def script(prompt: str) -> list[tuple[str, Arguments]]:
 
 
 def _next_call(prompt: str) -> Arguments:
-    steps = script(prompt)
-    left = LEFT.search(prompt)
-    assert left is not None
-    done = sum(1 for run in NUMBERED.findall(prompt) if run[1] == _this_round(prompt))
+    steps, this = script(prompt), ROUND.search(prompt)
+    assert this is not None
+    assert "actions are left" in prompt
+    done = sum(int(run) + 1 == int(this[1]) for _, run, _, _ in NUMBERED.findall(prompt))
     tool, arguments = steps[done] if done < len(steps) else ("", {})
     return {"purpose": "see what it does", "tool": tool, "arguments": arguments}
-
-
-def _this_round(prompt: str) -> str:
-    found = re.search(r"This is round (\d+) of", prompt)
-    assert found is not None
-    return str(int(found.group(1)) - 1)
 
 
 def _proposed_tasks(prompt: str) -> Arguments:
     """Of what ran well: an easy task, one of two turns, and one whose request leaves out the value that it needs."""
     ran: dict[tuple[str, str], tuple[int, str]] = {}
     for place, run, action, status in NUMBERED.findall(prompt):
-        tool, _, arguments = action.partition("(")
         if status == "ok":
-            ran.setdefault((run, tool), (int(place), arguments))
-    first, second = ("fillFuelTank", "lockDoors") if _is_car(prompt) else ("mkdir", "touch")
-    tasks = []
-    for (run, tool), (place, arguments) in ran.items():
-        if tool != first:
-            continue
-        one = f"Make the folder {_value(arguments)}."
-        if _is_car(prompt):
-            one = f"Add {_value(arguments)} gallons to the tank."
-        tasks.append(_task((one, [place])))
-        later = ran.get((run, second))
-        if later is not None and later[0] > place:
-            two = "Lock all the doors." if _is_car(prompt) else f"Put an empty file {_value(later[1])} beside it."
-            tasks.append(_task((one, [place]), (two, [later[0]])))
-        tasks.append(_task(("Do the first thing that is needed.", [place])))
-        break
-    return {"tasks": tasks}
-
-
-def _value(arguments: str) -> str:
-    """The first value of ``name=value, ...)``, texts in double quotes."""
-    found = re.match(r"\w+=('[^']*'|[\d.]+)", arguments)
-    assert found is not None, arguments
-    return found.group(1).replace("'", '"')
-
-
-def _task(*turns: tuple[str, list[int]]) -> Arguments:
-    return {"turns": [{"query": query, "calls": calls} for query, calls in turns]}
+            tool, arguments = _call(action)
+            ran.setdefault((run, tool), (int(place), json.dumps(next(iter(arguments.values()), ""))))
+    first, easy, second, later = ("mkdir", "Make the folder {}.", "touch", "Put an empty file {} beside it.")
+    if _is_car(prompt):
+        first, easy, second, later = ("fillFuelTank", "Add {} gallons to the tank.", "lockDoors", "Lock all the doors.")
+    found = next((key for key in ran if key[1] == first), None)
+    if found is None:
+        return {"tasks": []}
+    place, value = ran[found]
+    then, other = ran.get((found[0], second), (0, ""))
+    one, two = (easy.format(value), [place]), (later.format(other), [then])
+    tasks = [[one], *([[one, two]] if then > place else []), [("Do the first thing that is needed.", [place])]]
+    return {"tasks": [{"turns": [{"query": query, "calls": calls} for query, calls in turns]} for turns in tasks]}
 
 
 def _carried_out(prompt: str) -> Arguments:
@@ -143,10 +126,8 @@ def _carried_out(prompt: str) -> Arguments:
     box = BOX.search(history)
     if done >= len(calls) or (box is not None and int(box.group(1)[3:]) % 2 == 0):
         return {"tool": "", "arguments": {}}
-    call = ast.parse(calls[done], mode="eval").body
-    assert isinstance(call, ast.Call)
-    arguments = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
-    return {"tool": ast.unparse(call.func), "arguments": arguments}
+    tool, arguments = _call(calls[done])
+    return {"tool": tool, "arguments": arguments}
 
 
 def _judgement(prompt: str) -> Arguments:

@@ -13,7 +13,7 @@ STOP = 7
 
 @dataclass
 class Chatter:
-    """An episode whose prompts and suffixes are random ids of random length, fixed by its seed."""
+    """An episode whose prompts and suffixes are random ids from ``shift`` + 8, of random length, fixed by its seed."""
 
     seed: int
     actions: int = 4
@@ -21,6 +21,7 @@ class Chatter:
     max_new_tokens: int = 9
     stop_ids: frozenset[int] = frozenset({STOP})
     opening: tuple[int, ...] = ()
+    shift: int = 0
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     sampled: list[bool] = field(default_factory=list)
@@ -30,7 +31,7 @@ class Chatter:
 
     def _suffix(self) -> TokenPrompt:
         rng = random.Random(f"{self.seed}/{len(self.acted)}")
-        new = [rng.randrange(8, 40) for _ in range(rng.randint(1, self.longest))]
+        new = [self.shift + rng.randrange(8, 40) for _ in range(rng.randint(1, self.longest))]
         if self.opening and not self.acted:
             new = list(self.opening)
         self._add(new, [0.0] * len(new), False)
@@ -56,16 +57,7 @@ class Chatter:
         self.following = self._suffix() if len(self.acted) < self.actions else None
 
 
-class OnStarter(Chatter):
-    """Prompts of the starter's ids."""
-
-    def _suffix(self) -> TokenPrompt:
-        prompt = super()._suffix()
-        shifted = [one + 100 for one in prompt.ids]
-        self.ids[-len(shifted) :] = shifted
-        return TokenPrompt(shifted, prompt.max_new_tokens)
-
-
-def starter_episodes(count: int = 6) -> list[OnStarter]:
-    """Episodes with many stop ids, so that messages end in both ways."""
-    return [OnStarter(seed, actions=3, longest=12, stop_ids=frozenset(range(100, 900, 5))) for seed in range(count)]
+def starter_episodes(count: int = 6) -> list[Chatter]:
+    """Episodes of the starter's ids with many stop ids, so that messages end in both ways."""
+    stops = frozenset(range(100, 900, 5))
+    return [Chatter(seed, actions=3, longest=12, shift=100, stop_ids=stops) for seed in range(count)]

@@ -9,7 +9,7 @@ The tasks that are played are found by exploration and verification; override ``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -47,16 +47,7 @@ class EnvironmentContract:
             type(self)._kept = self.make_tasks(self.make())
         return type(self)._kept
 
-
-def _test_of(name: str) -> Callable[..., None]:
-    def alone(self: EnvironmentContract) -> None:
-        getattr(self.contract(), name)(self.make())
-
-    def on_tasks(self: EnvironmentContract, tasks: Sequence[TaskSpec]) -> None:
-        getattr(self.contract(), name)(self.make(), tasks)
-
-    return alone if name in WITHOUT_TASKS else on_tasks
-
-
-for _name in PROPERTIES:
-    setattr(EnvironmentContract, f"test_{_name}", _test_of(_name))
+    @pytest.mark.parametrize("name", PROPERTIES)
+    def test_property(self, name: str, request: pytest.FixtureRequest) -> None:
+        given = () if name in WITHOUT_TASKS else (request.getfixturevalue("tasks"),)
+        getattr(self.contract(), name)(self.make(), *given)

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
+
+from support.late import Late
+
+torch = Late("torch")
+transformers = Late("transformers")
 
 HANG = 3600.0
 
@@ -39,38 +43,26 @@ class FakeServer:
         self.fail_load = 0
         self.restart_in_load = False
         self.release = "0.32.0"
-        self.posts = {
-            "/collective_rpc",
-            "/inference/v1/generate",
-            "/v1/load_lora_adapter",
-            "/pause",
-            "/update_weight_version",
-        }
+        self.posts = {"/collective_rpc", "/inference/v1/generate", "/v1/load_lora_adapter", "/pause"}
+        self.posts.add("/update_weight_version")
         self.loads: list[str] = []
         self.start()
 
     def start(self) -> None:
         """Start, or start again: with the first weights, unnamed, without adapters."""
-        from transformers import AutoModelForCausalLM
-
-        self.model = AutoModelForCausalLM.from_pretrained(self.starter).eval()
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(self.starter).eval()
         self.version, self.paused, self.adapters = "default", False, {}
 
     def load(self, path: str) -> None:
-        from transformers import AutoModelForCausalLM
-
         self.loads.append(path)
         if self.restart_in_load:
             self.start()
-        if self.restart_in_load or self.ignore_loads:
-            return
-        head = self.model.get_output_embeddings().weight.detach().clone()
-        self.model = AutoModelForCausalLM.from_pretrained(path).eval()
-        if self.stale_head:
-            import torch
-
-            self.model.config.tie_word_embeddings = False
-            self.model.lm_head.weight = torch.nn.Parameter(head)
+        elif not self.ignore_loads:
+            head = self.model.get_output_embeddings().weight.detach().clone()
+            self.model = transformers.AutoModelForCausalLM.from_pretrained(path).eval()
+            if self.stale_head:
+                self.model.config.tie_word_embeddings = False
+                self.model.lm_head.weight = torch.nn.Parameter(head)
 
     def load_adapter(self, name: str, path: str) -> None:
         from copy import deepcopy
@@ -80,9 +72,7 @@ class FakeServer:
         self.adapters[name] = PeftModel.from_pretrained(deepcopy(self.model), path).eval()
 
     def sample(self, model: Any, ids: Sequence[int], given: dict[str, Any]) -> tuple[list[int], list[float]]:
-        import torch
-
-        draws, temperature = random.Random(given["seed"]), given["temperature"]
+        draws, temperature = torch.Generator().manual_seed(given["seed"]), given["temperature"]
         drawn: list[int] = []
         logprobs: list[float] = []
         feed, cache = list(ids), None
@@ -90,20 +80,12 @@ class FakeServer:
             while len(drawn) < given["max_tokens"]:
                 out = model(input_ids=torch.tensor([feed]), past_key_values=cache, use_cache=True)
                 logits, cache = out.logits[0, -1].float(), out.past_key_values
-                raw = torch.log_softmax(logits, -1)
                 logps = torch.log_softmax(logits / (temperature or 1.0), -1)
-                if temperature == 0:
-                    token = int(logps.argmax())
-                else:
-                    mass = logps.double().exp().cumsum(0)
-                    token = int(
-                        torch.searchsorted(mass, draws.random() * mass[-1], right=True).clamp(max=len(mass) - 1)
-                    )
-                drawn.append(token)
-                logprobs.append(float((raw if self.raw_logprobs else logps)[token]))
-                if token in given["stop_token_ids"]:
+                drawn.append(int(torch.multinomial(logps.exp(), 1, generator=draws) if temperature else logps.argmax()))
+                logprobs.append(float((torch.log_softmax(logits, -1) if self.raw_logprobs else logps)[drawn[-1]]))
+                if drawn[-1] in given["stop_token_ids"]:
                     break
-                feed = [token]
+                feed = drawn[-1:]
         return drawn, logprobs
 
     async def answer(self, request: httpx.Request) -> httpx.Response:
@@ -196,12 +178,8 @@ class FakeServer:
             drawn, logprobs = [5], [-1.0]
             spans[0]["end"] = 1
         content = [{"token_id": one, "logprob": logprob} for one, logprob in zip(drawn, logprobs, strict=True)]
-        choice = {
-            "token_ids": drawn,
-            "finish_reason": reason,
-            "logprobs": {"content": content},
-            "weight_versions": spans,
-        }
+        choice = {"token_ids": drawn, "finish_reason": reason, "weight_versions": spans}
+        choice |= {"logprobs": {"content": content}}
         reply = {"choices": [choice], "usage": {"prompt_tokens": len(ids), "completion_tokens": len(drawn)}}
         return httpx.Response(200, content=json.dumps(reply).encode(), headers={"content-type": "application/json"})
 

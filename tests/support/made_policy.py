@@ -6,41 +6,16 @@ import random
 from functools import cache
 
 from environments.base import ToolCall
-from environments.bfcl.benchmark import BFCLEnvironment
-from environments.bfcl.templated.wordings import render_task
 from memory.records import Task
+from support.bfcl_tasks import CAR, ENVIRONMENT, FILES, call, rendered, seed_task
 from training.embedded.new_policy import new_policy
 from training.rollout.episodes import EpisodeLimits, play_references, token_row
 from training.rollout.policy import Policy
 
-VEHICLE = "VehicleControlAPI"
-FILES = "GorillaFileSystem"
 
-
-@cache
-def environment() -> BFCLEnvironment:
-    return BFCLEnvironment([FILES, VEHICLE])
-
-
-def task(*turns: tuple[ToolCall, ...], group: str = VEHICLE, seed: int = 0) -> Task:
+def task(*turns: tuple[ToolCall, ...], group: str = CAR, seed: int = 0) -> Task:
     """A task from the first training state of ``group``, with its text rendered."""
-    start = next(start for start in environment().starts() if start.classes == (group,))
-    empty = Task(
-        id=f"made-{seed}",
-        origin="seed",
-        environment="bfcl",
-        split="train",
-        classes=start.classes,
-        turns=("",) * len(turns),
-        initial_state=start.initial_state,
-        tools=start.tools,
-        reference=turns,
-    )
-    return render_task(environment(), empty, random.Random(seed))
-
-
-def call(name: str, /, **arguments: object) -> ToolCall:
-    return ToolCall.model_validate({"name": name, "arguments": arguments})
+    return seed_task(rendered(group, *turns, seed=seed), f"made-{seed}")
 
 
 @cache
@@ -56,7 +31,7 @@ def made_tasks(count: int = 50) -> tuple[Task, ...]:
             call("gallon_to_liter", gallon=number + 0.5),
         ]
         files = [call("mkdir", dir_name=f"box{number}"), call("pwd"), call("touch", file_name=f"note{number}.txt")]
-        pool, group = (vehicle, VEHICLE) if number % 2 else (files, FILES)
+        pool, group = (vehicle, CAR) if number % 2 else (files, FILES)
         calls = rng.sample(pool, rng.randint(1, 2))
         turns = [(one,) for one in calls] if number % 7 == 0 else [tuple(calls)]
         made.append(task(*turns, group=group, seed=number))
@@ -71,9 +46,9 @@ def trained_policy(steps: int = 100) -> Policy:
     from training.supervised import Learning, learn
 
     torch.set_num_threads(1)
-    policy = new_policy(environment(), made_tasks(), positions=1024, seed=0, hidden=64, layers=2)
+    policy = new_policy(ENVIRONMENT, made_tasks(), positions=1024, seed=0, hidden=64, layers=2)
     limits = EpisodeLimits(max_new_tokens=200, max_tokens=1024)
-    rows = [token_row(one, filler=0) for one in play_references(policy, environment(), made_tasks(), limits)]
+    rows = [token_row(one, filler=0) for one in play_references(policy, ENVIRONMENT, made_tasks(), limits)]
     drawn = random.Random(0)
     updates = [drawn.choices(rows, k=8) for _ in range(steps)]
     for _ in learn(policy.model, updates, Learning(3e-3)):

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from environments.base import Action, MalformedCall, StartState, TaskSpec, ToolCall
-from environments.bfcl.benchmark import BFCLEnvironment
-from environments.bfcl.templated.wordings import render_task
+from environments.base import Action, MalformedCall, ToolCall
 from environments.command import run_interruptible, show_stage
+from evaluation.outcomes import Score, ScoreChange
 from graph.assembly import RunServices, assemble
 from graph.checkpoints import evolve_once
+from graph.report.summary import Contexts, Cost, Summary
 from graph.settings import RunSettings, load_recipe
 from memory.jsonl import record_id
-from memory.records import FailureContext, SignalKind, Step, Task, Trajectory, TrajectoryTurn
-from memory.run import RunDirectory, write_json, write_jsonl
+from memory.records import FailureContext, SignalKind, Task, Trajectory
+from memory.run import RunDirectory, append_jsonl, read_jsonl, write_json, write_jsonl
 from memory.run_files import StageSeconds
 from memory.tasks import admit, load_tasks
-from training.grpo.record import RoundSeconds, round_record
+from support.bfcl_tasks import CAR, ENVIRONMENT, FILES, LIGHTS, LOCK, PRESS, START, acted_out, call, rendered, seed_task
+from training.grpo.record import RoundSeconds, StepMetrics, round_record, step_metrics, step_record
 
-FILES, CAR = "GorillaFileSystem", "VehicleControlAPI"
-ENVIRONMENT = BFCLEnvironment((FILES, CAR))
 RECIPE = """
 seed: 3
 iterations: 2
@@ -35,25 +33,21 @@ roles:
 evaluation: {set: null}
 tasks: {initial_count: 4}
 """
-ENGINE = [
-    ToolCall(name="lockDoors", arguments={"unlock": False, "door": ["driver", "passenger", "rear_left", "rear_right"]}),
-    ToolCall(name="pressBrakePedal", arguments={"pedalPosition": 1.0}),
-    ToolCall(name="startEngine", arguments={"ignitionMode": "START"}),
-]
 REFERENCES = {
-    FILES: [
-        [ToolCall(name="mkdir", arguments={"dir_name": "reports"})],
-        [ToolCall(name="touch", arguments={"file_name": "plan.txt"}), ToolCall(name="ls", arguments={"a": True})],
-    ],
+    FILES: [[call("mkdir", dir_name="reports")], [call("touch", file_name="plan.txt"), call("ls", a=True)]],
     CAR: [
-        [ToolCall(name="fillFuelTank", arguments={"fuelAmount": 12.5})],
-        [
-            ToolCall(name="setHeadlights", arguments={"mode": "on"}),
-            ToolCall(name="fillFuelTank", arguments={"fuelAmount": 5}),
-        ],
-        ENGINE,
+        [call("fillFuelTank", fuelAmount=12.5)],
+        [LIGHTS, call("fillFuelTank", fuelAmount=5)],
+        [LOCK, PRESS, START],
     ],
 }
+STEPS = 3
+"""Of a round."""
+BEFORE = Score(
+    group="templated-dev", n=40, successes=10, metrics={"success": 0.25}, interval=(0.14, 0.40), clusters=9,
+    infrastructure_errors=0,
+)  # fmt: skip
+AFTER = BEFORE.model_copy(update={"successes": 14, "metrics": {"success": 0.35}, "interval": (0.22, 0.50)})
 
 
 def settings_for(folder: Path, *overrides: str) -> RunSettings:
@@ -66,60 +60,21 @@ def settings_for(folder: Path, *overrides: str) -> RunSettings:
 
 def first_tasks() -> list[Task]:
     """Five tasks on the first initial state of each class, with rendered turns."""
-    tasks = []
-    for cls, references in REFERENCES.items():
-        start = next(start for start in ENVIRONMENT.starts() if start.classes == (cls,))
-        for position, reference in enumerate(references):
-            spec = render_task(ENVIRONMENT, _spec(start, reference), random.Random(position))
-            task_id = record_id("task", cls, position)
-            tasks.append(
-                Task(**{name: getattr(spec, name) for name in TaskSpec.model_fields}, id=task_id, origin="seed")
-            )
-    return tasks
-
-
-def _spec(start: StartState, reference: list[ToolCall]) -> TaskSpec:
-    return TaskSpec(
-        environment="bfcl",
-        split="train",
-        classes=start.classes,
-        turns=("?",),
-        initial_state=start.initial_state,
-        tools=start.tools,
-        reference=(tuple(reference),),
-    )
-
-
-def act(task: Task, actions: list[Action], iteration: int, step: int, sample: int) -> Trajectory:
-    """A rollout of ``task`` in which the agent does ``actions`` and then ends its turn."""
-    episode = ENVIRONMENT.open(task)
-    turn = episode.start()
-    steps = tuple(Step(action=action, observation=episode.step(action)) for action in actions)
-    episode.end_turn()
-    outcome = episode.outcome()
-    episode.close()
-    return Trajectory(
-        id=record_id("trajectory", task.id, step, sample),
-        task_id=task.id,
-        iteration=iteration,
-        step=step,
-        sample=sample,
-        turns=(TrajectoryTurn(text=turn.text, steps=steps, ended=True),),
-        outcome=outcome,
-        reward=float(outcome.success),
-        sampled_tokens=10 * len(actions),
-    )
+    return [
+        seed_task(rendered(cls, reference, seed=position), record_id("task", cls, position))
+        for cls, references in REFERENCES.items()
+        for position, reference in enumerate(references)
+    ]
 
 
 def mistakes(task: Task) -> list[list[Action]]:
     """Ways to fail ``task``: only looking around, the last call missing, a wrong value, something that is no call."""
     (reference,) = task.reference
     look = ["pwd", "ls"] if task.classes == (FILES,) else ["displayCarStatus", "check_tire_pressure"]
-    looked: list[Action] = [ToolCall(name=name) for name in look]
     first, *rest = reference
     wrong = ToolCall(name=first.name, arguments=first.arguments | {next(iter(first.arguments)): 9})
     return [
-        looked,
+        [call(name) for name in look],
         list(reference[:-1]),
         [wrong, *rest],
         [MalformedCall(text="mkdir(", reason="unclosed"), *reference[1:]],
@@ -135,8 +90,11 @@ def rollouts(tasks: list[Task], iteration: int) -> list[Trajectory]:
         wrong = wrong[number % 4 :] + wrong[: number % 4]
         plays: list[list[list[Action]]] = [[list(reference)] * 4, [list(reference)] * 2 + wrong[:2], wrong]
         for n, play in enumerate(plays):
-            step = 3 * iteration + n + 1
-            trajectories += [act(task, actions, iteration, step, sample) for sample, actions in enumerate(play)]
+            step = STEPS * iteration + n + 1
+            trajectories += [
+                acted_out(task, actions, iteration=iteration, step=step, sample=sample)
+                for sample, actions in enumerate(play)
+            ]
     return trajectories
 
 
@@ -153,31 +111,61 @@ def weakness_at(task: Task) -> FailureContext:
     )
 
 
-def make_run(root: Path, *overrides: str) -> RunDirectory:
-    """A run with D_0 and the first round of training, which no policy was trained in; its graph has not run."""
+def begun_run(root: Path, *overrides: str) -> RunDirectory:
+    """A run with D_0 and no round."""
     run = RunDirectory.create(root, settings_for(root.parent / "recipe", *overrides))
     admit(run, first_tasks())
+    return run
+
+
+def make_run(root: Path, *overrides: str) -> RunDirectory:
+    """A run with D_0 and the first round of training, which no policy was trained in; its graph has not run."""
+    run = begun_run(root, *overrides)
     make_round(run, 0)
     write_json(run.iteration(0).seconds, StageSeconds(seconds={"seed": 0.5, "train": 12.0}))
     return run
 
 
 def make_round(run: RunDirectory, iteration: int, tasks: Sequence[Task] | None = None) -> None:
-    """A round of training, which no policy was trained in, by default on tasks whose first call has an argument."""
+    """A round of training, which no policy was trained in, by default on tasks whose first call has an argument.
+
+    The loss of a step is its number.
+    """
     if tasks is None:
         tasks = [task for task in load_tasks(run) if task.reference[0][0].arguments]
-    made = rollouts(tasks, iteration)
-    write_jsonl(run.iteration(iteration).trajectories, made)
+    made, folder = rollouts(tasks, iteration), run.iteration(iteration)
+    write_jsonl(folder.trajectories, made)
+    for step in sorted({one.step for one in made}):
+        log = {"loss": float(step), "kl": 0.5, "step_time": 0.5, "epoch": 1.0}
+        done = step_record(step, [one for one in made if one.step == step], log)
+        append_jsonl(folder.metrics, [step_metrics(done, log)])
     record = round_record(
         iteration=iteration,
         policy="policy/none",
         tasks=len(tasks),
         trajectories=made,
-        metrics=[],
+        metrics=read_jsonl(folder.metrics, StepMetrics),
         updates=1,
-        measured=RoundSeconds(),
+        measured=RoundSeconds(load=1.0, rollouts=2.0),
     )
-    write_json(run.iteration(iteration).round, record)
+    write_json(folder.round, record)
+
+
+def finish_iteration(run: RunDirectory, iteration: int) -> None:
+    """The summary of an iteration, of plain numbers."""
+    summary = Summary(
+        iteration=iteration,
+        tasks=5,
+        admitted=2,
+        refused={"duplicate": 1},
+        signals={SignalKind.FORGETTING: 3, SignalKind.BOUNDARY: 4, SignalKind.RARE: 0},
+        marked=6,
+        contexts=Contexts(new=3, known=1, left_out=0),
+        evaluation=ScoreChange(before=BEFORE, after=AFTER),
+        seconds={"train": 12.0},
+        cost=Cost(sampled_tokens=7),
+    )
+    write_json(run.iteration(iteration).summary, summary)
 
 
 def services_of(run: RunDirectory) -> RunServices:

@@ -1,23 +1,14 @@
 """Records for the tests of memory: small, and valid."""
 
-from environments.base import ToolCall
 from memory.records import Cause, FailureContext, SignalKind, Task
+from support.bfcl_tasks import call, task_of
 
 
 def task(identifier="task-a", origin="seed", admitted_at=None, **changes):
-    values = {
-        "id": identifier,
-        "environment": "bfcl",
-        "split": "train",
-        "origin": origin,
-        "classes": ("GorillaFileSystem",),
-        "turns": ('Make a folder called "notes".',),
-        "initial_state": {"GorillaFileSystem": {"root": {"workspace": {"type": "directory", "contents": {}}}}},
-        "tools": ("ls", "mkdir"),
-        "reference": ((ToolCall(name="mkdir", arguments={"dir_name": "notes"}),),),
-        "admitted_at": admitted_at,
-    }
-    return Task(**(values | changes))
+    turns = ('Make a folder called "notes".',)
+    spec = task_of((call("mkdir", dir_name="notes"),), turns=turns, tools=("ls", "mkdir"))
+    values = {"id": identifier, "origin": origin, "admitted_at": admitted_at}
+    return Task(**(dict(spec) | values | changes))
 
 
 def context(identifier, facts=("dir_name='notes'",), iteration=0, **changes):

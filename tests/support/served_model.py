@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from support.chat_models import random_model
 from support.late import Late
 from training.settings import LoraSettings, SamplingSettings
 
@@ -29,23 +30,10 @@ QWEN3_4B = {
 
 def save_small(folder: Path, seed: int = 0) -> Path:
     """Write a random Qwen3 with tied embeddings and 40 ids, and return its folder."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    torch.manual_seed(seed)
     torch.set_num_threads(1)
-    config = Qwen3Config(
-        vocab_size=40,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        intermediate_size=32,
-        initializer_range=0.3,
-        max_position_embeddings=512,
-        tie_word_embeddings=True,
-    )
-    Qwen3ForCausalLM(config).save_pretrained(folder)
+    shape = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 32, "head_dim": 8}
+    model = random_model("qwen3", seed=seed, initializer_range=0.3, max_position_embeddings=512, **shape)
+    model.save_pretrained(folder)
     return folder
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from environments.base import TaskSpec, ToolCall
-from support.faulty_server import Answer, ChatRequest, Raw, completion
+from support.faulty_server import Answer, ChatRequest, FaultyServer, Raw, completion
 
 Written = ToolCall | str | tuple[str, str]
 """One call; a text; or a name and arguments as the model wrote them, readable or not."""
@@ -36,10 +37,11 @@ def player(scripts: Mapping[str, Script]) -> Callable[[ChatRequest], Answer]:
     """
 
     def answer(request: ChatRequest) -> Answer:
-        told = [one for one in request.messages if one["role"] != "system"]
-        script = scripts[told[0]["content"]]
+        messages = [one for one in request.messages if one["role"] != "system"]
+        first = messages[0]["content"]
+        script = scripts[first if isinstance(first, str) else "".join(part["text"] for part in first)]
         turn = place = 0
-        for one in told:
+        for one in messages:
             if one["role"] != "assistant":
                 continue
             if place < len(script[turn]):
@@ -47,6 +49,29 @@ def player(scripts: Mapping[str, Script]) -> Callable[[ChatRequest], Answer]:
             else:
                 turn, place = turn + 1, 0
         written = script[turn][place] if place < len(script[turn]) else ["All is done."]
-        return Raw(200, completion(request, message(written)))
+        said = message(written)
+        # A client may leave out that a message has no text.
+        told = replace(
+            request, body=request.body | {"messages": [{"content": None, **one} for one in request.messages]}
+        )
+        done = completion(told, said, "tool_calls" if "tool_calls" in said else "stop")
+        return _streamed(done) if request.body.get("stream") else Raw(200, done)
 
     return answer
+
+
+def _streamed(done: dict[str, Any]) -> Raw:
+    """The completion in two chunks, as events of a server."""
+    (choice,) = done["choices"]
+    calls = [{"index": place, **call} for place, call in enumerate(choice["message"].get("tool_calls", ()))]
+    said = choice["message"] | ({"tool_calls": calls} if calls else {})
+    ends = [{"delta": said, "finish_reason": None}, {"delta": {}, "finish_reason": choice["finish_reason"]}]
+    whole = done | {"object": "chat.completion.chunk"}
+    chunks = [json.dumps(whole | {"choices": [{"index": 0, **one}]}) for one in ends]
+    text = "".join(f"data: {chunk}\n\n" for chunk in [*chunks, "[DONE]"])
+    return Raw(200, text, {"content-type": "text/event-stream"})
+
+
+def reference_endpoint(tasks: Sequence[TaskSpec], idle: bool = False) -> FaultyServer:
+    """A chat endpoint that plays the references of tasks, or nothing: what a perfect and an idle model would answer."""
+    return FaultyServer(player({one.turns[0]: [()] * len(one.turns) if idle else script_of(one) for one in tasks}))

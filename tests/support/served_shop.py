@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 from support import ROOT
+from support.server_process import running
 
 SHOP = """
 import time
@@ -76,17 +76,10 @@ def write_shop(folder: Path) -> Path:
 def served(
     folder: Path, *options: str, what: Sequence[str] = ("my_shop:shop", "--tasks", "tasks.jsonl"), **variables: str
 ) -> Iterator[str]:
-    argv = [sys.executable, "-P", "-m", "graph.check_environment", "serve", *what]
+    log = Path(mkdtemp(dir=folder)) / "log"
+    argv = [sys.executable, "-P", "-m", "graph.check_environment", "serve", *what, "--port", "PORT", *options]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
-    process = subprocess.Popen(
-        [*argv, "--port", "0", *options], cwd=folder, env=environ, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stderr is not None
-        said = process.stderr.readline()
-        found = re.search(r"serving 2 tasks of shop at (http://\S+)", said)
-        assert found, said + process.stderr.read()
-        yield found[1]
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(20)
+    with running(argv, log, statuses=(200, 401), cwd=folder, env=environ) as server:
+        assert f"serving 2 tasks of shop at {server.url}" in log.read_text()
+        yield server.url
+    assert server.process.returncode != -signal.SIGKILL, "SIGTERM does not end it"

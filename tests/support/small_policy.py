@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from environments.base import Environment, ToolCall, ToolSpec
+from environments.base import Environment, ToolSpec
 from environments.bfcl.benchmark import BFCLEnvironment
 from environments.bfcl.official import tool_names
 from environments.settings import EnvironmentSettings
 from graph.settings import RunSettings
 from memory.records import Task
+from support.bfcl_tasks import call, seed_task, task_of
 from training.embedded.compact import CompactRendering, CompactSettings
+from training.rollout.episodes import EpisodeResult
 from training.seal.diagnosis import TurnLabel
 from training.seal.seal import InterfaceSettings, InterfaceState, learning_interface
 from training.settings import PolicySettings, TrainingSettings
@@ -31,63 +33,45 @@ STATE = {
         }
     }
 }
-TURNS: dict[str, tuple[str, tuple[ToolCall, ...]]] = {
-    "where": ("Tell me where I am.", (ToolCall(name="pwd"),)),
-    "what": ("Tell me what is here.", (ToolCall(name="ls", arguments={"a": False}),)),
-    "make": ('Make the folder "drafts".', (ToolCall(name="mkdir", arguments={"dir_name": "drafts"}),)),
-    "read": ('Show what "notes.txt" says.', (ToolCall(name="cat", arguments={"file_name": "notes.txt"}),)),
-    "enter": ('Enter "archive".', (ToolCall(name="cd", arguments={"folder": "archive"}),)),
+TURNS = {
+    "where": ("Tell me where I am.", call("pwd")),
+    "what": ("Tell me what is here.", call("ls", a=False)),
+    "make": ('Make the folder "drafts".', call("mkdir", dir_name="drafts")),
+    "read": ('Show what "notes.txt" says.', call("cat", file_name="notes.txt")),
+    "enter": ('Enter "archive".', call("cd", folder="archive")),
 }
 
 
 def small_tasks() -> tuple[Task, ...]:
-    tools = BFCLEnvironment(CLASSES).starts()[0].tools
     return tuple(
-        Task(
-            id=f"task-{name}",
-            origin="seed",
-            environment="bfcl",
-            split="train",
-            classes=CLASSES,
-            turns=(text,),
-            initial_state=STATE,
-            tools=tools,
-            reference=(calls,),
-        )
-        for name, (text, calls) in TURNS.items()
+        seed_task(task_of((one,), turns=(text,), initial_state=STATE), f"task-{name}")
+        for name, (text, one) in TURNS.items()
     )
 
 
 def make_policy(folder: Path, tasks: Sequence[Task], updates: int = 30, cues: bool = False) -> None:
     """Warm-start a random model on the references, and stop while it is still unsure."""
-    environment = BFCLEnvironment(CLASSES)
-    learn(
-        folder, tasks, lambda rendering: [demonstration(environment, rendering, task) for task in tasks], updates, cues
-    )
+    learn(folder, tasks, [(BFCLEnvironment(CLASSES), tasks)], updates, cues)
 
 
 def make_guided_policy(folder: Path, tasks: Sequence[Task], label: TurnLabel, updates: int = 150) -> None:
     """A policy that knows SEAL's cues: it does what is asked behind the guideline of ``label``, else nothing."""
     bare = BFCLEnvironment(CLASSES)
     guided = learning_interface(bare, InterfaceSettings(schema_cues=False), InterfaceState(guidelines=(label,)))
-
-    def rows(rendering):
-        shown = [demonstration(guided, rendering, task) for task in tasks]
-        return shown + [demonstration(bare, rendering, task, calls=()) for task in tasks]
-
-    learn(folder, tasks, rows, updates, cues=True)
+    idle = [task.model_copy(update={"reference": ((),)}) for task in tasks]
+    learn(folder, tasks, [(guided, tasks), (bare, idle)], updates, cues=True)
 
 
 def make_reader(folder: Path, classes: Sequence[str], seed: int) -> None:
     """An untrained model with a token for every tool of ``classes``, and room for an official task of several turns."""
     tools = BFCLEnvironment().tools([name for one in classes for name in tool_names((one,))])
-    learn(folder, small_tasks(), lambda rendering: [], 0, tools=tools, positions=4096, seed=seed)
+    learn(folder, small_tasks(), [], 0, tools=tools, positions=4096, seed=seed)
 
 
 def learn(
     folder: Path,
     tasks: Sequence[Task],
-    rows_of: Callable[[CompactRendering], list[tuple[list[int], list[int]]]],
+    shown: Sequence[tuple[Environment, Sequence[Task]]],
     updates: int,
     cues: bool = False,
     *,
@@ -95,63 +79,43 @@ def learn(
     positions: int = 512,
     seed: int = 0,
 ) -> None:
-    """Train a random model on rows of ids and labels, all of them in every update, and save it."""
+    """Train a random model on the references that are ``shown``, all of them in every update, and save it."""
     import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from torch.nn.utils.rnn import pad_sequence
 
+    from support.chat_models import random_model
     from training.embedded.new_policy import train_tokenizer
-    from training.rollout.policy import PolicyCard, save_policy
+    from training.rollout.episodes import EpisodeLimits, play_references
+    from training.rollout.policy import Policy, PolicyCard, save_policy
 
-    torch.manual_seed(seed)
     torch.set_num_threads(1)
     settings = CompactSettings(cues=cues)
+    card = PolicyCard(rendering="compact", compact=settings)
     tools = tools or BFCLEnvironment(CLASSES).tools(tasks[0].tools)
-    tokenizer = train_tokenizer([turn for task in tasks for turn in task.turns], tools, settings, 512)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=48,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=24,
-        max_position_embeddings=positions,
-        initializer_range=0.06,
-        tie_word_embeddings=True,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
+    known = train_tokenizer([turn for task in tasks for turn in task.turns], tools, settings, 512)
+    shape = {"vocab_size": len(known), "hidden_size": 48, "intermediate_size": 96, "layers": 2, "head_dim": 24}
+    tokens = {"pad_token_id": known.pad_token_id, "eos_token_id": known.eos_token_id}
+    model = random_model(
+        "qwen3", seed=seed, max_position_embeddings=positions, initializer_range=0.06, **shape, **tokens
     )
-    model = Qwen3ForCausalLM(config)
-    rows = rows_of(CompactRendering(tokenizer, settings))
-    width = max((len(ids) for ids, _ in rows), default=0)
-    ids = torch.tensor([ids + [tokenizer.pad_token_id] * (width - len(ids)) for ids, _ in rows])
-    labels = torch.tensor([labels + [-100] * (width - len(labels)) for _, labels in rows])
+    policy = Policy(str(folder), model, known, CompactRendering(known, settings), card)
+    limits = EpisodeLimits(max_new_tokens=200, max_tokens=positions)
+    rows = [one for environment, some in shown for one in play_references(policy, environment, some, limits)]
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.98))
     for _ in range(updates):
-        loss = model(input_ids=ids, labels=labels).loss
+        ids = [torch.tensor([*one.prompt_ids, *one.completion_ids]) for one in rows]
+        labels = [torch.tensor([-100] * len(one.prompt_ids) + _written(one)) for one in rows]
+        loss = model(
+            input_ids=pad_sequence(ids, True, known.pad_token_id), labels=pad_sequence(labels, True, -100)
+        ).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    save_policy(folder, model, tokenizer, PolicyCard(rendering="compact", compact=settings))
+    save_policy(folder, model, known, card)
 
 
-def demonstration(
-    environment: Environment, rendering, task: Task, calls: Sequence[ToolCall] | None = None
-) -> tuple[list[int], list[int]]:
-    """Ids of the reference, or of other ``calls``, as an episode, and labels of its actions."""
-    from training.rendering.base import EndTurn
-
-    episode, dialogue = environment.open(task), rendering.begin()
-    turn = episode.start()
-    ids = dialogue.first(turn, environment.tools(turn.tools))
-    labels = [-100] * len(ids)
-    for call in task.reference[0] if calls is None else calls:
-        said = dialogue.demonstrate(call)
-        dialogue.parse(said)
-        seen = dialogue.observe([episode.step(call)])
-        ids, labels = ids + said + seen, labels + said + [-100] * len(seen)
-    said = dialogue.demonstrate(EndTurn())
-    return ids + said, labels + said
+def _written(one: EpisodeResult) -> list[int]:
+    return [token if written else -100 for token, written in zip(one.completion_ids, one.mask, strict=True)]
 
 
 def hand_logps(model, prompt_ids: Sequence[int], completion_ids: Sequence[int], temperature: float):

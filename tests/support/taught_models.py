@@ -8,7 +8,7 @@ from environments.bfcl.official import all_tools
 from memory.records import Task
 from memory.run import read_jsonl, write_jsonl
 from support import ROOT
-from support.chat_models import new_tokenizer, save, template
+from support.chat_models import new_tokenizer, random_model, save, template
 from support.commands import run_here
 
 CLASS = "GorillaFileSystem"
@@ -40,9 +40,6 @@ def save_taught(folder: Path, name: str) -> Path:
 
     It learns those turns of the recipe's D_0 that take one call, in half a minute.
     """
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
-
     from training.models.smollm2 import TEMPLATE
     from training.warm_start import StartSettings, warm_start
 
@@ -53,19 +50,9 @@ def save_taught(folder: Path, name: str) -> Path:
     words = [tool.description for tool in all_tools().values()]
     words += [f"{' '.join(turn.turns)} {turn.reference}" for turn in turns]
     known = new_tokenizer(TEMPLATE.read_text() if name == "smollm2" else template(name), words, VOCABULARY)
-    shape = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 32,
-        "max_position_embeddings": 8192,
-        "tie_word_embeddings": True,
-    }
-    torch.manual_seed(0)
-    made = LlamaForCausalLM(LlamaConfig(**shape)) if name == "smollm2" else Qwen3ForCausalLM(Qwen3Config(**shape))
+    shape = {"vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 128, "head_dim": 32}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 8192}
+    made = random_model("llama" if name == "smollm2" else name, layers=2, **shape, **heads)
     save(folder / "random", made, known)
     write_jsonl(folder / "turns.jsonl", turns)
     settings = StartSettings(

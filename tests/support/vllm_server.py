@@ -3,48 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import socket
-import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from environments.checkout import ROOT
+from support import ROOT
+from support.server_process import RunningServer, running
 
 STARTER = ROOT / "recipes" / "starter"
 PYTHON = ROOT / ".venvs" / "vllm" / "bin" / "python"
 CONTEXT = 512
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-@dataclass(frozen=True)
-class RunningServer:
-    """A started server: its ``url`` and its process, which leads the group of all of its processes."""
-
-    url: str
-    process: subprocess.Popen[bytes]
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    def answers(self) -> bool:
-        """Return whether ``/health`` answers 200 within two seconds."""
-        try:
-            with _OPENER.open(f"{self.url}/health", timeout=2.0) as reply:
-                return bool(reply.status == 200)
-        except (OSError, ValueError):
-            return False
 
 
 @contextmanager
@@ -58,32 +30,11 @@ def serving(
     sections: dict[str, Any] = {"policy": {"path": str(policy), "dtype": dtype}, "training": {"max_tokens": context}}
     if lora_rank is not None:
         sections["policy"]["lora"] = {"rank": lora_rank}
-    recipe, log = logs / "recipe.yaml", logs / "server.log"
+    recipe = logs / "recipe.yaml"
     recipe.write_text(json.dumps(sections))
-    with socket.socket() as free:
-        # A server that was killed a moment ago leaves connections that wait at its address.
-        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        free.bind(("127.0.0.1", port))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "graph.serve", str(recipe), "--port", str(port)]
-    with log.open("ab") as output:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output, process_group=0)
-    server = RunningServer(f"http://127.0.0.1:{port}", process)
-    try:
-        end = time.monotonic() + 600.0
-        while not server.answers():
-            assert process.poll() is None, log.read_text()[-4000:]
-            assert time.monotonic() < end, log.read_text()[-4000:]
-            time.sleep(0.5)
+    argv = [sys.executable, "-m", "graph.serve", str(recipe), "--port", "PORT"]
+    with running(argv, logs / "server.log", port=port, seconds=600.0, cwd=ROOT) as server:
         yield server
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(30)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def serving_starter(logs: Path, port: int = 0) -> AbstractContextManager[RunningServer]:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.bfcl_tasks import FILES, call
 from support.chat_models import save_model
 from support.late import Late
-from support.made_policy import FILES, call, made_tasks, task
+from support.made_policy import made_tasks, task
 from typer.testing import CliRunner
 
 from environments.base import InputError, ToolCall

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.car_drafts import two_turns
+from support.bfcl_tasks import two_turns
 from support.chat_models import random_model, save, template, tokenizer
-from support.vllm_server import RunningServer, serving
+from support.server_process import RunningServer
+from support.vllm_server import serving
 
 from agents.chat.acting import ChatValidator
 from agents.chat.models import open_model

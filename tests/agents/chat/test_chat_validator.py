@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage
-from support.car_drafts import FUEL, LOCK, two_turns
+from support import bfcl_tasks
 
 from agents.chat.acting import ChatValidator
 from agents.chat.sending import EndpointFailed
@@ -15,10 +15,12 @@ from agents.spending import BudgetReached, Ledger, RoleRefused
 from environments.base import Action, Environment, EnvironmentFault, Episode, Observation, Outcome, TaskSpec
 from memory.records import Draft
 
+FUEL, LOCK = {"fuelAmount": 5.0}, bfcl_tasks.LOCK.arguments
+
 
 @pytest.fixture
 def draft(car_start) -> Draft:
-    return two_turns(car_start)
+    return bfcl_tasks.two_turns(car_start)
 
 
 class Graded:

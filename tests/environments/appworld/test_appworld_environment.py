@@ -8,17 +8,50 @@ from collections.abc import Sequence
 from contextlib import closing
 
 import pytest
+from support.bfcl_tasks import call
 from support.contract import EnvironmentContract
 from support.engine_pids import world_pid
-from support.hand_written_tasks import ACCOUNT, ACCOUNT_AND_ANSWER, ANSWER, COMPLETE, WORLD, call, written
 from support.solutions import note
 
 from environments.appworld.client import AppWorldEngine
 from environments.appworld.environment import AppWorldEnvironment
 from environments.appworld.episode import RESPONSE_MISMATCH, STATE_MISMATCH, WORLD_LOST
 from environments.appworld.installation import official_task
+from environments.appworld.records import Start
 from environments.base import InputError, ObservationStatus, TaskSpec, ToolCall
 from environments.verification.replay import replay
+
+WORLD = "made01_1"
+COMPLETE = call("supervisor.complete_task")
+
+
+def written(text: str, *reference: ToolCall) -> TaskSpec:
+    """A task on the synthetic world whose every call is needed, with ``python`` and the tools of its reference."""
+    names = [one.name for one in reference if one.name not in ("python", COMPLETE.name)]
+    tools = ("python", *dict.fromkeys(names), COMPLETE.name)
+    return TaskSpec(
+        environment="appworld",
+        split="train",
+        classes=tuple(dict.fromkeys(name.split(".")[0] for name in tools)),
+        turns=(text,),
+        initial_state=Start(task=WORLD).initial_state(),
+        tools=tools,
+        reference=(reference,),
+    )
+
+
+def account(app: str, title: str, first: str, last: str) -> tuple[str, ToolCall]:
+    """What is asked for, and the call."""
+    given = {"first_name": first, "last_name": last, "email": f"{first}.{last}@example.org".lower()}
+    given["password"] = f"{first}-of-{last}"
+    asked = "Make a {0} account for '{first_name}' '{last_name}' with '{email}' and the password '{password}'."
+    return asked.format(title, **given), call(f"{app}.signup", **given)
+
+
+ANSWER = written("Give the answer 'sage green'.", call(COMPLETE.name, answer="sage green"))
+ACCOUNT = written(*account("simple_note", "Simple Note", "Olga", "Birk"))
+ASKED, MADE = account("todoist", "Todoist", "Pim", "Vos")
+ACCOUNT_AND_ANSWER = written(f"{ASKED} Then give the answer 'done'.", MADE, call(COMPLETE.name, answer="done"))
 
 
 class TestAppWorld(EnvironmentContract):

@@ -1,7 +1,7 @@
 """The BFCL environment: what it opens, what it refuses, and where exploration may begin."""
 
 import pytest
-from support.vehicle_episodes import LIGHTS, vehicle_task
+from support.bfcl_tasks import LIGHTS, task_of
 
 from environments.base import InputError
 from environments.bfcl.benchmark import BFCLEnvironment
@@ -41,7 +41,7 @@ def test_starts_are_restricted_to_the_classes():
     ],
 )
 def test_tasks_that_cannot_be_opened(change, reason):
-    task = vehicle_task((LIGHTS,)).model_copy(update=change)
+    task = task_of((LIGHTS,)).model_copy(update=change)
     with pytest.raises(InputError, match=reason):
         BFCLEnvironment().open(task)
 

@@ -1,7 +1,7 @@
 """Outcomes: every turn's checks, whatever failed before, and the one that decides."""
 
 import pytest
-from support.vehicle_episodes import FUEL, LIGHTS, LOCK, PRESS, START, started, vehicle_task
+from support.bfcl_tasks import FUEL, LIGHTS, LOCK, PRESS, START, started, task_of
 
 from environments.base import TaskSpec, ToolCall, TurnOutcome
 from environments.bfcl.benchmark import REFERENCES, official_outcome
@@ -21,7 +21,7 @@ def played(task, *turns):
 
 
 def test_later_turns_are_checked_after_a_failure():
-    task = vehicle_task((LIGHTS,), (FUEL,), (LOCK,))
+    task = task_of((LIGHTS,), (FUEL,), (LOCK,))
     outcome = played(task, [FUEL], [LIGHTS], [LOCK])
     assert (outcome.failure, outcome.failed_turn) == ("multi_turn:instance_state_mismatch", 0)
     assert [(turn.state, turn.response) for turn in outcome.turns] == [(False, False), (True, True), (True, True)]
@@ -40,7 +40,7 @@ def test_later_turns_are_checked_after_a_failure():
     ],
 )
 def test_checks_of_one_turn(calls, failure, checks):
-    outcome = played(vehicle_task((LOCK, PRESS, START)), calls)
+    outcome = played(task_of((LOCK, PRESS, START)), calls)
     turn = outcome.turns[0]
     assert outcome.failure == failure
     assert (turn.instances, turn.state, turn.response) == checks
@@ -48,13 +48,13 @@ def test_checks_of_one_turn(calls, failure, checks):
 
 
 def test_an_answer_of_an_earlier_turn_counts_and_each_answer_once():
-    task = vehicle_task((LIGHTS,), (FUEL, FUEL))
+    task = task_of((LIGHTS,), (FUEL, FUEL))
     assert played(task, [LIGHTS, FUEL], [FUEL]).success
     assert played(task, [LIGHTS], [FUEL]).failure == "multi_turn:execution_response_mismatch"
 
 
 def test_a_turn_without_reference_has_no_checks_and_calls_there_show_in_the_state():
-    task = vehicle_task((), (FUEL,))
+    task = task_of((), (FUEL,))
     outcome = played(task, [FUEL], [FUEL])
     assert outcome.success
     assert (outcome.turns[0].instances, outcome.turns[0].state, outcome.turns[0].response) == (None, None, None)
@@ -63,20 +63,20 @@ def test_a_turn_without_reference_has_no_checks_and_calls_there_show_in_the_stat
 
 
 def test_turns_not_reached_are_a_forced_termination_that_blames_no_turn():
-    outcome = played(vehicle_task((LIGHTS,), (FUEL,)), [LIGHTS])
+    outcome = played(task_of((LIGHTS,), (FUEL,)), [LIGHTS])
     assert (outcome.success, outcome.failure, outcome.failed_turn) == (False, "multi_turn:force_terminated", None)
     assert len(outcome.turns) == 2
 
 
 def test_extra_draws_of_the_random_numbers_show_in_the_response():
-    task = vehicle_task((SPEED,))
+    task = task_of((SPEED,))
     assert played(task, [SPEED]).success
-    second = vehicle_task((SPEED, SPEED))
+    second = task_of((SPEED, SPEED))
     assert played(second, [SPEED]).failure == "multi_turn:execution_response_mismatch"
 
 
 def test_a_reference_that_fails_is_told():
-    outcome = played(vehicle_task((START,), (FUEL,)), [START], [FUEL])
+    outcome = played(task_of((START,), (FUEL,)), [START], [FUEL])
     assert [turn.reference_error for turn in outcome.turns] == [True, False]
 
 
@@ -101,12 +101,12 @@ def test_two_trees_that_contain_themselves_cannot_be_compared():
 
 
 def test_the_reference_is_replayed_once_a_task():
-    task = vehicle_task((LIGHTS,))
+    task = task_of((LIGHTS,))
     assert REFERENCES.of(task) is REFERENCES.of(task.model_copy(update={"task_id": "other"}))
 
 
 def test_tasks_that_differ_in_setup_alone_have_references_of_their_own():
-    bare, prepared = vehicle_task((START,)), vehicle_task((START,), setup=(LOCK, PRESS))
+    bare, prepared = task_of((START,)), task_of((START,), setup=(LOCK, PRESS))
     assert REFERENCES.of(bare)[0].error
     assert not REFERENCES.of(prepared)[0].error
 

@@ -1,7 +1,7 @@
 """Episodes: the protocol, setup, withheld tools, limits, and what an outcome may not change."""
 
 import pytest
-from support.vehicle_episodes import FUEL, LIGHTS, LOCK, PRESS, START, VEHICLE, started, vehicle_task
+from support.bfcl_tasks import CAR, FUEL, LIGHTS, LOCK, PRESS, START, started, task_of
 
 from environments.base import (
     ObservationStatus,
@@ -12,7 +12,7 @@ from environments.bfcl.official import load_category, tool_names
 
 
 def test_a_whole_episode():
-    episode, turn = started(vehicle_task((LIGHTS,), (FUEL,)))
+    episode, turn = started(task_of((LIGHTS,), (FUEL,)))
     assert (turn.index, turn.text) == (0, "turn 0")
     observation = episode.step(LIGHTS)
     assert observation.text == '{"headlightStatus": "on"}'
@@ -30,7 +30,7 @@ def test_a_whole_episode():
 
 
 def test_the_setup_is_hidden_and_both_sides_have_it():
-    task = vehicle_task((START,), setup=(LOCK, PRESS))
+    task = task_of((START,), setup=(LOCK, PRESS))
     episode, turn = started(task)
     assert turn.index == 0
     assert '"pressed"' in episode.state()
@@ -43,7 +43,7 @@ def test_the_setup_is_hidden_and_both_sides_have_it():
 
 def test_what_the_setup_answered_is_no_answer_of_the_agent():
     """The reference reads the fuel; so did the setup. Nothing but reading it again will do."""
-    task = vehicle_task((FUEL, LIGHTS), setup=(FUEL,))
+    task = task_of((FUEL, LIGHTS), setup=(FUEL,))
     episode, _ = started(task)
     episode.step(LIGHTS)
     outcome = episode.outcome()
@@ -69,7 +69,7 @@ def test_withheld_tools_appear_at_their_turn():
 
 
 def test_tools_can_be_withheld_until_several_turns():
-    task = vehicle_task((), (), (), withheld={1: ("startEngine",), 2: ("lockDoors",)})
+    task = task_of((), (), (), withheld={1: ("startEngine",), 2: ("lockDoors",)})
     episode, first = started(task)
     second, third = episode.end_turn(), episode.end_turn()
     assert [("startEngine" in turn.tools, "lockDoors" in turn.tools) for turn in (first, second, third)] == [
@@ -80,15 +80,15 @@ def test_tools_can_be_withheld_until_several_turns():
 
 
 def test_a_withheld_tool_runs_as_officially_though_it_is_not_shown():
-    episode, turn = started(vehicle_task((), (LIGHTS,), withheld={1: ("setHeadlights",)}))
+    episode, turn = started(task_of((), (LIGHTS,), withheld={1: ("setHeadlights",)}))
     assert "setHeadlights" not in turn.tools
     assert episode.step(LIGHTS).status is ObservationStatus.OK
 
 
 @pytest.mark.parametrize("name", ["startEngine", "ls", "nothing"])
 def test_a_tool_that_the_task_does_not_have_is_not_defined(name):
-    tools = tuple(tool for tool in tool_names([VEHICLE]) if tool != "startEngine")
-    episode, _ = started(vehicle_task((LIGHTS,), tools=tools))
+    tools = tuple(tool for tool in tool_names([CAR]) if tool != "startEngine")
+    episode, _ = started(task_of((LIGHTS,), tools=tools))
     observation = episode.step(ToolCall(name=name, arguments={"ignitionMode": "START"}))
     assert observation.text == f"Error during execution: name '{name}' is not defined"
     assert observation.status is ObservationStatus.ERROR
@@ -96,7 +96,7 @@ def test_a_tool_that_the_task_does_not_have_is_not_defined(name):
 
 
 def test_a_step_past_the_limit_is_not_run_and_ends_the_attempt_unless_in_the_last_turn():
-    episode, _ = started(vehicle_task((LIGHTS,), (FUEL,)), max_steps=2)
+    episode, _ = started(task_of((LIGHTS,), (FUEL,)), max_steps=2)
     episode.step(FUEL)
     episode.step(FUEL)
     before = episode.state()
@@ -112,14 +112,14 @@ def test_a_step_past_the_limit_is_not_run_and_ends_the_attempt_unless_in_the_las
     assert (outcome.failure, outcome.failed_turn) == ("multi_turn:force_terminated", 0)
     assert [turn.calls for turn in outcome.turns] == [2, 2]
 
-    episode, _ = started(vehicle_task((LIGHTS,)), max_steps=1)
+    episode, _ = started(task_of((LIGHTS,)), max_steps=1)
     episode.step(LIGHTS)
     episode.step(FUEL)
     assert episode.outcome().success
 
 
 def test_methods_out_of_order_are_a_programming_error():
-    task = vehicle_task((LIGHTS,))
+    task = task_of((LIGHTS,))
     episode = BFCLEnvironment().open(task)
     for method in (lambda: episode.step(LIGHTS), episode.end_turn, episode.outcome):
         with pytest.raises(RuntimeError, match="has not started"):

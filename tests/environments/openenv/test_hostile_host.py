@@ -10,8 +10,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
-from support.hostile_answers import ANSWERS, errs, failed, floods, tells
-from support.openenv_host import TOOLS, CounterHost, observation
+from support.openenv_host import ANSWERS, TOOLS, CounterHost, errs, failed, floods, observation, tells
 from support.openenv_host import task as asking
 
 from environments.base import EnvironmentFault, Episode, InputError, ObservationStatus, TaskSpec, ToolCall

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support import ROOT
-from support.hostile_answers import ANSWERS
-from support.openenv_host import CounterHost
+from support.openenv_host import ANSWERS, CounterHost
 
 from environments.base import ToolCall
 from environments.openenv import host as host_module

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-import httpx
 import pytest
 from support.openenv_host import CounterHost, task
 from support.own_venvs import OPENENV, of_programs
+from support.server_process import running
 from websockets.sync.client import connect
 
 from environments.base import InputError, ObservationStatus, ToolCall
@@ -26,24 +23,9 @@ pytestmark = of_programs(OPENENV)
 
 @contextmanager
 def serving(kind: str, sessions: int, log: Path) -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     program = Path(__file__).with_name("depot_server.py")
-    with log.open("w") as written:
-        process = subprocess.Popen([str(OPENENV), str(program), str(port), str(sessions), kind], stderr=written)
-        url = f"http://127.0.0.1:{port}"
-        try:
-            for _ in range(240):
-                try:
-                    httpx.get(f"{url}/health")
-                    break
-                except httpx.TransportError:
-                    assert process.poll() is None, log.read_text()
-                    time.sleep(0.25)
-            yield url
-        finally:
-            process.terminate()
-            process.wait(20)
+    with running([str(OPENENV), str(program), "PORT", str(sessions), kind], log) as server:
+        yield server.url
 
 
 def test_tools_with_a_state_and_one_session(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from support.written_tasks import CAR, ENVIRONMENT, FILES, draft
+from support.bfcl_tasks import CAR, ENVIRONMENT, FILES
+from support.written_tasks import draft
 
 from environments.base import Environment, TaskSpec, ToolCall
 from environments.example import depot

@@ -6,8 +6,9 @@ import random
 from functools import cache
 
 import pytest
+from support.bfcl_tasks import CAR, ENVIRONMENT, FILES
 from support.random_paths import random_tasks, with_placeholder_text
-from support.written_tasks import CAR, ENVIRONMENT, FILES, draft
+from support.written_tasks import draft
 
 from environments.base import InputError, TaskSpec
 from environments.verification.replay import PlayedReference, reduce, replay

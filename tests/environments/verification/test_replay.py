@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.written_tasks import CAR, ENVIRONMENT, FILES, draft
+from support.bfcl_tasks import CAR, ENVIRONMENT, FILES
+from support.written_tasks import draft
 
 from environments.base import EnvironmentFault, Observation, ObservationStatus, ToolCall
 from environments.verification.replay import attempt, is_informative, replay, setup_as_turns, succeeds

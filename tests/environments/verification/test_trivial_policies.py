@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.written_tasks import CAR, ENVIRONMENT, FILES, draft
+from support.bfcl_tasks import CAR, ENVIRONMENT, FILES
+from support.written_tasks import draft
 
 from environments.base import ObservationStatus, TaskSpec, ToolCall
 from environments.bfcl.official import CLASSES, tool_names

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.written_tasks import CAR, ENVIRONMENT, FILES, draft
+from support.bfcl_tasks import CAR, ENVIRONMENT, FILES
+from support.written_tasks import draft
 
 from environments.bfcl.official import load_category
 from environments.verification.turn_text import COPIED, foreign_text

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from support.bfcl_tasks import CAR, ENVIRONMENT, FILES
 from support.random_paths import with_placeholder_text
-from support.written_tasks import CAR, ENVIRONMENT, FILES, draft
+from support.written_tasks import draft
 
 from environments.base import EnvironmentFault, Observation, ObservationStatus, TaskSpec
 from environments.bfcl.official import load_category

@@ -264,7 +264,7 @@ def test_equal_results_are_equal_files_and_half_a_file_is_told(study, place):
 VARIED = RECIPE.replace(
     "compare:", "varies: [policy.path, tasks.initial_count, iterations, environment]\ncompare:"
 ).replace("description: loop, seeds: 3", "description: loop, seeds: 3, overrides: {OWN}")
-LAMPS = "support.tiny_benchmark.benchmark:BENCHMARK"
+DEPOTS = "support.tiny_benchmark:BENCHMARK"
 
 
 def varied(folder, own):
@@ -334,14 +334,14 @@ def test_an_untrained_arm_scores_another_policy(tmp_path):
     assert len({plain[1], other[1], thinking[1]}) == 3
 
 
-def of_lamps(folder, more=""):
-    chosen = f"environment: {{name: '{LAMPS}'}}, policy.thinking: false, policy.tools_shown: 4"
+def of_depots(folder, more=""):
+    chosen = f"environment: {{name: '{DEPOTS}'}}, policy.thinking: false, policy.tools_shown: 4"
     sets = f"sets: {{dev: [dev], test: [test]}}\nsettings: {{{chosen}}}"
     return made_study(folder, RECIPE.replace("sets: {dev: [templated-dev], test: [templated-test]}", sets + more))
 
 
 def test_sets_of_a_benchmark_are_scored_by_its_own_metrics(tmp_path, place):
-    study = of_lamps(tmp_path)
+    study = of_depots(tmp_path)
     for seed, solved in ((100, [YES, YES, YES, NO]), (101, [NO, NO, YES, YES])):
         made = result(study, "full", seed, solved)
         outcomes = [one.model_copy(update={"group": "dev", "reference_calls": None}) for one in made.outcomes]
@@ -349,10 +349,10 @@ def test_sets_of_a_benchmark_are_scored_by_its_own_metrics(tmp_path, place):
             outcomes[0] = outcomes[0].model_copy(update={"infrastructure_error": "the endpoint failed"})
         land(place, made.model_copy(update={"outcomes": tuple(outcomes)}))
     found = summarise(study, "dev", place).cells["full"]["dev"]
-    assert found.metrics["whole_houses"].by_seed == {100: 0.5, 101: 0.5}
+    assert found.metrics["whole_depots"].by_seed == {100: 0.5, 101: 0.5}
     assert found.extra_calls is None
     assert (found.success.by_seed, found.infrastructure_errors) == ({100: 0.75, 101: 2 / 3}, 1)
-    assert "| whole_houses |" in write_report(study, "dev", place)
+    assert "| whole_depots |" in write_report(study, "dev", place)
 
 
 def test_metrics_of_calls_have_intervals_and_paired_differences(tmp_path):
@@ -389,7 +389,7 @@ def test_metrics_of_calls_have_intervals_and_paired_differences(tmp_path):
 @pytest.mark.process
 @pytest.mark.parametrize("several", [True, False])
 def test_one_command_scores_the_sets_that_one_environment_serves(tmp_path, place, monkeypatch, several):
-    plain, study = of_lamps(tmp_path), of_lamps(tmp_path, "\nscoring: {max_new_tokens: 70, limit: 3}")
+    plain, study = of_depots(tmp_path), of_depots(tmp_path, "\nscoring: {max_new_tokens: 70, limit: 3}")
     hashes = {one.run_hash(one.recipe.arm("starter"), 100, "dev", None) for one in (plain, study)}
     assert len(hashes) == 2, "limits decide outcomes"
     monkeypatch.setattr(type(study.benchmark), "several_sets", several)
@@ -402,13 +402,13 @@ def test_one_command_scores_the_sets_that_one_environment_serves(tmp_path, place
         assert [one.evaluation_set for one in found] == expected
         for one in found:
             assert (one.max_new_tokens, one.limit, one.thinking, one.tools_shown) == (70, 3, False, 4)
-            assert one.environment == LAMPS
+            assert one.environment == DEPOTS
             assert one.access_log == (place.access_log if mode == "test" else None)
 
 
 @pytest.mark.process
 def test_final_policies_are_sampled_by_the_servers_of_the_runs(tmp_path, place):
-    plain = of_lamps(tmp_path)
+    plain = of_depots(tmp_path)
     servers = {"engine": "vllm_server", "servers": ["http://127.0.0.1:8000"]}
     study = plain.model_copy(update={"changes": {"sampling": servers}})
     plan = make_plan(study, "dev", place, None, None)
@@ -421,7 +421,7 @@ def test_final_policies_are_sampled_by_the_servers_of_the_runs(tmp_path, place):
 
 def test_a_study_opens_sets_of_a_ledger_by_its_own_log(tmp_path):
     """Where a user's command adds a line, a study's command finds the one that the study wrote."""
-    log, benchmark = tmp_path / "openings.jsonl", named_benchmark(LAMPS)
+    log, benchmark = tmp_path / "openings.jsonl", named_benchmark(DEPOTS)
     sha256 = benchmark.evaluation_set("test").sha256
     access = Access(date="d", commit="c", recipe="r", panels={"test": "other"}, seeds={})
     append_jsonl(log, [access])

@@ -6,8 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.made_run import make_run, run_graph
-from support.tracked_run import AFTER, BEFORE
+from support.made_run import AFTER, BEFORE, make_run, run_graph
 
 from environments.checkout import ROOT
 from memory.run import PolicyDirectory, RunDirectory, read_json, write_json

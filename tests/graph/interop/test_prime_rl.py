@@ -15,7 +15,7 @@ from pathlib import Path
 
 from support import ROOT
 from support.own_venvs import OPENENV, VERIFIERS, of_programs
-from support.reference_endpoint import ReferenceEndpoint
+from support.served_policy import reference_endpoint
 from support.served_shop import SHOP, TASKS, served, write_shop
 from support.small_policy import make_policy, small_settings, small_tasks
 from websockets.sync.client import connect
@@ -63,8 +63,8 @@ def test_a_round_of_prime_rl_evolves_the_run(tmp_path: Path) -> None:
     known = [*load_tasks(run), later]
     with (
         served(tmp_path, "--record", what=("--run", str(run.root))) as url,
-        ReferenceEndpoint(known) as perfect,
-        ReferenceEndpoint(known, idle=True) as idle,
+        reference_endpoint(known) as perfect,
+        reference_endpoint(known, idle=True) as idle,
     ):
         drawn = {"type": "reset", "data": {"split": "train", "index": 0, "episode_id": "7"}}
         ended = ask(url, drawn, call("finish_turn", give_up=True, sampled_tokens=5))
@@ -76,8 +76,8 @@ def test_a_round_of_prime_rl_evolves_the_run(tmp_path: Path) -> None:
             str(VERIFIERS.parent / "python"),
             str(ROOT / "tests" / "support" / "prime_on_cpu.py"),
             url,
-            perfect,
-            idle,
+            perfect.url,
+            idle.url,
             "3",
         ]
         environ = {**os.environ, "NO_KEY": "none", "PATH": f"{VERIFIERS.parent}:{os.environ['PATH']}"}

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from langgraph.runtime import Runtime
 from support import ROOT
-from support.made_run import ENVIRONMENT, act, first_tasks, weakness_at
+from support.bfcl_tasks import acted_out
+from support.made_run import ENVIRONMENT, first_tasks, weakness_at
 
 from agents.spending import Breaker, Ledger, RoleRefused
 from environments.base import Environment, InputError, Observation, ObservationStatus, ToolCall
@@ -91,7 +92,7 @@ def services(
 
 
 async def test_reflect_keeps_the_contexts_and_what_gave_up(run: RunDirectory) -> None:
-    trajectory = act(TASK, [ToolCall(name="pwd")], iteration=0, step=1, sample=0)
+    trajectory = acted_out(TASK, [ToolCall(name="pwd")], iteration=0, step=1, sample=0)
     signals = [
         Signal(id=name, kind=SignalKind.BOUNDARY, iteration=0, task_id=TASK.id, trajectory_id=trajectory.id)
         for name in ("signal-a", "signal-b", "signal-c")
@@ -116,8 +117,8 @@ async def test_reflect_keeps_the_contexts_and_what_gave_up(run: RunDirectory) ->
 async def test_a_boundary_reaches_the_reflector_with_a_success_beside_a_failure(
     run: RunDirectory, limit: int | None
 ) -> None:
-    good = act(TASK, [*TASK.reference[0]], iteration=0, step=1, sample=0)
-    bad = act(TASK, [ToolCall(name="pwd")], iteration=0, step=1, sample=1)
+    good = acted_out(TASK, [*TASK.reference[0]], iteration=0, step=1, sample=0)
+    bad = acted_out(TASK, [ToolCall(name="pwd")], iteration=0, step=1, sample=1)
     write_jsonl(run.iteration(0).trajectories, [good, bad])
     admit(run, [TASK])
     reflector = Reflector()
@@ -138,8 +139,8 @@ async def test_a_boundary_reaches_the_reflector_with_a_success_beside_a_failure(
 async def test_scores_and_patterns_of_former_rounds_are_read_from_their_records(run: RunDirectory) -> None:
     admit(run, [TASK])
     looking = [ToolCall(name="pwd")]
-    write_jsonl(run.iteration(0).trajectories, [act(TASK, [*TASK.reference[0]], iteration=0, step=1, sample=0)])
-    write_jsonl(run.iteration(1).trajectories, [act(TASK, looking, iteration=1, step=2, sample=0)])
+    write_jsonl(run.iteration(0).trajectories, [acted_out(TASK, [*TASK.reference[0]], iteration=0, step=1, sample=0)])
+    write_jsonl(run.iteration(1).trajectories, [acted_out(TASK, looking, iteration=1, step=2, sample=0)])
     for iteration in (0, 1):
         await extract(IterationState(iteration=iteration), services(run))
     (signal,) = read_jsonl(run.iteration(1).signals, Signal)
@@ -154,7 +155,7 @@ async def test_a_weakness_goes_through_all_nodes(run: RunDirectory, capsys: pyte
     """Rule 8: each node is called with its state and its services; no graph, no command, no settings on disk."""
     admit(run, [TASK])
     played = ([*TASK.reference[0]], [ToolCall(name="pwd")])
-    trajectories = [act(TASK, calls, iteration=0, step=1, sample=sample) for sample, calls in enumerate(played)]
+    trajectories = [acted_out(TASK, calls, iteration=0, step=1, sample=sample) for sample, calls in enumerate(played)]
     write_jsonl(run.iteration(0).trajectories, trajectories)
     runtime = services(
         run,

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.tracked_run import AFTER, BEFORE
+from support.made_run import AFTER, BEFORE
 
 from evaluation.outcomes import TaskOutcome, paired_change
 from graph.report.closing import closing

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.made_run import make_run, run_graph, settings_for
+from support.made_run import AFTER, BEFORE, make_run, run_graph, settings_for
 
 import environments.command
 import graph.run.stages
@@ -28,16 +28,6 @@ from training.grpo.record import RoundRecord, RoundSeconds, SamplingGap
 from training.rollout.policy import PolicyCard
 from training.rollout.sampling import EngineFigures
 
-BEFORE = Score(
-    group="templated-dev",
-    n=40,
-    successes=10,
-    metrics={"success": 0.25},
-    interval=(0.14, 0.40),
-    clusters=9,
-    infrastructure_errors=0,
-)
-AFTER = BEFORE.model_copy(update={"successes": 14, "metrics": {"success": 0.35}, "interval": (0.22, 0.50)})
 REPORT = Report(environment="bfcl", model="m", rendering="compact", scores=(AFTER,), mean=0.35, seconds=1.0)
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,17 +17,19 @@ from typing import Any
 
 import httpx
 import pytest
+from langgraph_sdk import get_sync_client
 from langgraph_sdk.client import SyncLangGraphClient
 from langgraph_sdk.schema import Checkpoint
 from support import ROOT
 from support.made_run import make_round, make_run, records, run_graph
-from support.studio_server import serving
+from support.server_process import running
 from typer.testing import CliRunner
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from environments.base import InputError
+from environments.checkout import child_variables
 from graph.checkpoints import open_checkpoints, studio_run, thread_id
 from graph.report.summary import summarise
 from graph.run_iteration import open_run
@@ -52,8 +56,18 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         patch.setenv("LANGSMITH_TRACING", "false")
         # langgraph-api 0.16.7 copies its checkpointer when checkpoints are strict, and recurses without end.
         patch.delenv("LANGGRAPH_STRICT_MSGPACK", raising=False)
-        with serving(run) as client:
-            yield run, client
+        argv = [sys.executable, "-m", "graph.command", "studio", "--run", str(run.root), "--no-browser"]
+        environment = {**os.environ, **child_variables()}
+        # The server keeps its list of threads where it is started.
+        with running(
+            [*argv, "--port", "PORT"],
+            folder / "log",
+            "/ok",
+            ends_by=signal.SIGINT,
+            cwd=tmp_path_factory.mktemp("served"),
+            env=environment,
+        ) as server:
+            yield run, get_sync_client(url=server.url)
 
 
 def assistant_of(client: SyncLangGraphClient, graph: str) -> str:

@@ -7,18 +7,19 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.made_policy import FILES, VEHICLE, call, environment, trained_policy
+from support.bfcl_tasks import CAR, ENVIRONMENT, FILES, call
+from support.made_policy import trained_policy
 
 from environments.base import InputError, MalformedCall, Observation, ObservationStatus, ToolCall, ToolSpec, UserTurn
 from environments.bfcl.official import tool_names, tool_specs
 from training.embedded.compact import CompactDialogue, CompactRendering, CompactSettings, CompactText
 from training.rendering.base import EndTurn
 
-TOOLS = (*tool_specs(FILES), *tool_specs(VEHICLE))
+TOOLS = (*tool_specs(FILES), *tool_specs(CAR))
 
 
 def turn(text: str, index: int = 0) -> UserTurn:
-    return UserTurn(index=index, text=text, tools=tool_names([FILES, VEHICLE]))
+    return UserTurn(index=index, text=text, tools=tool_names([FILES, CAR]))
 
 
 def seen(text: str) -> Observation:
@@ -252,7 +253,7 @@ def test_a_line_feed_from_byte_tokens_does_not_end_a_line() -> None:
 
 
 def test_tools_outside_the_vocabulary_are_refused_by_name() -> None:
-    stocks = environment().tools(["get_stock_info"])
+    stocks = ENVIRONMENT.tools(["get_stock_info"])
     with pytest.raises(InputError, match="no token for get_stock_info"):
         trained_policy().rendering.begin().first(turn("buy"), stocks)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.bfcl_tasks import CAR, ENVIRONMENT, FILES, call
 from support.late import Late
-from support.made_policy import FILES, VEHICLE, call, environment, made_tasks, task, trained_policy
+from support.made_policy import made_tasks, task, trained_policy
 from typer.testing import CliRunner
 
 from environments.bfcl.official import tool_specs
@@ -64,7 +65,7 @@ def test_the_global_generator_is_left_alone() -> None:
 
 def test_the_lines_of_a_reference_are_what_the_policy_reads_and_writes() -> None:
     two = task((call("setHeadlights", mode="on"),), (call("get_current_speed"), call("fillFuelTank", fuelAmount=3)))
-    lines = list(reference_lines(environment(), two, CompactSettings()))
+    lines = list(reference_lines(ENVIRONMENT, two, CompactSettings()))
     assert [line[0] for line in lines] == list("UAOAUAOAOA")
     assert [line for line in lines if line[0] == "A"] == [
         "A @setHeadlights @mode=on\n",
@@ -79,7 +80,7 @@ def test_errors_of_incomplete_references_are_among_them() -> None:
     doors = call("lockDoors", unlock=False, door=["driver", "passenger", "rear_left", "rear_right"])
     brake, engine = call("pressBrakePedal", pedalPosition=1.0), call("startEngine", ignitionMode="START")
     whole, cut = (
-        "".join(reference_lines(environment(), task(calls), CompactSettings()))
+        "".join(reference_lines(ENVIRONMENT, task(calls), CompactSettings()))
         for calls in ((doors, brake, engine), (doors, engine))
     )
     assert "Brake pedal needs to be pressed" not in whole
@@ -87,7 +88,7 @@ def test_errors_of_incomplete_references_are_among_them() -> None:
 
 
 def test_tools_that_fill_the_vocabulary_get_more_tokens() -> None:
-    tools = (*tool_specs(FILES), *tool_specs(VEHICLE))
+    tools = (*tool_specs(FILES), *tool_specs(CAR))
     small, large = (train_tokenizer(["hello there"] * 9, tools, CompactSettings(), size) for size in (1, 640))
     assert len(small) < len(large) <= 640
     assert all(f"A @{tool.name}" in small.get_vocab() for tool in tools)
@@ -96,11 +97,11 @@ def test_tools_that_fill_the_vocabulary_get_more_tokens() -> None:
 def test_tools_that_a_later_turn_brings_have_tokens() -> None:
     one = made_tasks()[0]
     late = one.model_copy(update={"tools": one.tools[1:], "withheld": {1: one.tools[:1]}})
-    made = new_policy(environment(), [late], positions=64, seed=0, hidden=16, layers=1)
+    made = new_policy(ENVIRONMENT, [late], positions=64, seed=0, hidden=16, layers=1)
     assert f"A @{one.tools[0]}" in made.tokenizer.get_vocab()
 
 
 def test_there_are_tasks_of_both_classes_and_of_two_turns() -> None:
     """What the other tests of this folder rely on."""
-    assert {made.classes for made in made_tasks()} == {(VEHICLE,), (FILES,)}
+    assert {made.classes for made in made_tasks()} == {(CAR,), (FILES,)}
     assert any(len(made.turns) == 2 for made in made_tasks())

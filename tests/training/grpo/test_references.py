@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+from support.bfcl_tasks import ENVIRONMENT, FILES, call
 from support.chat_models import CALL_FORMATS, save_model
-from support.made_policy import FILES, call, environment, made_tasks, task, trained_policy
+from support.made_policy import made_tasks, task, trained_policy
 
 from environments.base import EnvironmentFault, InputError
 from memory.records import Task
@@ -41,9 +42,9 @@ def test_the_compact_reference_has_the_lines_that_the_tokenizer_was_trained_on()
     policy = trained_policy(1)
     tasks = made_tasks()[:15]
     assert any(len(one.turns) > 1 for one in tasks)
-    results = play_references(policy, environment(), tasks, WIDE)
+    results = play_references(policy, ENVIRONMENT, tasks, WIDE)
     for one, result in zip(tasks, results, strict=True):
-        lines = list(reference_lines(environment(), one, policy.rendering.settings))
+        lines = list(reference_lines(ENVIRONMENT, one, policy.rendering.settings))
         assert policy.tokenizer.decode([*result.prompt_ids, *result.completion_ids]) == "".join(lines)
         written = [token for token, own in zip(result.completion_ids, result.mask, strict=True) if own]
         assert policy.tokenizer.decode(written) == "".join(line for line in lines if line[0] == "A")
@@ -53,7 +54,7 @@ def test_the_compact_reference_has_the_lines_that_the_tokenizer_was_trained_on()
 
 
 def test_lists_of_documented_choices_are_said_in_the_order_of_the_documentation() -> None:
-    tools = environment().tools(["lockDoors", "display_log"])
+    tools = ENVIRONMENT.tools(["lockDoors", "display_log"])
     doors = call("lockDoors", unlock=True, door=["rear_right", "driver"])
     free = call("display_log", messages=["b", "a"])
     made, same = in_order([doors, free], tools)
@@ -64,13 +65,13 @@ def test_lists_of_documented_choices_are_said_in_the_order_of_the_documentation(
 def test_a_call_that_its_task_does_not_offer_is_refused_in_a_sentence() -> None:
     made = several_turns().model_copy(update={"tools": ("pwd",)})
     with pytest.raises(InputError, match="a reference calls mkdir, which its task does not offer"):
-        play_references(trained_policy(1), environment(), [made], WIDE)
+        play_references(trained_policy(1), ENVIRONMENT, [made], WIDE)
 
 
 @pytest.mark.parametrize("make", [several_turns, control_tokens])
 def test_a_chat_template_says_every_call_and_every_end(chat: Policy, make) -> None:
     made = make()
-    (result,) = play_references(chat, environment(), [made], WIDE)
+    (result,) = play_references(chat, ENVIRONMENT, [made], WIDE)
     assert result.outcome.success, result.outcome
     assert [tuple(s.action for s in turn.steps) for turn in result.turns] == list(made.reference)
     assert len(result.mask) == len(result.completion_ids) == len(result.logprobs)
@@ -92,7 +93,7 @@ def _runs(ids, mask):
 def test_a_conversation_is_the_templates_own(tmp_path: Path) -> None:
     policy = load_policy(str(save_model(tmp_path / "qwen2_5", "qwen2_5")), "cpu")
     made = several_turns()
-    (result,) = play_references(policy, environment(), [made], WIDE)
+    (result,) = play_references(policy, ENVIRONMENT, [made], WIDE)
     messages = []
     for turn in result.turns:
         messages.append({"role": "user", "content": turn.text})
@@ -114,7 +115,7 @@ def test_thinking_is_empty_where_the_template_shows_it(tmp_path: Path) -> None:
     made = several_turns()
     for thinking, begins in ((None, "<think>\n\n</think>\n\n<tool_call>"), (False, "<tool_call>")):
         policy = load_policy(path, "cpu", options=RenderingOptions(thinking=thinking))
-        (result,) = play_references(policy, environment(), [made], WIDE)
+        (result,) = play_references(policy, ENVIRONMENT, [made], WIDE)
         said = [policy.tokenizer.decode(ids) for ids, written in _runs(result.completion_ids, result.mask) if written]
         assert said[0].startswith(begins)
         assert json.loads(said[0].split("<tool_call>")[1].split("</tool_call>")[0])["name"] == "mkdir"
@@ -126,7 +127,7 @@ def test_a_template_that_cannot_be_read_back_is_refused(tmp_path: Path, monkeypa
     check_writing(policy.rendering)
     monkeypatch.setattr(policy.rendering.reader, "read", lambda *_: EndTurn(text="something else"))
     with pytest.raises(InputError, match=r"training\.expert: the chat template of .* cannot be read back"):
-        play_references(policy, environment(), [several_turns()], WIDE)
+        play_references(policy, ENVIRONMENT, [several_turns()], WIDE)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_a_template_that_cannot_be_read_back_is_refused(tmp_path: Path, monkeypa
 def test_a_reference_beyond_the_limits_does_not_succeed(limits: EpisodeLimits) -> None:
     policy = trained_policy(1)
     made = task((call("mkdir", dir_name="box"), call("touch", file_name="a.txt")), (call("pwd"),), group=FILES)
-    (result,) = play_references(policy, environment(), [made], limits)
+    (result,) = play_references(policy, ENVIRONMENT, [made], limits)
     assert result.infrastructure_error is None
     assert not result.outcome.success
     assert len(result.prompt_ids) + len(result.completion_ids) <= limits.max_tokens
@@ -148,7 +149,7 @@ def test_a_reference_beyond_the_limits_does_not_succeed(limits: EpisodeLimits) -
 
 def test_a_fault_of_the_environment_is_of_its_own_episode(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Task] = []
-    made, real = several_turns(), environment().open
+    made, real = several_turns(), ENVIRONMENT.open
 
     def open_or_fail(one):
         opened.append(one)
@@ -156,8 +157,8 @@ def test_a_fault_of_the_environment_is_of_its_own_episode(monkeypatch: pytest.Mo
             raise EnvironmentFault("the worker died")
         return real(one)
 
-    monkeypatch.setattr(environment(), "open", open_or_fail)
-    first, second = play_references(trained_policy(1), environment(), [made] * 2, WIDE)
+    monkeypatch.setattr(ENVIRONMENT, "open", open_or_fail)
+    first, second = play_references(trained_policy(1), ENVIRONMENT, [made] * 2, WIDE)
     assert "the worker died" in first.infrastructure_error
     assert first.outcome is None
     assert second.outcome.success

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -14,14 +15,13 @@ from types import SimpleNamespace
 
 import pytest
 from support import ROOT
-from support.child_rounds import train
 from support.small_policy import CLASSES, hand_logps, small_settings, small_tasks
 from typer.testing import CliRunner
 
 from environments.base import InputError
 from environments.bfcl.benchmark import BFCLEnvironment
 from memory.jsonl import derive_seed
-from memory.processes import ORPHANED, PARENT_PIPE, exclusive
+from memory.processes import ORPHANED, PARENT_PIPE, exclusive, run_child
 from memory.records import Trajectory
 from memory.run import RunDirectory, read_json, read_jsonl
 from memory.tasks import admit
@@ -61,6 +61,15 @@ def new_run(root: Path, policy: Path, **training: object) -> RunDirectory:
     run = RunDirectory.create(root, small_settings(policy, **training))
     admit(run, small_tasks())
     return run
+
+
+def train(run: RunDirectory, iteration: int, *flags: str) -> list[RoundProgress]:
+    """Run an iteration's round in a child process; the lines of its stdout."""
+    lines: list[str] = []
+    argv = [sys.executable, "-m", "training.run_round", "--run", str(run.root), "--iteration", str(iteration), *flags]
+    log, threads = run.root / "round.log", {"OMP_NUM_THREADS": "1"}
+    asyncio.run(run_child(argv, log_path=log, deadline=120, on_line=lines.append, env=threads))
+    return [RoundProgress.model_validate_json(line) for line in lines]
 
 
 @pytest.fixture(scope="module")

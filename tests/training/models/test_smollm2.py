@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.chat_models import random_llama, save, tokenizer
+from support.bfcl_tasks import ENVIRONMENT
+from support.chat_models import random_model, save, tokenizer
 from support.late import Late
-from support.made_policy import environment, made_tasks
+from support.made_policy import made_tasks
 
 from environments import checkout
 from environments.base import InputError, ToolCall, UserTurn
@@ -57,7 +58,7 @@ def test_the_template_writes_lists_of_calls_and_several_in_a_message() -> None:
 
 
 def test_a_given_system_message_keeps_the_functions_and_how_to_call_them() -> None:
-    tools = environment().tools(["pwd"])
+    tools = ENVIRONMENT.tools(["pwd"])
     plain, given_one, advised = (
         decode(rendering().begin().first(turn("where?", **more), tools))
         for more in ({}, {"preface": "You are Ann's."}, {"note": "Read with care."})
@@ -91,23 +92,23 @@ def test_a_call_that_is_demonstrated_is_read_back(arguments: dict) -> None:
     if not is_normalized("NFC", text):  # the tests' tokenizer writes NFC
         call = ToolCall.model_validate_json(normalize("NFC", text))
     dialogue = rendering().begin()
-    dialogue.first(turn("list"), environment().tools(NAMES))
+    dialogue.first(turn("list"), ENVIRONMENT.tools(NAMES))
     assert dialogue.parse(dialogue.demonstrate(call)) == (call,)
 
 
 @pytest.mark.slow
 def test_a_random_llama_plays_references_and_samples_in_it(tmp_path: Path) -> None:
     known = tokenizer(TEMPLATE.read_text())
-    folder = save(tmp_path / "llama", random_llama(known), known)
+    folder = save(tmp_path / "llama", random_model("llama", known), known)
     for options in (RenderingOptions(), RenderingOptions(documentation="lines", tools_shown=4)):
         policy = load_policy(str(folder), "cpu", options=options)
         limits = EpisodeLimits(max_new_tokens=200, max_tokens=30000)
-        played = play_references(policy, environment(), made_tasks(4), limits)
+        played = play_references(policy, ENVIRONMENT, made_tasks(4), limits)
         assert all(one.outcome is not None and one.outcome.success for one in played)
         limits = EpisodeLimits(max_new_tokens=4, max_tokens=30000, max_actions=2)
         asked = [EpisodeRequest(task=task, seed=0) for task in made_tasks(2)]
         sampler = in_process.InProcessSampler(policy.model)
-        for result in run_episodes(policy, sampler, environment(), asked, limits, 1.0):
+        for result in run_episodes(policy, sampler, ENVIRONMENT, asked, limits, 1.0):
             assert result.outcome is not None
             assert not result.outcome.success
 

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 import pytest
+from support.bfcl_tasks import ENVIRONMENT
 from support.late import Late
-from support.made_policy import environment
 
 from environments.base import InputError, MalformedCall, Observation, ObservationStatus, UserTurn
 from training.rendering import template_process
@@ -72,7 +72,7 @@ def encode(text: str) -> list[int]:
 
 
 def render(messages: list[dict[str, object]], *, ask: bool, names: tuple[str, ...] = ()) -> str:
-    tools = [tool_schema(tool) for tool in environment().tools(names)] or None
+    tools = [tool_schema(tool) for tool in ENVIRONMENT.tools(names)] or None
     return tokenizer().apply_chat_template(messages, tools=tools, add_generation_prompt=ask, tokenize=False)
 
 
@@ -87,7 +87,7 @@ def seen(text: str) -> Observation:
 def test_the_prompt_documents_the_tools() -> None:
     names = ("lockDoors",)
     dialogue = ChatTemplateRendering(tokenizer()).begin()
-    prompt = tokenizer().decode(dialogue.first(turn("lock", names), environment().tools(names)))
+    prompt = tokenizer().decode(dialogue.first(turn("lock", names), ENVIRONMENT.tools(names)))
     (line,) = [line for line in prompt.splitlines() if '"lockDoors"' in line]
     function = json.loads(line)["function"]
     assert function["parameters"]["required"] == ["unlock", "door"]
@@ -99,7 +99,7 @@ def test_the_prompt_documents_the_tools() -> None:
 
 def test_a_message_that_was_cut_off_is_ended_before_what_follows() -> None:
     dialogue = ChatTemplateRendering(tokenizer()).begin()
-    dialogue.first(turn("where?", ("pwd",)), environment().tools(["pwd"]))
+    dialogue.first(turn("where?", ("pwd",)), ENVIRONMENT.tools(["pwd"]))
     (read,) = dialogue.parse(encode("<tool_call>\n{"))
     assert isinstance(read, MalformedCall)
     suffix = tokenizer().decode(dialogue.observe([seen("no")]))
@@ -109,9 +109,9 @@ def test_a_message_that_was_cut_off_is_ended_before_what_follows() -> None:
 
 def test_tools_that_come_later_are_documented_in_their_turn() -> None:
     dialogue = ChatTemplateRendering(tokenizer()).begin()
-    dialogue.first(turn("where?", ("pwd",)), environment().tools(["pwd"]))
+    dialogue.first(turn("where?", ("pwd",)), ENVIRONMENT.tools(["pwd"]))
     dialogue.parse(encode("done<|im_end|>"))
-    suffix = tokenizer().decode(dialogue.next_turn(turn("list", ("pwd", "ls"), 1), environment().tools(["pwd", "ls"])))
+    suffix = tokenizer().decode(dialogue.next_turn(turn("list", ("pwd", "ls"), 1), ENVIRONMENT.tools(["pwd", "ls"])))
     assert '"name": "ls"' in suffix
     assert '"name": "pwd"' not in suffix
     assert suffix.endswith("list<|im_end|>\n<|im_start|>assistant\n")
@@ -131,10 +131,10 @@ def test_what_cannot_be_rendered_is_refused() -> None:
 def test_what_the_environment_tells_first_is_the_system_message() -> None:
     names = ("pwd",)
     told = turn("where?", names).model_copy(update={"preface": "You work for Ann."})
-    ids = ChatTemplateRendering(tokenizer()).begin().first(told, environment().tools(names))
+    ids = ChatTemplateRendering(tokenizer()).begin().first(told, ENVIRONMENT.tools(names))
     messages = [{"role": "system", "content": "You work for Ann."}, {"role": "user", "content": "where?"}]
     assert ids == encode(render(messages, ask=True, names=names))
-    plain = ChatTemplateRendering(tokenizer()).begin().first(turn("where?", names), environment().tools(names))
+    plain = ChatTemplateRendering(tokenizer()).begin().first(turn("where?", names), ENVIRONMENT.tools(names))
     assert plain == encode(render(messages[1:], ask=True, names=names))
 
 
@@ -154,7 +154,7 @@ def test_a_template_without_system_messages_is_told_in_front_of_the_user(without
     known.chat_template = without
     names = ("pwd",)
     told = turn("where?", names).model_copy(update={"preface": "You work for Ann.", "note": "Mind this."})
-    ids = ChatTemplateRendering(known).begin().first(told, environment().tools(names))
+    ids = ChatTemplateRendering(known).begin().first(told, ENVIRONMENT.tools(names))
     assert (
         tokenizer()
         .decode(ids)
@@ -164,11 +164,11 @@ def test_a_template_without_system_messages_is_told_in_front_of_the_user(without
 
 def test_what_the_environment_tells_first_holds_no_control_tokens() -> None:
     told = turn("where?", ("pwd",)).model_copy(update={"preface": "You work for Ann <|im_end|>."})
-    spelled = ChatTemplateRendering(tokenizer()).begin().first(told, environment().tools(("pwd",)))
+    spelled = ChatTemplateRendering(tokenizer()).begin().first(told, ENVIRONMENT.tools(("pwd",)))
     plain = (
         ChatTemplateRendering(tokenizer())
         .begin()
-        .first(told.model_copy(update={"preface": "You work for Ann."}), environment().tools(("pwd",)))
+        .first(told.model_copy(update={"preface": "You work for Ann."}), ENVIRONMENT.tools(("pwd",)))
     )
     assert "Ann <|im_end|>." in tokenizer().decode(spelled)
     assert spelled.count(tokenizer().eos_token_id) == plain.count(tokenizer().eos_token_id)

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.bfcl_tasks import ENVIRONMENT, FILES, call
 from support.chat_models import save_model
 from support.late import Late
-from support.made_policy import FILES, call, environment, task, trained_policy
+from support.made_policy import task, trained_policy
 from support.scripted_sampler import ScriptedSampler
 
 from agents.chat.models import ChatReply, WrittenCall
@@ -57,22 +58,22 @@ def policy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def sampled(policy: Policy, made: Task, limits: EpisodeLimits, *actions: Any) -> EpisodeResult:
     """An episode whose agent writes ``actions``."""
     dialogue = policy.rendering.begin()
-    dialogue.first(first_turn(made), environment().tools(made.tools))
+    dialogue.first(first_turn(made), ENVIRONMENT.tools(made.tools))
     sampler = ScriptedSampler(lambda place: dialogue.demonstrate(actions[int(place)]), *map(str, range(len(actions))))
     tokens = min(limits.max_tokens, policy.positions or limits.max_tokens)
     limits = limits.model_copy(update={"max_tokens": tokens})
-    (result,) = run_episodes(policy, sampler, environment(), [EpisodeRequest(task=made, seed=0)], limits, 0.0)
+    (result,) = run_episodes(policy, sampler, ENVIRONMENT, [EpisodeRequest(task=made, seed=0)], limits, 0.0)
     return result
 
 
 def first_turn(made: Task) -> Any:
-    episode = environment().open(made)
+    episode = ENVIRONMENT.open(made)
     return episode.start()
 
 
 def test_the_history_is_the_prompt_and_the_ids_are_those_of_the_whole_task(policy: Policy) -> None:
     made = whole()
-    full, own = play_references(policy, environment(), [made, behind(made)], WIDE)
+    full, own = play_references(policy, ENVIRONMENT, [made, behind(made)], WIDE)
     assert [*own.prompt_ids, *own.completion_ids] == [*full.prompt_ids, *full.completion_ids]
     assert own.mask == full.mask[-len(own.mask) :]
     stops = [StopReason.PLAYED, StopReason.PLAYED, StopReason.END_OF_TURN]
@@ -137,7 +138,7 @@ def test_what_is_counted_is_the_agents(policy: Policy) -> None:
 @pytest.mark.parametrize("last", [LAST, ()], ids=["a call is wanted", "no call is wanted"])
 def test_a_history_without_room_for_a_message_is_a_failure(policy: Policy, last: Any) -> None:
     made = behind(whole()).model_copy(update={"reference": (FIRST, (call("pwd"),), last)})
-    (full,) = play_references(policy, environment(), [behind(whole())], WIDE)
+    (full,) = play_references(policy, ENVIRONMENT, [behind(whole())], WIDE)
     tight = WIDE.model_copy(update={"max_tokens": len(full.prompt_ids)})
     result = sampled(policy, made, tight, *LAST)
     assert result.outcome is not None
@@ -150,7 +151,7 @@ def test_a_history_without_room_for_a_message_is_a_failure(policy: Policy, last:
 
 
 def test_an_environment_that_fails_in_the_history_masks_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, opened = behind(whole()), environment().open
+    made, opened = behind(whole()), ENVIRONMENT.open
 
     def fails(one: Task) -> Any:
         episode = opened(one)
@@ -161,7 +162,7 @@ def test_an_environment_that_fails_in_the_history_masks_the_episode(monkeypatch:
         monkeypatch.setattr(episode, "step", step)
         return episode
 
-    monkeypatch.setattr(environment(), "open", fails)
+    monkeypatch.setattr(ENVIRONMENT, "open", fails)
     result = sampled(trained_policy(1), made, WIDE, *LAST)
     assert (result.outcome, result.completion_ids) == (None, ())
     assert "the worker died" in str(result.infrastructure_error)
@@ -170,7 +171,7 @@ def test_an_environment_that_fails_in_the_history_masks_the_episode(monkeypatch:
 def test_a_baseline_acts_behind_the_history() -> None:
     made = behind(whole())
     item = Item(task=made, group="g", cluster="c", reference_calls=1)
-    (found,) = play_baseline([item], environment(), Lookup([whole()]), max_actions=5)
+    (found,) = play_baseline([item], ENVIRONMENT, Lookup([whole()]), max_actions=5)
     assert (found.success, found.calls) == (True, 1)
 
 
@@ -190,7 +191,7 @@ async def test_an_endpoint_reads_the_history_as_messages_and_calls() -> None:
     made, model, outcomes = behind(whole()), _Served(), []
     item = Item(task=made, group="g", cluster="c", reference_calls=1)
     stub: Any = model
-    await attempt_served([item], stub, environment(), WIDE, outcomes.append)
+    await attempt_served([item], stub, ENVIRONMENT, WIDE, outcomes.append)
     (found,) = outcomes
     assert (found.success, found.calls, found.stop_reasons) == (True, 1, {StopReason.END_OF_TURN: 1})
     told = [

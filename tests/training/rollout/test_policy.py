@@ -12,9 +12,10 @@ import pytest
 from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError
 from support import ROOT as CHECKOUT
+from support.bfcl_tasks import ENVIRONMENT
 from support.chat_models import save_model, template, tokenizer
 from support.late import Late
-from support.made_policy import environment, made_tasks, trained_policy
+from support.made_policy import made_tasks, trained_policy
 
 from environments.base import InputError
 from memory.run import PolicyDirectory
@@ -79,9 +80,7 @@ def test_bfloat16_rolls_out(tmp_path: Path) -> None:
     policy = load_policy(str(saved(tmp_path / "p", card)), device="cpu", dtype="bfloat16")
     assert policy.model.dtype == torch.bfloat16
     asked = [EpisodeRequest(task=made, seed=0) for made in made_tasks()[:10]]
-    results = run_episodes(
-        policy, in_process.InProcessSampler(policy.model), environment(), asked, EpisodeLimits(), 0.0
-    )
+    results = run_episodes(policy, in_process.InProcessSampler(policy.model), ENVIRONMENT, asked, EpisodeLimits(), 0.0)
     assert sum(r.outcome is not None and r.outcome.success for r in results) >= 5
 
 
@@ -230,7 +229,7 @@ def test_episodes_beyond_the_models_positions_are_refused(tmp_path: Path) -> Non
         run_episodes(
             policy,
             in_process.InProcessSampler(policy.model),
-            environment(),
+            ENVIRONMENT,
             asked,
             EpisodeLimits(max_tokens=32769),
             0.0,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from support.bfcl_tasks import ENVIRONMENT
 from support.late import Late
-from support.made_policy import environment, made_tasks, trained_policy
+from support.made_policy import made_tasks, trained_policy
 from support.scripted_sampler import ScriptedSampler
 
 from environments.base import (
@@ -42,7 +43,7 @@ def play(
 ) -> tuple[EpisodeResult, ...]:
     policy = trained_policy()
     sampler = in_process.InProcessSampler(policy.model)
-    return run_episodes(policy, sampler, world or environment(), requests(tasks), limits, temperature)
+    return run_episodes(policy, sampler, world or ENVIRONMENT, requests(tasks), limits, temperature)
 
 
 def segments(result: EpisodeResult) -> list[tuple[int, list[int]]]:
@@ -87,7 +88,7 @@ def test_token_in_token_out_the_episode_is_one_sequence_that_is_never_rendered_a
     """A fresh dialogue, given the recorded actions and observations, makes the very ids that are trained on."""
     policy = trained_policy()
     for result in play(made_tasks()[:20]):
-        tools = environment().tools(result.task.tools)
+        tools = ENVIRONMENT.tools(result.task.tools)
         said = [UserTurn(index=i, text=turn.text, tools=result.task.tools) for i, turn in enumerate(result.turns)]
         answers = [step.observation for turn in result.turns for step in turn.steps]
         dialogue = policy.rendering.begin()
@@ -125,7 +126,7 @@ class Faulty:
         assert isinstance(spec, Task)
         if spec.id == self.at_open:
             raise EnvironmentFault("the worker died")
-        episode = environment().open(spec)
+        episode = ENVIRONMENT.open(spec)
         if spec.id == self.at_step:
             episode.step = self._fail  # type: ignore[method-assign]
         return episode
@@ -134,10 +135,10 @@ class Faulty:
         raise EnvironmentFault(f"no answer to {type(action).__name__}")
 
     def tools(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
-        return environment().tools(names)
+        return ENVIRONMENT.tools(names)
 
     def starts(self) -> tuple[StartState, ...]:
-        return environment().starts()
+        return ENVIRONMENT.starts()
 
 
 def test_a_fault_of_the_environment_belongs_to_its_own_episode_only() -> None:
@@ -204,7 +205,7 @@ def scripted(*texts: str, world: Environment | None = None, **limits: int) -> Ep
     policy = trained_policy()
     two = next(made for made in made_tasks() if len(made.turns) == 2 and "pwd" in made.tools)
     sampler = ScriptedSampler(lambda text: policy.tokenizer.encode(text, add_special_tokens=False), *texts)
-    (result,) = run_episodes(policy, sampler, world or environment(), requests([two]), EpisodeLimits(**limits), 1.0)
+    (result,) = run_episodes(policy, sampler, world or ENVIRONMENT, requests([two]), EpisodeLimits(**limits), 1.0)
     return result
 
 

@@ -16,7 +16,8 @@ import psutil
 import pytest
 from support.chatter import starter_episodes
 from support.served_model import change, trained_and_sampled
-from support.vllm_server import STARTER, RunningServer, serving_starter
+from support.server_process import RunningServer
+from support.vllm_server import STARTER, serving_starter
 
 from training.rollout.sampling import EngineFailure
 
@@ -44,7 +45,7 @@ def test_a_killed_server_that_is_started_again_is_loaded_before_a_message_counts
     with serving_starter(tmp_path / "first") as server:
         port = int(server.url.rpartition(":")[2])
         trainers = [loaded(server, tmp_path / str(adapter), adapter=adapter) for adapter in (True, False)]
-        processes = psutil.Process(server.pid).children(recursive=True)
+        processes = psutil.Process(server.process.pid).children(recursive=True)
         engine = next(one for one in processes if "EngineCore" in " ".join(one.cmdline()))
         os.kill(engine.pid, signal.SIGKILL)
         server.process.wait(timeout=60)

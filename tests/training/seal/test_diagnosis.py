@@ -5,23 +5,23 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.diagnosed_episodes import (
-    BABBLE,
+from support.bfcl_tasks import (
     DARK,
     FUEL,
     LIGHTS,
     LOCK,
     MKDIR,
     START,
-    acted,
+    acted_out,
     call,
     task_of,
 )
 
-from environments.base import TurnOutcome
+from environments.base import MalformedCall, TurnOutcome
 from training.seal.diagnosis import FailureProfile, TurnLabel, diagnose, failure_profile, turn_label
 
 L = TurnLabel
+BABBLE = MalformedCall(text="open sesame", reason="not a call")
 COPY = call("cp", source="a", destination="a")
 
 
@@ -57,7 +57,7 @@ LABELLED = [
 @pytest.mark.parametrize(("reference", "turns", "labels"), LABELLED)
 def test_labels(reference, turns, labels):
     task = task_of(*reference)
-    assert found(acted(task, *turns)) == labels
+    assert found(acted_out(task, *turns)) == labels
 
 
 def test_bfcl_gives_every_label_but_two():
@@ -79,12 +79,12 @@ def test_bfcl_gives_every_label_but_two():
 )
 def test_turns_that_were_not_reached_are_padded_as_turns_without_a_call(turns, cut_off, labels):
     task = task_of([FUEL], [], [FUEL], [START])
-    assert found(acted(task, *turns, cut_off=cut_off)) == labels
+    assert found(acted_out(task, *turns, cut_off=cut_off)) == labels
 
 
 def test_infrastructure_errors_have_no_diagnosis():
     task = task_of([FUEL])
-    played = acted(task, [FUEL])
+    played = acted_out(task, [FUEL])
     crashed = played.model_copy(update={"outcome": None, "reward": None, "infrastructure_error": "worker died"})
     assert diagnose(crashed) is None
 
@@ -124,10 +124,10 @@ def batch():
     """Two turns; four rollouts that were evaluated, one that was not."""
     task = task_of([], [LIGHTS])
     played = [
-        acted(task, [], [LIGHTS]),
-        acted(task, [FUEL], [LIGHTS]),
-        acted(task, [FUEL], []),
-        acted(task, [], [call("setHeadlights"), DARK]),
+        acted_out(task, [], [LIGHTS]),
+        acted_out(task, [FUEL], [LIGHTS]),
+        acted_out(task, [FUEL], []),
+        acted_out(task, [], [call("setHeadlights"), DARK]),
     ]
     crashed = played[0].model_copy(update={"outcome": None, "reward": None, "infrastructure_error": "worker died"})
     return [*played, crashed]
@@ -150,7 +150,7 @@ def test_the_profile_counts_turns_and_the_results_of_their_trajectories():
 
 def test_excluded_labels_are_in_no_share():
     task = task_of([MKDIR, COPY], [])
-    trajectories = [acted(task, [MKDIR, COPY], [])]
+    trajectories = [acted_out(task, [MKDIR, COPY], [])]
     profile = failure_profile([diagnose(one) for one in trajectories])
     assert profile.turns == 1
     assert profile.of(L.CORRECT_ABSTENTION).prevalence == 1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.diagnosed_episodes import BFCL, FUEL, LIGHTS, acted, call, task_of
+from support.bfcl_tasks import ENVIRONMENT, FUEL, LIGHTS, acted_out, call, task_of
 
 from environments.learning_interface import LearningInterface
 from training.seal.diagnosis import TurnLabel
@@ -19,7 +19,8 @@ def play(seal, step, *scripts):
     """A step's rollouts in the environment of ``seal``, taken in by it, and their weights."""
     environment = seal.environment
     rollouts = [
-        acted(SPEC, *script, environment=environment, step=step, sample=sample) for sample, script in enumerate(scripts)
+        acted_out(SPEC, *script, environment=environment, step=step, sample=sample)
+        for sample, script in enumerate(scripts)
     ]
     return rollouts, seal.take_in(step, rollouts)
 
@@ -27,7 +28,7 @@ def play(seal, step, *scripts):
 def test_a_round_in_numbers():
     """Two rounds of two steps: the guideline that the first leaves behind is read in the second, and retires there."""
     kept = []
-    seal = Seal(SETTINGS, BFCL, first_state(SETTINGS), kept.append)
+    seal = Seal(SETTINGS, ENVIRONMENT, first_state(SETTINGS), kept.append)
     for step, script in enumerate([LAZY, LAZY, RIGHT, ([call("setHeadlights"), LIGHTS], [])], start=1):
         play(seal, step, *[script] * 8)
     first = figures(first_state(SETTINGS), kept[:2])
@@ -44,11 +45,11 @@ def test_the_profile_of_a_step_weighs_that_step():
     steps = []
     seal = Seal(
         SealSettings.model_validate({"weights": {"dynamic": True}, "interface": None}),
-        BFCL,
+        ENVIRONMENT,
         SealState(rho=RhoState(rho=BASE_RHO)),
         steps.append,
     )
-    assert seal.environment is BFCL
+    assert seal.environment is ENVIRONMENT
     _, weights = play(seal, 1, LAZY, RIGHT, BUSY, RIGHT)
     profile = steps[0].profile
     assert profile.of(L.EMPTY_TURN).prevalence == 1 / 8
@@ -62,7 +63,7 @@ def test_the_profile_of_a_step_weighs_that_step():
 
 def test_what_is_off_stays_off():
     no_weights = SealSettings(weights=None)
-    seal = Seal(no_weights, BFCL, first_state(no_weights), lambda step: None)
+    seal = Seal(no_weights, ENVIRONMENT, first_state(no_weights), lambda step: None)
     _, weights = play(seal, 1, LAZY)
     assert seal.state.rho is None
     assert isinstance(seal.environment, LearningInterface)
@@ -71,8 +72,8 @@ def test_what_is_off_stays_off():
 
 def test_an_infrastructure_error_is_left_out_and_weighs_one():
     steps = []
-    seal = Seal(SETTINGS, BFCL, first_state(SETTINGS), steps.append)
-    good = acted(SPEC, *BUSY)
+    seal = Seal(SETTINGS, ENVIRONMENT, first_state(SETTINGS), steps.append)
+    good = acted_out(SPEC, *BUSY)
     dead = good.model_copy(update={"outcome": None, "reward": None, "infrastructure_error": "died", "turns": ()})
     weighed, left = seal.take_in(1, [good, dead])
     assert (steps[0].profile.trajectories, steps[0].profile.left_out) == (1, 1)
@@ -80,7 +81,7 @@ def test_an_infrastructure_error_is_left_out_and_weighs_one():
 
 
 def test_hints_reach_the_trajectory_and_its_result_is_that_of_the_environment():
-    seal = Seal(SETTINGS, BFCL, first_state(SETTINGS), lambda step: None)
+    seal = Seal(SETTINGS, ENVIRONMENT, first_state(SETTINGS), lambda step: None)
     (rollout,), _ = play(seal, 1, ([call("setHeadlights"), LIGHTS], []))
     assert rollout.turns[0].steps[0].observation.hint.kind == "missing_argument"
-    assert rollout.outcome == acted(SPEC, [call("setHeadlights"), LIGHTS], []).outcome
+    assert rollout.outcome == acted_out(SPEC, [call("setHeadlights"), LIGHTS], []).outcome
