@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.child_rounds import train
+from support.commands import run_process
 from support.small_policy import make_policy, small_settings, small_tasks
 
 from environments.base import InputError
@@ -22,7 +22,8 @@ def history(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     settings = small_settings(root / "starter", loss=request.param, kl=0.04, length_cost=0.1, steps=1)
     run = RunDirectory.create(root / "run", settings)
     admit(run, small_tasks())
-    train(run, 0)
+    done = run_process("training.run_round", "--run", str(run.root), "--iteration", "0")
+    assert done.returncode == 0, done.stderr
     return History.read(run)
 
 
