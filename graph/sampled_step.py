@@ -16,7 +16,7 @@ from graph.settings import RunSettings
 from memory.records import Trajectory
 from memory.run import read_json
 from training.grpo.record import RoundRecord
-from training.settings import TrainingSettings
+from training.settings import SamplingSettings, TrainingSettings
 
 if TYPE_CHECKING:
     import torch
@@ -65,8 +65,8 @@ def sampled_step(history: History) -> SampledStep:
     with warnings.catch_warnings(action="ignore"):  # in a notebook its progress bars ask for widgets
         import transformers.utils  # noqa: F401
 
+    from training.rollout.engines import open_sampler
     from training.rollout.episodes import EpisodeRequest, limits_of, run_episodes, token_row
-    from training.rollout.in_process import InProcessSampler
     from training.rollout.policy import load_initial_policy
 
     settings = history.run.settings(RunSettings)
@@ -76,7 +76,8 @@ def sampled_step(history: History) -> SampledStep:
     requests = [
         EpisodeRequest.of_rollout(history.tasks[one.task_id], settings.seed, one.step, one.sample) for one in rollouts
     ]
-    sampler, environment = InProcessSampler(policy.model), settings.environment.open()
+    environment, folder = settings.environment.open(), history.run.root  # no engine writes weights
+    sampler = open_sampler(SamplingSettings(), policy, folder, bfloat16=False, adapter=False)
     played = run_episodes(policy, sampler, environment, requests, limits_of(training), training.temperature)
     if any(one.outcome is None or one.turns != was.turns for one, was in zip(played, rollouts, strict=True)):
         raise InputError(
