@@ -157,12 +157,7 @@ def main(
     """
     with exit_statuses():
         from environments.contract.checks import PROPERTIES, WITHOUT_TASKS, Checked, Contract, check
-        from environments.registry import (
-            benchmark_of,
-            find_benchmark,
-            open_named,
-            where,
-        )
+        from environments.registry import benchmark_of, find_benchmark, open_named, where
         from memory.jsonl import options_given
 
         options = options_given(option or [])

@@ -90,7 +90,7 @@ def attend(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     _, files, *_ = socket.recv_fds(connection, 1, 250)
     with connection.makefile() as stream:
         message = stream.read()
-    if not message.endswith("\n"):  # whoever sent it was killed on the way
+    if not message.endswith("\n"):  # its sender was killed on the way
         os._exit(1)
     command = json.loads(message)
     if command["fixed"] != VARIABLES:
