@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, ValidationError
 
 from agents.settings import BudgetSettings
 from environments.base import InputError, Record
+from memory.files import mend, read_lines
 from memory.jsonl import append_jsonl, complaint
 from memory.records import Measured
 
@@ -62,21 +63,13 @@ def read_requests(path: Path) -> list[Request]:
     A killed process may have left half a line at the end, which is left out: no record depends on it. Raises InputError
     that names file, line and key for any other invalid line.
     """
-    whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
     requests = []
-    for number, line in enumerate(whole.splitlines(), start=1):
+    for number, line in read_lines(path, whole=True) if path.exists() else ():
         try:
             requests.append(Request.model_validate_json(line))
         except ValidationError as error:
             raise InputError(f"{path}, line {number}: {complaint(error)}") from None
     return requests
-
-
-def mend(path: Path) -> None:
-    """Cut off half a line that a killed process left at the end of a file, if there is one."""
-    if path.exists():
-        with path.open("rb+") as file:
-            file.truncate(file.read().rfind(b"\n") + 1)
 
 
 class Ledger:

@@ -54,7 +54,8 @@ def main(
         path = output or (TABLE if not only else Path("build/benchmarks") / f"{'-'.join(names)}.md")
         os.environ.update(SINGLE_THREADED)  # before torch is imported
         from benchmarks.measurement import table
-        from memory.jsonl import write_atomically, write_jsonl
+        from memory.files import write_atomically
+        from memory.jsonl import write_jsonl
 
         rows: list[Measurement] = []
         for name in names:

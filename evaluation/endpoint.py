@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from agents.spending import Ledger, mend
+from agents.spending import Ledger
 from environments.base import Environment, InputError
 from environments.checkout import ROOT
 from environments.command import check_output, markdown_table, say, table_cell
@@ -22,7 +22,8 @@ from evaluation.outcomes import Report, Score, TaskOutcome, score_strata
 from evaluation.sets import Selected, written
 from evaluation.settings import EndpointSettings, ScoringSettings
 from evaluation.test_access import commit_changed, current_commit
-from memory.jsonl import append_jsonl, read_json, read_jsonl, write_atomically, write_json, write_jsonl
+from memory.files import keep, mend, write_atomically
+from memory.jsonl import append_jsonl, read_json, read_jsonl, write_json, write_jsonl
 from memory.records import Measured, StopReason
 
 NO_SEED = "no seed is sent: a repeated evaluation gives equal outcomes as far as the endpoint gives equal replies"
@@ -98,6 +99,8 @@ def _kept(output: Path, settings: ScoringSettings, resume: bool) -> list[TaskOut
     evaluation wrote, or that are corrupt.
     """
     stated = output.with_suffix(".settings.json")
+    for path in (output, _requests(output), stated, card_path(output)):
+        keep(path)
     if not (resume and stated.exists()):
         if resume and output.exists():
             raise InputError(f"--resume: {stated} is missing, so that {output} cannot be gone on with: choose another")

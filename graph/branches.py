@@ -13,12 +13,13 @@ from langgraph.errors import NodeError
 from langgraph.runtime import Runtime
 from langgraph.types import Command, Send
 
-from agents.spending import RepeatedFailure, RoleRefused
+from agents.spending import RepeatedFailure, RoleRefused, encodable
 from environments.base import EnvironmentDefect, EnvironmentFault, InputError
 from environments.command import StorageError, expect_dropped_branches, storage_refusal
 from graph.assembly import RunServices
 from graph.report.digest import named_weakness, of_failure
 from graph.state import BranchState, BranchUpdate, IterationState, SeedState
+from memory.files import write_atomically
 from memory.records import FailureContext, Signal
 from memory.run import (
     SEED_STAGE,
@@ -153,8 +154,8 @@ async def record_failure(state: BranchState, error: NodeError, runtime: Runtime[
     failure = describe(error.error, state.context_id, node, services.settings.roles.branch_timeout)
     await asyncio.to_thread(write_json, branch.failure, failure)
     if isinstance(error.error, BaseException):  # a resumed graph gets its text only
-        lines = traceback.format_exception(error.error)
-        await asyncio.to_thread(branch.traceback.write_text, "".join(lines))
+        lines = "".join(traceback.format_exception(error.error))
+        await asyncio.to_thread(write_atomically, branch.traceback, [encodable(lines).encode()])
     # Refusals of roles are counted where they happen, and a user's mistake is reported when it ended every branch.
     hopeless = not isinstance(error.error, RoleRefused | InputError)
     if hopeless and (row := services.breaker.failed(failure.cause)) is not None:

@@ -90,7 +90,7 @@ def new(
             raise InputError(f"{name} is the name of a benchmark or of an installed module: choose another")
         check_output("NAME", Path(name), "folder")
         from graph.seed_tasks import seed_file
-        from memory.jsonl import whole_folder
+        from memory.files import whole_folder
 
         with whole_folder(Path(name).absolute()) as folder, chdir(folder):
             _write(folder, name)

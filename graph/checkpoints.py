@@ -18,6 +18,7 @@ from environments.base import InputError
 from environments.command import say, storage_refusal, writing
 from graph.state import IterationInput, IterationState
 from memory.failures import DeduplicationResult
+from memory.files import opened
 from memory.records import FailureContext
 from memory.run import RunDirectory, read_json, read_jsonl
 from memory.run_files import ExtractionRecord, Fork
@@ -62,6 +63,10 @@ def discard_damaged(path: Path) -> bool:
     No record is lost: they are in JSON files, and the iteration's graph begins afresh. Raises sqlite3.OperationalError
     where the disk, not the file, is the cause.
     """
+    parts = [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm", "-journal")]
+    for part in filter(os.path.lexists, parts):
+        with opened(part, "rb+"):  # raises for a link: SQLite would follow it
+            pass
     if not path.exists():
         return False
     try:
@@ -72,8 +77,8 @@ def discard_damaged(path: Path) -> bool:
         raise
     except sqlite3.DatabaseError:
         pass
-    for suffix in ("", "-wal", "-shm"):  # a new one must not replay the damaged one's
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    for part in parts:  # a new one must not replay the damaged one's
+        part.unlink(missing_ok=True)
     return True
 
 

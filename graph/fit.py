@@ -17,7 +17,8 @@ from agents.chat.endpoint import destination
 from environments.base import InputError, Record
 from environments.command import say
 from graph.settings import RunSettings
-from memory.jsonl import parse_json, read_whole
+from memory.files import read_whole
+from memory.jsonl import parse_json
 from training.device_memory import device_at_hand, memory_at_hand
 from training.plan import (
     GIB,

@@ -57,7 +57,6 @@ def seed_file(recipe: Path | None, given: list[str], run: Path | None, output: P
     """Make the tasks of a recipe with the settings ``given`` on top, in a new run or a new file. Raises InputError."""
     from tempfile import TemporaryDirectory
 
-    from agents.spending import read_requests
     from environments.checkout import QUICKSTART
     from graph.check_recipe import check_run
     from graph.settings import load_recipe
@@ -73,23 +72,19 @@ def seed_file(recipe: Path | None, given: list[str], run: Path | None, output: P
     check_output("--output", output)
     with TemporaryDirectory() as folder:
         # The costs of chat roles stay beside the file: they count against the budgets of the next attempt at it.
-        ledger = RunDirectory(Path(folder)).spending_path
-        kept = output.absolute().with_name(f"{output.name}.{ledger.name}")
-        read_requests(kept)  # names this file in an error, not its place in the folder
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        ledger.symlink_to(kept)
-        tasks = _make(Path(folder), settings)
+        kept = output.absolute().with_name(f"{output.name}.{RunDirectory.spending_path.name}")
+        tasks = _make(Path(folder), settings, kept)
         write_jsonl(output, tasks)
     return tasks
 
 
-def _make(root: Path, settings: RunSettings) -> tuple[Task, ...]:
+def _make(root: Path, settings: RunSettings, ledger: Path | None = None) -> tuple[Task, ...]:
     from agents.spending import BudgetReached
     from graph.run.stages import Run, make_tasks, unmade_on_mistake
     from memory.run import RunDirectory
     from memory.tasks import load_tasks
 
-    run = Run(RunDirectory.create(root, settings), settings, resumed=False)
+    run = Run(RunDirectory.create(root, settings, ledger), settings, resumed=False)
     with run.directory.lock():
         try:
             with unmade_on_mistake(run):

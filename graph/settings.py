@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -22,6 +23,7 @@ from environments.settings import GIVEN, EnvironmentSettings, Section, Verificat
 from evaluation.settings import EvaluationSettings
 from memory.failures import MemorySettings
 from memory.jsonl import changes_given, leaves, put, read_recipe
+from memory.run import RunDirectory
 from memory.tasks import OFFICIAL, TaskSettings
 from training.settings import PolicySettings, SamplingSettings, TrainingSettings
 from training.signals import SignalSettings
@@ -204,6 +206,9 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
     A recipe that ships with the project is also found by its name in the checkout (recipes/quickstart.yaml).
     Raises InputError with one sentence that names the file or override and the key.
     """
+    recorded = path.with_name(RunDirectory.recorded_path.name)
+    if path.name == RunDirectory.settings_path.name and os.path.lexists(recorded):
+        RunDirectory.open(path.parent)  # the settings of a run, which may be anybody's
     tree = read_recipe(path)
     given: dict[tuple[str, ...], str] = {}
     for change in changes_given(overrides):

@@ -9,6 +9,7 @@ are not used: each round, a process of its own, would open a run of its own, and
 from __future__ import annotations
 
 import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from environments.base import InputError
 from evaluation.outcomes import Score
 from graph.report.summary import Summary
 from graph.settings import RunSettings, dotted
+from memory.files import read_whole, write_atomically
 from memory.run import IterationDirectory, RunDirectory, read_existing, read_json, read_jsonl
 from training.grpo.record import RoundRecord, StepMetrics, plain_numbers
 from training.seal.seal import SealStep
@@ -120,7 +122,9 @@ def _wandb(run: TrackedRun) -> Tracker:
         # A run that is offline cannot be asked for: its files carry the same id, and are joined when they are sent.
         resume=None if mode == "offline" else "allow",
         mode=mode,
-        settings=wandb.Settings(console="off", silent=True, disable_git=True, disable_code=True, x_disable_stats=True),
+        settings=wandb.Settings(
+            symlink=False, console="off", silent=True, disable_git=True, disable_code=True, x_disable_stats=True
+        ),
     )
     # Its own count of calls is not the training step, and starts afresh with each process.
     opened.define_metric("step")
@@ -130,6 +134,7 @@ def _wandb(run: TrackedRun) -> Tracker:
     return Tracker(where, lambda values, step: opened.log({"step": step, **values}), opened.finish)
 
 
+_AN_ID = re.compile(rb"[0-9a-f]{8}")
 _ID = "id"
 """The file of a run's trackers with the id by which they know the run, however many commands work on it."""
 
@@ -176,9 +181,10 @@ def follow_run(run: RunDirectory, settings: RunSettings, say: Callable[[str], No
 def _tracked(run: RunDirectory, settings: RunSettings) -> TrackedRun:
     path = run.trackers_path / _ID
     if not path.exists():
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(uuid.uuid4().hex[:8])
-    return TrackedRun(path.read_text(), run.root.resolve().name, run.trackers_path, dotted(settings))
+        write_atomically(path, [uuid.uuid4().hex[:8].encode()])
+    if not _AN_ID.fullmatch(name := read_whole(path, 100)):
+        raise InputError(f"{path} holds no id of a run: remove it, and trackers know the run by a new one")
+    return TrackedRun(name.decode(), run.root.resolve().name, run.trackers_path, dotted(settings))
 
 
 def by_step(folder: IterationDirectory) -> Iterator[tuple[int, dict[str, float]]]:

@@ -32,7 +32,7 @@ def main(
     with exit_statuses():
         from graph.checkpoints import studio_run
         from graph.report.page import make_page
-        from memory.jsonl import write_atomically
+        from memory.files import write_atomically
         from memory.run import RunDirectory
 
         begun = time.perf_counter()

@@ -1,7 +1,7 @@
 """Records and recipes on disk, JSON lines, JSON and YAML: written whole or not at all, read with errors that say where.
 
-Input may come from anybody: only regular files are read, up to a length that memory holds, within the parser's limits
-on depth (200 levels), digits and characters. Ids and seeds are hashes of parents and position, so that a resumed run
+Input may come from anybody: it is opened by ``memory.files`` and parsed within the parser's limits on depth (200
+levels), digits and characters. Ids and seeds are hashes of parents and position, so that a resumed run
 makes the same ones.
 
 A YAML document may hold the values of JSON, and each key once. ``1e-4`` is a number (YAML 1.1 reads it as text) and a
@@ -13,31 +13,21 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import os
 import re
-import shutil
-import stat
-import threading
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
-import psutil  # type: ignore[import-untyped]
 import yaml
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import from_json
 
 from environments.base import InputError
 from environments.checkout import ROOT, SHIPPED
+from memory.files import append, read_lines, read_whole, write_atomically
 
 Model = TypeVar("Model", bound=BaseModel)
-
-LONGEST = 2**26
-"""Largest JSON file, or line of JSON lines, in bytes that is read (ours); our own records are far shorter."""
-
-_LEFTOVER = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)-\d+\.tmp")
 
 
 def _digest(parts: tuple[object, ...]) -> bytes:
@@ -80,137 +70,17 @@ def dump_line(record: BaseModel, indent: int | None = None) -> str:
     return json.dumps(record.model_dump(mode="json"), ensure_ascii=False, allow_nan=False, indent=indent) + "\n"
 
 
-def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
-    """Replace ``path`` by ``chunks``: a temporary file beside it, flushed to the disk, then renamed over it.
-
-    On any error (a full disk raises OSError, which names ``path``) the old file stays as it was and the temporary one
-    is removed. A missing folder is made.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
-    with _named(path):
-        try:
-            with temporary.open("wb") as file:
-                file.writelines(chunks)
-                _flush(file)
-            os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        _sync_folder(path.parent)  # the renaming, too
-
-
-@contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
-    """Give a folder to write into that is renamed to ``path`` when it is complete, and removed on failure.
-
-    Renaming replaces an empty folder only: one that somebody made meanwhile stays.
-    """
-    partial = path.with_name(f".{path.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
-    try:
-        partial.mkdir(parents=True)
-        yield partial
-        partial.rename(path)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-
-
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Name ``path`` in an OSError: a write's error names no file, or the temporary one."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def _flush(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def remove_leftovers(folder: Path) -> tuple[Path, ...]:
-    """Remove the temporary files of killed writers below ``folder``. Files of living processes stay."""
-    removed = []
-    for path in sorted(folder.rglob(".*.tmp")):
-        match = _LEFTOVER.fullmatch(path.name)
-        if match and not psutil.pid_exists(int(match["pid"])):
-            path.unlink(missing_ok=True)
-            removed.append(path)
-    return tuple(removed)
-
-
 def write_jsonl(path: Path, records: Iterable[BaseModel]) -> None:
     """Replace the file by one line per record, atomically (see ``write_atomically``)."""
     write_atomically(path, (dump_line(record).encode() for record in records))
 
 
 def append_jsonl(path: Path, records: Iterable[BaseModel]) -> int:
-    """Append one line per record, flush to the disk, and return the file's new length in bytes.
+    """Append one line per record, flush to the disk, and return the file's new length in bytes. Raises like ``append``.
 
-    On OSError (a full disk; it names ``path``) the file is cut back to its old length. A process killed in the middle
-    leaves half a line: on resumption the file is truncated to its last recorded length. Raises InputError for a file
-    that ends in half a line, because the appended ones could not be read.
+    A process killed in the middle leaves half a line: on resumption the file is truncated to its last recorded length.
     """
-    lines = "".join(dump_line(record) for record in records).encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with _named(path), path.open("ab+", buffering=0) as file:
-        length = file.seek(0, os.SEEK_END)
-        if length:
-            file.seek(length - 1)
-            if file.read(1) != b"\n":
-                raise InputError(f"{path} ends in half a line: cut it after its last whole line before adding to it")
-        try:
-            view = memoryview(lines)
-            while view:
-                view = view[file.write(view) :]
-            os.fsync(file.fileno())
-        except BaseException:
-            file.truncate(length)
-            raise
-    return length + len(lines)
-
-
-@contextmanager
-def _regular(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for reading. Raises OSError, and InputError where there is none, or a pipe or device without end."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe without a writer would block
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist: check the path") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise InputError(f"{path} is a folder, a pipe or a device: name a file")
-    with os.fdopen(descriptor, "rb") as file:
-        yield file
-
-
-def read_whole(path: Path, longest: int = LONGEST) -> bytes:
-    """Return a regular file's content, at most ``longest`` bytes. Raises OSError, and InputError for another file."""
-    with _regular(path) as file:
-        content = file.read(longest + 1)
-    if len(content) > longest:
-        raise InputError(f"{path} has more than {longest} bytes: it is not what is looked for")
-    return content
-
-
-def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a regular file with their numbers from 1. Raises like ``read_whole``, per line."""
-    with _regular(path) as file:
-        for number, line in enumerate(iter(lambda: file.readline(LONGEST + 1), b""), start=1):
-            if len(line) > LONGEST:
-                raise InputError(f"{path}, line {number}: the line has more than {LONGEST} bytes")
-            yield number, line
+    return append(path, "".join(map(dump_line, records)).encode())
 
 
 def parse_json(text: bytes) -> JsonValue:

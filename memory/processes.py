@@ -29,6 +29,7 @@ from filelock import FileLock, Timeout
 
 from environments.base import InputError, Record
 from environments.checkout import child_variables
+from memory.files import opened, read_end
 from memory.jsonl import read_json, write_json
 
 # Reentrant: the garbage collector may close an abandoned part while this thread holds the guard.
@@ -60,20 +61,22 @@ def exclusive(
     """
     wait = wait if end_orphan else 0.0
     lock.parent.mkdir(parents=True, exist_ok=True)
+    if os.path.lexists(lock):
+        with opened(lock):  # raises for a link
+            pass
     with _guard:
-        file_lock = FileLock(lock.resolve(), thread_local=False, is_singleton=True)
+        file_lock = FileLock(lock.parent.resolve() / lock.name, thread_local=False, is_singleton=True)
         if file_lock.is_locked and not joined:
             raise InputError(f"this process (pid {os.getpid()}) already uses {subject}: close it first")
         try:
             file_lock.acquire(timeout=wait)
         except Timeout:
-            holder = None
-            with suppress(InputError):
-                holder = read_json(_holder_file(lock), Holder)
-            if not wait or holder is None or not _end_if_orphan(holder):
-                who = "another process" if holder is None else f"another process (pid {holder.pid})"
-                raise InputError(f"{who} uses {subject}: wait until it ends or stop it") from None
-            file_lock.acquire(timeout=wait)
+            holder = _holder(lock)
+            ended = wait > 0 and holder is not None and _end_if_orphan(holder)
+            try:
+                file_lock.acquire(timeout=wait if ended else 0.0)
+            except Timeout:
+                raise InputError(_in_use(lock, subject, holder)) from None
         if file_lock.lock_counter == 1:
             with suppress(OSError):  # on a full disk: the lock holds without it
                 me = psutil.Process()
@@ -96,6 +99,29 @@ def forget(lock: Path) -> None:
     """Remove the files of a lock; its holder calls this when it removes the guarded files."""
     for path in (_holder_file(lock), lock):
         path.unlink(missing_ok=True)
+
+
+def _holder(lock: Path) -> Holder | None:
+    """Return the process that holds ``lock``, as the file beside it says and the kernel confirms; None otherwise.
+
+    Anybody may have written the file. On Linux the kernel lists the locks of each open file of a process, also where
+    file systems lie on each other. Elsewhere nothing confirms a holder, and None is returned.
+    """
+    with suppress(InputError, OSError, psutil.Error, ValueError):
+        holder, wanted = read_json(_holder_file(lock), Holder), lock.stat()
+        if psutil.Process(holder.pid).create_time() == holder.started:
+            for one in Path(f"/proc/{holder.pid}/fd").iterdir():
+                with suppress(FileNotFoundError):  # closed meanwhile
+                    said = one.parent.with_name("fdinfo").joinpath(one.name)
+                    if os.path.samestat(one.stat(), wanted) and "FLOCK" in said.read_text():
+                        return holder
+    return None
+
+
+def _in_use(lock: Path, subject: str, holder: Holder | None) -> str:
+    who = "another process" if holder is None else f"another process (pid {holder.pid})"
+    how = f"; fuser {lock} names it" if holder is None else ""
+    return f"{who} uses {subject}: wait until it ends or stop it{how}"
 
 
 def _end_if_orphan(holder: Holder) -> bool:
@@ -226,11 +252,10 @@ async def run_child(
     in addition to this process's. On failure, cancellation and timeout the whole process group is ended, SIGTERM first.
     Raises ChildFailure, which holds the end of the log, and FileNotFoundError for an unknown program.
     """
-    log_path.parent.mkdir(parents=True, exist_ok=True)
     watched, kept = os.pipe()
     try:
-        with log_path.open("ab") as log:
-            log_start = log.tell()
+        with opened(log_path, "ab+") as log:
+            log_start = log.seek(0, os.SEEK_END)
             process = await asyncio.create_subprocess_exec(
                 *argv,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -263,7 +288,7 @@ async def run_child(
 async def _copy_lines(stream: asyncio.StreamReader, log_path: Path, on_line: Callable[[str], None]) -> None:
     """Log stdout and pass it on by whole lines, so that stderr, which goes to the log directly, does not split them."""
     pending = b""
-    with log_path.open("ab", buffering=0) as log:
+    with opened(log_path, "ab+") as log:
         try:
             while chunk := await stream.read(65536):
                 *lines, pending = (pending + chunk).split(b"\n")
@@ -290,10 +315,7 @@ async def _end_group(process: asyncio.subprocess.Process) -> None:
 
 def end_of_log(log_path: Path, start: int) -> str:
     """Return the end of what was written to a log since its byte ``start``, at most ``LOG_TAIL`` bytes of it."""
-    with log_path.open("rb") as log:
-        end = log.seek(0, os.SEEK_END)
-        log.seek(max(start, end - LOG_TAIL))
-        return log.read().decode(errors="replace").strip()
+    return read_end(log_path, start, LOG_TAIL)
 
 
 def reason_in(log_path: Path, start: int = 0) -> str:
@@ -301,6 +323,6 @@ def reason_in(log_path: Path, start: int = 0) -> str:
 
     It is the last sentence behind "error: ", else the last line: stdout and stderr reach a log by different ways.
     """
-    lines = log_path.read_bytes()[start:].decode(errors="replace").strip().splitlines()
+    lines = read_end(log_path, start).splitlines()
     reasons = (line for line in reversed(lines) if line.startswith("error: "))
     return next(reasons, lines[-1] if lines else "").removeprefix("error: ")

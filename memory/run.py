@@ -8,12 +8,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from environments.base import InputError
+from memory.files import check_kept, keep, remove_leftovers, write_atomically
 from memory.jsonl import (
     append_jsonl,
     complaint,
@@ -22,8 +24,6 @@ from memory.jsonl import (
     read_json,
     read_jsonl,
     read_yaml,
-    remove_leftovers,
-    write_atomically,
     write_json,
     write_jsonl,
 )
@@ -70,8 +70,12 @@ Model = TypeVar("Model", bound=BaseModel)
 Value = TypeVar("Value")
 
 
+@dataclass(frozen=True)
 class RunDirectory(Folder):
-    """The folder of one run. Make one with ``create`` or ``open``: the bare constructor checks nothing."""
+    """The folder of one run. Make one with ``create`` or ``open``: the bare constructor checks nothing.
+
+    Once there is an object of it, no link in the run is followed by what ``memory.files`` opens.
+    """
 
     settings_path = RunFile(
         ".yaml", "graph.settings.RunSettings", "The whole recipe of the run; a folder with this file is a run."
@@ -130,19 +134,28 @@ class RunDirectory(Folder):
         "round.lock", "a lock", "Held by the process that trains; `round.lock.json` beside it names it."
     )
 
+    ledger: Path | None = None
+    """The file of costs where it is outside, beside the file of tasks that the run is made for."""
+
+    def __post_init__(self) -> None:
+        keep(self.root)
+        if self.ledger is not None:
+            vars(self)["spending_path"] = self.ledger
+
     @classmethod
-    def create(cls, root: Path, settings: BaseModel) -> Self:
+    def create(cls, root: Path, settings: BaseModel, ledger: Path | None = None) -> Self:
         """Make a new run with ``settings``; of two processes that try at once, one succeeds.
 
-        Raises InputError for an existing run, a folder that holds parts of one, and a path that cannot be a folder. On
-        OSError (a full disk) a folder that this call made is removed.
+        Raises InputError for an existing run, a folder that holds parts of one or a link, and a path that cannot be a
+        folder. On OSError (a full disk) a folder that this call made is removed.
         """
-        run = cls(root)
+        run = cls(root, ledger)
         existed = root.exists()
         try:
             root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"{root} cannot be made, {error.strerror}: choose another --run") from None
+        check_kept(root)
         try:
             with run.lock():
                 if run.settings_path.exists():
@@ -188,12 +201,13 @@ class RunDirectory(Folder):
 
     @classmethod
     def open(cls, root: Path) -> Self:
-        """Return the run that ``create`` made at ``root``. Raises InputError for another folder."""
+        """Return the run that ``create`` made at ``root``. Raises InputError for another folder or a link in it."""
         run = cls(root)
         if not run.settings_path.is_file():
             raise InputError(
                 f"{root} is not a run, it has no settings.yaml: name a run's folder, or start a new run there"
             )
+        check_kept(root)
         return run
 
     @property
@@ -205,6 +219,9 @@ class RunDirectory(Folder):
         return IterationDirectory(self.root / iteration_stage(number))
 
     def stage(self, name: str) -> StageDirectory:
+        """Return the folder of a stage, which a record may have named. Raises InputError for another text."""
+        if name != SEED_STAGE and iteration_of(name) is None:
+            raise InputError(f"{name!r:.80} is not a stage of {self.root}: the record that names it was changed")
         return StageDirectory(self.root / name)
 
     def save_settings(self, settings: BaseModel) -> None:

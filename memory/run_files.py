@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, Self, overload
 
 from pydantic import Field
 
-from environments.base import Record
+from environments.base import InputError, Record
 from memory.records import SignalKind
 
 SEED_STAGE = "seed"
@@ -25,6 +25,9 @@ ITERATIONS = "iterations"
 """The folder of the iterations' folders."""
 
 _ITERATION_STAGE = re.compile(ITERATIONS + r"/(\d{3,})")
+
+
+_NAME = re.compile(r"[A-Za-z0-9_][\w@:+-.]{0,199}", re.ASCII)
 
 
 def iteration_stage(iteration: int) -> str:
@@ -80,6 +83,13 @@ class Folder(os.PathLike[str]):
         return self.root / name
 
 
+def _inside(folder: Path, name: str) -> Path:
+    """Return the path of what a record names in ``folder``. Raises InputError for a name that leads elsewhere."""
+    if not _NAME.fullmatch(name):
+        raise InputError(f"{name!r:.80} is the name of nothing in {folder}: the record that has it was changed")
+    return folder / name
+
+
 class BranchDirectory(Folder):
     """The folder of one branch, ``STAGE/branches/CONTEXT``. Only this branch writes it; ``update`` joins branches."""
 
@@ -97,7 +107,7 @@ class BranchDirectory(Folder):
 
     def validation(self, validation_id: str) -> Path:
         """Return the path of the validator's run with the id ``validation_id``, a hash of the draft."""
-        return self.validations / f"{validation_id}.json"
+        return _inside(self.validations, f"{validation_id}.json")
 
 
 class StageDirectory(Folder):
@@ -125,7 +135,7 @@ class StageDirectory(Folder):
 
     def branch(self, context_id: str) -> BranchDirectory:
         """Return the folder of the branch that explores the context ``context_id``."""
-        return BranchDirectory(self.branches / context_id)
+        return BranchDirectory(_inside(self.branches, context_id))
 
 
 class EvaluationFiles(NamedTuple):
@@ -207,7 +217,7 @@ class IterationDirectory(StageDirectory):
 
     def reflection(self, signal_id: str) -> Path:
         """Return the path of the context that was reflected from the signal ``signal_id``."""
-        return self.reflections / f"{signal_id}.json"
+        return _inside(self.reflections, f"{signal_id}.json")
 
     def evaluation(self, what: Literal["before", "after", "lookup"]) -> EvaluationFiles:
         """Return the files of the evaluation before or after the round, or of the lookup."""

@@ -20,7 +20,8 @@ from environments.settings import Section, requires
 from environments.verification.canonical import fingerprint
 from environments.verification.programs import functions_of, program_parameters
 from environments.verification.verify import Refusal
-from memory.jsonl import complaint, dump_line, parse_json, read_jsonl, read_lines, record_id, write_atomically
+from memory.files import read_lines, write_atomically
+from memory.jsonl import complaint, dump_line, parse_json, read_jsonl, record_id
 from memory.records import Draft, DraftVerification, FailureContext, Task, Trajectory
 from memory.run import RunDirectory
 
@@ -116,10 +117,10 @@ def admit(run: RunDirectory, tasks: Iterable[Task]) -> tuple[Task, ...]:
     if not added and run.tasks_path.exists():
         return before
     lines = [dump_line(task).encode() for task in added.values()]
-    written = run.tasks_path.read_bytes() if run.tasks_path.exists() else b""
-    if written and not written.endswith(b"\n"):
-        written += b"\n"
-    write_atomically(run.tasks_path, [written, *lines])
+    written = [line for _, line in read_lines(run.tasks_path)] if run.tasks_path.exists() else []
+    if written and not written[-1].endswith(b"\n"):
+        written.append(b"\n")
+    write_atomically(run.tasks_path, [*written, *lines])
     return load_tasks(run)
 
 

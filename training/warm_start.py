@@ -15,7 +15,6 @@ Equal files, settings and model give equal weights on one machine.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import random
 import time
@@ -32,7 +31,8 @@ from environments.checkout import heavy_imports
 from environments.command import OneSentence, check_output, exit_statuses, say, writing
 from environments.registry import DEFAULT, benchmark_of, is_import_path, open_named
 from environments.verification.canonical import canonical
-from memory.jsonl import complaint, derive_seed, options_given, whole_folder
+from memory.files import sha256_of, whole_folder
+from memory.jsonl import complaint, derive_seed, options_given
 from memory.records import Measured, Task
 from memory.run import read_jsonl, write_json
 from training.embedded.new_policy import EMBEDDED, new_policy
@@ -169,7 +169,7 @@ def warm_start(
             files=tuple(
                 LearntFile(
                     file=file.name,
-                    sha256=_sha256(file),
+                    sha256=sha256_of(file),
                     tasks=len(tasks[number]),
                     parts=len(fitting[number]) - len(rows[number]),
                     left_out=len(tasks[number]) - len(fitting[number]),
@@ -184,7 +184,7 @@ def warm_start(
             parameters=policy.model.num_parameters(),
             first_loss=first_loss,
             last_loss=last_loss,
-            weights_sha256=_sha256(*sorted(partial.glob("*.safetensors"))),
+            weights_sha256=sha256_of(*sorted(partial.glob("*.safetensors"))),
             measured=Measured(seconds=time.perf_counter() - began),
         )
         write_json(partial / RECORD, record)
@@ -375,14 +375,6 @@ def main(
         f"({record.written_tokens:,} written), loss {record.first_loss:.3f} -> {record.last_loss:.3f}, "
         f"{left_out} references left out, {record.measured.seconds:.0f} s, weights {record.weights_sha256[:16]}"
     )
-
-
-def _sha256(*paths: Path) -> str:
-    digest = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            hashlib.file_digest(file, lambda: digest)
-    return digest.hexdigest()
 
 
 if __name__ == "__main__":

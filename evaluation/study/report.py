@@ -14,7 +14,7 @@ from evaluation.study.findings import LEVEL, Cell, Comparison, Estimate, Finding
 from evaluation.study.recipe import BASELINE, Mode
 from evaluation.study.study import Place, Study
 from evaluation.study.summary import BUDGETS, ArmFacts, GateFinding, StudySummary, summarise, unequal_budgets
-from memory.jsonl import write_atomically
+from memory.files import read_text, write_atomically
 from memory.records import KINDS, SignalKind
 
 READING_FILE = "reading.md"
@@ -36,7 +36,7 @@ def write_report(study: Study, mode: Mode, place: Place) -> str:
     summary, said = summarise(study, mode, place), place.output / READING_FILE
     lines = [f"<!-- made by python -m evaluation.study, mode {mode}, recipe {study.sha256[:12]} -->", ""]
     lines += [line for sentence in void(summary.gates) for line in (sentence, "")]
-    if mode == "test" and said.exists() and (reading := said.read_text(encoding="utf-8").strip()):
+    if mode == "test" and said.exists() and (reading := read_text(said).strip()):
         lines += [reading, ""]
     if summary.missing:
         sentence = f"{len(summary.missing)} arms and seeds of the recipe are not there yet"

@@ -30,7 +30,8 @@ from evaluation.settings import LOOKUP, ScoringSettings
 from evaluation.study.recipe import FIRST_SEED, SEED, Mode, Tree
 from evaluation.study.study import ArmHeader, ArmMeasured, ArmResult, IterationFigures, Place, Study, current_result
 from evaluation.test_access import current_commit
-from memory.jsonl import dump_line, dump_yaml, read_jsonl, write_atomically, write_json
+from memory.files import read_whole, write_atomically
+from memory.jsonl import dump_line, dump_yaml, read_jsonl, write_json
 from memory.processes import ChildFailure, exclusive, reason_in, run_child
 from memory.records import Interaction, Trajectory
 from memory.run import RunDirectory, read_existing, read_json, write_jsonl
@@ -159,7 +160,7 @@ def check_settings(plan: Plan) -> None:
 def refuse_other_settings(folder: Path, settings: Tree) -> None:
     """Raise InputError where ``folder`` holds an earlier attempt with settings other than ``settings``."""
     recipe = folder / RECIPE_FILE
-    if recipe.exists() and recipe.read_bytes() != dump_yaml(settings).encode():
+    if recipe.exists() and read_whole(recipe) != dump_yaml(settings).encode():
         raise InputError(f"{folder} holds a run with other settings: move or remove it, or name another --work")
 
 

@@ -13,7 +13,6 @@ import gzip
 import hashlib
 import json
 import operator
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -28,7 +27,8 @@ from evaluation.outcomes import TaskOutcome
 from evaluation.sets import held_out, set_hash
 from evaluation.study.recipe import FIRST_SEED, SEED, Arm, Mode, StudyRecipe, Tree, read_study
 from evaluation.test_access import ACCESS_LOG_FILE
-from memory.jsonl import changes_given, complaint, dump_line, put, read_recipe, write_atomically
+from memory.files import keep, read_packed, sha256_of, write_atomically
+from memory.jsonl import changes_given, complaint, dump_line, put, read_recipe
 from training.settings import RenderingOptions
 
 Row = TypeVar("Row", bound=Record)
@@ -165,12 +165,7 @@ def _policy_hash(name: str) -> str:
     if not folder.is_dir():
         return str(folder)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return _sha256([[str(path.relative_to(folder)), _file_hash(path)] for path in files])
-
-
-def _file_hash(path: Path) -> str:
-    with path.open("rb") as file:  # in pieces: a shard of a real model's weights has gigabytes
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return _sha256([[str(path.relative_to(folder)), sha256_of(path)] for path in files])
 
 
 def _sha256(content: JsonValue) -> str:
@@ -287,6 +282,10 @@ class Place(Record):
     output: Path
     work: Path
 
+    def model_post_init(self, _: object) -> None:
+        for folder in (self.output, self.work):
+            keep(folder)
+
     @property
     def access_log(self) -> Path:
         """The test access log."""
@@ -313,14 +312,14 @@ class Place(Record):
 
 def read_header(path: Path) -> ArmHeader:
     """Read the header of one finished arm and seed. Raises InputError like ``read_result``."""
-    return _parsed(path, 1, _lines(path)[0], ArmHeader)
+    return _header(path, read_packed(path))
 
 
 def read_result(path: Path) -> ArmResult:
     """Read one finished arm and seed. Raises InputError that names the file, the line and the key that is wrong."""
-    lines = _lines(path)
-    outcomes = [_parsed(path, number, line, TaskOutcome) for number, line in enumerate(lines[1:], start=2)]
-    return ArmResult(header=_parsed(path, 1, lines[0], ArmHeader), outcomes=tuple(outcomes))
+    lines = read_packed(path)
+    header = _header(path, lines)
+    return ArmResult(header=header, outcomes=tuple(_parsed(path, *line, TaskOutcome) for line in lines))
 
 
 def current_result(study: Study, mode: Mode, place: Place, arm: Arm, seed: int) -> ArmResult | None:
@@ -341,14 +340,10 @@ def current_result(study: Study, mode: Mode, place: Place, arm: Arm, seed: int) 
     return read_result(path) if current else None
 
 
-def _lines(path: Path) -> list[bytes]:
-    try:
-        lines = gzip.decompress(path.read_bytes()).splitlines()
-    except (OSError, EOFError, zlib.error):
-        raise InputError(f"{path} is not a whole gzip file: remove it, and the study makes it again") from None
-    if not lines:
-        raise InputError(f"{path} is empty: remove it, and the study makes it again")
-    return lines
+def _header(path: Path, lines: Iterator[tuple[int, bytes]]) -> ArmHeader:
+    for number, line in lines:
+        return _parsed(path, number, line, ArmHeader)
+    raise InputError(f"{path} is empty: remove it, and the study makes it again")
 
 
 def _parsed(path: Path, number: int, line: bytes, model: type[Row]) -> Row:

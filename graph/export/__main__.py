@@ -29,7 +29,7 @@ def main(
         from graph.export.cards import dataset_card
         from graph.export.dataset import TASKS, TRAJECTORIES, RunContent, write_tables
         from graph.settings import load_recipe
-        from memory.jsonl import whole_folder
+        from memory.files import whole_folder, write_atomically
         from memory.run import RunDirectory
 
         check_output("--output", output, "folder")
@@ -44,7 +44,7 @@ def main(
             )
         with whole_folder(output) as folder:
             tables = write_tables(content, folder)
-            (folder / "README.md").write_text(dataset_card(content, tables), encoding="utf-8")
+            write_atomically(folder / "README.md", [dataset_card(content, tables).encode()])
         print(f"{output}: {tables[TASKS]} tasks and {tables[TRAJECTORIES]} trajectories with a card", flush=True)
 
 

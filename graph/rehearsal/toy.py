@@ -28,7 +28,7 @@ from environments.command import exit_statuses
 from graph.fit import check_memory, config_of, in_gib
 from graph.serve import VLLM
 from graph.settings import RunSettings, dotted, load_recipe
-from memory.jsonl import whole_folder
+from memory.files import whole_folder
 from memory.tasks import TaskSettings
 from training.device_memory import device_at_hand
 from training.plan import shape_in_process_of_its_own

@@ -21,6 +21,7 @@ from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
 from environments.base import InputError, ToolCall
 from memory.failures import DeduplicationResult
+from memory.files import LONGEST, opened, read_lines
 from memory.jsonl import complaint
 from memory.records import (
     Draft,
@@ -221,10 +222,10 @@ class History:
             for one in rollouts:
                 path = self.run.iteration(one.iteration).trajectories
                 if one.iteration not in files:
-                    files[one.iteration] = stack.enter_context(path.open("rb"))
+                    files[one.iteration] = stack.enter_context(opened(path))
                 files[one.iteration].seek(one.start)
                 try:
-                    yield Trajectory.model_validate_json(files[one.iteration].readline())
+                    yield Trajectory.model_validate_json(files[one.iteration].readline(LONGEST))
                 except ValidationError as error:
                     raise InputError(f"{path}, byte {one.start}: {complaint(error)}") from None
 
@@ -299,13 +300,10 @@ def _heads(path: Path, iteration: int) -> Iterator[Rollout]:
     if not path.exists():
         return
     start = 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n"):
-                return  # a round appends to it at this moment
-            try:
-                one = Rollout.model_validate_json(line)
-            except ValidationError as error:
-                raise InputError(f"{path}, line {number}: {complaint(error)}") from None
-            yield one.model_copy(update={"iteration": iteration, "start": start})
-            start += len(line)
+    for number, line in read_lines(path, whole=True):  # a round may append to it at this moment
+        try:
+            one = Rollout.model_validate_json(line)
+        except ValidationError as error:
+            raise InputError(f"{path}, line {number}: {complaint(error)}") from None
+        yield one.model_copy(update={"iteration": iteration, "start": start})
+        start += len(line)

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -58,7 +58,7 @@ class Run:
         """The services of this run's nodes, built when a stage first needs them and kept for the whole command."""
         from graph.assembly import assemble
 
-        return assemble(RunDirectory(self.directory.root.resolve()), self.settings)
+        return assemble(replace(self.directory, root=self.directory.root.resolve()), self.settings)
 
 
 async def make_tasks(run: Run) -> None:

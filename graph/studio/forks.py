@@ -42,7 +42,8 @@ from graph.iteration import iteration_graph
 from graph.report.digest import of_verify
 from graph.state import NEWEST, BranchState, IterationState, RunContext
 from graph.studio.server import name_thread
-from memory.jsonl import complaint, whole_folder
+from memory.files import whole_folder
+from memory.jsonl import complaint
 from memory.processes import shared
 from memory.records import Draft, DraftVerification, FailureContext, Signal
 from memory.run import (
@@ -296,7 +297,7 @@ def _named(base: RunDirectory, name: object) -> RunDirectory:
     if isinstance(name, str) and name.startswith(f"{base.root.name}@") and Path(name).name == name:
         run = RunDirectory(base.root.with_name(name))
         if run.fork_path.exists() and read_json(run.fork_path, Fork).of == base.root.name:
-            return run
+            return RunDirectory.open(run.root)
     raise InputError(f"run: {name!r:.80} is not a copy of {base.root}: start the graph again for a new one")
 
 
@@ -335,7 +336,9 @@ def _copy(source: RunDirectory, base: RunDirectory, fork: Fork, node: str) -> Ru
         return set(made if Path(at) == folder.root else of_failures) | {one for one in names if one.endswith(".tmp")}
 
     def copied(one: str, other: str) -> None:
-        (_link if Path(one).name == folder.trajectories.name else shutil.copy2)(one, other)
+        # A round that goes on appends to its trajectories.
+        done = Path(one).name == folder.trajectories.name and folder.round.exists()
+        (_link if done else shutil.copy2)(one, other)
 
     with whole_folder(target) as partial:
         copy = RunDirectory(partial)
@@ -349,7 +352,8 @@ def _copy(source: RunDirectory, base: RunDirectory, fork: Fork, node: str) -> Ru
         _link_tree(source.seed_path, copy.seed_path)
         for number in range(fork.iteration):
             _link_tree(source.iteration(number).root, copy.iteration(number).root)
-        shutil.copytree(folder.root, copy.iteration(fork.iteration).root, ignore=left_out, copy_function=copied)
+        rest = copy.iteration(fork.iteration).root
+        shutil.copytree(folder.root, rest, ignore=left_out, copy_function=copied, symlinks=True)
         if folder.round.exists():
             policy = read_json(folder.round, RoundRecord).policy
             _link_tree(source.root / policy, copy.root / policy)

@@ -14,16 +14,8 @@ from pydantic import JsonValue
 from support.sample_records import task
 
 from environments.base import InputError, MalformedCall, Record, ToolCall
-from memory.jsonl import (
-    append_jsonl,
-    read_json,
-    read_jsonl,
-    remove_leftovers,
-    whole_folder,
-    write_atomically,
-    write_json,
-    write_jsonl,
-)
+from memory.files import remove_leftovers, whole_folder, write_atomically
+from memory.jsonl import append_jsonl, read_json, read_jsonl, write_json, write_jsonl
 from memory.records import Evidence, Signal, Trajectory
 
 
@@ -143,7 +135,7 @@ def test_a_disk_that_fails_at_the_end_leaves_the_old_file_alone(tmp_path, monkey
     path = tmp_path / "notes.jsonl"
     write_jsonl(path, [Note(name="old")])
 
-    def full(*_):
+    def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, broken, full)
@@ -187,7 +179,7 @@ def test_a_file_that_may_not_grow_stays_as_it_was(tmp_path, writer):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from memory.jsonl import write_atomically
+from memory.files import write_atomically
 
 def chunks():
     yield b"x" * 100_000

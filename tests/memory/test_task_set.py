@@ -8,7 +8,7 @@ import pytest
 from support.sample_records import task
 
 from environments.base import InputError
-from memory.jsonl import LONGEST
+from memory.files import LONGEST
 from memory.records import Task
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
 from memory.tasks import TaskSettings, admit, load_tasks, read_given, tasks_at

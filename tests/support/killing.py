@@ -49,8 +49,8 @@ evaluation: {limit: 2}
 """A whole iteration in about 15 s, most of it the imports of three processes."""
 
 HOOKS = {
-    "flushed": "memory.jsonl._flush",  # a record file is written beside its place, not yet renamed
-    "renamed": "memory.jsonl._sync_folder",  # a record file is in its place
+    "flushed": "memory.files._flush",  # a record file is written beside its place, not yet renamed
+    "renamed": "memory.files._sync_folder",  # a record file is in its place
     "admitted": "graph.nodes.new_tasks.admit",  # tasks.jsonl holds D_{t+1}, before evolution.json
     "remembered": "memory.failures:FailureMemory.remember",  # before judgements.jsonl
 }

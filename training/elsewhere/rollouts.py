@@ -17,6 +17,7 @@ from threading import Lock
 from pydantic import Field, ValidationError
 
 from environments.base import InputError, Outcome, Record
+from memory.files import read_lines
 from memory.jsonl import complaint, record_id
 from memory.records import Task, Trajectory, TrajectoryTurn
 from memory.run import append_jsonl
@@ -89,17 +90,13 @@ class RolloutReader:
         Half a line at the end of a file is read once it is whole. Raises InputError for a line that is no rollout.
         """
         for path in sorted(self._folder.glob("*.jsonl")):
-            with path.open("rb") as file:
-                file.seek(self._read[path])
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break
-                    try:
-                        one = Played.model_validate_json(line)
-                    except ValidationError as error:
-                        raise InputError(f"{path}, byte {self._read[path]}: {complaint(error)}") from None
-                    self._read[path] += len(line)
-                    self._groups[one.draw].append(one)
+            for _, line in read_lines(path, start=self._read[path], whole=True):
+                try:
+                    one = Played.model_validate_json(line)
+                except ValidationError as error:
+                    raise InputError(f"{path}, byte {self._read[path]}: {complaint(error)}") from None
+                self._read[path] += len(line)
+                self._groups[one.draw].append(one)
         return {draw: group[:size] for draw, group in sorted(self._groups.items()) if len(group) >= size}
 
 

@@ -18,7 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from environments.base import InputError
-from memory.jsonl import dump_yaml, whole_folder
+from memory.files import whole_folder, write_atomically
+from memory.jsonl import dump_yaml
 from memory.processes import exclusive, run_child
 from memory.records import Task, Trajectory
 from memory.run import RunDirectory, read_existing, read_json, write_json, write_jsonl
@@ -168,7 +169,7 @@ def write_job(
         "iteration": iteration,
         "policy": policy,
     }
-    (job / "loop.yaml").write_text(dump_yaml([loop]))
+    write_atomically(job / "loop.yaml", [dump_yaml([loop]).encode()])
     argv = [str(Path(elsewhere.python).absolute()), "-m", "verl.trainer.main_ppo"]
     argv += [*overrides(settings.training, policy, job), *elsewhere.overrides]
     return argv, job / f"global_step_{len(steps)}" / "actor" / "huggingface"

