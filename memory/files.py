@@ -121,7 +121,7 @@ def opened(path: Path, mode: Literal["rb", "rb+", "ab+"] = "rb") -> Iterator[Bin
     except OSError as error:
         if error.errno in _NO_FILE:
             if kept:
-                _refuse(path, os.lstat(path).st_mode)
+                _refuse(path, os.lstat(os.path.abspath(path)).st_mode)
             raise InputError(f"{path} is a folder, a pipe or a device: name a file") from None
         raise
     try:

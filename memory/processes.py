@@ -44,6 +44,10 @@ class Holder(Record):
     parent: int
 
 
+OPEN_FILES = "/proc/{}/fd"
+"""The files that a process has open, on Linux."""
+
+
 def _holder_file(lock: Path) -> Path:
     return lock.with_name(f"{lock.name}.json")
 
@@ -110,7 +114,7 @@ def _holder(lock: Path) -> Holder | None:
     with suppress(InputError, OSError, psutil.Error, ValueError):
         holder, wanted = read_json(_holder_file(lock), Holder), lock.stat()
         if psutil.Process(holder.pid).create_time() == holder.started:
-            for one in Path(f"/proc/{holder.pid}/fd").iterdir():
+            for one in Path(OPEN_FILES.format(holder.pid)).iterdir():
                 with suppress(FileNotFoundError):  # closed meanwhile
                     said = one.parent.with_name("fdinfo").joinpath(one.name)
                     if os.path.samestat(one.stat(), wanted) and "FLOCK" in said.read_text():

