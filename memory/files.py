@@ -60,10 +60,13 @@ def _parts(path: Path) -> tuple[str, list[str]] | None:
 
 
 def _refuse(path: str | Path, mode: int) -> NoReturn:
-    kind = "a link" if stat.S_ISLNK(mode) else "no regular file"
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        one, other = ("file", "folder") if stat.S_ISREG(mode) else ("folder", "file")
+        raise InputError(f"{path} is a {one} where a {other} belongs: remove it")
+    kind = "a link" if stat.S_ISLNK(mode) else "a pipe, a device or a socket"
     raise InputError(
-        f"{path} is {kind}: the files of a run or a study are its own, so that nothing outside is read or written. "
-        "Remove it, or put a copy of what it stands for in its place"
+        f"{path} is {kind}: a run and a study hold files of their own alone, so that nothing outside is read or "
+        "written: remove it, or put a copy of what it stands for in its place"
     )
 
 
@@ -192,9 +195,11 @@ def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
                 file.writelines(chunks)
                 _flush(file)
             os.replace(temporary, name, src_dir_fd=at, dst_dir_fd=at)
-        except BaseException:
+        except BaseException as error:
             with suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=at)
+            if isinstance(error, IsADirectoryError):
+                _refuse(path, stat.S_IFDIR)
             raise
         _sync_folder(folder or ".", at)  # the renaming, too
 

@@ -56,7 +56,7 @@ def openings(source: str) -> Iterator[str]:
         elif isinstance(node.func, ast.Attribute):
             name, of = node.func.attr, node.func.value
             module = of.id if isinstance(of, ast.Name) else ""
-            mode = [
+            mode = name == "open" and [
                 one for one in (*node.args, *(word.value for word in node.keywords)) if isinstance(one, ast.Constant)
             ]
             opens = name == "open" and (module in {"os", "io", "gzip", "tarfile", "zipfile"} or mode)

@@ -30,6 +30,7 @@ from graph.report.digest import counts_words
 from graph.state import SeedState
 from memory.records import Draft, DraftVerification, FailureContext, Interaction, Task
 from memory.run import (
+    BranchDirectory,
     StageDirectory,
     append_jsonl,
     read_json,
@@ -193,7 +194,7 @@ def _begin_again(folder: StageDirectory) -> None:
     for path in (folder.contexts, folder.interactions, folder.drafts, folder.verdicts, folder.branch_failures):
         path.unlink(missing_ok=True)
     for root in folder.branches.iterdir() if folder.branches.is_dir() else ():
-        branch = folder.branch(root.name)
+        branch = BranchDirectory(root)
         if branch.failure.exists() and read_json(branch.failure, Failure).cause in _PASSING:
             branch.failure.unlink()
         if branch.verdicts.exists() and any(

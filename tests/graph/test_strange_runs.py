@@ -212,7 +212,7 @@ def test_what_came_after_the_look_through_is_not_followed(
 ) -> None:
     with (
         replaced(strange.root / place, strange, lambda one: kind(one, outside)),
-        pytest.raises(InputError, match=r"is (a link|no regular file)|a pipe or a device") as refused,
+        pytest.raises(InputError, match=r"is (a link|a pipe)|a pipe or a device") as refused,
     ):
         (WRITERS | READERS)[place](strange)
     assert Path(place).name in str(refused.value)

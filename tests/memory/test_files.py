@@ -107,9 +107,9 @@ def test_what_is_no_file_of_a_kept_folder_is_neither_read_nor_changed(secret: Pa
     for act in READ + CHANGED:
         if act is mend and not path.exists():
             continue
-        with pytest.raises(InputError, match=r"records\.jsonl is (a link|no regular file|a folder, a pipe)"):
+        with pytest.raises(InputError, match=r"records\.jsonl is (a link|a pipe|a folder, a pipe)"):
             act(path)
-    with pytest.raises(InputError, match=r"records\.jsonl is (a link|no regular file)"):
+    with pytest.raises(InputError, match=r"records\.jsonl is (a link|a pipe)"):
         check_kept(kept)
     write_atomically(path, [b"new"])  # takes the name, and leaves what had it
     assert not path.is_symlink()
@@ -170,6 +170,17 @@ def test_a_second_name_of_a_file_is_read_and_replaced_but_not_changed(secret: Pa
     write_atomically(path, [b"new"])
     append(path, b"er\n") if read_whole(path).endswith(b"\n") else cut(path, 0)
     assert path.read_bytes() == b""
+
+
+def test_a_folder_for_a_file_and_a_file_for_a_folder_are_told(kept: Path) -> None:
+    (kept / "report.html").mkdir()
+    (kept / "iterations").write_bytes(b"")
+    for act in (lambda path: write_atomically(path, [b""]), lambda path: append(path, b"")):
+        with pytest.raises(InputError, match=r"report\.html is a folder where a file belongs"):
+            act(kept / "report.html")
+        with pytest.raises(InputError, match="iterations is a file where a folder belongs"):
+            act(kept / "iterations" / "000")
+    assert sorted(one.name for one in kept.iterdir()) == ["iterations", "report.html"]
 
 
 def test_a_temporary_file_that_was_put_there_before_is_not_followed(

@@ -1,6 +1,8 @@
 """Reports from results made by hand: paired differences, budgets, and what is partial or outdated."""
 
 import gzip
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -15,11 +17,12 @@ from evaluation.sets import open_set
 from evaluation.study.findings import cell, difference
 from evaluation.study.recipe import SetsBySplit
 from evaluation.study.report import write_report
-from evaluation.study.schedule import check_settings, make_plan
+from evaluation.study.schedule import check_settings, make_plan, refuse_other_settings
 from evaluation.study.study import Place, load_study, read_result
 from evaluation.study.summary import BUDGETS, summarise, unequal_budgets
-from evaluation.test_access import Access
+from evaluation.test_access import Access, log_access, now
 from graph.settings import load_recipe
+from memory.files import LONGEST
 from memory.jsonl import append_jsonl
 
 YES, NO = True, False
@@ -259,6 +262,36 @@ def test_equal_results_are_equal_files_and_half_a_file_is_told(study, place):
     path.write_bytes(first[:-9])
     with pytest.raises(InputError, match=r"grpo-100\.jsonl\.gz is not a whole gzip file"):
         read_result(path)
+
+
+@pytest.mark.parametrize("kind", ["link", "folder", "pipe", "zero", "bomb"])
+def test_no_file_of_a_study_leads_elsewhere_or_has_no_end(tmp_path, study, place, kind):
+    secret = tmp_path / "secret"
+    made = result(study, "grpo", 100, [YES, NO])
+    made.write(secret)
+    before = secret.read_bytes()
+    for path, act in (
+        (place.result("grpo", 100), lambda: summarise(study, "dev", place)),
+        (place.output / "reading.md", lambda: write_report(study, "test", place)),
+        (place.access_log, lambda: write_report(study, "test", place)),
+        (place.access_log, lambda: log_access(place.access_log, Access(date=now(), commit=None, panels={}))),
+        (place.run("grpo", 100) / "recipe.yaml", lambda: refuse_other_settings(place.run("grpo", 100), {})),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if kind == "bomb":
+            path.write_bytes(gzip.compress(b"\n" * (LONGEST + 1)) if path.suffix == ".gz" else b"\xff" * 2**18)
+        elif kind == "pipe":
+            os.mkfifo(path)
+        else:
+            path.symlink_to({"link": secret, "folder": tmp_path, "zero": "/dev/zero"}[kind])
+        with pytest.raises(
+            InputError, match=re.escape(path.name) if kind != "bomb" else "recipe|grpo|reading|openings"
+        ):
+            act()
+        path.unlink()
+    assert secret.read_bytes() == before
+    made.write(place.result("grpo", 100))
+    assert read_result(place.result("grpo", 100)) == made
 
 
 VARIED = RECIPE.replace(
