@@ -109,15 +109,17 @@ def _holder(lock: Path) -> Holder | None:
     """Return the process that holds ``lock``, as the file beside it says and the kernel confirms; None otherwise.
 
     Anybody may have written the file. On Linux the kernel lists the locks of each open file of a process, also where
-    file systems lie on each other. Elsewhere nothing confirms a holder, and None is returned.
+    file systems lie on each other; the file's name tells it from a hard link, the lock of something else. Elsewhere
+    nothing confirms a holder, and None is returned.
     """
     with suppress(InputError, OSError, psutil.Error, ValueError):
-        holder, wanted = read_json(_holder_file(lock), Holder), lock.stat()
+        holder, wanted, place = read_json(_holder_file(lock), Holder), lock.stat(), os.path.realpath(lock)
         if psutil.Process(holder.pid).create_time() == holder.started:
             for one in Path(OPEN_FILES.format(holder.pid)).iterdir():
                 with suppress(FileNotFoundError):  # closed meanwhile
                     said = one.parent.with_name("fdinfo").joinpath(one.name)
-                    if os.path.samestat(one.stat(), wanted) and "FLOCK" in said.read_text():
+                    same = os.readlink(one) == place and os.path.samestat(one.stat(), wanted)
+                    if same and "FLOCK" in said.read_text():
                         return holder
     return None
 

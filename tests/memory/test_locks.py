@@ -159,6 +159,15 @@ def test_a_holder_whose_parent_lives_or_with_another_start_is_not_ended(lock, ch
         assert psutil.Process(holder).status() != psutil.STATUS_ZOMBIE
 
 
+def test_who_holds_another_lock_that_is_a_hard_link_of_this_one_is_not_ended(lock):
+    other = lock.with_name("of_another_run")
+    with holding(other, "orphan") as orphan:
+        lock.hardlink_to(other)
+        name_as_holder(lock, orphan, parent=os.getpid())
+        refused_within(lock)
+        assert psutil.Process(orphan).status() != psutil.STATUS_ZOMBIE
+
+
 def test_without_the_kernels_word_nobody_is_ended(lock, monkeypatch):
     monkeypatch.setattr("memory.processes.OPEN_FILES", "/nowhere/{}/fd")
     with holding(lock, "orphan") as orphan:
