@@ -13,7 +13,7 @@ import pytest
 from support import ROOT
 from support.commands import run_here
 
-from environments.benchmark import TRUST_VARIABLE
+from environments.trust import TRUST_VARIABLE
 from memory.records import Task
 from memory.run import RunDirectory, read_jsonl
 

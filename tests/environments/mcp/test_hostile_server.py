@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from environments.base import EnvironmentDefect, EnvironmentFault, InputError, ToolCall
-from environments.benchmark import TRUST_VARIABLE
 from environments.mcp import connection
-from environments.mcp.benchmark import BENCHMARK
-from environments.mcp.connection import MAX_TEXT
+from environments.mcp.benchmark import BENCHMARK, MAX_TEXT
 from environments.registry import parse_options
 from environments.verification.replay import bare_task
 
@@ -24,7 +22,6 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 @pytest.fixture(autouse=True)
 def _trusted(monkeypatch):
-    monkeypatch.setenv(TRUST_VARIABLE, "1")
     monkeypatch.setenv("MCP_TEST_KEY", SECRET)
 
 

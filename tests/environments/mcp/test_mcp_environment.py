@@ -15,7 +15,6 @@ from support.commands import run_here
 from support.contract import EnvironmentContract
 
 from environments.base import Environment, InputError, TaskSpec, ToolCall
-from environments.benchmark import TRUST_VARIABLE
 from environments.mcp.benchmark import BENCHMARK
 from environments.mcp.options import FOLDER
 from environments.registry import parse_options
@@ -64,7 +63,6 @@ server.run("stdio")
 
 @pytest.fixture(autouse=True)
 def _trusted(monkeypatch):
-    monkeypatch.setenv(TRUST_VARIABLE, "1")
     monkeypatch.setenv("PYTHONPATH", f"{SUPPORT.parents[1]}:{SUPPORT.parent}")
 
 
