@@ -27,7 +27,7 @@ def redacted(text: str, variables: Mapping[str, str]) -> str:
 
 def spelling(value: str) -> str:
     """Return a regular expression of ``value`` where any of its characters may be escaped."""
-    return "".join(map(_character, value))
+    return "".join(_character(one[0], len(one)) for one in re.findall(r"\\+|[^\\]", value))
 
 
 @cache
@@ -36,11 +36,11 @@ def _forms(value: str) -> re.Pattern[str]:
     return re.compile("|".join([spelling(value), f"(?i:{data.hex()})", *_in_base64(data)]))
 
 
-def _character(one: str) -> str:
+def _character(one: str, times: int) -> str:
     code, octets = ord(one), one.encode(errors="replace")
     units = one.encode("utf-16-be", errors="replace")
     forms = [
-        rf"\\*{re.escape(one)}" if one in "\"'\\/`$" else re.escape(one),
+        rf"\\*{re.escape(one)}" if one in "\"'/`$" else re.escape(one),
         "".join(rf"\\+(?i:u{units[at : at + 2].hex()})" for at in range(0, len(units), 2)),
         rf"\\+(?i:u\{{0*{code:x}\}}|U{code:08x}" + (rf"|x{code:02x})" if code < 256 else ")"),
         "".join(rf"%(?i:(?:25)*{octet:02x})" for octet in octets),
@@ -51,7 +51,9 @@ def _character(one: str) -> str:
         forms.append(rf"\\+{_LETTERS[one]}")
     if one == " ":
         forms.append(r"\+")
-    return f"(?:{'|'.join(forms)})"
+    each = f"(?:{'|'.join(forms)})"
+    # The last backslash of a longer run may escape what follows.
+    return rf"(?:(?:\\\\){{{times},}}|{each}{{{times}}})" if one == "\\" else each
 
 
 def _in_base64(data: bytes) -> list[str]:

@@ -59,7 +59,11 @@ CHANGES = {
     "another interpreter": (("bash", *SERVED[1:]), {}, None),
     "a variable": (SERVED, {"env": ["HOME"]}, None),
     "a folder of its own": ((*SERVED, "{folder}"), {}, None),
-    "another file of that name": (SERVED, {}, lambda folder, _: (folder / "server.py").write_text("raise SystemExit(3)")),
+    "another file of that name": (
+        SERVED,
+        {},
+        lambda folder, _: (folder / "server.py").write_text("raise SystemExit(3)"),
+    ),
     "another working directory": (SERVED, {}, _another_folder),
 }
 

@@ -61,7 +61,10 @@ FAULTS = {
     "replaced by a file": (lambda path, _: (path.rmdir(), path.write_text("x")), "replaced by another"),
     "a name that is not UTF-8": (lambda path, _: (path / "caf\udce9").write_text("x"), "not UTF-8"),
     "many files": (lambda path, _: [(path / f"{n}").touch() for n in range(MAX_FILES + 1)], "more than 500 files"),
-    "a long file": (lambda path, _: os.truncate((path / "a", (path / "a").touch())[0], 1 << 40), "more than 200,000 bytes"),
+    "a long file": (
+        lambda path, _: os.truncate((path / "a", (path / "a").touch())[0], 1 << 40),
+        "more than 200,000 bytes",
+    ),
     "many hidden files": (lambda path, _: [(path / f".{n}").touch() for n in range(60)], "more than 50 entries"),
 }
 

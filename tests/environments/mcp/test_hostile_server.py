@@ -252,11 +252,3 @@ def test_equal_failures_stop_early_with_the_last_cause():
             asked(environment)
     with pytest.raises(EnvironmentDefect, match=r"failed 3 times in a row, the last time so: the call of act"):
         asked(environment)
-
-
-def test_a_recipe_does_not_decide_which_programs_run(monkeypatch):
-    monkeypatch.delenv(TRUST_VARIABLE)
-    with pytest.raises(
-        InputError, match=rf"^environment.options.command: .* set the environment variable {TRUST_VARIABLE}"
-    ):
-        opened()
