@@ -33,7 +33,8 @@ def spelling(value: str) -> str:
 @cache
 def _forms(value: str) -> re.Pattern[str]:
     data = value.encode(errors="replace")
-    return re.compile("|".join([spelling(value), f"(?i:{data.hex()})", *_in_base64(data)]))
+    within = r"(?:\\+u[0-9A-Fa-f]{0,3})?"  # a value of digits may begin inside an escape, which is not left in halves
+    return re.compile("|".join([within + spelling(value), f"(?i:{data.hex()})", *_in_base64(data)]))
 
 
 def _character(one: str, times: int) -> str:

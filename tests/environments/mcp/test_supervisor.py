@@ -26,7 +26,7 @@ from environments.mcp.benchmark import BENCHMARK
 from environments.registry import parse_options
 from environments.verification.replay import bare_task
 exit_on_signals()
-environment = BENCHMARK.open(parse_options(BENCHMARK, {"command": sys.argv[1:], "call_seconds": 600}))
+environment = BENCHMARK.open(parse_options(BENCHMARK, {"command": sys.argv[1:], "call_seconds": 600, "servers": 1}))
 with closing(environment.open(bare_task(environment.starts()[0]))) as episode:
     episode.start()
     episode.step(ToolCall(name="act"))
