@@ -91,7 +91,7 @@ def test_a_file_of_settings_names_no_program_and_options_by_hand_do(tmp_path: Pa
     for options, says in (
         ([], "environment.options.command: a recipe does not decide which programs run, and this one runs "),
         (["--option", "reset=empty"], "a recipe does not decide which programs run"),
-        (["--option", "command=[cat]"], "none cannot be read"),
+        (["--option", "command=[cat]"], "none does not exist: check the path"),
     ):
         done = run_here("evaluation.run", "--settings", str(file), *options)
         assert (done.returncode, says in done.stderr) == (2, True), done.stderr

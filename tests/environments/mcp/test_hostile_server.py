@@ -235,7 +235,7 @@ def test_no_more_schemas_are_read_than_the_limit_and_named_tools_are_found():
 FOLDERS = {
     "nests": "for _ in range(1200): os.mkdir('d'); os.chdir('d')",
     "removes its folder": "os.rmdir(os.getcwd())",
-    "writes no UTF-8": "open(b'caf\xe9', 'w')",
+    "writes no UTF-8": "open(bytes([233]), 'w')",
     "turns it into a link": "here = os.getcwd(); os.rename(here, here + '-old'); os.symlink('/', here)",
 }
 
@@ -243,7 +243,7 @@ FOLDERS = {
 @pytest.mark.parametrize("kind", FOLDERS)
 def test_a_folder_that_cannot_be_used_is_a_counted_fault(kind, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    command = [sys.executable, str(SERVER), "", f"{FOLDERS[kind]}; reply(text('done'))", "{folder}"]
+    command = [sys.executable, str(SERVER), "", f"{FOLDERS[kind]}\nreply(text('done'))", "{folder}"]
     environment = opened(command=command, reset="files")
     for _ in range(3):
         with pytest.raises(EnvironmentFault, match=r"failed at act: its folder "):
