@@ -17,14 +17,12 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from environments.base import Environment, InputError, Record, TaskSpec
 from environments.metrics import Metric, checks_passed
+from environments.trust import Program
 
 if TYPE_CHECKING:
     from environments.verification.decontamination import HeldOut
 
 Section = TypeVar("Section", bound=BaseModel)
-
-TRUST_VARIABLE = "COEVOLVE_TRUST_AGENT_CODE"
-"""Variable that a user sets to 1, so that a recipe, which may be a stranger's, can start a program."""
 
 
 class Options(BaseModel):
@@ -181,6 +179,14 @@ class Benchmark(Generic[Section]):
         wrappers of it keep (``environments.registry.benchmark_of``).
         """
         raise NotImplementedError(f"{type(self).__name__} does not open an environment")
+
+    def program(self, options: Section) -> Program | None:
+        """Return the program that the options name; None where they name none.
+
+        Where they come from a file it is opened once the user has bound it (``environments.trust``). Raises InputError
+        where there is no such program.
+        """
+        return None
 
     def max_actions(self, options: Section) -> int | None:
         """Return the actions in one user turn before the environment cuts it off; None where it does not."""

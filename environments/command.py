@@ -300,16 +300,16 @@ def show_stage(label: str, total: int | None = None) -> Iterator[Stage]:
 
 Result = TypeVar("Result")
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 HUNG_SECONDS = 30.0
 
 
 def run_interruptible(work: Coroutine[Any, Any, Result], then: str = "") -> Result:
     """Run ``work`` on an event loop; a signal cancels it.
 
-    Raises typer.Exit with the shell's status of a signal that ended it, 130 or 143, after a line on stderr that ends
-    with ``then``. A thread that ``work`` abandoned (a branch past its timeout) may continue for HUNG_SECONDS. Then the
-    process ends with status 1, because Python would wait for the thread forever.
+    Raises typer.Exit with the shell's status of a signal that ended it, 129, 130 or 143, after a line on stderr that
+    ends with ``then``. A thread that ``work`` abandoned (a branch past its timeout) may continue for HUNG_SECONDS. Then
+    the process ends with status 1, because Python would wait for the thread forever.
     """
     watchdog = threading.Timer(HUNG_SECONDS, _give_up)
     watchdog.daemon = True
@@ -329,8 +329,8 @@ async def _supervise(work: Coroutine[Any, Any, Result], watchdog: threading.Time
         if task is not None:
             task.cancel()
 
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    for number in SIGNALS:
+    before = {number: signal.getsignal(number) for number in ending_signals()}
+    for number in before:
         loop.add_signal_handler(number, receive, number)
     try:
         return await work
@@ -340,9 +340,9 @@ async def _supervise(work: Coroutine[Any, Any, Result], watchdog: threading.Time
         say(f"stopped by {received[0].name}{then}")
         raise typer.Exit(128 + received[0]) from None
     finally:
-        for number in SIGNALS:
+        for number, handler in before.items():
             loop.remove_signal_handler(number)
-            signal.signal(number, before[number])
+            signal.signal(number, handler)
         watchdog.start()
 
 
@@ -356,11 +356,23 @@ def _give_up() -> None:
     os._exit(1)
 
 
-def exit_on_signals() -> None:
-    """Until an event loop takes over, end the process on a signal with the status of ``run_interruptible``."""
+def exit_on_signals(*, status: int | None = None, at_once: bool = False) -> None:
+    """Until an event loop takes over, end the process on a signal with the status of ``run_interruptible``.
+
+    ``status``: another one. ``at_once``: without waiting for threads, for a command that leaves nothing behind.
+    """
 
     def leave(number: int, _: FrameType | None) -> None:
-        sys.exit(128 + number)
+        chosen = 128 + number if status is None else status
+        if at_once:
+            os._exit(chosen)
+        sys.exit(chosen)
 
-    for number in SIGNALS:
+    for number in ending_signals():
         signal.signal(number, leave)
+
+
+def ending_signals() -> tuple[signal.Signals, ...]:
+    """Return the signals that end a command: SIGHUP not where it is ignored, as ``nohup`` does."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return tuple(number for number in SIGNALS if not (ignored and number is signal.SIGHUP))

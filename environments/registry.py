@@ -285,24 +285,29 @@ def where(error: BaseException) -> str:
     return f"{said} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if len(frames) > 1 else said
 
 
-def _own_spec(module: str) -> ModuleSpec:
-    """Find a module as an import would, without running the packages around it, in the user's own folders alone."""
+def module_spec(module: str) -> ModuleSpec | None:
+    """Find a module as an import would, without running the packages around it; None where there is none."""
     importlib.invalidate_caches()
     parts, spec = module.split("."), None
-    if parts[0] in sys.stdlib_module_names:
-        raise _unreached(module)
     folders: Sequence[str] | None = places()
     for end in range(1, len(parts) + 1):
-        name = ".".join(parts[:end])
-        spec = None if folders is None else PathFinder.find_spec(name, folders)
-        if spec is None or (spec.origin is None and name == module):  # a folder without __init__.py is not a module
-            raise InputError(
-                f"environment.name: there is no module {name!r}: start the command in the folder that holds it, or put "
-                "that folder on PYTHONPATH"
-            )
+        spec = None if folders is None else PathFinder.find_spec(".".join(parts[:end]), folders)
+        if spec is None:
+            return None
         folders = spec.submodule_search_locations
-    assert spec is not None
-    assert spec.origin is not None
+    return spec
+
+
+def _own_spec(module: str) -> ModuleSpec:
+    """Find a module in the user's own folders alone."""
+    if module.split(".", maxsplit=1)[0] in sys.stdlib_module_names:
+        raise _unreached(module)
+    spec = module_spec(module)
+    if spec is None or spec.origin is None:  # a folder without __init__.py is not a module
+        raise InputError(
+            f"environment.name: there is no module {module!r}: start the command in the folder that holds it, or put "
+            "that folder on PYTHONPATH"
+        )
     origin = Path(spec.origin)
     if any(place.is_relative_to(folder) for place in (origin.absolute(), origin.resolve()) for folder in _folders()):
         raise _unreached(module)

@@ -32,6 +32,7 @@ from environments.registry import (
     parse_options,
     unknown,
 )
+from environments.trust import Program, refuse_untrusted
 
 GIVEN: Literal["..."] = "..."
 """In ``requires``: the setting is there, with any value."""
@@ -237,11 +238,17 @@ class EnvironmentSettings(Section):
 
         For ``module:callable`` the callable, which must declare what it makes (``environments.registry``), is called
         with ``options`` and returns the environment. Raises InputError when a requirement is not installed, cannot be
-        imported, or does not return an Environment.
+        imported, or does not return an Environment, and for a program that the options name and the user did not bind.
         """
         benchmark = self.benchmark
         options = checked_options(benchmark, self.options, "environment.options")
+        refuse_untrusted(benchmark.program(options))
         return belonging(self.name, benchmark, lambda: benchmark.open(options))
+
+    @property
+    def program(self) -> Program | None:
+        """The program that the options name, which a user binds (``environments.trust``)."""
+        return self.benchmark.program(checked_options(self.benchmark, self.options, "environment.options"))
 
     @property
     def stated_benchmark(self) -> AnyBenchmark | None:

@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 from environments.base import InputError
 from environments.command import OneSentence, check_output, exit_statuses, say
 from environments.metrics import mixed, pass_at
+from environments.trust import refuse_untrusted
 from evaluation.settings import CONTROLS, ENDPOINT, ScoringSettings, read_settings, sampling_on
 from memory.jsonl import options_given
 from memory.records import StopReason
@@ -124,18 +125,23 @@ def main(
     Exit status: 0; 2 for a user's mistake; 1 when the endpoint only failed or a budget is spent.
     """
     from agents.spending import BudgetReached, RepeatedFailure
+    from environments.registry import named_benchmark, named_options
     from memory.processes import watch_parent
     from training.rollout.sampling import EngineFailure
 
     with exit_statuses(BudgetReached, RepeatedFailure, EngineFailure):
         watch_parent()
         stated = {} if settings is None else read_settings(settings)
-        if option:
-            stated["options"] = stated.get("options", {}) | options_given(option)
+        by_hand = options_given(option or [])
+        of_file = {name: value for name, value in stated.pop("options", {}).items() if name not in by_hand}
+        stated["options"] = of_file | by_hand
         if servers:
             stated["sampling"] = sampling_on(servers)
         stated |= {name: value for name, value in given.items() if value is not None}
         chosen = ScoringSettings.model_validate(stated)
+        if of_file:
+            benchmark = named_benchmark(chosen.environment)
+            refuse_untrusted(benchmark.program(named_options(benchmark, of_file)))
         if resume and (output is None or chosen.served is None):
             raise InputError(
                 f"--resume goes on with the --output of a --model {ENDPOINT}NAME: give both, or leave it out"

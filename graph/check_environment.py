@@ -25,7 +25,7 @@ import typer
 
 from environments.base import InputError
 from environments.checkout import ROOT
-from environments.command import FAILURE, OneSentence, OneSentenceGroup, check_output, exit_statuses
+from environments.command import FAILURE, OneSentence, OneSentenceGroup, check_output, exit_on_signals, exit_statuses
 from graph.interop.openenv.serve import command as serve_command
 
 if TYPE_CHECKING:
@@ -153,8 +153,10 @@ def main(
     Then tasks are found by exploring it, and every property of the contract is checked on them: a line for each, with
     what follows where it does not hold. Nothing is written.
 
-    Exit status: 0 where all hold, 1 where one does not, 2 for a user's mistake.
+    Exit status: 0 where all hold, 1 where one does not, 2 for a user's mistake; 129 on SIGHUP, 130 on SIGINT, 143 on
+    SIGTERM.
     """
+    exit_on_signals(at_once=True)
     with exit_statuses():
         from environments.contract.checks import PROPERTIES, WITHOUT_TASKS, Checked, Contract, check
         from environments.registry import benchmark_of, find_benchmark, open_named, where

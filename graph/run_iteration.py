@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from environments.base import InputError
-from environments.benchmark import TRUST_VARIABLE
 from environments.checkout import QUICKSTART
 from environments.command import (
     NOTHING,
@@ -27,6 +26,7 @@ from environments.command import (
     run_interruptible,
     say,
 )
+from environments.trust import TRUST_VARIABLE, with_entry
 
 if TYPE_CHECKING:
     from graph.report.summary import Summary
@@ -68,8 +68,8 @@ def main(
     recipes/mcp.yaml; the first page says what was found and what was made.
 
     Exit status: 0 when an iteration ended in which a rollout succeeded or a task was admitted. 4 when none did. 2 for a
-    user's mistake. 1 when a round of training, an evaluation, a role or the environment failed. 130 on SIGINT, 143 on
-    SIGTERM. The state is kept.
+    user's mistake. 1 when a round of training, an evaluation, a role or the environment failed. 129 on SIGHUP, 130 on
+    SIGINT, 143 on SIGTERM. The state is kept.
     """
     exit_on_signals()
     given = list(overrides or [])
@@ -120,9 +120,10 @@ def begin(command: str, run: Path, given: Sequence[str], tell: Callable[[str], N
         words = shlex.split(command)
     except ValueError as error:
         raise InputError(f"--mcp {command}: {error}: write the command as in a shell") from None
-    os.environ[TRUST_VARIABLE] = "1"
     stated = [f"environment.options.command={json.dumps(words)}", f"policy.path={json.dumps(str(policy))}"]
     settings = load_recipe(SERVER_RECIPE, [*stated, *given])
+    if (program := settings.environment.program) is not None:
+        os.environ[TRUST_VARIABLE] = with_entry(program.entry)
     environment = settings.environment.open()
     for note in benchmark_of(environment).notes(environment):
         tell(note)

@@ -37,7 +37,8 @@ def main(
     benchmark's own. Equal options make equal files. The chat
     roles' costs are kept in the run, or in FILE.spending.jsonl, and count against the budgets of the next attempt.
 
-    Exit status: 0, 2 for a user's mistake, 130 on SIGINT, 143 on SIGTERM, 1 when a role or the environment only failed.
+    Exit status: 0, 2 for a user's mistake, 129 on SIGHUP, 130 on SIGINT, 143 on SIGTERM, 1 when a role or the
+    environment only failed.
     """
     exit_on_signals()
     given = list(overrides or [])

@@ -9,25 +9,27 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import weakref
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from copy import copy
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from pydantic import JsonValue, ValidationError
 
+from environments.addresses import origin_of
 from environments.base import Environment, EnvironmentDefect, EnvironmentFault, InputError, ToolCall, ToolSpec
-from environments.benchmark import TRUST_VARIABLE, Benchmark, KnownValue, explain
+from environments.benchmark import Benchmark, KnownValue, explain
 from environments.json_schema import documented_tool, plain_line
 from environments.mcp.connection import ServerConnection, ServerLaunch, shown
-from environments.mcp.options import FILES, FOLDER, MAX_FILE, MAX_FILES, OWN_FOLDER, MCPOptions, ServerStart
+from environments.mcp.folder import OwnFolder
+from environments.mcp.options import FILES, OWN_FOLDER, MCPOptions, ServerStart
+from environments.mcp.redaction import redacted
 from environments.served import Fleet, ServedEnvironment, ServerAnswer, ServerPlace, ServerView
+from environments.task_text import written
+from environments.trust import Program, how_to_bind, is_trusted
 
 if TYPE_CHECKING:
     from mcp_types import Tool
@@ -43,6 +45,16 @@ MAX_TOOLS = 128
 _NAME = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
 _MOST_OF_A_DESCRIPTION = 1000
 
+MAX_SCHEMAS = 512
+"""Schemas of a list of tools that are read, at most (our choice)."""
+
+MAX_TEXT = 20_000
+"""Characters of an answer; the rest is left out, and said to be (our choice)."""
+
+MAX_STATE = 10 * MAX_TEXT
+DEEPEST_STATE = 64
+"""Levels of lists and objects in what a probe answers; of a deeper one the text is the state (our choice)."""
+
 EQUAL_FAILURES = 3
 """Failures of one kind in a row, without a success between them, after which it is not tried again (our choice)."""
 
@@ -55,7 +67,8 @@ class Listing(NamedTuple):
 
     ``tools`` are those that agents may call and ``names`` the server's own name of each. ``probe`` are the calls that
     show its state: without an option, of tools that say they only read and that need no argument. ``left_out`` maps the
-    names of other tools to the reason. ``listed`` are all names of the server, and ``digest`` identifies what it lists.
+    names of other tools to the reason. ``listed`` are all names of the server, ``destructive`` those of tools that may
+    destroy by the protocol: neither do they only read, nor is destructiveHint false. ``digest`` identifies the list.
     """
 
     tools: dict[str, ToolSpec]
@@ -63,42 +76,65 @@ class Listing(NamedTuple):
     probe: tuple[ToolCall, ...]
     left_out: dict[str, str]
     listed: frozenset[str]
+    destructive: frozenset[str]
     digest: str
 
 
 def read_listing(listed: Sequence[Tool], options: MCPOptions) -> Listing:
-    """Read what a server lists: which of its tools agents may call by the options, and how they are documented."""
+    """Read what a server lists: which of its tools agents may call by the options, and how they are documented.
+
+    Of each tool its name and hints are looked at first, and a schema is read only while the limits allow it.
+    """
     resets = options.reset_call.name if options.reset_call else None
     tools: dict[str, ToolSpec] = {}
     names: dict[str, str] = {}
     left_out: dict[str, str] = {}
-    hinted = []
+    hinted: list[ToolCall] = []
+    read = 0
     for tool in listed:
         try:
             if tool.name in names.values():
                 raise ValueError("it is listed twice")
-            spec = _spec(tool)
             hints = tool.annotations
-            if hints is not None and hints.read_only_hint and not any(one.required for one in spec.parameters):
+            shows = options.probe_calls is None and hints is not None and bool(hints.read_only_hint)
+            why = None
+            if (
+                hints is not None
+                and hints.destructive_hint
+                and not hints.read_only_hint
+                and not options.allow_destructive
+            ):
+                why = "it says that it destroys: option allow_destructive lets agents call it"
+            elif (options.tools is not None and tool.name not in options.tools) or tool.name == resets:
+                why = "the options leave it out"
+            elif len(tools) == MAX_TOOLS or (read >= MAX_SCHEMAS and options.tools is None):
+                why = f"there are more than {len(tools)}: name those to use in the option tools"
+            if why and (not shows or read >= MAX_SCHEMAS):
+                raise ValueError(why)
+            read += 1
+            spec = _spec(tool)
+            if shows and not any(one.required for one in spec.parameters):
                 hinted.append(ToolCall(name=tool.name))
-            destroys = hints is not None and hints.destructive_hint and not hints.read_only_hint
-            if destroys and not options.allow_destructive:
-                raise ValueError("it says that it destroys: option allow_destructive lets agents call it")
-            if (options.tools is not None and tool.name not in options.tools) or tool.name == resets:
-                raise ValueError("the options leave it out")
+            if why:
+                raise ValueError(why)
             if spec.name in tools:
                 raise ValueError(f"{names[spec.name]} has its name in letters, digits and _")
-            if len(tools) == MAX_TOOLS:
-                raise ValueError(f"there are more than {MAX_TOOLS}: name those to use in the option tools")
         except ValueError as error:
             if len(left_out) < MAX_TOOLS:
                 left_out[plain_line(tool.name, 80) or "a tool without a name"] = str(error)
             continue
         tools[spec.name], names[spec.name] = spec, tool.name
-    written = "\n".join(sorted(tool.model_dump_json() for tool in listed))
-    digest = hashlib.sha256(written.encode(errors="replace")).hexdigest()
+    whole = "\n".join(sorted(tool.model_dump_json() for tool in listed))
+    digest = hashlib.sha256(whole.encode(errors="replace")).hexdigest()
     probe = tuple(hinted) if options.probe_calls is None else options.probe_calls
-    return Listing(tools, names, probe, left_out, frozenset(tool.name for tool in listed), digest)
+    named = frozenset(tool.name for tool in listed)
+    destructive = frozenset(tool.name for tool in listed if _may_destroy(tool))
+    return Listing(tools, names, probe, left_out, named, destructive, digest)
+
+
+def _may_destroy(tool: Tool) -> bool:
+    hints = tool.annotations
+    return hints is None or not (hints.read_only_hint or hints.destructive_hint is False)
 
 
 def _spec(tool: Tool) -> ToolSpec:
@@ -120,15 +156,18 @@ class Server:
     """
 
     def __init__(self, options: MCPOptions, launch: ServerLaunch, first: list[Listing]) -> None:
-        self._kept = TemporaryDirectory(prefix="coevolve-mcp-")
-        self._folder = Path(self._kept.name).resolve()
+        self._folder = OwnFolder() if options.has_folder else None
         self._options = options
-        self._variables = launch.variables
+        self._secrets = launch.secrets
         self._begun = False
-        if options.has_folder:  # so that no relative path leads out of it
-            words = [_absolute(word).replace(OWN_FOLDER, str(self._folder)) for word in launch.command]
-            launch = launch._replace(command=words, folder=self._folder)
-        self._connection = ServerConnection(launch, options.call_seconds)
+        if self._folder is not None:  # so that no relative path leads out of it
+            words = [_absolute(word).replace(OWN_FOLDER, str(self._folder.path)) for word in launch.command]
+            launch = launch._replace(command=words, folder=self._folder.path)
+        try:
+            self._connection = ServerConnection(launch, options.call_seconds)
+        except BaseException:
+            self._remove_folder()
+            raise
         try:
             listing = read_listing(self._connection.list_tools(), options)
             if first and first[0].digest != listing.digest:
@@ -143,15 +182,12 @@ class Server:
         """Bring a new server, or one that can begin again, to a start."""
         if self._options.reset_call is not None:
             self._must(self._options.reset_call, "resets it")
-        if self._options.reset == FILES and self._begun:
-            for inside in self._folder.iterdir():
-                shutil.rmtree(inside) if inside.is_dir() and not inside.is_symlink() else inside.unlink()
+        if self._folder is not None:
+            if self._options.reset == FILES and self._begun:
+                self._folder.empty()
+            for file in start.files:
+                self._folder.write(file)
         self._begun = True
-        for file in start.files:
-            path = self._folder / file.path.removeprefix(f"{FOLDER}/")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(file.text, encoding="utf-8")
-            os.utime(path, (0, 0))  # a time of now would be another in every episode
         for call in start.calls:
             self._must(call, "belongs to the start")
 
@@ -167,10 +203,10 @@ class Server:
             found[call.model_dump_json() if call.arguments else call.name] = _parsed(
                 self._asked(call.name, call.arguments).text
             )
-        if self._options.compares_files:
-            found[FILES] = _files(self._folder)
-        # Files hold the folder's path, too: what a server wrote of an agent's words.
-        return json.dumps(found, sort_keys=True, ensure_ascii=False).replace(str(self._folder), FOLDER), None
+        if self._folder is not None and self._options.compares_files:
+            found[FILES] = self._folder.texts()
+        # Files hold the folder's path and secrets, too: what a server wrote of an agent's words and of its variables.
+        return self._as_agents_read(json.dumps(found, sort_keys=True, ensure_ascii=False)), None
 
     def leave(self) -> None:
         """Ask the server to end, without waiting for it."""
@@ -179,14 +215,25 @@ class Server:
     def close(self) -> None:
         """End the server and remove its folder."""
         self._connection.close()
-        with suppress(OSError):
-            self._kept.cleanup()
+        self._remove_folder()
+
+    def _remove_folder(self) -> None:
+        if self._folder is not None:
+            self._folder.remove()
 
     def _asked(self, name: str, arguments: Mapping[str, JsonValue]) -> ServerAnswer:
         """Call a tool, by the server's name of it; paths of the folder are written as ``FOLDER``."""
-        written = json.dumps(dict(arguments)).replace(FOLDER, str(self._folder))  # neither path has an escape in JSON
-        answer = self._connection.call(name, json.loads(written))
-        return answer._replace(text=shown(answer.text.replace(str(self._folder), FOLDER), self._variables))
+        given = dict(arguments)
+        if self._folder is not None:
+            given = {key: self._folder.to_server(value) for key, value in given.items()}
+        answer = self._connection.call(name, given)
+        text = self._as_agents_read(shown(answer.text, {}))
+        cut = f"... [{len(text):,} characters, cut]" if len(text) > MAX_TEXT else ""
+        return answer._replace(text=text[:MAX_TEXT] + cut)
+
+    def _as_agents_read(self, text: str) -> str:
+        text = redacted(text, self._secrets)
+        return text if self._folder is None else self._folder.to_agent(text)
 
     def _must(self, call: ToolCall, what: str) -> None:
         answer = self._asked(call.name, call.arguments)
@@ -257,34 +304,10 @@ def _absolute(word: str) -> str:
 def _parsed(text: str) -> JsonValue:
     try:
         value: JsonValue = json.loads(text, parse_constant=str)
-        json.dumps(value)
+        written(value, DEEPEST_STATE, MAX_STATE)  # half a character, for example, can be escaped in JSON
     except (ValueError, RecursionError):
         return text
     return value
-
-
-def _files(folder: Path) -> JsonValue:
-    """Return the texts of the folder's files by path; of a hidden file or a link nothing, of any other its digest."""
-    found: dict[str, JsonValue] = {}
-    left = MAX_FILE
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder)
-        if any(part.startswith(".") for part in name.parts) or path.is_symlink():
-            continue
-        if len(found) == MAX_FILES:
-            raise EnvironmentFault(f"its folder has more than {MAX_FILES} files")
-        if path.is_dir():
-            found[f"{name}/"] = None
-        elif path.is_file():
-            data = path.read_bytes() if path.stat().st_size <= left else b""
-            left -= path.stat().st_size
-            if left < 0:
-                raise EnvironmentFault(f"the files of its folder have more than {MAX_FILE:,} bytes")
-            try:
-                found[str(name)] = data.decode()
-            except UnicodeDecodeError:
-                found[str(name)] = f"sha256 {hashlib.sha256(data).hexdigest()}"
-    return dict(found)
 
 
 class MCPEnvironment(ServedEnvironment):
@@ -296,6 +319,12 @@ class MCPEnvironment(ServedEnvironment):
     def __init__(self, fleet: ServerFleet, options: MCPOptions) -> None:
         super().__init__(fleet, fleet.listing.tools)
         self.fleet = fleet
+        self._trusted = options.url is None or is_trusted(origin_of(options.url))
+        for key, calls in (("probe", fleet.listing.probe), ("reset", [call for call in [options.reset_call] if call])):
+            for call in calls:
+                self._refuse_destructive(call, f"environment.options.{key}")
+        if options.allow_destructive:
+            self._refuse_destructive(None, "environment.options.allow_destructive")
         self.given = options.start_states
         for start in self.given:
             self._check(start)
@@ -322,11 +351,29 @@ class MCPEnvironment(ServedEnvironment):
 
     def _check(self, start: ServerStart) -> None:
         listing = self.fleet.listing
+        if start.files and not self.fleet.options.has_folder:
+            raise InputError(f"a start has files, and environment.options.command has no {OWN_FOLDER} for them")
         for call in start.calls:
             if call.name not in listing.listed:
                 raise InputError(f"a start calls {call.name!r:.80}, which the MCP server does not have")
             if call.name not in listing.names.values() and "destroys" in listing.left_out.get(call.name, ""):
                 raise InputError(f"a start calls {call.name}: {listing.left_out[call.name]}")
+            self._refuse_destructive(call, "a start")
+
+    def _refuse_destructive(self, call: ToolCall | None, source: str) -> None:
+        """Raise InputError for a call (None: any) that may destroy, of a server that the user did not bind."""
+        url = self.fleet.options.url
+        if url is None or self._trusted or (call is not None and call.name not in self.fleet.listing.destructive):
+            return
+        what = (
+            "agents call what destroys"
+            if call is None
+            else f"{call.name}, which does not say that it destroys nothing,"
+        )
+        raise InputError(
+            f"{source}: a recipe does not decide that {what} on {url} - if you trust the server: "
+            f"{how_to_bind(str(origin_of(url)))}"
+        )
 
 
 class MCP(Benchmark[MCPOptions]):
@@ -336,6 +383,10 @@ class MCP(Benchmark[MCPOptions]):
     options_type = MCPOptions
     brought = True
 
+    def program(self, options: MCPOptions) -> Program | None:
+        """Return what the command or the factory runs. Raises InputError where there is no such program."""
+        return options.program()
+
     def open(self, options: MCPOptions) -> Environment:
         """Start the server and open the environment.
 
@@ -344,11 +395,8 @@ class MCP(Benchmark[MCPOptions]):
         given = [one for one in ("command", "factory", "url") if getattr(options, one)]
         if len(given) != 1:
             raise InputError("environment.options: give one of command, factory and url: how the MCP server is reached")
-        if given != ["url"] and os.environ.get(TRUST_VARIABLE) != "1":
-            raise InputError(
-                f"environment.options.{given[0]}: a recipe does not decide which programs run: if you trust this one, "
-                f"set the environment variable {TRUST_VARIABLE} to 1"
-            )
+        if FILES in (options.reset, *(options.probe or ())) and not options.has_folder:
+            raise InputError(f"environment.options: reset and probe name files, and the command has no {OWN_FOLDER}")
         fleet = fleet_of(options)
         listing = fleet.listing
         if not listing.tools:

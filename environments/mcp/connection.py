@@ -8,21 +8,26 @@ are read here, because the SDK's own transport keeps a line of any length. Whate
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import json
 import os
+import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pydantic import JsonValue, ValidationError
 
 from environments.base import EnvironmentFault
+from environments.mcp.redaction import redacted
+from environments.mcp.supervisor import LEAVE_SECONDS
 from environments.served import ServerAnswer
 
 if TYPE_CHECKING:
@@ -39,11 +44,10 @@ MAX_BYTES = 8_000_000
 QUIET = ("PATH", "LANG", "SYSTEMROOT")
 """Variables that a program needs to start; the user names any other one that it gets."""
 
-_LEAVE = 0.3  # seconds that a server has to end by itself
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")
+_ENDED_SECONDS = 2.0  # beside a server's own, until its supervisor is gone
 _KEPT_ERRORS = 2000
-
-MAX_TEXT = 20_000
-"""Characters of an answer; the rest is left out, and said to be (our choice)."""
+_KEPT_LINE = 4000
 
 START_SECONDS = 30.0
 """Seconds that a server has to start and to list its tools, at least (our choice): some read a package first."""
@@ -51,8 +55,10 @@ START_SECONDS = 30.0
 MAX_PAGES = 20
 """Pages of a server's list of tools, at most (our choice)."""
 
+MAX_LISTED = 10_000
+"""Tools of a server, at most (our choice)."""
+
 _GRACE = 5.0
-_SHORTEST_SECRET = 6
 _CLOSED, _TIMEOUT = -32000, -32001  # codes that the SDK itself raises (mcp_types.jsonrpc)
 _Answer = TypeVar("_Answer")
 
@@ -70,6 +76,11 @@ class ServerLaunch(NamedTuple):
     token: str | None = None
     factory: Callable[[], Any] | None = None
 
+    @property
+    def secrets(self) -> dict[str, str]:
+        """The variables whose values are left out of all that the server says."""
+        return {name: value for name, value in self.variables.items() if name not in QUIET}
+
 
 def handed_on(names: Sequence[str]) -> dict[str, str]:
     """Return the variables of this process that a server gets: those named, and the few that a program needs."""
@@ -79,7 +90,8 @@ def handed_on(names: Sequence[str]) -> dict[str, str]:
 class Heard:
     """What came from a server beside answers: bytes since the last request, lines that are no messages, errors."""
 
-    def __init__(self) -> None:
+    def __init__(self, launch: ServerLaunch) -> None:
+        self.shown = partial(shown, secrets=launch.secrets)
         self.bytes = 0
         self.problem: str | None = None
         self.noise = asyncio.Event()
@@ -95,12 +107,14 @@ class Heard:
 
 @asynccontextmanager
 async def over_pipes(launch: ServerLaunch, heard: Heard) -> AsyncIterator[Any]:
-    """Run a command in a process group of its own, and end the group at the end."""
+    """Run a command under a supervisor, which ends with all that the command started when its stdin is closed."""
     import anyio
-    from mcp.os.posix.utilities import terminate_posix_process_tree
 
+    program = shutil.which(launch.command[0], path=launch.variables.get("PATH"))
+    if program is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), launch.command[0])
     process = await anyio.open_process(
-        [*launch.command],
+        [sys.executable, "-I", "-S", str(_SUPERVISOR), str(launch.folder or ""), program, *launch.command[1:]],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -131,11 +145,14 @@ async def over_pipes(launch: ServerLaunch, heard: Heard) -> AsyncIterator[Any]:
                 for stream in (read, write, stdin):
                     with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
                         await stream.aclose()
-                with anyio.move_on_after(_LEAVE):
-                    await process.wait()
-                await terminate_posix_process_tree(process, _LEAVE)
-                with anyio.move_on_after(1):
-                    await process.wait()
+                # A pipe that is full is not closed before it is read: a signal is heard all the same.
+                for seconds, end in ((LEAVE_SECONDS, process.terminate), (_ENDED_SECONDS, process.kill), (1.0, None)):
+                    with anyio.move_on_after(seconds):
+                        await process.wait()
+                        break
+                    if end is not None:
+                        with suppress(ProcessLookupError):
+                            end()
             group.cancel_scope.cancel()
 
 
@@ -156,7 +173,8 @@ async def _receive(stdout: ByteReceiveStream, incoming: ObjectSendStream[Any], h
                     try:
                         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                     except ValueError:
-                        heard.problem = f"it wrote a line that is no message: {line[:100].decode(errors='replace')!r}"
+                        said = heard.shown(line[:_KEPT_LINE].decode(errors="replace"))
+                        heard.problem = f"it wrote a line that is no message: {said[:100]!r}"
                         heard.noise.set()
                         continue
                     await incoming.send(SessionMessage(message))
@@ -218,7 +236,7 @@ class ServerConnection:
 
     def __init__(self, launch: ServerLaunch, seconds: float) -> None:
         self.seconds = seconds
-        self._heard = Heard()
+        self._heard = Heard(launch)
         self._launch = launch
         self._client: Client | None = None
         self._stop: asyncio.Event | None = None
@@ -226,13 +244,14 @@ class ServerConnection:
         self._task = asyncio.run_coroutine_threadsafe(self._live(), _loop())
         try:
             self._answered("its start", self._started())
-        except EnvironmentFault:
+        except BaseException:
             self.close()
             raise
 
     def list_tools(self) -> list[Tool]:
         """Return the tools that the server lists."""
-        return self._answered("its list of tools", self._listed())
+        listed = self._answered("its list of tools", self._listed())
+        return [_unsecret(tool, self._launch.secrets) for tool in listed] if self._launch.secrets else listed
 
     def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ServerAnswer:
         """Call a tool and return its answer."""
@@ -251,7 +270,7 @@ class ServerConnection:
     def close(self) -> None:
         """End the server. Idempotent; the wait for its end is bounded."""
         self.leave()
-        with suppress(BaseException):
+        with suppress(Exception):
             self._task.result(_GRACE)
             return
         self._task.cancel()
@@ -287,6 +306,8 @@ class ServerConnection:
         for _ in range(MAX_PAGES):
             page = await self._live_client().list_tools(cursor=cursor)
             tools += page.tools
+            if len(tools) > MAX_LISTED:
+                raise EnvironmentFault(f"it lists more than {MAX_LISTED:,} tools")
             cursor = page.next_cursor
             if cursor is None:
                 return tools
@@ -340,25 +361,28 @@ class ServerConnection:
             raise EnvironmentFault(f"{what}: {self._cause(_said(error))}") from None
 
     def _cause(self, said: str) -> str:
-        parts = (said, self._heard.problem, self._heard.errors and f"its errors end in: {self._heard.errors[-300:]}")
-        return shown("; ".join(part for part in parts if part), self._launch.variables)
+        errors = self._heard.shown(self._heard.errors)
+        parts = (self._heard.shown(said), self._heard.problem, errors and f"its errors end in: {errors[-300:]}")
+        return "; ".join(part for part in parts if part)
 
 
-def shown(text: str, variables: Mapping[str, str]) -> str:
-    """Return a server's text without control characters, and without the values of variables that it was handed."""
-    for name, value in variables.items():
-        if name not in QUIET and len(value) >= _SHORTEST_SECRET:
-            text = text.replace(value, f"${name}")
+def shown(text: str, secrets: Mapping[str, str]) -> str:
+    """Return a server's text without control characters, and with the names of ``secrets`` for their values."""
+    text = redacted(text, secrets)
     return "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in text)
+
+
+def _unsecret(tool: Tool, secrets: Mapping[str, str]) -> Tool:
+    written = tool.model_dump_json(by_alias=True, exclude_unset=True)
+    clean = redacted(written, secrets)
+    return tool if clean == written else type(tool).model_validate_json(clean, by_name=False)
 
 
 def _answer(result: CallToolResult) -> ServerAnswer:
     parts = [_block_text(block.model_dump(mode="json", by_alias=True, exclude_none=True)) for block in result.content]
     if not parts and result.structured_content is not None:
         parts = [json.dumps(result.structured_content, ensure_ascii=False)]
-    text = "\n".join(parts)
-    cut = f"... [{len(text):,} characters, cut]" if len(text) > MAX_TEXT else ""
-    return ServerAnswer((text[:MAX_TEXT] + cut) or "null", result.is_error)
+    return ServerAnswer("\n".join(parts) or "null", result.is_error)
 
 
 def _block_text(block: Mapping[str, Any]) -> str:

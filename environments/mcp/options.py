@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path, PurePosixPath
 from pkgutil import resolve_name
 
 from pydantic import Field, ValidationError, field_validator
 
 from environments.addresses import KEYS_VARIABLE, Address, bound_token
 from environments.base import InputError, Record, ToolCall
-from environments.benchmark import TRUST_VARIABLE, Options, explain
+from environments.benchmark import Options, explain
 from environments.checkout import append_working_directory
 from environments.mcp.connection import ServerLaunch, handed_on
-from environments.registry import where
+from environments.registry import module_spec, where
+from environments.trust import TRUST_VARIABLE, Program, command_program, function_program
 
 FOLDER = "/workspace"
 """The path of a server's own folder, as agents and records read it."""
@@ -21,6 +23,11 @@ OWN_FOLDER = "{folder}"
 
 FILES = "files"
 """The word of the options ``probe`` and ``reset`` for the files of the server's folder."""
+
+DEEPEST = 32
+"""Levels of folders in it, at most (our choice)."""
+
+_LONGEST_NAME = 255  # bytes, of every usual file system
 
 MAX_FILES = 500
 MAX_FILE = 200_000
@@ -40,6 +47,10 @@ class StartFile(Record):
         parts = name.split("/")
         if "\\" in name or "\0" in name or not all(parts) or {".", ".."} & set(parts):
             raise ValueError(f"{name!r:.80} is not the path of a file inside the folder")
+        if len(parts) > DEEPEST or max(len(part.encode()) for part in parts) > _LONGEST_NAME:
+            raise ValueError(
+                f"{name!r:.80} has more than {DEEPEST} levels, or a name of more than {_LONGEST_NAME} bytes"
+            )
         return f"{FOLDER}/{name}"
 
 
@@ -69,6 +80,11 @@ class ServerStart(Record):
     def _few(cls, files: tuple[StartFile, ...]) -> tuple[StartFile, ...]:
         if len(files) > MAX_FILES or sum(len(file.text) for file in files) > MAX_FILE:
             raise ValueError(f"a start has {MAX_FILES} files and {MAX_FILE} characters of them at most")
+        paths = {file.path for file in files}
+        if inside := next(
+            (path for path in paths if any(str(one) in paths for one in PurePosixPath(path).parents)), None
+        ):
+            raise ValueError(f"{inside} is inside another file of the start")
         return files
 
 
@@ -78,18 +94,17 @@ class MCPOptions(Options):
     command: tuple[str, ...] = Field(
         (),
         description="the program and its arguments, for example [mcp-server-git]; {folder} becomes a folder of the "
-        "server's own, new for each, in which it then runs; it runs as you, so it needs "
-        f"{TRUST_VARIABLE}=1 in the environment",
+        f"server's own, new for each, in which it then runs; it runs as you, so {TRUST_VARIABLE} binds it",
     )
     factory: str | None = Field(
         None,
         description="module:function without arguments that returns a new server of the package mcp, for servers in "
-        f"this process; it needs {TRUST_VARIABLE}=1, too",
+        f"this process; {TRUST_VARIABLE} binds it, too",
     )
     url: Address | None = Field(
         None,
         description="the address of a running server (streamable HTTP); one of another machine is bound by "
-        f"{KEYS_VARIABLE}, as is the token that it is sent",
+        f"{KEYS_VARIABLE}, as is the token that it is sent; {TRUST_VARIABLE} binds one whose tools may destroy",
     )
     env: tuple[str, ...] = Field(
         (), description="names of environment variables that the command gets, beside PATH and LANG; no others"
@@ -140,6 +155,20 @@ class MCPOptions(Options):
         """The start states, with the folder where servers have one."""
         starts = (one if isinstance(one, ServerStart) else ServerStart(calls=one) for one in self.starts)
         return tuple(one.model_copy(update={"folder": FOLDER if self.has_folder else None}) for one in starts)
+
+    def program(self) -> Program | None:
+        """Return what the command or the factory runs. Raises InputError where there is no such program."""
+        if self.command:
+            folder = None if self.has_folder else Path.cwd()
+            return command_program("environment.options.command", self.command, folder, self.env)
+        if self.factory is None:
+            return None
+        spec = module_spec(self.factory.partition(":")[0])
+        if spec is None or spec.origin is None:
+            raise InputError(
+                f"environment.options.factory: there is no module of {self.factory}: write module:function"
+            )
+        return function_program("environment.options.factory", self.factory, Path(spec.origin))
 
     def launch(self) -> ServerLaunch:
         """Return how a server is started.

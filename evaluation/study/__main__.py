@@ -62,7 +62,7 @@ def main(
     is of.
 
     Exit status: 0; 2 for a user's mistake, or where arms of a seed did not begin with the same tasks; 1 when an arm
-    failed; 130 on SIGINT and 143 on SIGTERM.
+    failed; 129 on SIGHUP, 130 on SIGINT and 143 on SIGTERM.
     """
     from memory.jsonl import find_recipe
 

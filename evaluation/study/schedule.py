@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 from environments.base import EnvironmentFault, InputError, Record, TaskSpec
 from environments.checkout import ROOT
-from environments.command import MISTAKE, NOTHING, say
+from environments.command import MISTAKE, NOTHING, ending_signals, say
 from environments.registry import unpublishable
 from environments.settings import EnvironmentSettings
 from environments.verification.canonical import call_sequence
@@ -167,8 +167,8 @@ def refuse_other_settings(folder: Path, settings: Tree) -> None:
 def run_jobs(plan: Plan, at_once: int, keep_runs: bool) -> list[str]:
     """Run every planned arm and seed in order, ``at_once`` in parallel; return one sentence per failure.
 
-    Raises InputError when another study uses the same folder. Ends its children and exits with 130 or 143 on SIGINT or
-    SIGTERM.
+    Raises InputError when another study uses the same folder. Ends its children and exits with 129, 130 or 143 on
+    SIGHUP, SIGINT or SIGTERM.
     """
     with exclusive(plan.place.work / "study.lock", str(plan.place.work)):
         return asyncio.run(_run_jobs(plan, at_once, keep_runs))
@@ -186,7 +186,7 @@ async def _run_jobs(plan: Plan, at_once: int, keep_runs: bool) -> list[str]:
         for task in running:
             task.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ending_signals():
         asyncio.get_running_loop().add_signal_handler(number, stop, number)
     while waiting or running:
         ready = [job for job in waiting if job.after is None or (job.after, job.seed) in finished]

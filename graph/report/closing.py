@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import textwrap
 from collections import Counter
@@ -11,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 
-from environments.benchmark import TRUST_VARIABLE
 from environments.registry import DEFAULT
+from environments.trust import TRUST_VARIABLE
 from graph.report.digest import (
     WIDTH,
     counts_words,
@@ -159,7 +158,8 @@ def _next(
     options = [f" --option {quote(f'{key}={json.dumps(value)}')}" for key, value in environment.for_evaluation.items()]
     coevolve = _coevolve()
     # Of a run that --mcp began, no shell has the variable; without it a later command does not start its server.
-    trusting = f"{TRUST_VARIABLE}=1 {coevolve}" if os.environ.get(TRUST_VARIABLE) == "1" else coevolve
+    program = environment.program
+    trusting = coevolve if program is None else f"{TRUST_VARIABLE}={quote(program.entry)} {coevolve}"
     scoring = f"{trusting} evaluate {named}{what}{''.join(options)}"
     yield ""
     yield "Next"

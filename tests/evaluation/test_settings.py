@@ -83,6 +83,20 @@ def test_a_file_of_settings_is_what_the_options_are_and_options_replace_its_valu
     assert any("first 2 tasks" in note for note in report["notes"])
 
 
+def test_a_file_of_settings_names_no_program_and_options_by_hand_do(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text(
+        json.dumps({"environment": "mcp", "options": {"command": ["cat"], "reset": "clear"}, "tasks": "none"})
+    )
+    for options, says in (
+        ([], "environment.options.command: a recipe does not decide which programs run, and this one runs "),
+        (["--option", "reset=empty"], "a recipe does not decide which programs run"),
+        (["--option", "command=[cat]"], "none does not exist: check the path"),
+    ):
+        done = run_here("evaluation.run", "--settings", str(file), *options)
+        assert (done.returncode, says in done.stderr) == (2, True), done.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

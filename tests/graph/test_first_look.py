@@ -7,6 +7,7 @@ from support.commands import run_here
 
 from environments.example import Depot, depot
 from environments.python_class.environment import PythonEnvironment
+from environments.trust import TRUST_VARIABLE
 from graph.check_environment import findings
 
 STARTS = [start.initial_state["Depot"] for start in depot(3).starts()]
@@ -76,7 +77,7 @@ def test_a_tool_that_refuses_every_call_is_found():
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--mcp", "no-such-program"], "the MCP server does not start: its start: FileNotFoundError"),
+        (["--mcp", "no-such-program"], "environment.options.command: there is no program 'no-such-program'"),
         (["--mcp", "a 'b"], "No closing quotation: write the command as in a shell"),
         (["--mcp", "a", "--resume"], "--mcp begins a run of its own: leave --recipe and --resume out"),
         (["--mcp", "a", "--recipe", "recipes/mcp.yaml"], "leave --recipe and --resume out"),
@@ -84,7 +85,7 @@ def test_a_tool_that_refuses_every_call_is_found():
     ],
 )
 def test_a_mistake_before_a_servers_run_writes_nothing(words, says, tmp_path, monkeypatch):
-    monkeypatch.setenv("COEVOLVE_TRUST_AGENT_CODE", "0")  # what the command sets is undone with it
+    monkeypatch.setenv(TRUST_VARIABLE, "")  # what the command sets is undone with it
     done = run_here("graph.run_iteration", *words, "--run", str(tmp_path / "run"))
     assert (done.returncode, done.stdout) == (2, "")
     assert says in done.stderr

@@ -13,7 +13,7 @@ import pytest
 from support import ROOT
 from support.commands import run_here
 
-from environments.benchmark import TRUST_VARIABLE
+from environments.trust import TRUST_VARIABLE
 from memory.records import Task
 from memory.run import RunDirectory, read_jsonl
 
@@ -53,15 +53,16 @@ def test_evolve_on_a_command_alone_and_go_on_as_its_last_lines_say(
 
     (again,) = (line for line in last.splitlines() if " evolve " in line)
     words = shlex.split(again, comments=True)
-    assert words[0] == f"{TRUST_VARIABLE}=1"
+    variable, _, entry = words[0].partition("=")
+    assert variable == TRUST_VARIABLE
     monkeypatch.delenv(TRUST_VARIABLE)  # a new shell
     options = [word for word in words[words.index("evolve") + 1 :] if not word.startswith("#")]
     given = ["2" if before == "--iterations" else one for before, one in zip(["", *options], options, strict=False)]
     argv = [sys.executable, "-m", "graph.run_iteration", *given, "--json"]
     refused = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=600)
     assert refused.returncode == 2
-    assert f"set the environment variable {TRUST_VARIABLE} to 1" in refused.stderr
-    environment = os.environ | {TRUST_VARIABLE: "1"}
+    assert f"export {TRUST_VARIABLE}={entry}" in refused.stderr
+    environment = os.environ | {TRUST_VARIABLE: entry}
     resumed = subprocess.run(argv, env=environment, check=False, capture_output=True, text=True, timeout=600)
     assert resumed.returncode in (0, 4), resumed.stderr
     assert json.loads(resumed.stdout.splitlines()[-1])["iteration"] == 1

@@ -20,7 +20,7 @@ import typer
 from environments.addresses import Origin
 from environments.base import InputError
 from environments.checkout import ROOT, child_variables
-from environments.command import exit_statuses, say
+from environments.command import exit_on_signals, exit_statuses, say
 
 if TYPE_CHECKING:
     from environments.base import Environment
@@ -56,6 +56,7 @@ def command(
 
     Exit status: 0 after a signal, 2 for a user's mistake.
     """
+    exit_on_signals(status=0)
     with exit_statuses():
         _check_address(host, port)
         python = OPENENV / "bin" / "python"

@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import re
+import signal
 import socket
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
@@ -51,6 +52,7 @@ from starlette.websockets import WebSocketClose
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from environments.base import Environment, EnvironmentFault, Outcome, UserTurn
+from environments.command import ending_signals
 from graph.interop.attempt import FINISH_TURN, Attempt, shown_tools
 from memory.records import Task
 from training.elsewhere.rollouts import RolloutWriter
@@ -374,4 +376,6 @@ def serve(app: ASGIApp, listening: socket.socket, token: str | None, idle: float
         "server_header": False,
     }
     server = uvicorn.Server(uvicorn.Config(Guard(app, token, hosts, idle), **config))
+    if signal.SIGHUP in ending_signals():
+        signal.signal(signal.SIGHUP, server.handle_exit)  # as the library does for the others
     server.run(sockets=[listening])

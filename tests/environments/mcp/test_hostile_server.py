@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from environments.base import EnvironmentDefect, EnvironmentFault, InputError, ToolCall
-from environments.benchmark import TRUST_VARIABLE
 from environments.mcp import connection
-from environments.mcp.benchmark import BENCHMARK
-from environments.mcp.connection import MAX_TEXT
+from environments.mcp.benchmark import BENCHMARK, MAX_SCHEMAS, MAX_TEXT
 from environments.registry import parse_options
 from environments.verification.replay import bare_task
 
@@ -24,7 +22,6 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 @pytest.fixture(autouse=True)
 def _trusted(monkeypatch):
-    monkeypatch.setenv(TRUST_VARIABLE, "1")
     monkeypatch.setenv("MCP_TEST_KEY", SECRET)
 
 
@@ -226,6 +223,56 @@ def test_listings_are_cut_and_cleaned():
     assert len(described) == 1000
 
 
+def test_no_more_schemas_are_read_than_the_limit_and_named_tools_are_found():
+    many = "tools = [TOOL | {'name': f'act{i}', 'annotations': {'readOnlyHint': True}} for i in range(9_000)]"
+    listing = opened(start=many, tools=["act8999"]).fleet.listing
+    assert [*listing.tools] == ["act8999"]
+    assert len(listing.probe) == MAX_SCHEMAS + 1
+    with pytest.raises(InputError, match="it lists more than 10,000 tools"):
+        opened(start=many.replace("9_000", "30_000"))
+
+
+FOLDERS = {
+    "nests": "for _ in range(1200): os.mkdir('d'); os.chdir('d')",
+    "removes its folder": "os.rmdir(os.getcwd())",
+    "writes no UTF-8": "open(bytes([233]), 'w')",
+    "turns it into a link": "here = os.getcwd(); os.rename(here, here + '-old'); os.symlink('/', here)",
+}
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_a_folder_that_cannot_be_used_is_a_counted_fault(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    command = [sys.executable, str(SERVER), "", f"{FOLDERS[kind]}\nreply(text('done'))", "{folder}"]
+    environment = opened(command=command, reset="files")
+    for _ in range(3):
+        with pytest.raises(EnvironmentFault, match=r"failed at act: its folder "):
+            asked(environment)
+    with pytest.raises(EnvironmentDefect, match="3 times in a row"):
+        asked(environment)
+
+
+def test_half_a_character_that_a_probe_escapes_is_text():
+    start = "tools = [TOOL, LOOK]"
+    act = r"reply(text(json.dumps('\ud800') if request['params']['name'] == 'look' else 'done'))"
+    environment = opened(act, start=start)
+    with closing(environment.open(bare_task(environment.starts()[0]))) as episode:
+        episode.start()
+        assert episode.state().encode() == rb'{"look": "\"\\ud800\""}'
+
+
+def test_a_secret_in_a_listing_a_file_or_a_long_answer_is_named():
+    start = "tools = [TOOL | {'description': f'Uses {KEY}.'}, LOOK]"
+    act = "open('a.txt', 'w').write(json.dumps(KEY)); reply(text('x' * 19_995 + KEY * 2))"
+    environment = opened(command=[sys.executable, str(SERVER), start, act, "{folder}"])
+    assert environment.fleet.listing.tools["act"].description == "Uses $MCP_TEST_KEY."
+    with closing(environment.open(bare_task(environment.starts()[0]))) as episode:
+        episode.start()
+        assert SECRET[:5] not in episode.step(ToolCall(name="act")).text
+        assert SECRET not in episode.state()
+        assert "$MCP_TEST_KEY" in episode.state()
+
+
 def test_destruction_is_allowed_by_an_option():
     environment = opened(start=DESTROYS, allow_destructive=True)
     assert asked(environment).text.startswith("done")
@@ -255,11 +302,3 @@ def test_equal_failures_stop_early_with_the_last_cause():
             asked(environment)
     with pytest.raises(EnvironmentDefect, match=r"failed 3 times in a row, the last time so: the call of act"):
         asked(environment)
-
-
-def test_a_recipe_does_not_decide_which_programs_run(monkeypatch):
-    monkeypatch.delenv(TRUST_VARIABLE)
-    with pytest.raises(
-        InputError, match=rf"^environment.options.command: .* set the environment variable {TRUST_VARIABLE}"
-    ):
-        opened()

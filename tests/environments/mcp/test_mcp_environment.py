@@ -1,6 +1,7 @@
 """The environment of a real MCP server: the contract, nested arguments, states, resets, folders and command line."""
 
 import json
+import re
 import socket
 import sys
 import threading
@@ -15,10 +16,10 @@ from support.commands import run_here
 from support.contract import EnvironmentContract
 
 from environments.base import Environment, InputError, TaskSpec, ToolCall
-from environments.benchmark import TRUST_VARIABLE
 from environments.mcp.benchmark import BENCHMARK
 from environments.mcp.options import FOLDER
 from environments.registry import parse_options
+from environments.trust import TRUST_VARIABLE
 from environments.verification.replay import bare_task, replay
 from environments.verification.verify import Refusal, verify
 from graph.check_environment import findings
@@ -64,7 +65,6 @@ server.run("stdio")
 
 @pytest.fixture(autouse=True)
 def _trusted(monkeypatch):
-    monkeypatch.setenv(TRUST_VARIABLE, "1")
     monkeypatch.setenv("PYTHONPATH", f"{SUPPORT.parents[1]}:{SUPPORT.parent}")
 
 
@@ -172,6 +172,11 @@ def test_a_server_at_an_address_gets_the_token_that_is_bound_to_it_and_no_record
         "Show the sum."
         return total[0]
 
+    @server.tool(annotations=ToolAnnotations(destructive_hint=False))
+    def peek() -> int:
+        "Show the sum."
+        return total[0]
+
     @server.tool()
     def clear() -> None:
         "Begin again."
@@ -185,6 +190,21 @@ def test_a_server_at_an_address_gets_the_token_that_is_bound_to_it_and_no_record
     thread = threading.Thread(target=serving.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     try:
+        add = {"name": "add", "arguments": {"by": 3}}
+        for options in (
+            {"reset": "clear"},
+            {"probe": ["show", "clear"]},
+            {"starts": [[], [add]]},
+            {"starts": [{"calls": [add]}]},
+            {"allow_destructive": True},
+        ):
+            with pytest.raises(InputError, match=re.escape(f"export {TRUST_VARIABLE}={origin}")):
+                opened(url=f"{origin}/mcp", **options)
+        plain = opened(url=f"{origin}/mcp", probe=["show", "peek"])
+        task = bare_task(plain.starts()[0])
+        with pytest.raises(InputError, match="a start: a recipe does not decide that add, which does not say"):
+            plain.open(task.model_copy(update={"initial_state": {"server": {"calls": [add]}}}))
+        monkeypatch.setenv(TRUST_VARIABLE, origin)
         environment = opened(url=f"{origin}/mcp", reset="clear", servers=1)
         for _ in range(2):
             (answer,), state = play(environment, ("add", {"by": 3}))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from environments.trust import TRUST_VARIABLE
 from environments.verification.verify import Refusal
 from evaluation.outcomes import Score, ScoreChange
 from evaluation.settings import ScoringSettings
@@ -144,10 +145,11 @@ def test_the_end_follows_a_weakness_to_its_effect_and_names_places_and_commands(
     assert any(one.startswith(f"  coevolve evolve --run '{run.root}' --iterations 5 --resume ") for one in commands)
     assert any(one.startswith(f"  coevolve show {story.task.id} --run '{run.root}' ") for one in commands)
     assert "lookup" not in text, "no task is held out, and of the training tasks a lookup knows everything"
-    monkeypatch.setenv("COEVOLVE_TRUST_AGENT_CODE", "1")  # as a run that --mcp began sets it for itself
-    trusted = told(run, [summary])
+    server = ["environment={name: mcp, options: {command: [cat]}}"]
+    trusted = told(run, [summary], overrides=server)
+    entry = load_recipe(run.settings_path, server).environment.program.entry
     for name in ("evolve", "evaluate", "studio"):
-        assert f"\n  COEVOLVE_TRUST_AGENT_CODE=1 coevolve {name} " in trusted
+        assert f"\n  {TRUST_VARIABLE}={entry} coevolve {name} " in trusted
     panel = told(run, [summary], overrides=["evaluation.set=templated-dev"])
     assert "coevolve evaluate --evaluation-set templated-dev --model lookup --train" in panel
 

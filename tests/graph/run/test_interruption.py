@@ -17,7 +17,12 @@ from memory.processes import run_child
 pytestmark = [pytest.mark.process, pytest.mark.wallclock]
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+ENDS = pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+
+
+@ENDS
 def test_a_signal_cancels_the_work_and_gives_the_shells_status(number: signal.Signals, status: int) -> None:
     cleaned = []
 
@@ -97,13 +102,25 @@ def test_branches_that_had_not_begun_are_nothing_to_tell_of() -> None:
     assert (done.returncode, done.stderr) == (143, "stopped by SIGTERM\n")
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@ENDS
 def test_before_the_loop_the_status_is_the_same(number: signal.Signals, status: int) -> None:
     code = (
         "import os, time\nfrom environments.command import exit_on_signals\nexit_on_signals()\n"
         f"os.kill(os.getpid(), {int(number)})\ntime.sleep(30)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=20).returncode == status
+
+
+@pytest.mark.parametrize(
+    "work", ["sys.exit(5)", "asyncio.run(command._supervise(ended(), threading.Timer(0, len), ''))"]
+)
+def test_a_closed_terminal_does_not_end_what_nohup_started(work: str) -> None:
+    code = (
+        "import asyncio, os, signal, sys, threading\nfrom environments import command\n"
+        "async def ended():\n    os.kill(os.getpid(), signal.SIGHUP)\n    sys.exit(5)\n"
+        f"command.exit_on_signals()\nos.kill(os.getpid(), signal.SIGHUP)\n{work}"
+    )
+    assert subprocess.run(["nohup", sys.executable, "-c", code], check=False, timeout=60).returncode == 5
 
 
 @pytest.mark.process
