@@ -18,19 +18,16 @@ from copy import copy
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from pydantic import JsonValue, ValidationError
 
 from environments.base import Environment, EnvironmentDefect, EnvironmentFault, InputError, ToolCall, ToolSpec
 from environments.benchmark import TRUST_VARIABLE, Benchmark, KnownValue, explain
-from environments.json_schema import documented_tool, plain_line
+from environments.json_schema import documented_tool, notes_of_left_out, plain_line, why_none
 from environments.mcp.connection import ServerConnection, ServerLaunch, shown
 from environments.mcp.options import FILES, FOLDER, MAX_FILE, MAX_FILES, OWN_FOLDER, MCPOptions, ServerStart
 from environments.served import Fleet, ServedEnvironment, ServerAnswer, ServerPlace, ServerView
-
-if TYPE_CHECKING:
-    from mcp_types import Tool
 
 Plain = str | int | float
 
@@ -66,23 +63,32 @@ class Listing(NamedTuple):
     digest: str
 
 
-def read_listing(listed: Sequence[Tool], options: MCPOptions) -> Listing:
+class _Tool(NamedTuple):
+    """A tool as far as a server's entry has its form. ``reads`` and ``destroys``: it says that it does only that."""
+
+    name: str
+    spec: ToolSpec
+    reads: bool
+    destroys: bool
+
+
+def read_listing(listed: Sequence[JsonValue], options: MCPOptions) -> Listing:
     """Read what a server lists: which of its tools agents may call by the options, and how they are documented."""
     resets = options.reset_call.name if options.reset_call else None
     tools: dict[str, ToolSpec] = {}
     names: dict[str, str] = {}
     left_out: dict[str, str] = {}
     hinted = []
-    for tool in listed:
+    for place, entry in enumerate(listed, 1):
+        name = _name(entry)
         try:
-            if tool.name in names.values():
+            if name in names.values():
                 raise ValueError("it is listed twice")
-            spec = _spec(tool)
-            hints = tool.annotations
-            if hints is not None and hints.read_only_hint and not any(one.required for one in spec.parameters):
+            tool = _read(entry)
+            spec = tool.spec
+            if tool.reads and not any(one.required for one in spec.parameters):
                 hinted.append(ToolCall(name=tool.name))
-            destroys = hints is not None and hints.destructive_hint and not hints.read_only_hint
-            if destroys and not options.allow_destructive:
+            if tool.destroys and not tool.reads and not options.allow_destructive:
                 raise ValueError("it says that it destroys: option allow_destructive lets agents call it")
             if (options.tools is not None and tool.name not in options.tools) or tool.name == resets:
                 raise ValueError("the options leave it out")
@@ -92,24 +98,39 @@ def read_listing(listed: Sequence[Tool], options: MCPOptions) -> Listing:
                 raise ValueError(f"there are more than {MAX_TOOLS}: name those to use in the option tools")
         except ValueError as error:
             if len(left_out) < MAX_TOOLS:
-                left_out[plain_line(tool.name, 80) or "a tool without a name"] = str(error)
+                left_out.setdefault(plain_line(name, 80) or f"tool {place} of its list", str(error))
             continue
         tools[spec.name], names[spec.name] = spec, tool.name
-    written = "\n".join(sorted(tool.model_dump_json() for tool in listed))
-    digest = hashlib.sha256(written.encode(errors="replace")).hexdigest()
+    written = "\n".join(sorted(json.dumps(entry, sort_keys=True) for entry in listed))
+    digest = hashlib.sha256(written.encode()).hexdigest()
     probe = tuple(hinted) if options.probe_calls is None else options.probe_calls
-    return Listing(tools, names, probe, left_out, frozenset(tool.name for tool in listed), digest)
+    return Listing(tools, names, probe, left_out, frozenset(map(_name, listed)), digest)
 
 
-def _spec(tool: Tool) -> ToolSpec:
-    name = re.sub(r"\W", "_", tool.name, flags=re.ASCII)
+def _name(entry: JsonValue) -> str:
+    name = entry.get("name") if isinstance(entry, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _read(entry: JsonValue) -> _Tool:
+    """Read an entry of a server's list. Raises ValueError with the reason where it is no tool that can be called."""
+    if not isinstance(entry, dict):
+        raise ValueError("it is no object")
+    own = _name(entry)
+    name = re.sub(r"\W", "_", own, flags=re.ASCII)
     if not _NAME.fullmatch(name):
-        raise ValueError("its name is not of 1 to 64 letters, digits and _")
-    spec = documented_tool(name, GROUP, tool.description, tool.input_schema, _MOST_OF_A_DESCRIPTION)
-    for parameter in spec.parameters:
-        if not _NAME.fullmatch(parameter.name):
-            raise ValueError(f"its parameter {parameter.name!r:.80} is not of letters, digits and _")
-    return spec
+        raise ValueError("its name is not of 1 to 64 letters, digits and _, a letter or _ first")
+    given = entry.get("inputSchema")
+    spec = documented_tool(
+        name, GROUP, entry.get("description"), {} if given is None else given, _MOST_OF_A_DESCRIPTION
+    )
+    hints = entry.get("annotations")
+    reads, destroys = (
+        hints.get(key) if isinstance(hints, dict) else None for key in ("readOnlyHint", "destructiveHint")
+    )
+    if not isinstance(destroys, bool | None):
+        raise ValueError("its destructiveHint is neither true nor false")
+    return _Tool(own, spec, reads is True, destroys is True)
 
 
 class Server:
@@ -352,11 +373,8 @@ class MCP(Benchmark[MCPOptions]):
         fleet = fleet_of(options)
         listing = fleet.listing
         if not listing.tools:
-            why = next(iter(listing.left_out.items()), None)
-            raise InputError(
-                "environment.options: the MCP server has no tool for agents"
-                + (f": {why[0]} is left out, {why[1]}" if why else "")
-            )
+            why = why_none(listing.left_out)
+            raise InputError(f"environment.options: the MCP server has no tool for agents{why}")
         named = [*listing.probe, *([options.reset_call] if options.reset_call else [])]
         for name in sorted({*(options.tools or ()), *(call.name for call in named)} - listing.listed):
             raise InputError(f"environment.options: the MCP server has no tool {name!r}")
@@ -370,7 +388,7 @@ class MCP(Benchmark[MCPOptions]):
         shown = [*(call.name for call in listing.probe), *([FILES] if options.compares_files else [])]
         return (
             f"tools      {', '.join(listing.tools)}",
-            *(f"left out   {name}: {why}" for name, why in listing.left_out.items()),
+            *notes_of_left_out(listing.tools.values(), listing.left_out),
             f"state      {', '.join(shown) or 'not seen: no tool says that it only reads, name some as probe'}",
         )
 

@@ -28,7 +28,7 @@ from environments.served import ServerAnswer
 if TYPE_CHECKING:
     from anyio.abc import ByteReceiveStream, ObjectSendStream
     from mcp import Client
-    from mcp_types import CallToolResult, Tool
+    from mcp_types import CallToolResult
 
 MAX_MESSAGE = 2_000_000
 """Bytes of one message of a server, at most (our choice)."""
@@ -230,8 +230,8 @@ class ServerConnection:
             self.close()
             raise
 
-    def list_tools(self) -> list[Tool]:
-        """Return the tools that the server lists."""
+    def list_tools(self) -> list[JsonValue]:
+        """Return what the server lists as tools, which may be anything."""
         return self._answered("its list of tools", self._listed())
 
     def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ServerAnswer:
@@ -281,14 +281,18 @@ class ServerConnection:
     async def _started(self) -> None:
         await asyncio.shield(asyncio.wrap_future(self._ready))
 
-    async def _listed(self) -> list[Tool]:
-        tools: list[Tool] = []
-        cursor: str | None = None
+    async def _listed(self) -> list[JsonValue]:
+        tools: list[JsonValue] = []
+        cursor: JsonValue = None
         for _ in range(MAX_PAGES):
-            page = await self._live_client().list_tools(cursor=cursor)
-            tools += page.tools
-            cursor = page.next_cursor
-            if cursor is None:
+            # Not list_tools, nor anything that is public: they refuse the whole list for one tool of another form.
+            dispatcher = self._live_client().session._dispatcher
+            page = await dispatcher.send_raw_request("tools/list", {"cursor": cursor} if cursor else None)
+            listed, cursor = page.get("tools"), page.get("nextCursor")
+            if not isinstance(listed, list) or not isinstance(cursor, str | None):
+                raise EnvironmentFault("it is not of the protocol (tools is a list, and nextCursor a text)")
+            tools += listed
+            if not cursor:
                 return tools
         raise EnvironmentFault(f"its list of tools has more than {MAX_PAGES} pages")
 
