@@ -23,7 +23,7 @@ from environments.schema_check import (
     in_one_dialect,
     in_place,
     pointed,
-    schema_error,
+    schema_errors,
     with_plain_references,
 )
 from environments.task_text import written
@@ -42,7 +42,7 @@ _MOST_FIELDS = 300  # of one tool, those within objects included: a schema that 
 _MOST_OF_A_DESCRIPTION = 600
 _SHOWN = 5  # names or reasons in one line, at most
 
-_COMBINING = frozenset({"$ref", "allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas", "dependencies"})
+COMBINING = frozenset({"$ref", "allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas", "dependencies"})
 _OF_OTHERS = frozenset({"additionalProperties", "patternProperties", "propertyNames", "unevaluatedProperties"})
 _LOWEST = frozenset({"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"})
 _HIGHEST = frozenset({"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"})
@@ -140,14 +140,19 @@ def takes(schema: Mapping[str, Any], name: str) -> bool:
 def schema_problem(tool: str, arguments: Mapping[str, JsonValue], schema: Mapping[str, Any]) -> str | None:
     """Return a phrase for the first error in the arguments of ``tool`` by a ``closed_schema``, else None."""
     try:
-        return schema_error(tool, arguments, schema)
+        errors = schema_errors(tool, arguments, schema)
     except Unchecked as unchecked:
         return str(unchecked)
+    if not errors:
+        return None
+    path, message = min(errors, key=lambda error: [str(part) for part in error[0]])
+    place = "".join(f"[{part!r}]" if isinstance(part, int) else f".{part}" for part in path)
+    return f"{place[1:] or 'the arguments'} of {tool}: {message:.200}"
 
 
 def shown_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a ``closed_schema`` with the parameters that its alternatives document among its ``properties``."""
-    if not _COMBINING & schema.keys():
+    if not COMBINING & schema.keys():
         return dict(schema)
     root = resolved_root(schema)
     return {**schema, "properties": root["properties"], "required": root["required"]}
@@ -190,7 +195,7 @@ def _merged(
     """Return ``resolved``. ``known`` holds each schema with what was made of it; ``arguments``: they are an object."""
     if not isinstance(given, dict) or depth > MOST_COMBINED:
         return {}
-    if not _COMBINING & given.keys():
+    if not COMBINING & given.keys():
         return given
     if id(given) not in known:
 
@@ -199,7 +204,7 @@ def _merged(
 
         whole = [merged(pointed(given["$ref"], root))] if "$ref" in given else []
         whole += [merged(one) for one in given.get("allOf", [])]
-        outer = reduce(both, [*whole, {key: value for key, value in given.items() if key not in _COMBINING}])
+        outer = reduce(both, [*whole, {key: value for key, value in given.items() if key not in COMBINING}])
         several = [[merged(one) for one in given.get(key, []) if one is not False] for key in ("anyOf", "oneOf")]
         if "if" in given:
             several.append([both(merged(given["if"]), merged(given.get("then", {}))), merged(given.get("else", {}))])

@@ -197,22 +197,17 @@ def _reached(root: Schema, following: Callable[[Schema], list[Schema]]) -> list[
     return list(found.values())
 
 
-def schema_error(tool: str, arguments: Mapping[str, JsonValue], schema: Mapping[str, Any]) -> str | None:
-    """Return a phrase for the first error in the arguments of ``tool`` by a ``closed_schema``, else None.
+def schema_errors(
+    tool: str, arguments: Mapping[str, JsonValue], schema: Mapping[str, Any]
+) -> list[tuple[tuple[str | int, ...], str]]:
+    """Return the place and words of each error in the arguments of ``tool`` by a ``closed_schema``.
 
     Raises Unchecked where there is no result within ``CHECK_SECONDS``.
     """
     try:
         with time_limit(f"the check of {tool}", CHECK_SECONDS, of_cpu=True):
-            found = min(
-                _validator(json.dumps(schema)).iter_errors(dict(arguments)),
-                key=lambda error: [str(part) for part in error.absolute_path],
-                default=None,
-            )
-            if found is None:
-                return None
-            place = "".join(f"[{part!r}]" if isinstance(part, int) else f".{part}" for part in found.absolute_path)
-            return f"{place[1:] or 'the arguments'} of {tool}: {found.message:.200}"
+            found = _validator(json.dumps(schema)).iter_errors(dict(arguments))
+            return [(tuple(error.absolute_path), error.message) for error in found]
     except OutOfTime:
         raise Unchecked(
             f"the arguments of {tool} could not be checked against its schema within {CHECK_SECONDS:g} s of CPU"

@@ -26,6 +26,7 @@ from agents.scripted.knowledge import (
     overlap,
     parameter_words,
 )
+from agents.scripted.schema_values import fitting_call
 from agents.scripted.values import (
     MAX_TEXT,
     Experience,
@@ -41,6 +42,7 @@ from agents.scripted.values import (
     numbers,
 )
 from environments.base import Parameter, ToolCall, ToolSpec
+from environments.schema_check import Unchecked
 from environments.task_text import words
 
 _CONVERSIONS = 8
@@ -78,6 +80,7 @@ class UniformArguments:
         self._rng = rng
         self._tools = tools
         self._optional = optional
+        self._unchecked: set[str] = set()  # tools whose schema takes too long to check: it is tried once
 
     def draw(self, tool: ToolSpec) -> ToolCall:
         """Draw a call of ``tool``: required parameters always, each optional one by its probability."""
@@ -85,7 +88,21 @@ class UniformArguments:
         for parameter in tool.parameters:
             if parameter.required or self._rng.random() < self._optional:
                 arguments[parameter.name] = self._value(tool, parameter, arguments)
-        return ToolCall(name=tool.name, arguments=arguments)
+        return self._fitting(ToolCall(name=tool.name, arguments=arguments), tool)
+
+    def _fitting(self, call: ToolCall, tool: ToolSpec) -> ToolCall:
+        """Return the call, or another one where the tool's schema does not take it."""
+        if not tool.json_schema or tool.name in self._unchecked:
+            return call
+        try:
+            return fitting_call(call, tool, self._known, self._rng, self._optional)
+        except Unchecked:
+            self._unchecked.add(tool.name)
+            return call
+
+    def _known(self, name: str) -> Sequence[Scalar]:
+        """Return the values that people gave to a parameter of this name, and those seen in this episode."""
+        return (*self._given.get(name, ()), *self._values)
 
     def _value(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
         if parameter.type == "array":
@@ -238,7 +255,10 @@ class GuidedArguments(UniformArguments):
             whole = everything and parameter.type == "array" and parameter.choices
             value = [*parameter.choices] if whole else self._asked_for(tool, parameter, asked, arguments)
             arguments[parameter.name] = value
-        return ToolCall(name=tool.name, arguments=arguments)
+        return self._fitting(ToolCall(name=tool.name, arguments=arguments), tool)
+
+    def _known(self, name: str) -> Sequence[Scalar]:
+        return self.sightings.whole()
 
     def kinds(self, tool: ToolSpec, parameter: Parameter) -> frozenset[str]:
         """Return the kinds of names that a text parameter takes, by its name, else by its description."""
