@@ -151,11 +151,10 @@ def schema_problem(tool: str, arguments: Mapping[str, JsonValue], schema: Mappin
 
 
 def shown_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a ``closed_schema`` with the parameters that its alternatives document among its ``properties``."""
-    if not COMBINING & schema.keys():
-        return dict(schema)
-    root = resolved_root(schema)
-    return {**schema, "properties": root["properties"], "required": root["required"]}
+    """Return a ``closed_schema`` with the parameters that its combinations document among its ``properties``."""
+    root = resolved_root(schema) if schema else {}
+    merged = {key: root[key] for key in ("properties", "required") if root and [*root[key]] != [*schema[key]]}
+    return {**schema, **merged}
 
 
 def resolved_root(schema: Mapping[str, Any]) -> Schema:

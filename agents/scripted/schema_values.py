@@ -7,7 +7,6 @@ Whatever the schema then refuses (exactly one of two, conditions, ``not``) is dr
 from __future__ import annotations
 
 import datetime
-import ipaddress
 import json
 import math
 import random
@@ -29,6 +28,7 @@ _DRAWS = 24  # of one call, at most
 _STEPS = 500  # schemas and values of one draw, at most
 _LONGEST = 1000  # characters of a text
 _MOST = 30  # items of a list, and entries of an object
+_DEEPEST = 3  # level of values from which on nothing is given that is not required
 _SPAN = 10  # multiples from a bound, where there is no other one
 _FIRST = datetime.datetime(2024, 1, 1)
 _KINDS = {
@@ -41,37 +41,18 @@ Known = Callable[[str], Sequence[Scalar]]
 """The values that are known for a parameter or field of a name."""
 
 
-def _web(text: str) -> None:
-    if not re.match(r"[a-z]+:\S", text):
-        raise ValueError
-
-
-def _mail(text: str) -> None:
-    if not re.fullmatch(r"[^@\s]+@[^@\s]+", text):
-        raise ValueError
-
-
-def _moment(text: str) -> None:
-    if not re.search(r"\dT\d.*(Z|[+-]\d\d:\d\d)$", text):
-        raise ValueError
-    datetime.datetime.fromisoformat(text)
-
-
-def _hour(text: str) -> None:
-    datetime.time.fromisoformat(text.removesuffix("Z"))
-
-
-_READ: dict[str, Callable[[str], object]] = {
-    "date": datetime.date.fromisoformat,
-    "date-time": _moment,
-    "time": _hour,
-    "email": _mail,
-    "uri": _web,
-    "uuid": uuid.UUID,
-    "ipv4": ipaddress.IPv4Address,
-    "ipv6": ipaddress.IPv6Address,
+_DAY, _HOUR = r"\d{4}-\d\d-\d\d", r"\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"
+_FORMATS = {
+    "date": re.compile(_DAY),
+    "date-time": re.compile(f"{_DAY}T{_HOUR}"),
+    "time": re.compile(_HOUR),
+    "email": re.compile(r"[^@\s]+@[^@\s]+"),
+    "uri": re.compile(r"[a-z]+:\S+"),
+    "uuid": re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"),
+    "ipv4": re.compile(r"\d{1,3}(\.\d{1,3}){3}"),
+    "ipv6": re.compile(r"[0-9a-fA-F]*(:[0-9a-fA-F]*){2,7}"),
 }
-"""Of a format of texts that is drawn, what raises ValueError for a text that is not of it."""
+"""What a text of a format looks like. Other formats are not drawn, and not looked for."""
 
 
 def fitting_call(call: ToolCall, tool: ToolSpec, known: Known, rng: random.Random, optional: float) -> ToolCall:
@@ -109,6 +90,7 @@ class _Drawing:
         self._rng = rng
         self._optional = optional
         self._left = _STEPS
+        self._depth = 0
 
     def arguments(self, kept: dict[str, JsonValue]) -> dict[str, JsonValue]:
         """Draw the arguments of a call, with those in ``kept``."""
@@ -135,7 +117,13 @@ class _Drawing:
         return reduce(both, [*map(self._plain, parts), own])
 
     def _value(self, given: Any, name: str) -> JsonValue:  # noqa: ANN401 - a schema of a stranger
-        schema = self._plain(given)
+        self._depth += 1
+        try:
+            return self._of_type(self._plain(given), name)
+        finally:
+            self._depth -= 1
+
+    def _of_type(self, schema: Schema, name: str) -> JsonValue:
         values = [schema["const"]] if "const" in schema else schema.get("enum")
         if isinstance(values, list):
             value: JsonValue = self._one_of(values)
@@ -192,11 +180,11 @@ class _Drawing:
             [one for one in texts if least <= len(one) <= most and not _is_other(one, form)]
             for texts in (known, samples)
         )
-        if (better or fits) and self._rng.random() < (0.5 if form in _READ else 0.9):
+        if (better or fits) and self._rng.random() < (0.5 if form in _FORMATS else 0.9):
             return str(self._one_of(better or fits))
-        if form in _READ:
+        if form in _FORMATS:
             return self._formatted(form)
-        text = str(self._one_of(known or ["x"]))
+        text = f"{self._one_of(known or ['x'])} {self._rng.randrange(100)}"
         while len(text) < least:
             text += f" {self._one_of(known or ['x'])}" if len(text) + 1 < least else "x"
         return text[:most]
@@ -220,11 +208,12 @@ class _Drawing:
         placed = schema.get("prefixItems", items if isinstance(items, list) else [])
         rest = schema.get("additionalItems", True) if isinstance(items, list) else items
         most = min(schema.get("maxItems", _MOST), _MOST if rest is not False else len(placed))
-        least = max(schema.get("minItems", 0), min(len(placed) or 1, most))
+        wanted = len(placed) or int(self._depth <= _DEEPEST)
+        least = max(schema.get("minItems", 0), min(wanted, most))
         if least > most:
             raise _Nothing
         found: list[JsonValue] = []
-        for place in range(self._rng.randint(least, min(least + 1, most))):
+        for place in range(self._rng.randint(least, min(least + (self._depth <= _DEEPEST), most))):
             one = self._value(placed[place] if place < len(placed) else rest, name)
             for _ in range(_MOST if schema.get("uniqueItems") else 0):
                 if json.dumps(one) not in map(json.dumps, found):
@@ -242,8 +231,8 @@ class _Drawing:
 
     def _object(self, schema: Schema, kept: dict[str, JsonValue], name: str) -> dict[str, JsonValue]:
         properties, others = schema.get("properties", {}), schema.get("additionalProperties", True)
-        required = schema.get("required", [])
-        chosen = [one for one in (*properties, *kept) if one in kept or self._rng.random() < self._optional]
+        required, optional = schema.get("required", []), self._optional if self._depth <= _DEEPEST else 0.0
+        chosen = [one for one in (*properties, *kept) if one in kept or self._rng.random() < optional]
         chosen = list(dict.fromkeys([*required, *chosen]))[: max(len(required), schema.get("maxProperties", _MOST))]
         for one in chosen:  # the list grows while it is read
             chosen += [more for more in schema.get("dependentRequired", {}).get(one, ()) if more not in chosen]
@@ -277,12 +266,7 @@ def _bounds(schema: Schema, name: str, sign: int) -> list[tuple[Fraction, int]]:
 
 
 def _is_other(text: str, form: Any) -> bool:  # noqa: ANN401 - a value of a stranger's schema
-    try:
-        if form in _READ:
-            _READ[form](text)
-    except (ValueError, TypeError):
-        return True
-    return False
+    return form in _FORMATS and _FORMATS[form].fullmatch(text) is None
 
 
 def _of_other_formats(value: JsonValue, given: Any, root: Schema, levels: int = 4) -> set[str]:  # noqa: ANN401
