@@ -101,7 +101,8 @@ def in_one_dialect(given: Schema) -> Schema:
     named = next((one for one in _DIALECTS if _name(one) in str(given.get("$schema"))), None)
     dialects = list(dict.fromkeys([*([named] if named else []), *_DIALECTS[:_UNNAMED]]))
     slips: list[str] = []
-    for schema in (given, _without_slips(given)):
+    cleaned = _without_slips(given)
+    for schema in (given, cleaned) if cleaned != given else (given,):
         for dialect in dialects:
             if (slip := _slip(schema, dialect)) is not None:
                 slips.append(slip)
@@ -124,14 +125,16 @@ def with_plain_references(given: Schema) -> Schema:
     root: Schema = json.loads(json.dumps(given))
     dialect = _dialect(root)
     specification = specification_with(dialect)
-    registry: Registry[Any] = Registry()  # without a retriever: nothing is fetched
+    resource = specification.create_resource(root)
+    # Without a retriever nothing is fetched.
+    registry: Registry[Any] = Registry().with_resource(resource.id() or "", resource).crawl()
     keywords, written = _keywords(dialect), schemas(root, dialect, references=False)
     for one in written[1:]:
         one.pop("$schema", None)  # a dialect within another one is not read
     checked, paths = {id(one) for one in written}, _paths(root)
     found: dict[int, Schema] = {}
     plain: list[tuple[Schema, str]] = []
-    todo = [(root, registry.resolver_with_root(specification.create_resource(root)))]
+    todo = [(root, registry.resolver(resource.id() or ""))]
     while todo:
         one, resolver = todo.pop()
         if id(one) in found:

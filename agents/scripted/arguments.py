@@ -11,6 +11,7 @@ import datetime
 import math
 import random
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
@@ -46,6 +47,7 @@ from environments.schema_check import Unchecked
 from environments.task_text import words
 
 _CONVERSIONS = 8
+_MISFITS = 3  # draws without a call that fits a tool's schema, after which none is looked for (ours)
 _LARGEST = 1e6
 _PLAIN_NUMBERS: tuple[Scalar, ...] = (1, 2, 3, 10, 50.0)
 _FIRST_DATE = datetime.date(2024, 1, 1)
@@ -80,7 +82,7 @@ class UniformArguments:
         self._rng = rng
         self._tools = tools
         self._optional = optional
-        self._unchecked: set[str] = set()  # tools whose schema takes too long to check: it is tried once
+        self._misfits: Counter[str] = Counter()
 
     def draw(self, tool: ToolSpec) -> ToolCall:
         """Draw a call of ``tool``: required parameters always, each optional one by its probability."""
@@ -92,13 +94,14 @@ class UniformArguments:
 
     def _fitting(self, call: ToolCall, tool: ToolSpec) -> ToolCall:
         """Return the call, or another one where the tool's schema does not take it."""
-        if not tool.json_schema or tool.name in self._unchecked:
+        if not tool.json_schema or self._misfits[tool.name] >= _MISFITS:
             return call
         try:
-            return fitting_call(call, tool, self._known, self._rng, self._optional)
-        except Unchecked:
-            self._unchecked.add(tool.name)
-            return call
+            found = fitting_call(call, tool, self._known, self._rng, self._optional)
+        except Unchecked:  # it took seconds
+            self._misfits[tool.name], found = _MISFITS, None
+        self._misfits[tool.name] += found is None
+        return found or call
 
     def _known(self, name: str) -> Sequence[Scalar]:
         """Return the values that people gave to a parameter of this name, and those seen in this episode."""

@@ -55,8 +55,8 @@ _FORMATS = {
 """What a text of a format looks like. Other formats are not drawn, and not looked for."""
 
 
-def fitting_call(call: ToolCall, tool: ToolSpec, known: Known, rng: random.Random, optional: float) -> ToolCall:
-    """Return the call where the tool's schema takes it, else one that it takes, or the call itself if none is found.
+def fitting_call(call: ToolCall, tool: ToolSpec, known: Known, rng: random.Random, optional: float) -> ToolCall | None:
+    """Return the call where the tool's schema takes it, else one that it takes, or None if none is found.
 
     Arguments without an error are kept at first. Raises Unchecked where no result of the check is had.
     """
@@ -74,7 +74,7 @@ def fitting_call(call: ToolCall, tool: ToolSpec, known: Known, rng: random.Rando
             continue
         if not schema_errors(tool.name, arguments, tool.json_schema):
             return ToolCall(name=tool.name, arguments=arguments)
-    return call
+    return None
 
 
 class _Nothing(Exception):
