@@ -11,6 +11,7 @@ import datetime
 import math
 import random
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
@@ -26,6 +27,7 @@ from agents.scripted.knowledge import (
     overlap,
     parameter_words,
 )
+from agents.scripted.schema_values import fitting_call
 from agents.scripted.values import (
     MAX_TEXT,
     Experience,
@@ -41,9 +43,11 @@ from agents.scripted.values import (
     numbers,
 )
 from environments.base import Parameter, ToolCall, ToolSpec
+from environments.schema_check import Unchecked
 from environments.task_text import words
 
 _CONVERSIONS = 8
+_MISFITS = 3  # draws without a call that fits a tool's schema, after which none is looked for (ours)
 _LARGEST = 1e6
 _PLAIN_NUMBERS: tuple[Scalar, ...] = (1, 2, 3, 10, 50.0)
 _FIRST_DATE = datetime.date(2024, 1, 1)
@@ -78,6 +82,7 @@ class UniformArguments:
         self._rng = rng
         self._tools = tools
         self._optional = optional
+        self._misfits: Counter[str] = Counter()
 
     def draw(self, tool: ToolSpec) -> ToolCall:
         """Draw a call of ``tool``: required parameters always, each optional one by its probability."""
@@ -85,7 +90,22 @@ class UniformArguments:
         for parameter in tool.parameters:
             if parameter.required or self._rng.random() < self._optional:
                 arguments[parameter.name] = self._value(tool, parameter, arguments)
-        return ToolCall(name=tool.name, arguments=arguments)
+        return self._fitting(ToolCall(name=tool.name, arguments=arguments), tool)
+
+    def _fitting(self, call: ToolCall, tool: ToolSpec) -> ToolCall:
+        """Return the call, or another one where the tool's schema does not take it."""
+        if not tool.json_schema or self._misfits[tool.name] >= _MISFITS:
+            return call
+        try:
+            found = fitting_call(call, tool, self._known, self._rng, self._optional)
+        except Unchecked:  # it took seconds
+            self._misfits[tool.name], found = _MISFITS, None
+        self._misfits[tool.name] += found is None
+        return found or call
+
+    def _known(self, name: str) -> Sequence[Scalar]:
+        """Return the values that people gave to a parameter of this name, and those seen in this episode."""
+        return (*self._given.get(name, ()), *self._values)
 
     def _value(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
         if parameter.type == "array":
@@ -238,7 +258,10 @@ class GuidedArguments(UniformArguments):
             whole = everything and parameter.type == "array" and parameter.choices
             value = [*parameter.choices] if whole else self._asked_for(tool, parameter, asked, arguments)
             arguments[parameter.name] = value
-        return ToolCall(name=tool.name, arguments=arguments)
+        return self._fitting(ToolCall(name=tool.name, arguments=arguments), tool)
+
+    def _known(self, name: str) -> Sequence[Scalar]:
+        return self.sightings.whole()
 
     def kinds(self, tool: ToolSpec, parameter: Parameter) -> frozenset[str]:
         """Return the kinds of names that a text parameter takes, by its name, else by its description."""

@@ -15,14 +15,14 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from pydantic import JsonValue, ValidationError
 
 from environments.addresses import origin_of
 from environments.base import Environment, EnvironmentDefect, EnvironmentFault, InputError, ToolCall, ToolSpec
 from environments.benchmark import Benchmark, KnownValue, explain
-from environments.json_schema import documented_tool, plain_line
+from environments.json_schema import documented_tool, notes_of_left_out, plain_line, why_none
 from environments.mcp.connection import ServerConnection, ServerLaunch, shown
 from environments.mcp.folder import OwnFolder
 from environments.mcp.options import FILES, OWN_FOLDER, MCPOptions, ServerStart
@@ -30,9 +30,6 @@ from environments.mcp.redaction import redacted
 from environments.served import Fleet, ServedEnvironment, ServerAnswer, ServerPlace, ServerView
 from environments.task_text import written
 from environments.trust import Program, how_to_bind, is_trusted
-
-if TYPE_CHECKING:
-    from mcp_types import Tool
 
 Plain = str | int | float
 
@@ -80,7 +77,7 @@ class Listing(NamedTuple):
     digest: str
 
 
-def read_listing(listed: Sequence[Tool], options: MCPOptions) -> Listing:
+def read_listing(listed: Sequence[JsonValue], options: MCPOptions) -> Listing:
     """Read what a server lists: which of its tools agents may call by the options, and how they are documented.
 
     Of each tool its name and hints are looked at first, and a schema is read only while the limits allow it.
@@ -91,61 +88,73 @@ def read_listing(listed: Sequence[Tool], options: MCPOptions) -> Listing:
     left_out: dict[str, str] = {}
     hinted: list[ToolCall] = []
     read = 0
-    for tool in listed:
+    for place, entry in enumerate(listed, 1):
+        name = _name(entry)
         try:
-            if tool.name in names.values():
+            if name in names.values():
                 raise ValueError("it is listed twice")
-            hints = tool.annotations
-            shows = options.probe_calls is None and hints is not None and bool(hints.read_only_hint)
+            reads, destroys = _reads(entry), _hint(entry, "destructiveHint")
+            if not isinstance(destroys, bool | None):
+                raise ValueError("its destructiveHint is neither true nor false")
+            shows = options.probe_calls is None and reads
             why = None
-            if (
-                hints is not None
-                and hints.destructive_hint
-                and not hints.read_only_hint
-                and not options.allow_destructive
-            ):
+            if destroys and not reads and not options.allow_destructive:
                 why = "it says that it destroys: option allow_destructive lets agents call it"
-            elif (options.tools is not None and tool.name not in options.tools) or tool.name == resets:
+            elif (options.tools is not None and name not in options.tools) or name == resets:
                 why = "the options leave it out"
             elif len(tools) == MAX_TOOLS or (read >= MAX_SCHEMAS and options.tools is None):
                 why = f"there are more than {len(tools)}: name those to use in the option tools"
             if why and (not shows or read >= MAX_SCHEMAS):
                 raise ValueError(why)
             read += 1
-            spec = _spec(tool)
+            spec = _spec(entry)
             if shows and not any(one.required for one in spec.parameters):
-                hinted.append(ToolCall(name=tool.name))
+                hinted.append(ToolCall(name=name))
             if why:
                 raise ValueError(why)
             if spec.name in tools:
                 raise ValueError(f"{names[spec.name]} has its name in letters, digits and _")
         except ValueError as error:
             if len(left_out) < MAX_TOOLS:
-                left_out[plain_line(tool.name, 80) or "a tool without a name"] = str(error)
+                left_out.setdefault(plain_line(name, 80) or f"tool {place} of its list", str(error))
             continue
-        tools[spec.name], names[spec.name] = spec, tool.name
-    whole = "\n".join(sorted(tool.model_dump_json() for tool in listed))
-    digest = hashlib.sha256(whole.encode(errors="replace")).hexdigest()
+        tools[spec.name], names[spec.name] = spec, name
+    whole = "\n".join(sorted(json.dumps(entry, sort_keys=True) for entry in listed))
+    digest = hashlib.sha256(whole.encode()).hexdigest()
     probe = tuple(hinted) if options.probe_calls is None else options.probe_calls
-    named = frozenset(tool.name for tool in listed)
-    destructive = frozenset(tool.name for tool in listed if _may_destroy(tool))
-    return Listing(tools, names, probe, left_out, named, destructive, digest)
+    destructive = frozenset(_name(entry) for entry in listed if _may_destroy(entry))
+    return Listing(tools, names, probe, left_out, frozenset(map(_name, listed)), destructive, digest)
 
 
-def _may_destroy(tool: Tool) -> bool:
-    hints = tool.annotations
-    return hints is None or not (hints.read_only_hint or hints.destructive_hint is False)
+def _may_destroy(entry: JsonValue) -> bool:
+    return not (_reads(entry) or _hint(entry, "destructiveHint") is False)
 
 
-def _spec(tool: Tool) -> ToolSpec:
-    name = re.sub(r"\W", "_", tool.name, flags=re.ASCII)
+def _reads(entry: JsonValue) -> bool:
+    return _hint(entry, "readOnlyHint") is True
+
+
+def _hint(entry: JsonValue, name: str) -> JsonValue:
+    hints = entry.get("annotations") if isinstance(entry, dict) else None
+    return hints.get(name) if isinstance(hints, dict) else None
+
+
+def _name(entry: JsonValue) -> str:
+    name = entry.get("name") if isinstance(entry, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _spec(entry: JsonValue) -> ToolSpec:
+    """Read an entry of a server's list. Raises ValueError with the reason where it is no tool that can be called."""
+    if not isinstance(entry, dict):
+        raise ValueError("it is no object")
+    name = re.sub(r"\W", "_", _name(entry), flags=re.ASCII)
     if not _NAME.fullmatch(name):
-        raise ValueError("its name is not of 1 to 64 letters, digits and _")
-    spec = documented_tool(name, GROUP, tool.description, tool.input_schema, _MOST_OF_A_DESCRIPTION)
-    for parameter in spec.parameters:
-        if not _NAME.fullmatch(parameter.name):
-            raise ValueError(f"its parameter {parameter.name!r:.80} is not of letters, digits and _")
-    return spec
+        raise ValueError("its name is not of 1 to 64 letters, digits and _, a letter or _ first")
+    given = entry.get("inputSchema")
+    return documented_tool(
+        name, GROUP, entry.get("description"), {} if given is None else given, _MOST_OF_A_DESCRIPTION
+    )
 
 
 class Server:
@@ -400,11 +409,8 @@ class MCP(Benchmark[MCPOptions]):
         fleet = fleet_of(options)
         listing = fleet.listing
         if not listing.tools:
-            why = next(iter(listing.left_out.items()), None)
-            raise InputError(
-                "environment.options: the MCP server has no tool for agents"
-                + (f": {why[0]} is left out, {why[1]}" if why else "")
-            )
+            why = why_none(listing.left_out)
+            raise InputError(f"environment.options: the MCP server has no tool for agents{why}")
         named = [*listing.probe, *([options.reset_call] if options.reset_call else [])]
         for name in sorted({*(options.tools or ()), *(call.name for call in named)} - listing.listed):
             raise InputError(f"environment.options: the MCP server has no tool {name!r}")
@@ -418,7 +424,7 @@ class MCP(Benchmark[MCPOptions]):
         shown = [*(call.name for call in listing.probe), *([FILES] if options.compares_files else [])]
         return (
             f"tools      {', '.join(listing.tools)}",
-            *(f"left out   {name}: {why}" for name, why in listing.left_out.items()),
+            *notes_of_left_out(listing.tools.values(), listing.left_out),
             f"state      {', '.join(shown) or 'not seen: no tool says that it only reads, name some as probe'}",
         )
 

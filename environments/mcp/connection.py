@@ -33,7 +33,7 @@ from environments.served import ServerAnswer
 if TYPE_CHECKING:
     from anyio.abc import ByteReceiveStream, ObjectSendStream
     from mcp import Client
-    from mcp_types import CallToolResult, Tool
+    from mcp_types import CallToolResult
 
 MAX_MESSAGE = 2_000_000
 """Bytes of one message of a server, at most (our choice)."""
@@ -248,10 +248,10 @@ class ServerConnection:
             self.close()
             raise
 
-    def list_tools(self) -> list[Tool]:
-        """Return the tools that the server lists."""
+    def list_tools(self) -> list[JsonValue]:
+        """Return what the server lists as tools, which may be anything, without the values of secrets."""
         listed = self._answered("its list of tools", self._listed())
-        return [_unsecret(tool, self._launch.secrets) for tool in listed] if self._launch.secrets else listed
+        return [_unsecret(entry, self._launch.secrets) for entry in listed] if self._launch.secrets else listed
 
     def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ServerAnswer:
         """Call a tool and return its answer."""
@@ -300,16 +300,20 @@ class ServerConnection:
     async def _started(self) -> None:
         await asyncio.shield(asyncio.wrap_future(self._ready))
 
-    async def _listed(self) -> list[Tool]:
-        tools: list[Tool] = []
-        cursor: str | None = None
+    async def _listed(self) -> list[JsonValue]:
+        tools: list[JsonValue] = []
+        cursor: JsonValue = None
         for _ in range(MAX_PAGES):
-            page = await self._live_client().list_tools(cursor=cursor)
-            tools += page.tools
+            # Not list_tools, nor anything that is public: they refuse the whole list for one tool of another form.
+            dispatcher = self._live_client().session._dispatcher
+            page = await dispatcher.send_raw_request("tools/list", {"cursor": cursor} if cursor else None)
+            listed, cursor = page.get("tools"), page.get("nextCursor")
+            if not isinstance(listed, list) or not isinstance(cursor, str | None):
+                raise EnvironmentFault("it is not of the protocol (tools is a list, and nextCursor a text)")
+            tools += listed
             if len(tools) > MAX_LISTED:
                 raise EnvironmentFault(f"it lists more than {MAX_LISTED:,} tools")
-            cursor = page.next_cursor
-            if cursor is None:
+            if not cursor:
                 return tools
         raise EnvironmentFault(f"its list of tools has more than {MAX_PAGES} pages")
 
@@ -372,10 +376,12 @@ def shown(text: str, secrets: Mapping[str, str]) -> str:
     return "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in text)
 
 
-def _unsecret(tool: Tool, secrets: Mapping[str, str]) -> Tool:
-    written = tool.model_dump_json(by_alias=True, exclude_unset=True)
-    clean = redacted(written, secrets)
-    return tool if clean == written else type(tool).model_validate_json(clean, by_name=False)
+def _unsecret(value: JsonValue, secrets: Mapping[str, str]) -> JsonValue:
+    if isinstance(value, dict):
+        return {redacted(key, secrets): _unsecret(one, secrets) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_unsecret(one, secrets) for one in value]
+    return redacted(value, secrets) if isinstance(value, str) else value
 
 
 def _answer(result: CallToolResult) -> ServerAnswer:

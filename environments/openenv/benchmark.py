@@ -24,8 +24,9 @@ from functools import partial
 from pydantic import Field, JsonValue, ValidationError
 
 from environments.addresses import Address, bound_token
-from environments.base import EnvironmentFault, InputError, Outcome, TaskSpec, ToolSpec, TurnOutcome
+from environments.base import Environment, EnvironmentFault, InputError, Outcome, TaskSpec, ToolSpec, TurnOutcome
 from environments.benchmark import Benchmark, OfficialTask, OfficialTasks, Options
+from environments.json_schema import notes_of_left_out
 from environments.openenv import host as limits
 from environments.openenv.host import Compare, Host, Session, Stepped, TaskPlace, as_text, read_tools
 from environments.python_class.environment import PythonEpisode
@@ -76,6 +77,7 @@ class OpenEnvEnvironment(ServedEnvironment):
         super().__init__(fleet, tools)
         self._threshold = threshold
         self.requests: list[str] = []
+        left_out: dict[str, str] = {}
         try:
             with fleet.at(ServerPlace(places[0])) as seat:
                 if compare == "state":
@@ -83,7 +85,7 @@ class OpenEnvEnvironment(ServedEnvironment):
                 for place in places:
                     seat.server.begin(place)
                     self.requests.append(request_of(seat.server.first))
-                    found = read_tools(seat.server, host, self.name)
+                    found = read_tools(seat.server, host, self.name, left_out)
                     for name, tool in found.items():
                         if tools.setdefault(name, tool) != tool:
                             raise EnvironmentFault(f"the server documents {name} in two ways, at {place.index}")
@@ -91,6 +93,7 @@ class OpenEnvEnvironment(ServedEnvironment):
                     self._starts += (self.start_state(key, place.model_dump(), found),)
                 seat.place, seat.holder = None, self
             fleet.leave(self)
+            self.notes = notes_of_left_out(tools.values(), left_out)
         except EnvironmentFault as fault:
             raise InputError(f"environment.options: {fault}") from None
 
@@ -152,6 +155,10 @@ class OpenEnv(Benchmark[OpenEnvOptions]):
         places = [TaskPlace(split=options.split, index=options.first + number) for number in range(options.starts)]
         host = Host(options.url, bound_token(options.url, "environment.options.url"))
         return OpenEnvEnvironment(host, places, options.compare, options.threshold)
+
+    def notes(self, environment: Environment) -> tuple[str, ...]:
+        """Return what of the server's tools is left out, with the reason."""
+        return environment.notes if isinstance(environment, OpenEnvEnvironment) else ()
 
     def evaluation_options(self, options: OpenEnvOptions) -> dict[str, JsonValue]:
         """Return all options."""

@@ -16,7 +16,7 @@ from pydantic_core import from_json
 
 from environments.addresses import Origin, origin_of
 from environments.base import EnvironmentFault, Record, ToolCall, ToolSpec
-from environments.json_schema import documented_tool, plain_line
+from environments.json_schema import documented_tool, plain_line, why_none
 from environments.served import NoRoom, ServerAnswer
 
 MAX_BYTES = 1_048_576
@@ -263,12 +263,12 @@ def as_text(value: JsonValue) -> str:
 
 class _Tool(BaseModel):
     name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,63}$")
-    description: str | None = None
-    input_schema: dict[str, JsonValue]
+    description: JsonValue = None
+    input_schema: JsonValue
 
 
 class _Listed(BaseModel):
-    tools: list[_Tool] = Field(max_length=MOST_TOOLS)
+    tools: list[JsonValue] = Field(max_length=MOST_TOOLS)
 
 
 class _Schemas(BaseModel):
@@ -283,26 +283,35 @@ class _Schemas(BaseModel):
         return {**action, "properties": {key: one for key, one in properties.items() if key != "metadata"}}
 
 
-def read_tools(session: Session, host: Host, group: str) -> dict[str, ToolSpec]:
-    """Return the tools that the server lists, by name, else ``act``. Raises EnvironmentFault for unusable ones."""
+def read_tools(session: Session, host: Host, group: str, left_out: dict[str, str]) -> dict[str, ToolSpec]:
+    """Return the tools that the server lists, by name, else ``act``. ``left_out`` gets the reason for any other one.
+
+    Raises EnvironmentFault where the list cannot be read, or no tool of it can be used.
+    """
     try:
         listed = session.step({"type": "list_tools"}).observation
     except Refused:  # its actions are not calls of tools
         listed = {"tools": [{"name": ACT, "description": "Take an action.", "input_schema": host.action_schema()}]}
+    found: dict[str, ToolSpec] = {}
     try:
-        found = {tool.name: _spec(tool, group) for tool in _Listed.model_validate(listed).tools}
-    except (ValidationError, ValueError, RecursionError) as error:
-        raise EnvironmentFault(f"the server lists tools that cannot be used: {plain_line(str(error), 300)}") from None
+        entries = _Listed.model_validate(listed).tools
+    except ValidationError as error:
+        raise EnvironmentFault(f"the server lists tools that cannot be used: {_first(error)}") from None
+    reasons: dict[str, str] = {}
+    for place, entry in enumerate(entries, 1):
+        name = entry.get("name") if isinstance(entry, dict) else None
+        try:
+            tool = _Tool.model_validate(entry)
+            if tool.name in found:
+                raise ValueError("it is listed twice")
+            found[tool.name] = documented_tool(tool.name, group, tool.description, tool.input_schema, _LONGEST)
+        except ValueError as error:
+            said = _first(error) if isinstance(error, ValidationError) else str(error)
+            reasons[_line(name)[:80] if isinstance(name, str) and _line(name) else f"tool {place} of its list"] = said
     if not found:
-        raise EnvironmentFault("the server lists no tool")
+        raise EnvironmentFault(f"the server lists no tool that can be used{why_none(reasons)}")
+    left_out |= reasons
     return found
-
-
-def _spec(tool: _Tool, group: str) -> ToolSpec:
-    try:
-        return documented_tool(tool.name, group, tool.description, tool.input_schema, _LONGEST)
-    except ValueError as error:
-        raise ValueError(f"{tool.name}: {error}") from None
 
 
 def _line(text: str) -> str:

@@ -39,7 +39,7 @@ from environments.base import (
     ToolCall,
     ToolSpec,
 )
-from environments.json_schema import schema_problem
+from environments.json_schema import schema_problem, takes
 from environments.task_text import Seen, documented, leaves, written
 from environments.verification.programs import Literal, Reach, called, literals
 
@@ -50,13 +50,18 @@ def argument_problem(call: ToolCall, tool: ToolSpec) -> str | None:
     """Return a phrase for the first error in the arguments of ``call`` by the documentation of ``tool``, else None.
 
     A whole number is accepted where a float is documented, and a whole float where an integer is. Null is accepted for
-    an optional parameter whose default is null. A tool with a JSON Schema is checked against that instead.
+    an optional parameter whose default is null. A tool with a JSON Schema is checked against that instead: it may take
+    arguments that it does not name.
     """
     for name, value in call.arguments.items():
         parameter = tool.parameter(name)
-        if parameter is None:
+        if parameter is None and not (tool.json_schema and takes(tool.json_schema, name)):
             return f"{call.name} has no parameter {name!r}"
-        if tool.json_schema or (value is None and not parameter.required and parameter.default is None):
+        if (
+            parameter is None
+            or tool.json_schema
+            or (value is None and not parameter.required and parameter.default is None)
+        ):
             continue
         problem = _value_problem(value, parameter)
         if problem:

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from pydantic import JsonValue, ValidationError
 
 from environments.base import Action, MalformedCall, Parameter, ToolCall, ToolSpec
+from environments.json_schema import shown_schema
 from environments.python_calls import call_of as python_call
 from environments.python_calls import expression
 from training.rendering.base import EndTurn
@@ -191,7 +192,7 @@ def tool_schema(tool: ToolSpec) -> Schema:
         "function": {
             "name": tool.name,
             "description": tool.description,
-            "parameters": tool.json_schema
+            "parameters": shown_schema(tool.json_schema)
             or {
                 "type": "object",
                 "properties": {parameter.name: _schema(parameter) for parameter in tool.parameters},

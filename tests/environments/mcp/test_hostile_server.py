@@ -157,7 +157,11 @@ UNOPENED = {
     "no start": ("time.sleep(3600)", "no answer within 6 s"),
     "unknown version": ("version = '1999-01-01'", "does not start"),
     "endless pages": ("more = {'nextCursor': 'again'}", "more than 20 pages"),
-    "schema of no object": (of_schema({"type": "string"}), "not of the protocol"),
+    "no list of tools": ("more = {'tools': 'all'}", "tools is a list"),
+    "no tool that can be used": (
+        "tools = [TOOL | {'inputSchema': 'x'}, 5]",
+        "no tool for agents: act is left out, its schema is no object; tool 2 of its list is left out, it is no object",
+    ),
 }
 
 
@@ -165,7 +169,9 @@ UNOPENED = {
 def test_a_server_that_does_not_start_is_the_users_to_correct(kind, monkeypatch):
     monkeypatch.setattr(connection, "START_SECONDS", SECONDS)
     start, words = UNOPENED[kind]
-    with pytest.raises(InputError, match=r"^environment.options: the MCP server does not start") as caught:
+    with pytest.raises(
+        InputError, match=r"^environment.options: the MCP server (does not start|has no tool)"
+    ) as caught:
         opened(seconds=SECONDS, start=start)
     assert words in str(caught.value)
 
@@ -208,6 +214,54 @@ BOMB = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(4
 )
 def test_a_schema_that_takes_for_ever_refuses_the_call_or_leaves_it_to_the_server(start, status):
     assert asked(opened(start=start), a="a" * 5000 + "!").status == status
+
+
+ODD_BUT_USABLE = {
+    "no_output": {"outputSchema": {"$id": "a.b.v1", "type": "array"}},
+    "no_words": {"description": None},
+    "words": {"description": 5},
+    "any": {"inputSchema": {}},
+    "null": {"inputSchema": None},
+    "untyped": {"inputSchema": {"properties": {"a": {"type": "string"}}}},
+    "dialect": {"inputSchema": {"$schema": "http://json-schema.org/draft-07/schema#"}},
+    "reference": {"inputSchema": {"$ref": "#/$defs/A", "$defs": {"A": {"type": "object"}}}},
+    "annotated": {"annotations": [1], "icons": 5, "execution": {"x": 1}, "_meta": "y", "title": 7},
+}
+ODD = {
+    "text_": ({"inputSchema": "x"}, "its schema is no object"),
+    "text": ({"inputSchema": {"type": "string"}}, "its arguments are no object"),
+    "required": ({"inputSchema": {"properties": {"a": {}, "required": ["a"]}}}, "['a'] is not of type"),
+    "perhaps": ({"annotations": {"destructiveHint": "no"}}, "its destructiveHint is neither true nor false"),
+    "x" * 70: ({"title": "Long"}, "its name is not of 1 to 64 letters, digits and _"),
+    "tool 15 of its list": ({"name": 7}, "its name is not of"),
+    "tool 16 of its list": ({"name": ""}, "its name is not of"),
+    "tool 17 of its list": (None, "it is no object"),
+    "tool 18 of its list": ({"name": None}, "its name is not of"),
+}
+
+
+def test_an_odd_tool_is_used_or_left_out_alone():
+    given = [{"name": name} | fields for name, fields in ODD_BUT_USABLE.items()]
+    given += [fields and {"name": name} | fields for name, (fields, _) in ODD.items()]
+    listed = ", ".join("5" if one is None else f"TOOL | {one!r}" for one in given)
+    echo = "reply(text(json.dumps(request['params']['arguments'])))"
+    environment = opened(act=echo, start=f"tools = [{listed}]")
+    listing = environment.fleet.listing
+    assert [*listing.tools] == [*ODD_BUT_USABLE]
+    assert listing.left_out.keys() == ODD.keys()
+    assert all(words in listing.left_out[name] for name, (_, words) in ODD.items())
+    assert (asked(environment, "any", q=1).text, asked(environment, "null", q=1).status) == ('{"q": 1}', "ok")
+    assert [line for line in BENCHMARK.notes(environment) if "perhaps" in line] == [
+        "left out   perhaps: its destructiveHint is neither true nor false"
+    ]
+
+
+def test_a_parameter_that_not_every_format_can_name_is_left_out_of_the_documentation():
+    environment = opened(start=of_schema({"type": "object", "properties": {"q": {}, "Notion-Version": {}}}))
+    assert "left out   of act 'Notion-Version': a name not of 1 to 64 letters, digits and _" in BENCHMARK.notes(
+        environment
+    )
+    assert asked(environment, q="x", **{"Notion-Version": "1"}).status == "ok"
 
 
 def test_listings_are_cut_and_cleaned():

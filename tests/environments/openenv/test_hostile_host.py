@@ -15,7 +15,7 @@ from support.openenv_host import task as asking
 
 from environments.base import EnvironmentFault, Episode, InputError, ObservationStatus, TaskSpec, ToolCall
 from environments.openenv import host as host_module
-from environments.openenv.benchmark import OpenEnvEnvironment
+from environments.openenv.benchmark import BENCHMARK, OpenEnvEnvironment
 from environments.registry import open_named
 
 ADD = ToolCall(name="add_number", arguments={"number": 2})
@@ -104,6 +104,10 @@ for _ in range(60):
         ([{**TOOLS[0], "input_schema": NESTED}], "levels"),
         ([{**TOOLS[0], "input_schema": {"$ref": "http://elsewhere/schema"}}], "outside itself"),
         ([{**TOOLS[0], "input_schema": {"type": "array"}}], "no object"),
+        (
+            [5, {"name": "x", "input_schema": "y"}],
+            "tool 1 of its list is left out, .*; x is left out, its schema is no object",
+        ),
     ],
 )
 def test_tools_that_cannot_be_used_are_refused_in_one_sentence(tools: Any, words: str) -> None:
@@ -112,6 +116,14 @@ def test_tools_that_cannot_be_used_are_refused_in_one_sentence(tools: Any, words
         with pytest.raises(InputError, match=words) as refusal, opened(fake):
             pass
         assert "\n" not in str(refusal.value)
+
+
+def test_one_tool_that_cannot_be_used_is_left_out_alone() -> None:
+    with CounterHost() as fake:
+        fake.tools = [*fake.tools, 5, {**TOOLS[0], "name": "odd", "input_schema": {"type": "array"}}]
+        with opened(fake) as environment, playing(environment) as episode:
+            assert episode.step(ADD).status is not ObservationStatus.ERROR
+            assert "left out   odd: its arguments are no object" in BENCHMARK.notes(environment)
 
 
 @pytest.mark.parametrize(
