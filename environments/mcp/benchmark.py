@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from pydantic import JsonValue, ValidationError
 
+from environments.answers import decoded, rounded
 from environments.base import Environment, EnvironmentDefect, EnvironmentFault, InputError, ToolCall, ToolSpec
 from environments.benchmark import TRUST_VARIABLE, Benchmark, KnownValue, explain
 from environments.json_schema import documented_tool, plain_line
@@ -45,9 +46,6 @@ _MOST_OF_A_DESCRIPTION = 1000
 
 EQUAL_FAILURES = 3
 """Failures of one kind in a row, without a success between them, after which it is not tried again (our choice)."""
-
-_SAYS_ERROR = re.compile(r'\s*(\{\s*"error"\s*:|(\w+ ){0,2}error:\s)', re.IGNORECASE)
-"""How answers begin that are errors without being marked as such; a call with one makes no task (our choice)."""
 
 
 class Listing(NamedTuple):
@@ -157,8 +155,7 @@ class Server:
 
     def call(self, call: ToolCall) -> ServerAnswer:
         """Call a tool by the name that agents know."""
-        answer = self._asked(self._listing.names[call.name], call.arguments)
-        return answer._replace(failed=answer.failed or _SAYS_ERROR.match(answer.text) is not None)
+        return self._asked(self._listing.names[call.name], call.arguments)
 
     def look(self) -> tuple[str, None]:
         """Return the state as canonical JSON: the answers of the probe, and the files where they belong to it."""
@@ -256,11 +253,9 @@ def _absolute(word: str) -> str:
 
 def _parsed(text: str) -> JsonValue:
     try:
-        value: JsonValue = json.loads(text, parse_constant=str)
-        json.dumps(value)
-    except (ValueError, RecursionError):
+        return rounded(decoded(text))
+    except RecursionError:
         return text
-    return value
 
 
 def _files(folder: Path) -> JsonValue:
