@@ -356,11 +356,15 @@ def test_chroma_is_imported_late_and_asks_nothing_of_the_network_and_of_the_work
     assert (ran.stdout, ran.returncode) == ("known\n", 0), ran.stderr
 
 
-@pytest.mark.parametrize(
-    "look",
-    [lambda folder: chromadb.PersistentClient(folder), lambda folder: FailureMemory(folder, SETTINGS)],
-    ids=["a notebook's client", "a memory"],
-)
+def as_a_notebook(folder):
+    return chromadb.PersistentClient(folder)
+
+
+def as_a_run(folder):
+    return FailureMemory(folder, SETTINGS)
+
+
+@pytest.mark.parametrize("look", [as_a_notebook, as_a_run])
 def test_the_index_is_made_anew_while_this_process_has_it_open(tmp_path, look):
     folder, left_open = tmp_path / "failures", []
     for contexts in ([context("a", NOTES)], [context("a", NOTES), context("b", OTHER)], []):
