@@ -61,12 +61,13 @@ _FLAGS = {"ok": True, "success": True, "iserror": False}
 _FAILED = ("error", "fail")
 _LONGEST_LINE = 300
 
-_MARK = r"[^\w{(\"']{0,10}"  # "**Error**: ...", "[ERROR] ..."
+_MARK = r"[^\w{(\"']{0,10}"  # "**Error**: ...", "[ERROR] ..."; a file may begin with a heading
 _NOTHING = r"(?:none|null|false|0(?!\.))\b"
+_NONE_FOLLOWS = rf"(?!\s*{_NOTHING}\W*(?:\n|$))"
 _MEASURE = rf"\s*[-+±~<>=≈]*(?:{_NOTHING}|(?![45]\d\d\b)[\d.,]+(?:e[-+]?\d+)?\s*(?:[^\w\s.:]|\n|$))"
 _ERROR = re.compile(
-    rf"""{_MARK}(?:
-        error\b[*_\]]*[:!](?!:|\s*{_NOTHING}\W*(?:\n|$))
+    rf"""[^\x00-\x7f]{{0,3}}\s*(?:
+        error:(?=\s|$){_NONE_FOLLOWS}
         | (?:(?!no\b)\w+\ ){{1,2}}error(?:\ -?\d+)?:\s(?!{_MEASURE})
         | error\ (?:executing|calling)\ tool\b
         | traceback\ \(most\ recent\ call\ last\)
@@ -75,7 +76,7 @@ _ERROR = re.compile(
 )
 _ERROR_LINE = re.compile(
     rf"""{_MARK}(?:
-        error(?:\W*$|(?:\]|\ -)\s)
+        error(?:\W*$|(?:\]|\ -)\s|[*_\]]*[:!](?!:){_NONE_FOLLOWS})
         | error\ (?:[45]\d\d\b | (?:\w+ing|in|while|when|during|at|from|code|\d+)\b[^:]*:\s(?!{_MEASURE}))
         | (?-i:ERROR)[\]\s-]+(?!(?-i:[A-Z]{{2}}))
         | (?-i:(?:[\w.]*[A-Z]\w*)?(?:Error|Exception)):\s(?!{_MEASURE})
