@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.openenv_host import CounterHost, observation, tells
 
 from environments.answers import compared, is_empty, rounded, says_error
-from environments.base import Environment, ObservationStatus, TaskSpec, ToolCall
+from environments.base import Environment, EnvironmentFault, ObservationStatus, TaskSpec, ToolCall
 from environments.benchmark import TRUST_VARIABLE
 from environments.openenv import host as host_module
 from environments.openenv.host import Stepped
@@ -227,6 +227,13 @@ def test_openenv_goes_by_the_same_rule(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_what_an_action_shows_is_an_error_by_its_field_alone(seen: dict[str, Any], failed: bool) -> None:
     assert host_module._answer(Stepped(observation=seen)).failed is failed
+
+
+def test_a_start_whose_call_answers_an_error_is_a_fault() -> None:
+    say = {"name": "say", "arguments": {"text": '{"ok": false, "message": "no such note"}'}}
+    environment = open_named("mcp", {"factory": "support.mcp_depot:parrot", "starts": [[say]]})
+    with pytest.raises(EnvironmentFault, match=r"say, which belongs to the start, failed: .*no such note"):
+        play(environment)
 
 
 @pytest.mark.parametrize("opened", [of_class, by_mcp])
