@@ -50,7 +50,8 @@ def error_message(text: str) -> str:
         parsed: JsonValue = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return str(parsed["error"]) if isinstance(parsed, dict) and "error" in parsed else text
+    said = parsed.get("error") if isinstance(parsed, dict) else None
+    return str(said) if said else text
 
 
 def error_class(observation: Observation) -> str:

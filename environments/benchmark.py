@@ -78,10 +78,11 @@ class KnownValue(NamedTuple):
 
 
 class OfficialTask(NamedTuple):
-    """One of the benchmark's own training tasks, by its official id."""
+    """One of the benchmark's own training tasks, by its official id; ``flaw`` is why no agent can solve it."""
 
     id: str
     spec: TaskSpec
+    flaw: str | None = None
 
 
 class OfficialTasks(Record):

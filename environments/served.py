@@ -20,6 +20,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import JsonValue
 
+from environments.answers import is_empty
 from environments.base import (
     EnvironmentFault,
     InputError,
@@ -34,7 +35,6 @@ from environments.python_class.environment import PythonEpisode, ToolEnvironment
 from environments.python_class.world import error_observation, refused
 
 MAX_CACHED = 20_000
-_NOTHING = frozenset(("", "null", "[]", "{}"))
 
 
 class ServerPlace(NamedTuple):
@@ -343,8 +343,8 @@ class ServerWorld:
         text = seen.answer.text
         if seen.answer.failed:
             return error_observation(text).model_copy(update={"calls": (call,)})
-        informative = text.strip() not in _NOTHING or seen.state != before.state
-        status = ObservationStatus.OK if informative else ObservationStatus.EMPTY
+        empty = is_empty(text) and seen.state == before.state
+        status = ObservationStatus.EMPTY if empty else ObservationStatus.OK
         return Observation(text=text, status=status, calls=(call,))
 
     def close(self) -> None:

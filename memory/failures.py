@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import lru_cache
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -139,12 +140,21 @@ class FailureMemory:
 
 @contextmanager
 def indexed(folder: Path, settings: MemorySettings, explored: Sequence[FailureContext]) -> Iterator[FailureMemory]:
-    """Give the memory of ``explored``, with its index made anew in ``folder``."""
+    """Give the memory of ``explored``, with its index made anew in ``folder``.
+
+    Chroma has one client of a path in a process, so that one which is still open there, as in a notebook, would be
+    given a folder that is gone. The index is therefore made under a name of its own, and moved once it is closed.
+    """
     if folder.exists():
         shutil.rmtree(folder)
-    with closing(FailureMemory(folder, settings)) as memory:
+    folder.mkdir(parents=True)
+    made = Path(mkdtemp(dir=folder))
+    with closing(FailureMemory(made, settings)) as memory:
         memory.remember(explored)
         yield memory
+    for inside in made.iterdir():
+        inside.rename(folder / inside.name)
+    made.rmdir()
 
 
 def explored_before(run: RunDirectory, iteration: int) -> list[FailureContext]:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from agents.evidence import OBSERVED, SAID, fact_values
+from environments.answers import says_error
 from environments.base import Observation, ObservationStatus, Parameter, ToolCall
 from environments.task_text import words
 
@@ -246,7 +247,8 @@ class Sightings:
                 self.see_fact(name, value)
             elif name == OBSERVED and isinstance(value, str):
                 answer = _parsed(value)  # any other text than an object's or a list's may have been cut
-                if isinstance(answer, dict | list) and "error" not in answer:
+                failed = isinstance(answer, dict) and says_error({"error": answer.get("error")})
+                if isinstance(answer, dict | list) and not failed:
                     for key, leaf in _leaves(answer, "")[:_MAX_LEAVES]:
                         self.see_fact(key, leaf)
 

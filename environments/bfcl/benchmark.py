@@ -46,6 +46,7 @@ from environments.bfcl.evaluation_sets import SETS, describe, is_official, open_
 from environments.bfcl.official import (
     CATEGORIES,
     CLASSES,
+    UNPRODUCIBLE,
     VERSION,
     all_tools,
     check_class,
@@ -325,7 +326,7 @@ class BFCL(Benchmark[BFCLOptions]):
             raise InputError(
                 "environment.options.classes: no official training task has these classes alone: name others"
             )
-        tasks = tuple(OfficialTask(one.id, one.spec) for one in fitting)
+        tasks = tuple(OfficialTask(one.id, one.spec, UNPRODUCIBLE.get(one.index)) for one in fitting)
         return OfficialTasks(tasks=tasks, total=len(found), why="other classes")
 
     def render(self, environment: Environment, task: TaskSpec, rng: random.Random) -> TaskSpec:

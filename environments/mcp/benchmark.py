@@ -20,6 +20,7 @@ from typing import NamedTuple, Self
 from pydantic import JsonValue, ValidationError
 
 from environments.addresses import origin_of
+from environments.answers import decoded, rounded
 from environments.base import Environment, EnvironmentDefect, EnvironmentFault, InputError, ToolCall, ToolSpec
 from environments.benchmark import Benchmark, KnownValue, explain
 from environments.json_schema import documented_tool, notes_of_left_out, plain_line, why_none
@@ -54,9 +55,6 @@ DEEPEST_STATE = 64
 
 EQUAL_FAILURES = 3
 """Failures of one kind in a row, without a success between them, after which it is not tried again (our choice)."""
-
-_SAYS_ERROR = re.compile(r'\s*(\{\s*"error"\s*:|(\w+ ){0,2}error:\s)', re.IGNORECASE)
-"""How answers begin that are errors without being marked as such; a call with one makes no task (our choice)."""
 
 
 class Listing(NamedTuple):
@@ -202,8 +200,7 @@ class Server:
 
     def call(self, call: ToolCall) -> ServerAnswer:
         """Call a tool by the name that agents know."""
-        answer = self._asked(self._listing.names[call.name], call.arguments)
-        return answer._replace(failed=answer.failed or _SAYS_ERROR.match(answer.text) is not None)
+        return self._asked(self._listing.names[call.name], call.arguments)
 
     def look(self) -> tuple[str, None]:
         """Return the state as canonical JSON: the answers of the probe, and the files where they belong to it."""
@@ -312,7 +309,7 @@ def _absolute(word: str) -> str:
 
 def _parsed(text: str) -> JsonValue:
     try:
-        value: JsonValue = json.loads(text, parse_constant=str)
+        value = rounded(decoded(text))
         written(value, DEEPEST_STATE, MAX_STATE)  # half a character, for example, can be escaped in JSON
     except (ValueError, RecursionError):
         return text

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pydantic import JsonValue, ValidationError
 
+from environments.answers import content_text, is_empty, says_error
 from environments.base import EnvironmentFault
 from environments.mcp.redaction import redacted
 from environments.mcp.supervisor import LEAVE_SECONDS
@@ -385,19 +385,12 @@ def _unsecret(value: JsonValue, secrets: Mapping[str, str]) -> JsonValue:
 
 
 def _answer(result: CallToolResult) -> ServerAnswer:
-    parts = [_block_text(block.model_dump(mode="json", by_alias=True, exclude_none=True)) for block in result.content]
-    if not parts and result.structured_content is not None:
-        parts = [json.dumps(result.structured_content, ensure_ascii=False)]
-    return ServerAnswer("\n".join(parts) or "null", result.is_error)
-
-
-def _block_text(block: Mapping[str, Any]) -> str:
-    """Return a text as it is, and of any other content its kind, size and digest: it is not read."""
-    inside = block.get("resource") if block.get("type") == "resource" else block
-    if isinstance(inside, dict) and isinstance(inside.get("text"), str):
-        return str(inside["text"])
-    whole = json.dumps(block, sort_keys=True, ensure_ascii=False)
-    return f"[{block.get('type')}, {len(whole)} characters, sha256 {hashlib.sha256(whole.encode()).hexdigest()[:16]}]"
+    blocks = (block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content)
+    text, structured = content_text(blocks), result.structured_content
+    if structured is not None and (not result.content or (is_empty(text) and not is_empty(structured))):
+        text = json.dumps(structured, ensure_ascii=False)
+    failed = result.is_error or says_error(text) or says_error(structured)
+    return ServerAnswer(text or "null", failed)
 
 
 def _said(error: BaseException) -> str:

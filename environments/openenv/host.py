@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, FiniteFloat, JsonValue, ValidationError, 
 from pydantic_core import from_json
 
 from environments.addresses import Origin, origin_of
+from environments.answers import content_text, rounded, says_error
 from environments.base import EnvironmentFault, Record, ToolCall, ToolSpec
 from environments.json_schema import documented_tool, plain_line, why_none
 from environments.served import NoRoom, ServerAnswer
@@ -165,6 +166,10 @@ class Session:
         """Return what attempts are compared by, and the highest reward."""
         # A reward below 0 is a price of acting, not progress: any call would seem to change something.
         compared: JsonValue = max(self._reward or 0.0, 0.0) if self._compare == "reward" else self.state()
+        try:
+            compared = rounded(compared)
+        except RecursionError:
+            raise self._fault("shows a state that is nested too deeply") from None
         return as_text({"done": self._done, self._compare: compared}), self._reward
 
     def step(self, action: dict[str, JsonValue]) -> Stepped:
@@ -237,17 +242,24 @@ class Session:
 def _answer(stepped: Stepped) -> ServerAnswer:
     """Return what a call returned, or the agent's error. Raises EnvironmentFault for an error of the tool's own."""
     seen = stepped.observation
-    if "tool_name" not in seen:
-        return ServerAnswer(as_text({key: value for key, value in seen.items() if key != "metadata"}), False)
     error, result = seen.get("error"), seen.get("result")
+    if "tool_name" not in seen:  # its other fields describe the world: "success" is whether the goal is reached
+        text = as_text({key: value for key, value in seen.items() if key != "metadata"})
+        return ServerAnswer(text, says_error({"error": error}))
     if isinstance(error, dict):
         if error.get("error_type") not in _AGENTS_ERRORS:
             raise EnvironmentFault(f"a tool of the server failed ({as_text(error):.200})")
         return ServerAnswer(as_text(error.get("message")), True)
+    if says_error({"error": error}):
+        return ServerAnswer(as_text(error), True)
+    marked = False
     if isinstance(result, dict) and "is_error" in result:  # a result of MCP
-        data = result.get("data")
-        return ServerAnswer(as_text(result.get("content") if data is None else data), bool(result["is_error"]))
-    return ServerAnswer(as_text(result), False)
+        marked, data, content = bool(result["is_error"]), result.get("data"), result.get("content")
+        blocks = [one for one in content if isinstance(one, dict)] if isinstance(content, list) else []
+        if isinstance(content, list) and len(blocks) == len(content):
+            content = content_text(blocks) or None
+        result = content if data is None else data
+    return ServerAnswer(as_text(result), marked or says_error(result))
 
 
 def as_text(value: JsonValue) -> str:

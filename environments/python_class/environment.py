@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from pydantic import JsonValue, ValidationError
 
+from environments.answers import compared
 from environments.base import (
     Action,
     Environment,
@@ -63,8 +64,9 @@ class PythonEpisode(WorldEpisode[EpisodeWorld, _Played]):
 
     The rule (BFCL's, our choice for own environments): after every user turn that the reference acts in, the state is
     the reference's, and the agent has received every result that the reference received in that turn, in any order and
-    among other answers. Every turn has to be reached. ``Outcome.partial`` counts the checks of state and response that
-    an agent without actions fails. Methods that are called out of order raise RuntimeError.
+    among other answers; of both, floats are compared as ``answers.rounded``. Every turn has to be reached.
+    ``Outcome.partial`` counts the checks of state and response that an agent without actions fails. Methods that are
+    called out of order raise RuntimeError.
 
     Args:
         task: the task.
@@ -93,7 +95,7 @@ class PythonEpisode(WorldEpisode[EpisodeWorld, _Played]):
         known = action.name in self._turns.callable
         observation: Observation = self._live().run(action) if known else unknown_tool(action.name)
         if not observation.failed:
-            self._received.add(observation.text)
+            self._received.add(compared(observation.text))
         return observation
 
     def outcome(self) -> Outcome:
@@ -128,10 +130,13 @@ class PythonEpisode(WorldEpisode[EpisodeWorld, _Played]):
             turns = []
             for turn, calls in enumerate(self._task.reference):
                 observations = [world.run(call) for call in calls]
-                informative = frozenset(observation.text for observation in observations if is_informative(observation))
+                informative = frozenset(compared(one.text) for one in observations if is_informative(one))
                 error = any(observation.failed for observation in observations)
                 if turn < self._task.played:
-                    idle, given = world.state(), given.union(one.text for one in observations if not one.failed)
+                    idle, given = (
+                        world.state(),
+                        given.union(compared(one.text) for one in observations if not one.failed),
+                    )
                 turns.append(_Wanted(world.state(), informative, error, idle, given))
             return tuple(turns)
 

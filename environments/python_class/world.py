@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 from pydantic import JsonValue, ValidationError
 
+from environments.answers import is_empty, rounded, says_error
 from environments.base import (
     EnvironmentDefect,
     InputError,
@@ -165,7 +166,7 @@ class ClassWorld:
         self._call_seconds = call_seconds
 
     def state(self) -> str:
-        """Return the public attributes after the last call as canonical JSON: sorted keys, whole floats as integers."""
+        """Return the public attributes after the last call as JSON with sorted keys and ``rounded`` floats."""
         return self._state
 
     def run(self, call: ToolCall) -> Observation:
@@ -179,7 +180,7 @@ class ClassWorld:
         tool = self._tools[call.name]
         given = (parameter for parameter in tool.parameters if parameter.name in call.arguments)
         arguments = {parameter.name: _converted(parameter, call.arguments[parameter.name]) for parameter in given}
-        before, result, said = self._state, None, None
+        before, result, answer, said = self._state, None, None, None
         name, method = f"{type(self._instance).__name__}.{call.name}", getattr(self._instance, call.name)
         try:
             with time_limit(name, self._call_seconds):
@@ -187,7 +188,8 @@ class ClassWorld:
                     result = method(**copy.deepcopy(arguments))
                 except ToolRefused as why:
                     said = str(why)
-                text = _text(result)
+                answer = _canonical(result, "result", MAX_STATE_DEPTH)
+                text = _text(answer)
                 self._state = self._written()
                 f"{said}{text}{self._state}".encode()  # half a surrogate pair could be recorded nowhere
         except KeyboardInterrupt:
@@ -203,8 +205,11 @@ class ClassWorld:
             ) from error
         if said is not None:
             return error_observation(said).model_copy(update={"calls": (call,)})
-        informative = result is not None and result not in ("", [], {})
-        status = ObservationStatus.OK if informative or self._state != before else ObservationStatus.EMPTY
+        status = ObservationStatus.OK
+        if says_error(answer):
+            status = ObservationStatus.ERROR
+        elif is_empty(answer) and self._state == before:
+            status = ObservationStatus.EMPTY
         return Observation(text=text, status=status, calls=(call,))
 
     def close(self) -> None:
@@ -212,7 +217,8 @@ class ClassWorld:
 
     def _written(self) -> str:
         public = {name: value for name, value in vars(self._instance).items() if not name.startswith("_")}
-        return json.dumps(_canonical(public, "state", MAX_STATE_DEPTH), sort_keys=True, ensure_ascii=False)
+        state = rounded(_canonical(public, "state", MAX_STATE_DEPTH))
+        return json.dumps(state, sort_keys=True, ensure_ascii=False)
 
 
 def _place(error: BaseException | None, method: Callable[..., object]) -> str:
@@ -242,10 +248,9 @@ def error_observation(reason: str) -> Observation:
     return Observation(text=json.dumps({"error": reason}, ensure_ascii=False), status=ObservationStatus.ERROR)
 
 
-def _text(result: object) -> str:
+def _text(answer: JsonValue) -> str:
     """Return objects and lists as JSON, None as null, any other value under the key ``result``."""
-    written = _canonical(result, "result", MAX_STATE_DEPTH)
-    return json.dumps(written if isinstance(written, dict | list | None) else {"result": written}, ensure_ascii=False)
+    return json.dumps(answer if isinstance(answer, dict | list | None) else {"result": answer}, ensure_ascii=False)
 
 
 def _canonical(value: object, name: str, levels: int) -> JsonValue:

@@ -10,7 +10,7 @@ it, useful or not. A call is therefore superfluous (our rule) when the reference
 and every value in a remaining call is still grounded (``grounding``): where the user turn does not ask for the results
 of reads, later calls may need their values.
 
-A call's information is the text of its result, unless the environment marks it empty or it is null or blank. A read
+A call's information is the text of its result, unless the environment marks it empty or it is by its value. A read
 adds its result once; a second read of the same text adds nothing, and neither does a change that is overwritten before
 the turn ends and has an empty result. Conversely, whenever a call is not superfluous, the trajectory without it fails
 the official check.
@@ -26,6 +26,7 @@ from itertools import accumulate
 
 from pydantic import JsonValue
 
+from environments.answers import is_empty
 from environments.base import (
     Environment,
     InputError,
@@ -109,9 +110,6 @@ def _has_type(value: JsonValue, name: str) -> bool:
     return isinstance(value, kinds.get(name, object))
 
 
-_NOTHING = frozenset(("", "none", "null", "{}", "[]", '""', "''"))
-
-
 class ReplayedTurn(Record):
     """The calls of one user turn with an observation and the state text after it for each call, in order."""
 
@@ -150,8 +148,8 @@ class Replay(Record):
 
 
 def is_informative(observation: Observation) -> bool:
-    """Return whether the result is informative: not failed, not of status empty, not null or blank."""
-    return observation.status is ObservationStatus.OK and observation.text.strip().casefold() not in _NOTHING
+    """Return whether the result is informative: not failed, not of status empty, and not ``answers.is_empty``."""
+    return observation.status is ObservationStatus.OK and not is_empty(observation.text)
 
 
 def replay(environment: Environment, task: TaskSpec, calls: Sequence[Sequence[ToolCall]] | None = None) -> Replay:

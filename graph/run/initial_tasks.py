@@ -85,8 +85,8 @@ def _refusal(task: Task, services: RunServices, known: set[str]) -> str | None:
 def official_tasks(services: RunServices, report: Callable[[str], None]) -> tuple[Task, ...]:
     """Return the official training tasks that fit the environment's options, in the benchmark's order.
 
-    ``report`` receives one line for each refused task, and one with the number of tasks that do not fit. Raises
-    InputError when none is left.
+    ``report`` receives one line for each refused task and each that no agent can solve, and one with the number of
+    tasks that do not fit. Raises InputError when none is left.
     """
     benchmark = benchmark_of(services.environment)
     found = benchmark.official_tasks(parse_options(benchmark, services.settings.environment.options))
@@ -94,6 +94,8 @@ def official_tasks(services: RunServices, report: Callable[[str], None]) -> tupl
         raise InputError(f"tasks.initial: {benchmark.name} has no official tasks: name a file")
     if len(found.tasks) < found.total:
         report(f"tasks.initial: {found.total - len(found.tasks)} of {found.total} official tasks need {found.why}")
+    for flawed in (one for one in found.tasks if one.flaw):
+        report(f"tasks.initial: {flawed.id} is kept, but no agent can solve it: {flawed.flaw}")
     tasks = []
     for one in (task for whole in found.tasks for task in _parts(whole, services.settings.tasks.official)):
         result = can_train(one, services.environment, (), services.held_out)

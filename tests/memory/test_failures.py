@@ -354,3 +354,26 @@ def test_chroma_is_imported_late_and_asks_nothing_of_the_network_and_of_the_work
         timeout=120,
     )
     assert (ran.stdout, ran.returncode) == ("known\n", 0), ran.stderr
+
+
+def as_a_notebook(folder):
+    return chromadb.PersistentClient(folder)
+
+
+def as_a_run(folder):
+    return FailureMemory(folder, SETTINGS)
+
+
+@pytest.mark.parametrize("look", [as_a_notebook, as_a_run])
+def test_the_index_is_made_anew_while_this_process_has_it_open(tmp_path, look):
+    folder, left_open = tmp_path / "failures", []
+    for contexts in ([context("a", NOTES)], [context("a", NOTES), context("b", OTHER)], []):
+        with indexed(folder, SETTINGS, contexts) as memory:
+            found = memory.compare([context("c", NOTES, 1), context("d", OTHER, 1)])
+        assert [one.nearest for one in found if one.status == "known"] == [one.id for one in contexts]
+        assert [path.name for path in folder.glob("tmp*")] == []
+        left_open.append(look(folder))
+    for one in left_open:
+        one.close()
+    with closing(FailureMemory(folder, SETTINGS)) as opened:
+        assert remembered(opened) == set()

@@ -1,4 +1,4 @@
-"""The example depot as an MCP server over pipes or in this process, with a nested tool, a probe and a reset."""
+"""MCP servers over pipes or in this process: the example depot, with a nested tool, a probe and a reset; a parrot."""
 
 import json
 from typing import Annotated, Literal
@@ -77,6 +77,34 @@ def depot() -> MCPServer:
         """Bring everything back."""
         held["depot"] = Depot(PARCELS, gate_open=False)
         return "new"
+
+    return server
+
+
+def parrot() -> MCPServer:
+    """Return a new server that answers what it is asked to, and adds numbers up."""
+    server, held = MCPServer("parrot"), [0.0]
+
+    @server.tool()
+    def say(text: str) -> str:
+        """Say a text."""
+        return text
+
+    @server.tool(annotations=READS)
+    def find(word: str) -> list[str]:
+        """Find words that there are."""
+        return [one for one in ("tea", "teapot") if word in one]
+
+    @server.tool()
+    def add(amount: float) -> float:
+        """Add a number."""
+        held[0] += amount
+        return held[0]
+
+    @server.tool(annotations=READS)
+    def total() -> float:
+        """Show the sum."""
+        return held[0]
 
     return server
 

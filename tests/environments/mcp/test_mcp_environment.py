@@ -50,11 +50,6 @@ def remember(word: str) -> str:
     return "remembered"
 
 @server.tool()
-def refuse(how: str) -> str:
-    "Refuse in words."
-    return how
-
-@server.tool()
 def roll() -> str:
     "Roll a die."
     return str(random.random())
@@ -242,23 +237,6 @@ def test_servers_with_folders_of_their_own_have_equal_states(tmp_path):
     first, second = (opened(command=command, call_seconds=seconds) for seconds in (20, 21))  # a fleet each
     states = [play(one, ("remember", {"word": "tea"}))[1] for one in (first, second)]
     assert states == [json.dumps({"files": {"words.txt": f"tea in {FOLDER}"}})] * 2
-
-
-@pytest.mark.process
-def test_what_says_that_it_is_an_error_is_one(tmp_path):
-    (tmp_path / "notes_server.py").write_text(NOTES)
-    environment = opened(command=[sys.executable, str(tmp_path / "notes_server.py"), "{folder}"])
-    said = {
-        "Error: no such table": "error",
-        "Database error: no such table": "error",
-        '{"error": "no such table"}': "error",
-        "No error: all is well": "error",  # the price of a rule without meaning
-        "the errors: 3": "ok",
-        "errors are listed": "ok",
-        '{"errors": 0}': "ok",
-    }
-    answers, _ = play(environment, *(("refuse", {"how": how}) for how in said))
-    assert [one.status for one in answers] == list(said.values())
 
 
 def test_what_the_users_own_calls_give_is_known_for_every_parameter_of_that_name():

@@ -149,7 +149,7 @@ def test_a_server_without_a_state_that_can_be_compared_needs_the_users_word() ->
         with pytest.raises(InputError, match="set it to reward"), opened(fake):
             pass
         with opened(fake, compare="reward") as environment, playing(environment) as episode:
-            assert episode.state() == '{"done": false, "reward": 0.0}'
+            assert episode.state() == '{"done": false, "reward": 0}'
     with CounterHost() as fake:
         fake.clock = True
         with pytest.raises(InputError, match="differs between two resets"), opened(fake):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -217,6 +218,8 @@ def test_the_card_says_what_the_records_say(exported: SimpleNamespace) -> None:
         "trajectories": "trajectories.parquet",
     }
     evolved = sum(row["origin"] == "evolved" for row in exported.tasks)
+    requirements = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    (datasets_requirement,) = (one for one in requirements if one.startswith("datasets"))
     for words in (
         f"| tasks by origin | {evolved} evolved, 5 seed |",
         "| seed | 3 |",
@@ -228,6 +231,7 @@ def test_the_card_says_what_the_records_say(exported: SimpleNamespace) -> None:
         "## Limits",
         "Rollouts are those of a policy in training, another one after each step",
         "training.steps: 3",
+        f'`pip install "{datasets_requirement}"`',
     ):
         assert words in card
     assert str(exported.run.root) not in card, "no path of this machine"
