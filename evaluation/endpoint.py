@@ -131,6 +131,11 @@ def _requests(output: Path) -> Path:
     return output.with_suffix(".requests.jsonl")
 
 
+def lock_path(output: Path) -> Path:
+    """Return the lock of an evaluation, which one process at a time makes or goes on with."""
+    return output.with_name(f".{output.name}.lock")
+
+
 def card_path(output: Path) -> Path:
     """Return the file of the card beside the outcomes' file."""
     return output.with_suffix(".card.md")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from openai import AsyncOpenAI, DefaultHttpxClient
@@ -38,7 +37,6 @@ from agents.chat.sending import (
 )
 from agents.settings import ChatSettings
 from agents.spending import Ledger, RoleRefused
-from environments.base import InputError
 from memory.records import Measured
 
 if TYPE_CHECKING:
@@ -155,18 +153,9 @@ def open_model(
 
 
 def _opened_cache(path: str) -> BaseCache:
-    if not Path(path).parent.is_dir():
-        raise InputError(f"roles.cache: {Path(path).parent} is not a folder: make it, or name another file")
-    from langchain_community.cache import SQLiteCache
-    from sqlalchemy.exc import SQLAlchemyError
+    from agents.chat.cache import ReplyCache
 
-    # SQLiteCache loads its entries with a default that is going to change; the file is the user's own.
-    warnings.filterwarnings("ignore", message="The default value of `allowed_objects`")
-    try:
-        return SQLiteCache(path)
-    except SQLAlchemyError as error:
-        reason = getattr(error, "orig", None) or type(error).__name__
-        raise InputError(f"roles.cache: {path} cannot be used, {reason}: name another file") from None
+    return ReplyCache(path)
 
 
 Message = dict[str, Any]

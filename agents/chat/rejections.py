@@ -77,8 +77,9 @@ often say more."""
 
 _LIMITED = re.compile(
     r"rate.?limit|\bper (?:second|minute|hour|day|week|month)\b|\b[tr]p[mdh]\b|quota|billing|credit|\bbalance\b|"
-    r"throttl|too many requests|subscription|\b(?:hourly|daily|weekly|monthly|today)\b|afford|payment|overload|capacity|"
-    r"queue|concurren|please wait|try again later|deadline|time(?:d )?.?out|cancell?ed|\bt(?:ook|aking) too long"
+    r"throttl|too many requests|subscription|\b(?:hourly|daily|weekly|monthly|today)\b|afford|payment|overload|"
+    r"capacity|queue|concurren|please wait|try again later|deadline|time(?:d )?.?out|cancell?ed|"
+    r"\bt(?:ook|aking) too long"
 )
 """A limit of the account or of the moment, not of the model: ``tokens per minute exceeded``."""
 _OWN_TOKENS = re.compile(
@@ -104,8 +105,8 @@ _UNSUPPORTED = re.compile(
     r"(?:not|nt) (?:currently |yet )?(?:be |an? )?(?:support|allow|permit|recogni|valid|availab|accept|know|found|"
     r"implement|compatib|enabled|take)\w*|\bcannot (?:both )?(?:be )?(?:set|specif|use|find|modif|chang|combin)\w*|"
     r"\bno longer\b|deprecated|\bextra(?:neous)?[ _](?:input|field|key|propert|param|forbidden)|\bforbidden\b|"
-    r"\binstead\b|\binvalid (?:param|argument|field|key|name|propert|request argument)|\badditional propert|\bonly the default\b|"
-    r"\bno (?:such|endpoints found)|\bremove\b|\bdeserialize\b"
+    r"\binstead\b|\binvalid (?:param|argument|field|key|name|propert|request argument)|\badditional propert|"
+    r"\bonly the default\b|\bno (?:such|endpoints found)|\bremove\b|\bdeserialize\b"
 )
 _FORMAT = re.compile(
     r"response_?(?:format|schema|mime)|json_?(?:schema|object|mode)|json (?:schema|mode)|structured[ _-]?output|guided|"

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from support.commands import run_here
 from support.faulty_server import KEY, Answer, ChatRequest, Fault, FaultyServer, Raw, completion
 from support.official_runs import official_result, texts_of
@@ -386,6 +387,18 @@ def test_a_spent_budget_is_gone_on_with_and_nothing_is_paid_twice(items: tuple[I
     report = Report.model_validate_json(done.stdout)
     assert report.spent is not None
     assert report.spent.calls == len(server.requests), "the costs of both commands"
+
+
+def test_two_evaluations_into_one_file_do_not_run_at_once(items: tuple[Item, ...], tmp_path: Path) -> None:
+    output = tmp_path / "outcomes.jsonl"
+    with FaultyServer(player(scripts(base(items)))) as server:
+        options = (*BASE, "--output", str(output), "--json")
+        with FileLock(tmp_path / ".outcomes.jsonl.lock"):  # of another process, as far as the kernel can tell
+            for more in ((), ("--resume",)):
+                second = evaluate(server, *options, *more)
+                assert (second.returncode, server.requests, output.exists()) == (2, [], False)
+                assert f"another process uses the evaluation {output}: wait until it ends" in second.stderr
+        assert evaluate(server, *options).returncode == 0
 
 
 def test_an_attempt_that_was_masked_is_made_again(items: tuple[Item, ...], tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """What endpoints say where they do not answer: a table of their wordings, and what each is taken for."""
 
+# ruff: noqa: E501, RUF001 - wordings as they are
+
 from __future__ import annotations
 
 import json
