@@ -75,11 +75,9 @@ def evaluate_served(
     notes += [f"{seen.refusals} replies were refusals, which end the user turn"] if seen.refusals else []
     if seen.uncounted:
         notes.append(f"{seen.uncounted} replies did not report their tokens: --max-tokens was not kept there")
-    notes += model.changes.notes
-    temperature = (
-        "the endpoint's temperature" if model.changes.omits("temperature") else f"temperature {settings.temperature:g}"
-    )
-    decoding = f"{temperature}, one attempt a task"
+    own = model.changes.omits("temperature")
+    temperature = "the endpoint's temperature" if own else f"temperature {settings.temperature:g}"
+    decoding = "; ".join((f"{temperature}, one attempt a task", *model.changes.notes))
     return Attempts(tuple(done[key] for key in wanted), RENDERING, decoding, tuple(notes), ledger.spent())
 
 

@@ -65,9 +65,8 @@ def _as_function(call: object) -> object:
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         return unread
     keys = ("arguments", "input", "parameters", "args")
-    return {
-        "function": {"name": function["name"], "arguments": next((function[k] for k in keys if k in function), None)}
-    }
+    given = next((function[key] for key in keys if key in function), None)
+    return {"function": {"name": function["name"], "arguments": None if given == "null" else given}}
 
 
 def _as_calls(value: object) -> object:
@@ -90,7 +89,7 @@ def _as_count(value: object) -> object:
 
 
 _Text = Annotated[str, BeforeValidator(_as_text)]
-_Count = Annotated[int | None, BeforeValidator(_as_count), Field(ge=0, le=MOST_TOKENS)]
+_Count = Annotated[Annotated[int, Field(ge=0, le=MOST_TOKENS)] | None, BeforeValidator(_as_count)]
 
 
 class _Function(BaseModel):

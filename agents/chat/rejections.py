@@ -19,13 +19,17 @@ messages do not fit the model's context. ``refused``: moderation refuses these m
 
 BODY_SHOWN = 120
 _LONGEST_SAID = 2000
-_MOST_SAID = 200
+_LONGEST_READ = 20_000
+_MOST_SAID = 50
 _DEEPEST = 8
+_ECHO = 40
+"""Characters of a message by which its repetition is known (ours)."""
 
 
-_SENT = r"\b(?:inputs?|prompts?|messages?|conversation|sequence|request|payload|query|history)\b"
+_SENT = r"(?<![a-z])(?:inputs?|prompts?|messages?|conversation|sequence|request|payload|query|history)(?![a-z])"
 _MORE = (
-    r"(?:too (?:long|large|big|many)|exceed\w*|more tokens than|more than [\d,]+ (?:token|character|byte)|beyond|"
+    r"(?:too[ _](?:long|large|big)|too many (?:\w+ )?(?:tokens|characters|bytes|words)|too many messages|exceed\w*|"
+    r"more tokens than|more than [\d,]+ (?:token|character|byte)|beyond|"
     r"(?<!must be )(?<!should be )(?:longer|larger|greater|bigger) than|overflow\w*|n[o']?t fit|"
     r"(?:over|above|past|reach\w*|hits?) (?:the |its |your )?(?:\w+ )?(?:limit|maximum))"
 )
@@ -38,38 +42,44 @@ _FILTER = (
 ROWS: dict[Cause, tuple[str, ...]] = {
     "refused": (
         # OpenRouter, OpenAI: "your prompt was flagged".
-        r"\bflagged\b(?! false| 0)|\brequires moderation|\bmoderation[ _](?:block|reject)",
+        r"\bflagged\b(?! false| 0)|\brequires moderation|\bmoderation[ _](?:block|reject)|\bfailed (?:\w+ )?moderation",
+        r"\b(?:finish|stop)_?reason\W+(?:safety|content_filter|refusal|guardrail)",
         # Azure, Moonshot (a type or a code), LiteLLM.
         r"\bcontent_?filter(?:ed)?\b|\bcontent[ _]?policy[ _]?violation|responsibleaipolicy|\binvalid_prompt\b",
         rf"\b(?:filtered|trigger\w+|intervened?)\b.{{0,60}}{_FILTER}|{_FILTER}.{{0,40}}interven",
         # Anthropic, Bedrock, Gemini: blocked by a filter, or with a reason.
-        rf"\b(?:block|reject|refus|declin|deni)\w*\b.{{0,60}}{_FILTER}|{_FILTER}.{{0,40}}\b(?:block|reject|refus)ed",
+        rf"\b(?:block|reject|refus|declin|deni|not (?:allow|permit))\w*\b.{{0,60}}{_FILTER}",
+        rf"{_FILTER}.{{0,40}}\b(?:block|reject|refus)ed",
         r"\b(?:prompt|input|output|message|content|completion)s? (?:was|were|is|are|has been|have been) blocked",
         r"\b(?:prohibited_content|recitation|blocklist|spii|jailbreak)\b|\bblock_?reason\b(?! (?:null|none))",
         # xAI, Cohere, OpenAI: against the rules of use.
         rf"\bviolat\w+.{{0,60}}{_POLICY}|{_POLICY}[\W_]{{0,3}}violat|\bsafety_(?:check|block)",
         # DeepSeek, Qwen, Mistral, Zhipu.
         r"\bcontent exists risk|\bhigh[ -]risk\b|\bdata_?inspection_?failed|\binappropriate (?:content|input)",
-        r"\b(?:sensitive|unsafe|harmful|illegal|offensive) (?:content|information|word|input|prompt|request)",
+        r"\b(?:sensitive|unsafe|harmful|illegal|offensive|prohibited|nsfw|toxic) (?:content|information|input|prompt)",
         r"\bsafety (?:system|filter|check|reason|polic|guideline)|敏感|违规|不安全",
     ),
     "length": (
         # OpenAI, vLLM, llama.cpp, LM Studio, MiniMax, Ollama: the context.
-        rf"\bcontext\b.{{0,60}}(?:{_MORE}|too small)|{_MORE}.{{0,60}}\bcontext\b|\bn_ctx\b.{{0,20}}too",
-        r"\bexceed_?context|\bcontext[ _-](?:length|window|size|limit)[ _-]?(?:is |of |=|exceed|limit|error|overflow)",
+        rf"\bcontext\b.{{0,60}}(?:{_MORE}|too small|\bfull\b)|{_MORE}.{{0,60}}\bcontext\b|\bn_ctx\b.{{0,20}}too",
+        r"\b(?:not|nt) enough.{0,40}\bcontext\b|[>≥]=? ?(?:the )?(?:models )?(?:n_ctx|context)\b",
+        r"\bexceed_?context|\bcontext[ _-]?(?:length|window|size|limit)[ _-]?(?:is |of |=|exceed|limit|error|overflow)",
         # vLLM, xAI, Fireworks: the most that a prompt may have.
         r"\bmax(?:imum)?[ _](?:\w+[ _]){0,2}(?:context|prompt|input|sequence)[ _](?:length|size|limit|window)",
-        r"\bmax(?:imum)? model len",
+        r"\bmax(?:imum)?[ _]model[ _]len|\bat most [\d,]+ (?:input|prompt|context) tokens",
         # Anthropic, Bedrock, Gemini, SGLang, Mistral, Copilot: the messages.
         rf"{_SENT}.{{0,60}}{_MORE}",
         # Cohere, Kimi, NIM: tokens.
-        r"\btoo many (?:input |prompt |total )?tokens\b|\bexceed\w* .{0,20}token limit|\btoken limit exceed",
+        r"\btoo many (?:input |prompt |total )?tokens\b|\bexceed\w* .{0,20}token limit|\btokens? limit exceed",
+        r"\b(?:has|contains|needs|requires) (?:about |at least )?[\d,]+ tokens.{0,20}\b(?:but|while|model|limit)\b",
         rf"\btokens? in (?:the |your )?{_SENT}.{{0,20}}more than|\btotal (?:number of )?tokens\b.{{0,40}}exceed",
         # Groq: what to do.
-        r"\b(?:reduc|short|decreas|trim|truncat)\w+.{0,40}\b(?:inputs?|prompts?|messages?|conversation|history|context)\b",
+        r"\b(?:reduc|short|decreas|trim|truncat)\w*.{0,40}\b(?:inputs?|prompts?|messages?|conversation|history|context)\b",
         # TGI: "`inputs` tokens + `max_new_tokens` must be <= 4096"; Qwen, Cerebras.
         r"\binputs?(?: tokens)? (?:\+|must have (?:less|fewer|at most)|must be (?:less|fewer|at most|<))",
         r"\brange of input length|\binput length should|\blength is \d+.{0,20}limit is \d",
+        # vLLM, where the messages alone are longer; Zhipu, Baidu.
+        r"tokens must be at least 1, got -\d|(?:上下文|输入|提示)\S{0,12}(?:超过|超出|过长)",
     ),
 }
 """Kinds of words in one sentence of an error, in lower case and without quotation marks. Refusals are read first: they
@@ -79,7 +89,7 @@ _LIMITED = re.compile(
     r"rate.?limit|\bper (?:second|minute|hour|day|week|month)\b|\b[tr]p[mdh]\b|quota|billing|credit|\bbalance\b|"
     r"throttl|too many requests|subscription|\b(?:hourly|daily|weekly|monthly|today)\b|afford|payment|overload|"
     r"capacity|queue|concurren|please wait|try again later|deadline|time(?:d )?.?out|cancell?ed|"
-    r"\bt(?:ook|aking) too long"
+    r"\bt(?:ook|aking) too long|execution time|\bseconds?\b"
 )
 """A limit of the account or of the moment, not of the model: ``tokens per minute exceeded``."""
 _OWN_TOKENS = re.compile(
@@ -91,10 +101,10 @@ _BOUND = re.compile(
 )
 _OF_MESSAGES = re.compile(
     r"\b(?:inputs?|prompts?|messages?|conversation|sequence)\b|\byour request has|\btokens? in (?:the |your )?request|"
-    r"\byou requested|\brequested \d|context length is"
+    r"\byou requested|\brequested \d|context length is|\bgot -\d"
 )
 """Who speaks of the messages means more than the bound of a parameter."""
-_PREFIX = re.compile(r"\b(?:invalid|bad) (?:request|input)\b|\binput validation error\b")
+_PREFIX = re.compile(r"\b(?:invalid|bad)[ _](?:request|input)\b|\binput validation error\b")
 _ACCOUNT = re.compile(
     r"\b(?:account|organi[sz]ation|access|api key|team|project|user|workspace)\b(?! id).{0,40}"
     r"\b(?:terminat|deactivat|suspend|disabl|banned|blocked|denied|revok|restrict|not (?:allowed|permitted|authorized))"
@@ -106,7 +116,8 @@ _UNSUPPORTED = re.compile(
     r"implement|compatib|enabled|take)\w*|\bcannot (?:both )?(?:be )?(?:set|specif|use|find|modif|chang|combin)\w*|"
     r"\bno longer\b|deprecated|\bextra(?:neous)?[ _](?:input|field|key|propert|param|forbidden)|\bforbidden\b|"
     r"\binstead\b|\binvalid (?:param|argument|field|key|name|propert|request argument)|\badditional propert|"
-    r"\bonly the default\b|\bno (?:such|endpoints found)|\bremove\b|\bdeserialize\b"
+    r"\bonly (?:the default|be set|supports?|accepts?|allows?|[\w=. ]{1,20} is (?:allowed|supported|accepted))\b|"
+    r"\bno (?:such|endpoints found)|\bremove\b|\bdeserialize\b"
 )
 _FORMAT = re.compile(
     r"response_?(?:format|schema|mime)|json_?(?:schema|object|mode)|json (?:schema|mode)|structured[ _-]?output|guided|"
@@ -147,7 +158,7 @@ def read_rejection(status: int, body: str, sent: Mapping[str, Any]) -> Rejection
     text = "; ".join(dict.fromkeys(" ".join(said.split()) for key, said in told[:_MOST_SAID] if key in _TOLD and said))
     if content is None or not text:
         text = f"the response begins with {body[:BODY_SHOWN]!r}" if body else ""
-    echoes = [one for one in _texts(sent.get("messages")) if len(one) > 20]
+    echoes = [one for one in _texts(sent.get("messages")) if len(one) > _ECHO]
     lines = [line for key, said in told[:_MOST_SAID] for line in _lines(key, said, echoes)]
     named = {said.rpartition(".")[2] for key, said in told if key in _NAMING}
     cause = _cause(status, lines)
@@ -212,12 +223,12 @@ def _near(name: str) -> re.Pattern[str]:
 
 def _lines(key: str, said: str, echoes: Collection[str]) -> Iterator[str]:
     """Yield the sentences of a value of an error, in lower case, without quotation marks and what was sent."""
+    said = said[:_LONGEST_READ]
     for echo in echoes:
         for written in (echo, json.dumps(echo)[1:-1], repr(echo)[1:-1]):
-            said = said.replace(written, " ")
-    said = (
-        said[:_LONGEST_SAID] if key in _TOLD or key in ("code", "type", *_NAMING) else f"{key} {said[:_LONGEST_SAID]}"
-    )
+            said = said.replace(written, " ").partition(written[:_ECHO])[0]  # the whole of it, or a beginning
+    said = said[:_LONGEST_SAID]
+    said = said if key in _TOLD or key in ("code", "type", *_NAMING) else f"{key} {said}"
     plain = re.sub(r"[`'\"\u201c\u201d\u2018\u2019]", "", said.lower())
     for line in re.split(r"\n|(?<=[a-z)\]])\. (?=[a-z])", plain):
         yield " ".join(line.split())
