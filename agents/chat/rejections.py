@@ -125,9 +125,10 @@ _FORMAT = re.compile(
 )
 _SCHEMAS = re.compile(r"schema|grammar|function_?declaration|function_parameters|\btools?(?:\.|\[|config)")
 _ECHOED = frozenset(
-    ("input", "inputs", "flagged_input", "failed_generation", "messages", "prompt", "ctx", "url", "request")
+    "input inputs flagged_input failed_generation messages prompt ctx url request content text parts tool_calls "
+    "reasoning reasoning_content".split()
 )
-"""Keys of an error under which an endpoint repeats what was sent."""
+"""Keys under which an endpoint repeats what was sent, and under which a model's words are."""
 _TOLD = ("message", "msg", "error", "detail", "raw", "title", "error_message", "status_msg", "reason", "description")
 """Keys of a sentence, rather than of a value that only its key explains."""
 _NAMING = ("param", "parameter", "field", "property", "loc", "path")
@@ -151,6 +152,8 @@ def read_rejection(status: int, body: str, sent: Mapping[str, Any]) -> Rejection
     except (ValueError, RecursionError):
         content = None
     if status < 400:
+        if not isinstance(content, dict | list):  # it may be a part of a reply
+            return Rejection("passing", "")
         status = _status_in(content) or status
     told = (
         list(_leaves(content, "")) if isinstance(content, dict | list) else [("message", re.sub(r"<[^>]*>", " ", body))]

@@ -202,6 +202,8 @@ NEITHER: dict[str, tuple[int, Any, str]] = {
     "moderation is down": (503, error("content moderation backend unavailable"), "passing"),
     "too many tools": (400, error("Invalid request: tools exceeds the maximum of 128"), "rejected"),
     "a network's rule": (403, error("Access denied by usage policy of the network"), "mistake"),
+    "a reply, cut off": (200, '{"choices": [{"message": {"content": "The prompt is too long, and was flagged.', "passing"),
+    "a reply, odd": (200, {"choices": [{"message": {"role": "system", "content": "The prompt is too long"}}]}, "passing"),
     "no words": (400, "", "rejected"),
     "deep": (400, "[" * 100_000, "rejected"),
     "a number": (400, "7", "rejected"),
