@@ -52,7 +52,9 @@ class ReplyCache(SQLAlchemyCache):
         try:
             _begin(Path(path))
             super().__init__(create_engine(URL.create("sqlite", database=os.path.abspath(path))))
-        except (SQLAlchemyError, sqlite3.Error, OSError) as error:
+        except InputError:
+            raise
+        except (SQLAlchemyError, sqlite3.Error, OSError, ValueError) as error:  # a path with a null byte
             raise self._unusable(error) from None
 
     def lookup(self, prompt: str, llm_string: str) -> list[Generation] | None:
@@ -84,9 +86,11 @@ class ReplyCache(SQLAlchemyCache):
             refusal=message.additional_kwargs.get("refusal"),
         )
         try:
+            row = FullLLMCache(prompt=prompt, llm=llm_string, idx=0, response=stored.model_dump_json())
             with Session(self.engine) as session, session.begin():
-                row = FullLLMCache(prompt=prompt, llm=llm_string, idx=0, response=stored.model_dump_json())
                 session.merge(row)
+        except ValueError:  # half of a surrogate pair, which no file holds
+            return
         except SQLAlchemyError as error:
             raise self._unusable(error) from None
 

@@ -124,9 +124,9 @@ _FORMAT = re.compile(
     r"grammar|schema|constrained|(?:requested|these|some) param"
 )
 _SCHEMAS = re.compile(r"schema|grammar|function_?declaration|function_parameters|\btools?(?:\.|\[|config)")
-_ECHOED = frozenset(
-    "input inputs flagged_input failed_generation messages prompt ctx url request content text parts tool_calls "
-    "reasoning reasoning_content".split()
+_ECHOED = re.compile(
+    "inputs?|flagged_input|failed_generation|messages|prompt|ctx|url|request|content|text|parts|tool_calls|"
+    "reasoning(_content)?"
 )
 """Keys under which an endpoint repeats what was sent, and under which a model's words are."""
 _TOLD = ("message", "msg", "error", "detail", "raw", "title", "error_message", "status_msg", "reason", "description")
@@ -247,7 +247,7 @@ def _leaves(value: object, key: str, depth: int = 0) -> Iterator[tuple[str, str]
             yield "loc", where
             yield "msg", f"{where}: {value.get('msg')}"
         for name, one in value.items():
-            if str(name).lower() not in _ECHOED and name != "loc":
+            if not _ECHOED.fullmatch(str(name).lower()) and name != "loc":
                 yield from _leaves(one, str(name), depth + 1)
     elif isinstance(value, list):
         for one in value[:_MOST_SAID]:

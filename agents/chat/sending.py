@@ -300,7 +300,7 @@ class GuardedClient(DefaultAsyncHttpxClient):
         headers = {name: value for name, value in request.headers.items() if name.lower() in _SENT}
         if key := self._endpoint.key.get_secret_value():
             headers["authorization"] = f"Bearer {key}"
-        content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        content = json.dumps(body).encode()
         sent = httpx2.Request(
             request.method, request.url, headers=headers, content=content, extensions=request.extensions
         )
