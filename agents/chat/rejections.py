@@ -18,8 +18,9 @@ Cause = Literal["passing", "mistake", "length", "refused", "rejected"]
 messages do not fit the model's context. ``refused``: moderation refuses these messages. ``rejected``: anything else."""
 
 BODY_SHOWN = 120
-_LONGEST_SAID = 2000
-_LONGEST_READ = 20_000
+_LONGEST_SAID = 1000
+_MOST_CHARACTERS = 4000
+_LONGEST_READ = 8_000
 _MOST_SAID = 50
 _DEEPEST = 8
 _ECHO = 40
@@ -28,32 +29,32 @@ _ECHO = 40
 
 _SENT = r"(?<![a-z])(?:inputs?|prompts?|messages?|conversation|sequence|request|payload|query|history)(?![a-z])"
 _MORE = (
-    r"(?:too[ _](?:long|large|big)|too many (?:\w+ )?(?:tokens|characters|bytes|words)|too many messages|exceed\w*|"
-    r"more tokens than|more than [\d,]+ (?:token|character|byte)|beyond|"
-    r"(?<!must be )(?<!should be )(?:longer|larger|greater|bigger) than|overflow\w*|n[o']?t fit|"
-    r"(?:over|above|past|reach\w*|hits?) (?:the |its |your )?(?:\w+ )?(?:limit|maximum))"
+    r"(?:too[ _](?:long|large|big)|too many (?:\w{1,9} )?(?:tokens|characters|bytes|words)|too many messages|"
+    r"exceed\w{0,9}|more tokens than|more than [\d,]+ (?:token|character|byte)|beyond|"
+    r"(?<!must be )(?<!should be )(?:longer|larger|greater|bigger) than|overflow\w{0,9}|n[o']?t fit|"
+    r"(?:over|above|past|reach\w{0,9}|hits?) (?:the |its |your )?(?:\w{1,9} )?(?:limit|maximum))"
 )
 _POLICY = r"(?:polic(?:y|ies)|guidelines?|terms of (?:use|service)|usage (?:rules|terms)|content rules)"
 _FILTER = (
-    r"(?:content[ _-]?(?:filter|policy|management|moderation|safety)\w*|safety|guardrails?|moderation|responsible ?ai|"
-    r"(?:usage|acceptable[ -]use) polic(?:y|ies)|prohibited|sensitive|harmful|unsafe)"
+    r"(?:content[ _-]?(?:filter|policy|management|moderation|safety)\w{0,9}|safety|guardrails?|moderation|"
+    r"responsible ?ai|(?:usage|acceptable[ -]use) polic(?:y|ies)|prohibited|sensitive|harmful|unsafe)"
 )
 
 ROWS: dict[Cause, tuple[str, ...]] = {
     "refused": (
         # OpenRouter, OpenAI: "your prompt was flagged".
-        r"\bflagged\b(?! false| 0)|\brequires moderation|\bmoderation[ _](?:block|reject)|\bfailed (?:\w+ )?moderation",
+        r"\bflagged\b(?! false| 0)|\brequires moderation|\bmoderation[ _](?:block|reject)|\bfailed moderation",
         r"\b(?:finish|stop)_?reason\W+(?:safety|content_filter|refusal|guardrail)",
         # Azure, Moonshot (a type or a code), LiteLLM.
         r"\bcontent_?filter(?:ed)?\b|\bcontent[ _]?policy[ _]?violation|responsibleaipolicy|\binvalid_prompt\b",
-        rf"\b(?:filtered|trigger\w+|intervened?)\b.{{0,60}}{_FILTER}|{_FILTER}.{{0,40}}interven",
+        rf"\b(?:filtered|trigger\w{{1,9}}|intervened?)\b.{{0,60}}{_FILTER}|{_FILTER}.{{0,40}}interven",
         # Anthropic, Bedrock, Gemini: blocked by a filter, or with a reason.
-        rf"\b(?:block|reject|refus|declin|deni|not (?:allow|permit))\w*\b.{{0,60}}{_FILTER}",
+        rf"\b(?:block|reject|refus|declin|deni|not (?:allow|permit))\w{{0,9}}\b.{{0,60}}{_FILTER}",
         rf"{_FILTER}.{{0,40}}\b(?:block|reject|refus)ed",
         r"\b(?:prompt|input|output|message|content|completion)s? (?:was|were|is|are|has been|have been) blocked",
         r"\b(?:prohibited_content|recitation|blocklist|spii|jailbreak)\b|\bblock_?reason\b(?! (?:null|none))",
         # xAI, Cohere, OpenAI: against the rules of use.
-        rf"\bviolat\w+.{{0,60}}{_POLICY}|{_POLICY}[\W_]{{0,3}}violat|\bsafety_(?:check|block)",
+        rf"\bviolat\w{{1,9}}.{{0,60}}{_POLICY}|{_POLICY}[\W_]{{0,3}}violat|\bsafety_(?:check|block)",
         # DeepSeek, Qwen, Mistral, Zhipu.
         r"\bcontent exists risk|\bhigh[ -]risk\b|\bdata_?inspection_?failed|\binappropriate (?:content|input)",
         r"\b(?:sensitive|unsafe|harmful|illegal|offensive|prohibited|nsfw|toxic) (?:content|information|input|prompt)",
@@ -65,16 +66,16 @@ ROWS: dict[Cause, tuple[str, ...]] = {
         r"\b(?:not|nt) enough.{0,40}\bcontext\b|[>≥]=? ?(?:the )?(?:models )?(?:n_ctx|context)\b",
         r"\bexceed_?context|\bcontext[ _-]?(?:length|window|size|limit)[ _-]?(?:is |of |=|exceed|limit|error|overflow)",
         # vLLM, xAI, Fireworks: the most that a prompt may have.
-        r"\bmax(?:imum)?[ _](?:\w+[ _]){0,2}(?:context|prompt|input|sequence)[ _](?:length|size|limit|window)",
+        r"\bmax(?:imum)?[ _](?:\w{1,9}[ _]){0,2}(?:context|prompt|input|sequence)[ _](?:length|size|limit|window)",
         r"\bmax(?:imum)?[ _]model[ _]len|\bat most [\d,]+ (?:input|prompt|context) tokens",
         # Anthropic, Bedrock, Gemini, SGLang, Mistral, Copilot: the messages.
         rf"{_SENT}.{{0,60}}{_MORE}",
         # Cohere, Kimi, NIM: tokens.
-        r"\btoo many (?:input |prompt |total )?tokens\b|\bexceed\w* .{0,20}token limit|\btokens? limit exceed",
+        r"\btoo many (?:input |prompt |total )?tokens\b|\bexceed\w{0,9} .{0,20}token limit|\btokens? limit exceed",
         r"\b(?:has|contains|needs|requires) (?:about |at least )?[\d,]+ tokens.{0,20}\b(?:but|while|model|limit)\b",
         rf"\btokens? in (?:the |your )?{_SENT}.{{0,20}}more than|\btotal (?:number of )?tokens\b.{{0,40}}exceed",
         # Groq: what to do.
-        r"\b(?:reduc|short|decreas|trim|truncat)\w*.{0,40}\b(?:inputs?|prompts?|messages?|conversation|history|context)\b",
+        r"\b(?:reduc|short|decreas|trim|truncat)\w{0,9}.{0,40}\b(?:inputs?|prompts?|messages?|conversation|history|context)\b",
         # TGI: "`inputs` tokens + `max_new_tokens` must be <= 4096"; Qwen, Cerebras.
         r"\binputs?(?: tokens)? (?:\+|must have (?:less|fewer|at most)|must be (?:less|fewer|at most|<))",
         r"\brange of input length|\binput length should|\blength is \d+.{0,20}limit is \d",
@@ -161,8 +162,12 @@ def read_rejection(status: int, body: str, sent: Mapping[str, Any]) -> Rejection
     text = "; ".join(dict.fromkeys(" ".join(said.split()) for key, said in told[:_MOST_SAID] if key in _TOLD and said))
     if content is None or not text:
         text = f"the response begins with {body[:BODY_SHOWN]!r}" if body else ""
-    echoes = [one for one in _texts(sent.get("messages")) if len(one) > _ECHO]
-    lines = [line for key, said in told[:_MOST_SAID] for line in _lines(key, said, echoes)]
+    long = {one[:_LONGEST_READ] for one in _texts(sent.get("messages")) if len(one) > _ECHO}
+    echoes = [form for one in long for form in {one, json.dumps(one)[1:-1], repr(one)[1:-1]}]
+    lines: list[str] = []
+    for line in (line for key, said in told[:_MOST_SAID] for line in _lines(key, said, echoes)):
+        if sum(map(len, lines)) < _MOST_CHARACTERS:
+            lines.append(line)
     named = {said.rpartition(".")[2] for key, said in told if key in _NAMING}
     cause = _cause(status, lines)
     if cause not in ("rejected", "mistake", "passing") or status in (401, 402, 403, 408, 409, 429):
@@ -228,8 +233,8 @@ def _lines(key: str, said: str, echoes: Collection[str]) -> Iterator[str]:
     """Yield the sentences of a value of an error, in lower case, without quotation marks and what was sent."""
     said = said[:_LONGEST_READ]
     for echo in echoes:
-        for written in (echo, json.dumps(echo)[1:-1], repr(echo)[1:-1]):
-            said = said.replace(written, " ").partition(written[:_ECHO])[0]  # the whole of it, or a beginning
+        if (begins := echo[:_ECHO]) in said:
+            said = said.replace(echo, " ").partition(begins)[0]  # the whole of it, or a beginning
     said = said[:_LONGEST_SAID]
     said = said if key in _TOLD or key in ("code", "type", *_NAMING) else f"{key} {said}"
     plain = re.sub(r"[`'\"\u201c\u201d\u2018\u2019]", "", said.lower())
