@@ -76,7 +76,9 @@ def evaluate_served(
     notes += [f"{seen.refusals} replies were refusals, which end the user turn"] if seen.refusals else []
     if seen.uncounted:
         notes.append(f"{seen.uncounted} replies did not report their tokens: --max-tokens was not kept there")
-    decoding = f"temperature {settings.temperature:g}, one attempt a task"
+    own = model.changes.omits("temperature")
+    temperature = "the endpoint's temperature" if own else f"temperature {settings.temperature:g}"
+    decoding = "; ".join((f"{temperature}, one attempt a task", *model.changes.notes))
     return Attempts(tuple(done[key] for key in wanted), RENDERING, decoding, tuple(notes), ledger.spent())
 
 
@@ -128,6 +130,11 @@ def _kept(output: Path, settings: ScoringSettings, resume: bool) -> list[TaskOut
 
 def _requests(output: Path) -> Path:
     return output.with_suffix(".requests.jsonl")
+
+
+def lock_path(output: Path) -> Path:
+    """Return the lock of an evaluation, which one process at a time makes or goes on with."""
+    return output.with_name(f".{output.name}.lock")
 
 
 def card_path(output: Path) -> Path:

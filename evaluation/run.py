@@ -10,6 +10,7 @@ import inspect
 import json
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
@@ -126,7 +127,8 @@ def main(
     """
     from agents.spending import BudgetReached, RepeatedFailure
     from environments.registry import named_benchmark, named_options
-    from memory.processes import watch_parent
+    from evaluation.endpoint import lock_path
+    from memory.processes import exclusive, watch_parent
     from training.rollout.sampling import EngineFailure
 
     with exit_statuses(BudgetReached, RepeatedFailure, EngineFailure):
@@ -149,7 +151,10 @@ def main(
         if output is not None and chosen.served is None:
             check_output("--output", output)
         chosen.check_model()
-        _evaluate(chosen.named(), Destination(output, resume, as_json, progress))
+        with ExitStack() as held:
+            if output is not None and chosen.served is not None:  # a second one would send its requests again
+                held.enter_context(exclusive(lock_path(output), f"the evaluation {output}"))
+            _evaluate(chosen.named(), Destination(output, resume, as_json, progress))
 
 
 class Destination(NamedTuple):

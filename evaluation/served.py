@@ -6,8 +6,9 @@ Where the only tool runs programs, its blocks of code are written as text, and n
 ``training.rendering.tool_calls``). A reply without a call ends the user turn, and so does a refusal.
 
 What a model writes is never an infrastructure error: arguments that are not a JSON object, a reply that was cut off or
-that is too long, and a call that the endpoint passed on as text are malformed calls, answered and counted. An endpoint
-that gives no answer is one: the attempt is masked, and a resumed evaluation tries it again.
+that is too long, and a call that the endpoint passed on as text are malformed calls, answered and counted. Messages
+that do not fit the model's context, or that the endpoint's moderation refuses, end the attempt, which counts. An
+endpoint that gives no answer is a fault: the attempt is masked, and a resumed evaluation tries it again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import NamedTuple
 from agents.chat.models import ChatReply, Message, Schema, ToolCallingModel, WrittenCall
 from agents.chat.replies import LONGEST_REPLY, LONGEST_SHOWN, shortened
 from agents.chat.sending import ContextExceeded, EndpointFailed
-from agents.spending import encodable
+from agents.spending import BudgetReached, RoleRefused, encodable
 from environments.base import (
     Action,
     Environment,
@@ -189,6 +190,10 @@ class _Attempt:
             except ContextExceeded:
                 # The model's own limit. Masking the attempt would leave out the tasks that it is too short for.
                 return StopReason.EPISODE_TOKENS
+            except (BudgetReached, EndpointFailed):
+                raise
+            except RoleRefused:  # by moderation: as much a part of what is served as the model
+                return StopReason.REFUSED
             self.replies += 1
             self.was_cut = reply.cut_off and room == self.limits.max_new_tokens
             self.seen.refusals += reply.refusal is not None
@@ -282,6 +287,8 @@ def _malformed(text: str, reason: str) -> _Read:
 def _action(call: WrittenCall, names: Mapping[str, str]) -> Action:
     name, written = encodable(names.get(call.name, call.name)), call.arguments.strip()
     try:
+        if not call.name:
+            raise ValueError("the tool call has no name")
         return call_of({"name": name, "arguments": read_json(written) if written else {}})
     except ValueError as error:
         text = encodable(shortened(f"{name}({written})", LONGEST_SHOWN))

@@ -72,6 +72,8 @@ class StopReason(StrEnum):
     """The agent asked for more actions than one user turn may have."""
     EPISODE_STEPS = "episode_steps"
     """The episode has as many messages as it may have."""
+    REFUSED = "refused"
+    """The endpoint's moderation refused the messages (a served model)."""
     FAULT = "fault"
     """The environment failed, in this turn or while it evaluated the episode (``Trajectory.infrastructure_error``)."""
     PLAYED = "played"

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from openai import AsyncOpenAI, DefaultHttpxClient
 from pydantic import SecretStr
 
 from agents.chat.endpoint import Endpoint, resolve
+from agents.chat.parameters import Parameters, parameters_of
 from agents.chat.replies import (
     LONGEST_SHOWN,
     Malformed,
@@ -30,16 +30,13 @@ from agents.chat.replies import (
 )
 from agents.chat.sending import (
     PLACEHOLDER,
-    ContextExceeded,
     Delivery,
-    FormatRejected,
     GuardedClient,
     Question,
     certificates,
 )
 from agents.settings import ChatSettings
 from agents.spending import Ledger, RoleRefused
-from environments.base import InputError
 from memory.records import Measured
 
 if TYPE_CHECKING:
@@ -66,7 +63,6 @@ class StructuredModel:
         self._model = model
         self._endpoint = endpoint
         self._delivery = Delivery(endpoint, ledger, concurrency)
-        self._binds = True  # until the endpoint rejects a JSON schema as the format of a reply
 
     async def ask(
         self,
@@ -94,6 +90,7 @@ class StructuredModel:
             for final in (False, True):
                 message = await self._send(schema, messages, question)
                 if refusal := _refusal(message):
+                    question.works()
                     question.faults.append(f"refusal: {self._endpoint.hide(refusal)}")
                     raise RoleRefused(f"the model refused: {self._endpoint.hide(refusal)}")
                 try:
@@ -113,13 +110,8 @@ class StructuredModel:
             raise RoleRefused(f"the model's reply cannot be used, after one repair: {problem}")
 
     async def _send(self, schema: type[Reply], messages: list[Any], question: Question) -> AIMessage:
-        if self._binds:
-            runnable = bound(self._model, schema)
-            try:
-                return await question.deliver(lambda: runnable.ainvoke(messages))
-            except FormatRejected:
-                self._binds = False
-        return await question.deliver(lambda: self._model.ainvoke(messages))
+        runnable = bound(self._model, schema)
+        return await question.deliver(lambda: runnable.ainvoke(messages))
 
 
 def _refusal(message: AIMessage) -> str | None:
@@ -161,18 +153,9 @@ def open_model(
 
 
 def _opened_cache(path: str) -> BaseCache:
-    if not Path(path).parent.is_dir():
-        raise InputError(f"roles.cache: {Path(path).parent} is not a folder: make it, or name another file")
-    from langchain_community.cache import SQLiteCache
-    from sqlalchemy.exc import SQLAlchemyError
+    from agents.chat.cache import ReplyCache
 
-    # SQLiteCache loads its entries with a default that is going to change; the file is the user's own.
-    warnings.filterwarnings("ignore", message="The default value of `allowed_objects`")
-    try:
-        return SQLiteCache(path)
-    except SQLAlchemyError as error:
-        reason = getattr(error, "orig", None) or type(error).__name__
-        raise InputError(f"roles.cache: {path} cannot be used, {reason}: name another file") from None
+    return ReplyCache(path)
 
 
 Message = dict[str, Any]
@@ -214,14 +197,19 @@ class ToolCallingModel:
             http_client=GuardedClient(endpoint),
         )
 
+    @property
+    def changes(self) -> Parameters:
+        """What was sent in place of parameters that the endpoint does not take."""
+        return parameters_of(self._endpoint.base_url, self._endpoint.model)
+
     async def reply(
         self, messages: Sequence[Message], tools: Sequence[Schema], *, max_tokens: int, subject: str
     ) -> ChatReply:
         """Return the model's next message of at most ``max_tokens`` tokens; the ledger gets a line in every case.
 
-        ``subject`` is the id of the record in question. Raises ContextExceeded for messages that are longer than the
-        model's context; EndpointFailed, BudgetReached and InputError like ``Question.deliver``; RepeatedFailure instead
-        of EndpointFailed after too many consecutive requests without an answer.
+        ``subject`` is the id of the record in question. Raises ContextExceeded, RoleRefused,
+        EndpointFailed, BudgetReached and InputError like ``Question.deliver``; RepeatedFailure instead of
+        EndpointFailed after too many consecutive requests without an answer.
         """
         temperature = self._endpoint.settings.temperature
         options: dict[str, Any] = {"tools": list(tools)} if tools else {}
@@ -235,29 +223,22 @@ class ToolCallingModel:
             return completion
 
         with self._delivery.question(subject, None) as question:
-            try:
-                answered = await question.deliver(ask)
-            except ContextExceeded:  # the endpoint works
-                question.works()
-                raise
+            answered = await question.deliver(ask)
             question.works()
         return self._read(answered)
 
     def _read(self, completion: ChatCompletion) -> ChatReply:
         choice, usage = completion.choices[0], completion.usage
         message = choice.message
-        content: Any = message.content
-        if isinstance(content, list):  # some endpoints send a list of parts, which the client passes on
-            content = "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
         refusal = message.refusal or (FILTERED if choice.finish_reason == "content_filter" else None)
-        # A reply of a kind that this project never asks for (custom tools) has no function: the client checked.
+        # The transport passes on functions alone.
         calls = tuple(
             WrittenCall(call.function.name, call.function.arguments)
             for call in message.tool_calls or ()
             if call.type != "custom"
         )
         return ChatReply(
-            text=content or "",
+            text=message.content or "",
             calls=calls,
             refusal=refusal and self._endpoint.hide(refusal),
             cut_off=choice.finish_reason == "length",

@@ -21,38 +21,27 @@ from weakref import WeakKeyDictionary
 
 import httpx2
 from openai import APIConnectionError, APIStatusError, DefaultAsyncHttpxClient
-from pydantic import BaseModel, Field, ValidationError
 
+from agents.chat.completions import NoCompletion, read_completion
 from agents.chat.endpoint import Endpoint
+from agents.chat.parameters import can_change, parameters_of
+from agents.chat.rejections import BODY_SHOWN, Cause, Rejection, read_rejection
 from agents.chat.replies import shortened
 from agents.spending import Breaker, BudgetReached, Ledger, RepeatedFailure, Request, RoleRefused, added, encodable
 from environments.base import InputError
-from memory.jsonl import complaint
 from memory.records import Measured
 
 # The connection's log at DEBUG has the headers as they came, before the key is redacted in them.
 logging.getLogger("httpcore2").setLevel(logging.INFO)
 
 LONGEST_FAULT = 300
-BODY_SHOWN = 120
 LONGEST_BODY = 8 * 2**20
 """Most bytes of a response that are read (ours)."""
-MOST_TOKENS = 10**9
-"""Largest plausible token count of one request (ours): a number beyond any model's context is not a count."""
 PLACEHOLDER = "of-the-transport"
 """What the client libraries get as the key: they refuse to be without one, and never have the real one."""
-_SENT = frozenset(
-    {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "transfer-encoding"}
-)
+_SENT = frozenset({"accept", "accept-encoding", "connection", "content-type", "host"})
 """Headers of a request that are sent. The libraries add others, some from environment variables of OpenAI's account."""
 _OF_THE_ORIGINAL = frozenset({"content-encoding", "content-length", "transfer-encoding"})
-
-FaultKind = Literal["passing", "mistake", "format", "length", "rejected"]
-_WORDS: dict[FaultKind, tuple[str, ...]] = {
-    "format": ("response_format", "json_schema", "structured output"),
-    "length": ("context length", "context_length", "context window", "maximum context", "prompt is too long"),
-}
-"""Words by which a rejected request is known to be of a kind."""
 
 Reply = TypeVar("Reply")
 
@@ -65,52 +54,15 @@ class ContextExceeded(EndpointFailed):
     """The endpoint rejected a request that is longer than the model's context."""
 
 
-class FormatRejected(EndpointFailed):
-    """The endpoint does not take a JSON schema as the format of a reply."""
-
-
 class Fault(httpx2.RequestError):
     """One failed request; raised where there is no response, which openai's client takes for a lost connection.
 
-    ``kind``: ``passing``, a retry may succeed; ``mistake``, the key, the model's name or the account is refused;
-    ``format``, the endpoint may have rejected the JSON schema as reply format; ``length``, the messages do not fit the
-    model's context; ``rejected``, anything else. The text begins with the kind of cause, as in ``HTTP 429: too many
-    requests``.
+    The text begins with the kind of cause, as in ``HTTP 429: too many requests``.
     """
 
-    def __init__(self, text: str, kind: FaultKind = "passing") -> None:
+    def __init__(self, text: str, cause: Cause = "passing") -> None:
         super().__init__(text)
-        self.kind: FaultKind = kind
-
-
-def fault_of(response: httpx2.Response) -> Fault:
-    """Classify a response, which was read, with another status than success."""
-    status, body = response.status_code, response.text
-    if response.is_redirect:
-        place = response.headers.get("location", "")
-        return Fault(f"HTTP {status}: a redirect to {place:.200}, which is not followed", "mistake")
-    kind: FaultKind = "rejected"
-    if status in (408, 409, 429) or status >= 500:
-        kind = "passing"
-    elif status in (401, 402, 403, 404):
-        kind = "mistake"
-    elif status in (400, 413, 422):
-        whole = body.lower()
-        kind = next((one for one, words in _WORDS.items() if any(word in whole for word in words)), kind)
-    return Fault(f"HTTP {status}: {_said(body)}", kind)
-
-
-def _said(body: str) -> str:
-    """Return the message of an error's body, else how the body begins: a page of a proxy, JSON without a message."""
-    try:
-        content = json.loads(body)
-    except (ValueError, RecursionError):
-        content = None
-    error = content.get("error", content) if isinstance(content, dict) else None
-    message = error.get("message") if isinstance(error, dict) else None
-    if message or not body:
-        return str(message or "")
-    return f"the response begins with {body[:BODY_SHOWN]!r}"
+        self.cause: Cause = cause
 
 
 @dataclass(frozen=True)
@@ -210,7 +162,8 @@ class Question:
     async def deliver(self, request: Callable[[], Awaitable[Reply]]) -> Reply:
         """Send ``request`` and return its reply.
 
-        Raises EndpointFailed when its retries are used up or the endpoint rejects the request; BudgetReached instead of
+        Raises EndpointFailed when its retries are used up or the endpoint rejects the request; ContextExceeded for
+        messages beyond the model's context and RoleRefused for those that moderation refuses; BudgetReached instead of
         an attempt that a budget forbids; InputError when the endpoint refuses the key or the model's name, or does not
         report the tokens that a budget needs; RepeatedFailure once the role was stopped.
         """
@@ -279,15 +232,19 @@ class Question:
 
     def _failure(self, attempts: int) -> Exception:
         assert self.failed is not None, "every exception of the client follows a failed attempt"
-        kind, text, endpoint = self.failed.kind, self.faults[-1], self.delivery.endpoint
-        if kind == "passing":
+        cause, text, endpoint = self.failed.cause, self.faults[-1], self.delivery.endpoint
+        if cause == "passing":
             tried = f"{attempts} attempt{'s' if attempts > 1 else ''}"
             return EndpointFailed(f"the endpoint gave no answer in {tried}; the last: {text}")
-        if kind == "mistake":
+        if cause == "mistake":
             places = f"{endpoint.key_source}, {endpoint.setting('model')} and {endpoint.setting('base_url')}"
             return InputError(f"the chat endpoint refused the request ({text}): check {places}")
-        rejected = {"format": FormatRejected, "length": ContextExceeded}.get(kind, EndpointFailed)
-        return rejected(f"the endpoint rejected the request: {text}")
+        if cause == "rejected":
+            return EndpointFailed(f"the endpoint rejected the request: {text}")
+        self.works()  # so does the endpoint: it read the messages
+        if cause == "length":
+            return ContextExceeded(f"the endpoint rejected the request: {text}")
+        return RoleRefused(f"the endpoint refused these messages: {text}")
 
     def _pay(self, cost: Measured) -> None:
         self.delivery.ledger.pay(cost)
@@ -296,38 +253,6 @@ class Question:
 
 SENDING: ContextVar[Question] = ContextVar("sending")
 """The question that is delivered around this; every model's transport sends within its ``attempt``."""
-
-
-class _Function(BaseModel):
-    name: str
-    arguments: str
-
-
-class _Call(BaseModel):
-    function: _Function
-
-
-class _Message(BaseModel):
-    role: Literal["assistant"] = "assistant"
-    content: str | list[dict[str, Any]] | None = None
-    refusal: str | None = None
-    tool_calls: list[_Call] | None = None
-
-
-class _Choice(BaseModel):
-    message: _Message
-
-
-class _Usage(BaseModel):
-    prompt_tokens: int = Field(0, ge=0, le=MOST_TOKENS)
-    completion_tokens: int = Field(0, ge=0, le=MOST_TOKENS)
-
-
-class _Completion(BaseModel):
-    """The part of a chat completion that the client libraries assume to be there."""
-
-    choices: list[_Choice]
-    usage: _Usage | None = None
 
 
 @cache
@@ -340,9 +265,10 @@ class GuardedClient(DefaultAsyncHttpxClient):
     """The OpenAI client's transport; each event loop gets its own connections.
 
     A response is read completely before it is passed on, at most ``LONGEST_BODY`` bytes, and the key is redacted
-    everywhere in it, so that no caller can record it. Redirects are not followed: each would be a request that no
-    budget counts, and another host would read the prompt. The key is added here, and no header beside it is sent that
-    HTTP does not need.
+    everywhere in it, so that no caller can record it. A completion is passed on in one form. Redirects are not
+    followed: each would be a request that no budget counts, and another host would read the prompt. The key is added
+    here, and no header beside it is sent that HTTP does not need. A parameter that the endpoint does not take is
+    changed and the request sent again, which counts as another request.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -351,17 +277,34 @@ class GuardedClient(DefaultAsyncHttpxClient):
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, DefaultAsyncHttpxClient] = WeakKeyDictionary()
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:  # noqa: ANN401
-        """Send once, read and check. Raises Fault for a success without a chat completion."""
+        """Send, read and check. Raises Fault for a success without a chat completion."""
+        body: dict[str, Any] = json.loads(request.read())
+        known = parameters_of(self._endpoint.base_url, self._endpoint.model)
+        changed: set[str] = set()
+        while True:
+            answer, rejection = await self._send_once(request, known.applied(body, changed), options)
+            more = set() if rejection is None else can_change(rejection.parameters, changed)
+            if not more:
+                break
+            changed |= more
+        if rejection is None:
+            known.learn(self._endpoint.model, body, changed & body.keys())
+        return answer
+
+    async def _send_once(
+        self, request: httpx2.Request, body: dict[str, Any], options: dict[str, Any]
+    ) -> tuple[httpx2.Response, Rejection | None]:
         loop = asyncio.get_running_loop()
         if loop not in self._by_loop:
             self._by_loop[loop] = DefaultAsyncHttpxClient(verify=certificates(), follow_redirects=False)
         headers = {name: value for name, value in request.headers.items() if name.lower() in _SENT}
         if key := self._endpoint.key.get_secret_value():
             headers["authorization"] = f"Bearer {key}"
+        content = json.dumps(body).encode()
         sent = httpx2.Request(
-            request.method, request.url, headers=headers, stream=request.stream, extensions=request.extensions
+            request.method, request.url, headers=headers, content=content, extensions=request.extensions
         )
-        options |= {"stream": True, "follow_redirects": False}
+        options = options | {"stream": True, "follow_redirects": False}
         question = SENDING.get()
         async with question.attempt():
             response = await self._by_loop[loop].send(sent, **options)
@@ -375,25 +318,49 @@ class GuardedClient(DefaultAsyncHttpxClient):
                 await response.aclose()
             told = [(name, self._endpoint.hide(value)) for name, value in response.headers.multi_items()]
             told = [(name, value) for name, value in told if name.lower() not in _OF_THE_ORIGINAL]
-            body = self._endpoint.hide(read.decode("latin-1")).encode("latin-1")  # byte for byte: the key is ASCII
-            answer = httpx2.Response(response.status_code, headers=told, content=body, request=request)
-            if answer.is_success:
-                _check_completion(body, question)
+            data = self._endpoint.hide(read.decode("latin-1")).encode("latin-1")  # byte for byte: the key is ASCII
+            status = response.status_code
+            if response.is_redirect:
+                place = response.headers.get("location", "")
+                rejection = Rejection("mistake", f"a redirect to {place:.200}, which is not followed")
+            elif response.is_success:
+                completion = _check_completion(data, question, body)
+                if isinstance(completion, bytes):
+                    return httpx2.Response(status, headers=told, content=completion, request=request), None
+                rejection, status = completion, 400  # to the client, an answer that is no success
             else:
-                question.fail(fault_of(answer))
-        return answer
+                rejection = read_rejection(status, data.decode(errors="replace"), body)
+            question.fail(Fault(f"HTTP {response.status_code}: {rejection.text}", rejection.cause))
+            if rejection.cause != "passing":
+                told.append(("x-should-retry", "false"))  # openai's client obeys it
+            return httpx2.Response(status, headers=told, content=data, request=request), rejection
 
 
-def _check_completion(body: bytes, question: Question) -> None:
-    """Pay for a chat completion. Raises Fault for anything else, and for one without a reply."""
+def _check_completion(data: bytes, question: Question, sent: dict[str, Any]) -> bytes | Rejection:
+    """Pay for a chat completion and return it in one form, or what the endpoint says in its place.
+
+    Raises Fault where that may pass, and for what is neither.
+    """
+    told = data.decode(errors="replace")
+    told = data.decode(errors="replace")
     try:
-        completion = _Completion.model_validate_json(body)
-    except ValidationError as error:
-        begins = body[:BODY_SHOWN].decode(errors="replace")
-        problem = f"no chat completion: {complaint(error):.120}; the response begins with {begins!r}"
-        raise Fault(problem) from None
-    usage = None if completion.usage is None else (completion.usage.prompt_tokens, completion.usage.completion_tokens)
-    if usage is not None or completion.choices:
-        question.used(usage)
-    if not completion.choices:
-        raise Fault("empty choices")
+        completion = read_completion(data)
+    except NoCompletion as problem:
+        reason = f"no chat completion: {problem!s:.120}; the response begins with {told[:BODY_SHOWN]!r}"
+        return _instead(told, sent, reason)
+    if completion.tokens is not None or completion.body:
+        question.used(completion.tokens)
+    if completion.ended == "full":
+        return Rejection("length", "the reply reached the end of the model's context")
+    if completion.ended == "failed":
+        told = json.dumps({"error": completion.error or "the generation failed"})
+        return _instead(told, sent, f"the generation failed: {told:.{BODY_SHOWN}}")
+    return completion.body or _instead(told, sent, "empty choices")
+
+
+def _instead(told: str, sent: dict[str, Any], reason: str) -> Rejection:
+    """Return what a response without a completion says. Raises Fault with the reason where it is nothing known."""
+    rejection = read_rejection(200, told, sent)
+    if rejection.cause == "passing":
+        raise Fault(reason)
+    return rejection

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from support.commands import run_here
 from support.faulty_server import KEY, Answer, ChatRequest, Fault, FaultyServer, Raw, completion
 from support.official_runs import official_result, texts_of
@@ -50,6 +51,7 @@ from training.rollout.episodes import EpisodeLimits
 pytestmark = pytest.mark.slow
 
 FIRST = 2
+PLAIN = {"type", "description", "properties", "required", "items", "enum"}
 LIMITS = EpisodeLimits(max_new_tokens=1024, max_tokens=10**6, max_actions=20, batch=4)
 
 
@@ -271,6 +273,8 @@ def called(arguments: str, name: str = "ls") -> Callable[[ChatRequest], Raw]:
         (said("", refusal="I will not."), 0),
         (said(None, "content_filter"), 0),
         (said(""), 0),
+        (lambda request: Raw(200, completion(request, {"tool_calls": [{"function": {"arguments": {}}}]})), 1),
+        (lambda request: Raw(200, completion(request, {"tool_calls": [{"function": {"name": "ls"}}]})), 0),
     ],
 )
 async def test_what_a_model_writes_is_never_an_infrastructure_error(
@@ -304,6 +308,49 @@ async def test_an_episode_that_outgrows_the_models_context_is_evaluated(items: t
     assert found.stop_reasons == {StopReason.EPISODE_TOKENS: 1}
     (found,) = await outcomes_of(called("{}", "pwd"), [item], limits=LIMITS.model_copy(update={"max_steps": 3}))
     assert (found.stop_reasons, found.calls) == ({StopReason.EPISODE_STEPS: 1}, 3)
+
+
+@pytest.mark.parametrize(
+    ("refused", "stop"),
+    [
+        (Raw(403, {"error": {"code": 403, "message": "Your input was flagged"}}), StopReason.REFUSED),
+        (Raw(200, {"choices": None, "promptFeedback": {"blockReason": "OTHER"}}), StopReason.REFUSED),
+        (Raw(500, {"error": {"message": "Context size has been exceeded."}}), StopReason.EPISODE_TOKENS),
+        (Raw(200, {"error": "The input is longer than the context"}), StopReason.EPISODE_TOKENS),
+        (lambda r: Raw(200, completion(r, {"content": "x"}, "model_length")), StopReason.EPISODE_TOKENS),
+    ],
+)
+async def test_what_an_endpoint_refuses_for_its_messages_counts(
+    items: tuple[Item, ...], refused: Any, stop: StopReason
+) -> None:
+    """Masked, these attempts would be in no rate; and none of them ends the evaluation."""
+    found = await outcomes_of(lambda request: refused(request) if callable(refused) else refused, items)
+    for one in found:
+        assert (one.infrastructure_error, one.success, one.stop_reasons) == (None, False, {stop: 1})
+
+
+def test_what_was_changed_for_an_endpoint_is_in_the_report(items: tuple[Item, ...], tmp_path: Path) -> None:
+    table = player(scripts(base(items)))
+
+    def answer(request: ChatRequest) -> Answer:
+        if "temperature" in request.body:
+            told = "Unsupported value: 'temperature' does not support 0.0. Only the default (1) value is supported."
+            return Raw(400, {"error": {"message": told, "param": "temperature"}})
+        if "JSON schema of the arguments" not in json.dumps(request.body["tools"]):
+            return Raw(400, {"error": {"message": "Failed to initialize samplers: failed to parse grammar"}})
+        assert all(tool["function"]["parameters"].keys() <= PLAIN for tool in request.body["tools"])
+        return table(request)
+
+    with FaultyServer(answer) as server:
+        done = evaluate(server, *BASE, "--output", str(tmp_path / "out.jsonl"), "--json")
+    assert done.returncode == 0, done.stderr
+    report = Report.model_validate_json(done.stdout)
+    assert (report.scores[0].success, report.decoding.partition(";")[0]) == (
+        1.0,
+        "the endpoint's temperature, one attempt a task",
+    )
+    assert "the endpoint does not take the tools' schemas: it gets plain ones" in report.decoding
+    assert report.decoding in (tmp_path / "out.card.md").read_text()
 
 
 async def test_a_strict_message_of_a_served_model_runs_whole_or_not_at_all(items: tuple[Item, ...]) -> None:
@@ -386,6 +433,18 @@ def test_a_spent_budget_is_gone_on_with_and_nothing_is_paid_twice(items: tuple[I
     report = Report.model_validate_json(done.stdout)
     assert report.spent is not None
     assert report.spent.calls == len(server.requests), "the costs of both commands"
+
+
+def test_two_evaluations_into_one_file_do_not_run_at_once(items: tuple[Item, ...], tmp_path: Path) -> None:
+    output = tmp_path / "outcomes.jsonl"
+    with FaultyServer(player(scripts(base(items)))) as server:
+        options = (*BASE, "--output", str(output), "--json")
+        with FileLock(tmp_path / ".outcomes.jsonl.lock"):  # of another process, as far as the kernel can tell
+            for more in ((), ("--resume",)):
+                second = evaluate(server, *options, *more)
+                assert (second.returncode, server.requests, output.exists()) == (2, [], False)
+                assert f"another process uses the evaluation {output}: wait until it ends" in second.stderr
+        assert evaluate(server, *options).returncode == 0
 
 
 def test_an_attempt_that_was_masked_is_made_again(items: tuple[Item, ...], tmp_path: Path) -> None:

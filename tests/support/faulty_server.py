@@ -21,6 +21,8 @@ from enum import StrEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from agents.chat.parameters import parameters_of
+
 KEY = "sk-a-secret-of-the-tests-0123456789"
 """What the tests' endpoints are asked with; it must never be seen in a file or message."""
 
@@ -139,6 +141,7 @@ class FaultyServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/v1"
 
     def __enter__(self) -> FaultyServer:
+        parameters_of.cache_clear()  # an earlier server may have had the port
         self._thread.start()
         return self
 

@@ -185,6 +185,76 @@ async def test_json_schema_is_asked_for_first(connect) -> None:
     assert '"arguments"' in request.system, "an endpoint that ignores the format shows the schema all the same"
 
 
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ({"max_completion_tokens": "max_tokens"}, "it gets max_tokens in its place"),
+        ({"temperature": None}, "its own is used"),
+        ({"response_format": None}, "the prompt alone describes it"),
+        ({"max_completion_tokens": "max_tokens", "temperature": None, "response_format": None}, "max_tokens"),
+    ],
+)
+async def test_a_parameter_that_is_not_taken_is_changed_said_once_and_remembered(
+    connect, tmp_path, capfd, names: dict[str, str | None], told: str
+) -> None:
+    def answer(request: ChatRequest) -> ServerAnswer:
+        unknown = next((name for name in names if name in request.body), None)
+        return {"number": 4} if unknown is None else Raw(400, {"detail": f"unknown parameter: {unknown}"})
+
+    with FaultyServer(answer) as server:
+        for _ in range(2):  # roles with the same model
+            model = connect(server, temperature=0.5, max_tokens=77)
+            assert (await model.ask(Answer, "s", "p", **ABOUT))[0].number == 4
+    assert len(server.requests) == len(names) + 2
+    last = server.requests[-1].body
+    assert not names.keys() & last.keys()
+    assert {name: last[name] for name in names.values() if name} == {name: 77 for name in names.values() if name}
+    first_request, second_request = read_requests(tmp_path / "spending.jsonl")
+    assert (len(first_request.faults), first_request.measured.calls) == (len(names), len(names) + 1)
+    assert (second_request.faults, second_request.measured.calls) == ((), 1)
+    said = capfd.readouterr().err
+    assert (said.count("the endpoint does not take"), told in said) == (len(names), True)
+
+
+async def test_a_limit_of_tokens_under_neither_name_is_not_dropped(connect) -> None:
+    def answer(request: ChatRequest) -> Raw:
+        (name,) = {"max_tokens", "max_completion_tokens"} & request.body.keys()
+        return Raw(400, {"error": {"message": f"Unsupported parameter: '{name}'"}})
+
+    with FaultyServer(answer) as server, pytest.raises(EndpointFailed, match="Unsupported parameter: 'max_tokens'"):
+        await connect(server).ask(Answer, "s", "p", **ABOUT)
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (
+            Raw(403, {"error": {"code": 403, "message": "The input was flagged by moderation"}}),
+            "refused these messages",
+        ),
+        (Raw(200, {"error": {"code": 403, "message": "The input was flagged"}}), "refused these messages"),
+        (lambda r: Raw(200, completion(r, {"content": ""}, "content_filter: SAFETY")), "content filter stopped it"),
+        (Raw(500, {"error": {"message": "Context size has been exceeded."}}), "rejected the request: HTTP 500"),
+    ],
+)
+async def test_prompts_that_are_refused_or_too_long_end_their_questions_alone(
+    connect, tmp_path, answer: Any, told: str
+) -> None:
+    def reply(request: ChatRequest) -> ServerAnswer:
+        if request.prompt == "p 9":
+            return {"number": 4}
+        return answer(request) if callable(answer) else answer
+
+    with FaultyServer(reply) as server:
+        model = connect(server)
+        for number in range(9):  # more than stop a role that gets nothing to read
+            with pytest.raises(RoleRefused, match=told):
+                await model.ask(Answer, "s", f"p {number}", **ABOUT)
+        assert (await model.ask(Answer, "s", "p 9", **ABOUT))[0].number == 4
+    assert len(server.requests) == 10, "none was sent again"
+
+
 async def test_an_endpoint_that_rejects_json_schema_gets_the_prompt_alone_from_then_on(connect, tmp_path) -> None:
     told = Raw(400, {"error": {"message": "'response_format' of type 'json_schema' is not supported with this model"}})
     with FaultyServer(lambda request: told if "response_format" in request.body else {"number": 4}) as server:
@@ -312,20 +382,3 @@ async def test_a_further_model_reads_no_certificates(connect, monkeypatch) -> No
         monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", lambda *_: pytest.fail("it read them again"))
         for _ in range(2):
             assert (await connect(server).ask(Answer, "s", "p", **ABOUT))[0].number == 4
-
-
-async def test_an_identical_request_is_asked_once_with_a_cache(connect, tmp_path) -> None:
-    with FaultyServer(four) as server:
-        replies = [
-            (await connect(server, cache=str(tmp_path / "replies.sqlite")).ask(Answer, "s", "p", **ABOUT))[0]
-            for _ in range(2)
-        ]
-        assert len(server.requests) == 1
-        await connect(server, cache=str(tmp_path / "replies.sqlite")).ask(Answer, "s", "another", **ABOUT)
-        assert len(server.requests) == 2
-        with pytest.raises(InputError, match=r"roles\.cache: .*none is not a folder"):
-            connect(server, cache=str(tmp_path / "none" / "replies.sqlite"))
-        (tmp_path / "other").write_text("not a database " * 100)
-        with pytest.raises(InputError, match=r"roles\.cache: .*other cannot be used, file is not a database"):
-            connect(server, cache=str(tmp_path / "other"))
-    assert [one.number for one in replies] == [4, 4]
