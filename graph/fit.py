@@ -17,7 +17,6 @@ from agents.chat.endpoint import destination
 from environments.base import InputError, Record
 from environments.command import say
 from graph.settings import RunSettings
-from memory.jsonl import parse_json, read_whole
 from training.device_memory import device_at_hand, memory_at_hand
 from training.plan import (
     GIB,
@@ -29,6 +28,7 @@ from training.plan import (
     shape_of,
     shipped_config,
 )
+from training.policy_files import CONFIG, read_config
 from training.rollout.policy import policy_folder
 from training.settings import LoraSettings
 
@@ -152,23 +152,17 @@ def config_here(settings: RunSettings, given: Path | None) -> dict[str, Any] | N
     path = given
     if path is None:
         named = policy_folder(settings.policy.path)
-        path = Path(named) / "config.json"
+        path = Path(named) / CONFIG
         if not Path(named).is_dir():
             from huggingface_hub import try_to_load_from_cache
 
-            cached = try_to_load_from_cache(named, "config.json")
+            cached = try_to_load_from_cache(named, CONFIG)
             if not isinstance(cached, str):
                 return shipped_config(named)
             path = Path(cached)
     if not path.is_file():
         raise InputError(f"{path} is missing: give the policy's config.json with --config FILE")
-    try:
-        read = parse_json(read_whole(path))
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON: {error}") from None
-    if not isinstance(read, dict):
-        raise InputError(f"{path} is not a JSON object: give the policy's config.json with --config FILE")
-    return read
+    return read_config(path)[1]
 
 
 @functools.cache
