@@ -179,7 +179,7 @@ def _ways_out(settings: RunSettings, device: Device) -> Iterator[dict[str, Any]]
     policy, training = settings.policy, settings.training
     rows = training.tasks_per_step * training.rollouts_per_task // training.updates_per_step // training.processes
     adapter: dict[str, Any] = {"policy.lora": LoraSettings()}
-    if device == "cuda" and policy.dtype != "bfloat16":
+    if device == "cuda" and policy.known_dtype != "bfloat16":
         adapter["policy.dtype"] = "bfloat16"
     if training.learning_rate < ADAPTERS_RATE:
         adapter["training.learning_rate"] = ADAPTERS_RATE

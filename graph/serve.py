@@ -80,7 +80,7 @@ def server_command(settings: RunSettings, host: str, port: int) -> tuple[list[st
     # Not `vllm serve`: it looks for its own version under the name vllm, which the CPU build does not have.
     argv = [str(python), "-m", "vllm.entrypoints.openai.api_server"]
     argv += ["--model", str(folder.absolute()) if folder.is_dir() else path, "--served-model-name", SERVED_NAME]
-    argv += ["--host", host, "--port", str(port), "--dtype", settings.policy.dtype, "--seed", "0"]
+    argv += ["--host", host, "--port", str(port), "--dtype", settings.policy.known_dtype, "--seed", "0"]
     # Token in, token out with weight versions; log-probabilities after the temperature, as the trainer defines them.
     argv += ["--enable-scale-out", "--logprobs-mode", "processed_logprobs"]
     argv += ["--worker-extension-cls", EXTENSION, "--max-model-len", str(length)]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from environments.base import InputError, Record
-from environments.checkout import PACKAGED_MODEL, ROOT, heavy_imports, shipped_policy
+from environments.checkout import OURS, PACKAGED_MODEL, ROOT, heavy_imports, shipped_policy
 from memory.run import PolicyDirectory, read_json, write_json
 from training.embedded.compact import CompactSettings
 from training.policy_files import ADAPTER, ADAPTER_WEIGHTS, Shapes, check_folder, first_line, generation, read_adapter
@@ -30,13 +30,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-_OURS = {
-    *("agents", "benchmarks", "build", "docs", "environments", "evaluation", "graph", "memory"),
-    *("notebooks", "recipes", "results", "runs", "tests", "training"),
-}
-"""The folders of this project. A path that begins with one is never looked up on the hub: an account there may have any
-of these names, and its models are not what was meant."""
-
 SMALL = ("*.json", "*.jinja", "*.txt", "*.model")
 """Files of a configuration, a tokenizer and its template on the hub."""
 
@@ -102,7 +95,8 @@ def policy_folder(path: str) -> str:
         return path
     if folder.exists():
         raise InputError(f"{path} is a file: name the policy's folder")
-    ours = not folder.is_absolute() and folder.parts[:1] and folder.parts[0] in _OURS
+    # An account on the hub may have the name of any folder of this project, and its models are not what was meant.
+    ours = not folder.is_absolute() and folder.parts[:1] and folder.parts[0] in OURS
     if ours and (ROOT / folder).is_dir():
         return str(ROOT / folder)
     beside_folders = folder.parent.is_dir() and folder.parent != Path(".")
@@ -237,7 +231,7 @@ def load_initial_policy(settings: PolicySettings) -> Policy:
     """
     refuse_adapter(settings.path)
     # Steps of a small learning rate vanish in bfloat16's seven bits: weights that are trained stay float32.
-    dtype = "float32" if settings.lora is None else settings.dtype
+    dtype = "float32" if settings.lora is None else settings.known_dtype
     return load_policy(settings.path, settings.device, dtype, settings)
 
 
