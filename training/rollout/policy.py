@@ -35,7 +35,7 @@ SMALL = ("*.json", "*.jinja", "*.txt", "*.model")
 
 WEIGHTS = ("model.safetensors", "model-*.safetensors")
 
-PROBES = ("the words " * 20, "a" * 200, " " * 200, "\n" * 200, "1" * 200, "-+*/" * 50, "'" * 200)
+PROBES = ("the words " * 20, *(f"{one * 200}!" for one in ("a", " ", "\n", "1", "-+*/", "'")))
 """Texts that a tokenizer must be able to read (ours): long runs, of which a regular expression may make too much."""
 
 MOST_BUFFERS = 2**26
@@ -174,6 +174,11 @@ def load_policy(
     rows = model.config.get_text_config().vocab_size
     if (largest := max(tokenizer.get_vocab().values())) >= rows:
         raise InputError(f"the tokenizer of {path} has ids up to {largest}, its model knows {rows}: they do not match")
+    for name, buffer in model.named_buffers():
+        if not torch.isfinite(buffer).all():
+            raise InputError(
+                f"{weights}: {name} is not a finite number by its config.json (rope_parameters): restore it"
+            )
     if base is not None:
         _load_adapter(model, path)
     torch.nn.Module.to(model, place)
