@@ -376,8 +376,8 @@ def _may_declare(  # noqa: PLR0911 - a row per kind of statement
             original = next(alias.name for alias in names if (alias.asname or alias.name) == name)
             try:
                 spec = _own_spec(source)
-            except InputError:  # an installed package, which the user's module may import
-                return True
+            except InputError:  # an installed package, which may have environments of the user's
+                return module.partition(".")[0] != "environments"
             return _may_declare(source, _parsed(source, spec), original, made, depth + 1)
         case ast.ImportFrom():
             return True

@@ -134,6 +134,36 @@ def test_what_does_not_is_refused_in_one_sentence(stall: Path, name: str, says: 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("tests.support.mcp_hostile:send", "tests.support.mcp_hostile:LOOK", "tests.conftest:pytest"),
+        *("tests.graph.conftest:Path", "tests.support.tiny_benchmark:BENCHMARK", "benchmarks.vllm_side:main"),
+        *("docs.linked_files:on_files", "docs.train_with_trl:main", "graph.run_iteration:main", "memory.run:document"),
+        *("graph.export.__main__:main", "evaluation.study.__main__:main", "training.run_round:see_one_gpu"),
+    ],
+)
+def test_programs_and_tests_of_this_project_are_not_imported(name: str) -> None:
+    before = set(sys.modules)
+    with pytest.raises(InputError, match="is of this project and not of its environments"):
+        find(name)
+    assert not {one for one in set(sys.modules) - before if one.startswith(name.partition(".")[0])}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("environments.command:say", "environments.checkout:shipped_policy"),
+        *("environments.registry:find", "environments.example:Depot", "environments.mcp.connection:json"),
+        *("environments.appworld.sandbox:Path", "environments.base:Outcome", "environments.openenv.host:dataclass"),
+    ],
+)
+def test_of_the_projects_environments_those_are_imported_that_declare_one(name: str) -> None:
+    with pytest.raises(InputError) as refused:
+        look(name)
+    assert "\n" not in str(refused.value)
+
+
 def test_a_look_runs_nothing(stall: Path) -> None:
     before = set(sys.modules)
     assert look("stall_for_tests:quoted")

@@ -1,4 +1,4 @@
-"""A policy folder may come from a stranger: whatever is wrong with it ends in one sentence, before it costs anything."""
+"""A policy folder may come from a stranger: whatever is wrong with it ends in a sentence, before it costs anything."""
 
 from __future__ import annotations
 
