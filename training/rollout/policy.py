@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from peft import LoraConfig
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_ID = re.compile(r"(?=.{3,96}$)(?!.*(--|\.\.|\.git$))\w([\w.-]*\w)?/\w([\w.-]*\w)?", re.ASCII)
+"""As the hub's own library checks an id; ``./folder`` is none."""
 SMALL = ("*.json", "*.jinja", "*.txt", "*.model")
 """Files of a configuration, a tokenizer and its template on the hub."""
 
@@ -37,6 +38,8 @@ WEIGHTS = ("model.safetensors", "model-*.safetensors")
 
 PROBES = ("the words " * 20, *(f"{one * 200}!" for one in ("a", " ", "\n", "1", "-+*/", "'")))
 """Texts that a tokenizer must be able to read (ours): long runs, of which a regular expression may make too much."""
+
+LONGEST_NAME = 255  # bytes of a file's name on Linux
 
 MOST_BUFFERS = 2**26
 """Values that a model has beside its weights at most, such as the mask of its positions (ours)."""
@@ -86,7 +89,10 @@ def policy_folder(path: str) -> str:
     begins with one of its folders. Raises InputError for a path that is none of these. A hub id is accepted only where
     it is not a mistyped folder.
     """
-    folder, shipped = Path(path), shipped_policy(path)
+    folder = Path(path)
+    if any(len(part.encode(errors="surrogatepass")) > LONGEST_NAME for part in folder.parts):
+        raise InputError(f"the policy {path:.100} does not exist, its name is too long: name a folder or a hub id")
+    shipped = shipped_policy(path)
     if shipped is not None and not (folder.is_dir() and folder.samefile(shipped)):
         return str(shipped)
     if path == PACKAGED_MODEL and shipped is None:

@@ -104,6 +104,16 @@ def test_what_cannot_be_loaded_is_the_users_mistake(tmp_path: Path, make, messag
         load_policy(str(make(tmp_path)), device="cpu")
 
 
+@pytest.mark.parametrize(
+    "name", ["./none", "../none", "a/b.git", "a--b/c", "-a/b", "a/.b", "é/b", "a/b\n", "x" * 300, "\0"]
+)
+def test_what_is_no_id_of_the_hub_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(HfApi, "model_info", Mock(side_effect=AssertionError))
+    with pytest.raises(InputError, match="does not exist"):
+        load_policy(name, "cpu")
+
+
 def test_a_mistyped_folder_is_not_asked_for_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipes").mkdir()
