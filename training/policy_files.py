@@ -35,6 +35,10 @@ _STATE = re.compile(r"(optimizer|scheduler|scaler)\.pt|(optimizer|training_args)
 LONGEST_HEADER = 2**24
 """Bytes of a safetensors header at most (ours); a shard of a model with thousands of experts has a tenth."""
 
+LONGEST_LIST = 4096  # entries of a list in a configuration
+LONGEST_GROWTH = 64
+"""Characters that a tokenizer's settings make of one at most (ours)."""
+
 LONGEST_TEMPLATE = 2**20
 LONGEST_PATTERN = 4096
 
@@ -271,6 +275,8 @@ def _tree(file: Path) -> dict[str, Any]:
         kernel = not (value is None or (isinstance(value, str) and re.fullmatch(r"\w{1,64}", value)))
         if kernel and key.endswith(("attn_implementation", "experts_implementation")):
             raise InputError(f"{file}: '{key}' names a kernel of the hub, which is never fetched: remove it")
+        if counted and isinstance(value, list | dict) and len(value) > LONGEST_LIST:
+            raise InputError(f"{file}: '{key}' has more than {LONGEST_LIST} entries: it is not of a model")
         if counted and isinstance(value, int):
             largest = next((most for part, most in _LARGEST.items() if part in key), LARGEST)
             if abs(value) > largest:
@@ -308,12 +314,17 @@ def _check_tokenizer(file: Path) -> None:
     """Check the regular expressions of a ``tokenizer.json``; its vocabulary is the library's to read."""
     tree = _json(file) if file.is_file() else {}
     for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+        growth = 1
         for key, value in _entries(tree.get(part)):
             if key == "Regex" and not (isinstance(value, str) and len(value) <= LONGEST_PATTERN and steady(value)):
                 raise InputError(
                     f"{file}: {part} has a regular expression that repeats a group of varying length, or is longer "
                     f"than {LONGEST_PATTERN} characters: its time has no bound"
                 )
+            if key in ("content", "prepend") and isinstance(value, str):
+                growth *= max(1, len(value))
+        if growth > LONGEST_GROWTH:
+            raise InputError(f"{file}: {part} makes text more than {LONGEST_GROWTH} times as long: restore the file")
 
 
 def steady(pattern: str) -> bool:

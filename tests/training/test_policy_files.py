@@ -163,6 +163,20 @@ WRONG: dict[str, tuple[Change, str]] = {
     "expression without end": (split("(a+)+$"), "repeats a group of varying length"),
     "alternatives without end": (split("(?:a|a)*b"), "repeats a group of varying length"),
     "expression that gives up": (split("a*a*a*a*a*a*a*a*a*a*$"), "holds no tokenizer: PanicException"),
+    "text that grows": (
+        tokenizer(
+            "normalizer",
+            {
+                "type": "Sequence",
+                "normalizers": [{"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}] * 30,
+            },
+        ),
+        "makes text more than 64 times as long",
+    ),
+    "many entries": (
+        config(id2label={str(number): "x" for number in range(5000)}),
+        "'id2label' has more than 4096 entries",
+    ),
     "no expression": (split("("), "holds no tokenizer"),
     "class of a tokenizer": (
         edited("tokenizer_config.json", tokenizer_class="a/b"),

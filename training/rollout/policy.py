@@ -378,7 +378,9 @@ def _found(path: str, what: str) -> Iterator[None]:
     """Raise InputError in one sentence for whatever a library raises while it reads ``what`` of a policy."""
     try:
         yield
-    except (InputError, KeyboardInterrupt, SystemExit):
+    except InputError:
         raise
-    except BaseException as error:  # a library in Rust ends with an error of its own, beside Exception
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of a library in Rust
+            raise
         raise InputError(f"{path} holds no {what}: {first_line(error)}") from error
