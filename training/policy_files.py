@@ -32,8 +32,8 @@ _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 _STATE = re.compile(r"(optimizer|scheduler|scaler)\.pt|(optimizer|training_args)\.bin|rng_state(_\d+)?\.pth")
 """What the trainer writes beside a checkpoint's weights: read when a round resumes, as tensors alone, or never."""
 
-LONGEST_HEADER = 2**24
-"""Bytes of a safetensors header at most (ours); a shard of a model with thousands of experts has a tenth."""
+LONGEST_HEADER = 2**22
+"""Bytes of a safetensors header at most (ours), some 40,000 weights; a shard of the largest models has a tenth."""
 
 LONGEST_LIST = 4096  # entries of a list in a configuration
 LONGEST_GROWTH = 64
@@ -50,7 +50,7 @@ _LARGEST = {"theta": 2**40, "layer": 512, "num_block": 512, "experts": 4096, "he
 
 _CODE = ("auto_map", "custom_pipelines", "trust_remote_code", "custom_generate", "transformers_weights", "init_inputs")
 _QUANTISED = ("quantization_config", "compression_config")
-_NAME = re.compile(r"[\w.-]{1,64}")
+_TOKENIZER = re.compile(r"\w{0,64}Tokenizer\w{0,64}")
 
 Model = TypeVar("Model", bound=BaseModel)
 _Size = Annotated[StrictInt, Field(ge=1, le=LARGEST)]
@@ -281,8 +281,12 @@ def _tree(file: Path) -> dict[str, Any]:
             largest = next((most for part, most in _LARGEST.items() if part in key), LARGEST)
             if abs(value) > largest:
                 raise InputError(f"{file}: '{key}' is {value}, more than {largest}: it is not of a model")
-        if key == "tokenizer_class" and value is not None and not (isinstance(value, str) and _NAME.fullmatch(value)):
-            raise InputError(f"{file}: '{key}' is not the name of a class: restore the file")
+        if (
+            key == "tokenizer_class"
+            and value is not None
+            and not (isinstance(value, str) and _TOKENIZER.fullmatch(value))
+        ):
+            raise InputError(f"{file}: '{key}' is not the name of a tokenizer's class: restore the file")
         if key == "chat_template" and isinstance(value, str) and len(value) > LONGEST_TEMPLATE:
             raise InputError(f"{file}: '{key}' has more than {LONGEST_TEMPLATE} characters: it is not a chat template")
     return tree

@@ -178,6 +178,10 @@ WRONG: dict[str, tuple[Change, str]] = {
         "'id2label' has more than 4096 entries",
     ),
     "no expression": (split("("), "holds no tokenizer"),
+    "class of something else": (
+        edited("tokenizer_config.json", tokenizer_class="AutoModel"),
+        "'tokenizer_class' is not the name",
+    ),
     "class of a tokenizer": (
         edited("tokenizer_config.json", tokenizer_class="a/b"),
         "'tokenizer_class' is not the name",
