@@ -39,6 +39,14 @@ PACKAGED_FOLDER = ROOT / ".models" / PACKAGED_MODEL
 
 SHIPPED = "recipes"
 
+OURS = frozenset(
+    {
+        *("agents", "benchmarks", "build", "docs", "environments", "evaluation", "graph", "memory"),
+        *("notebooks", "recipes", "results", "runs", "tests", "training"),
+    }
+)
+"""The folders of this project."""
+
 
 def shipped_policy(path: str) -> Path | None:
     """Return the folder of the checkout that ``path`` names, None for any other path.

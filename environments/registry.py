@@ -7,7 +7,11 @@ be an environment: one declares itself, and is looked at before it is called.
 - ``look`` runs nothing. It finds the module's file as an import would, without importing the packages around it, and
   parses its source. An import runs a module from top to bottom, so a name reaches no further than the user's own
   modules: those in the working directory, in folders of PYTHONPATH and in other folders of ``sys.path`` that nothing is
-  installed into. The standard library and installed packages hold modules that act when they are imported.
+  installed into. The standard library and installed packages hold modules that act when they are imported, and so do
+  this project's programs and tests: of the project a name reaches ``environments`` alone. Nor is a module imported
+  whose source shows that the attribute is something else: a function that returns None or a value of the standard
+  library, a class that has neither one of an
+  environment's methods nor a base that may have them, a constant.
 - ``find`` imports the module and looks at the object. A benchmark is a ``Benchmark``; anything else must be a class
   with the methods of ``Environment``, or a function whose return annotation is one. ``subprocess:check_output``, also
   under another name in a module of the user's, declares nothing of the kind.
@@ -19,6 +23,7 @@ A file in the user's own folders that declares an environment is run once that i
 from __future__ import annotations
 
 import ast
+import builtins
 import difflib
 import importlib
 import inspect
@@ -28,7 +33,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,7 +43,7 @@ from pydantic import BaseModel, JsonValue, RootModel, ValidationError
 
 from environments.base import Environment, InputError, TaskSpec
 from environments.benchmark import PLAIN, AnyBenchmark, Benchmark, explain
-from environments.checkout import append_working_directory, places
+from environments.checkout import OURS, ROOT, append_working_directory, places
 from environments.verification.programs import syntax_tree
 
 DEFAULT = "bfcl"
@@ -228,6 +233,7 @@ _DECLARE = (
     "name a function with the annotation -> Environment (environments.base.Environment), a class with its methods "
     f"{', '.join(_METHODS)}, or a Benchmark"
 )
+_DECLARED = {("environments.base", "Environment"), ("environments.benchmark", "Benchmark")}
 _Defined = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -241,8 +247,7 @@ def look(name: str) -> bool:
     """
     module, _, attribute = name.partition(":")
     tree = _parsed(module, _own_spec(module))
-    # The last statement outside functions and classes that gives the module its attribute.
-    bound = next((one for one in reversed([*_statements(tree.body)]) if attribute in _names(one)), None)
+    bound = _bound(tree, attribute)
     if bound is None:
         raise InputError(f"environment.name: {module} has no {attribute!r}: {_DECLARE}")
     if isinstance(bound, ast.FunctionDef | ast.AsyncFunctionDef) and bound.returns is None:
@@ -250,6 +255,8 @@ def look(name: str) -> bool:
             f"environment.name: {name} does not say that it returns an environment: write def {attribute}(...) -> "
             "Environment, with from environments.base import Environment (a name alone must not call any function)"
         )
+    if not _may_declare(module, tree, attribute):
+        raise InputError(f"environment.name: {name} does not declare that it makes an environment: {_DECLARE}")
     return isinstance(bound, _Defined)
 
 
@@ -291,16 +298,18 @@ def module_spec(module: str) -> ModuleSpec | None:
     parts, spec = module.split("."), None
     folders: Sequence[str] | None = places()
     for end in range(1, len(parts) + 1):
-        spec = None if folders is None else PathFinder.find_spec(".".join(parts[:end]), folders)
+        spec = None if folders is None else PathFinder.find_spec(parts[end - 1], folders)
         if spec is None:
             return None
-        folders = spec.submodule_search_locations
+        # Of a folder without __init__.py it is an object that looks for its package among the imported ones.
+        folders = getattr(spec.submodule_search_locations, "_path", spec.submodule_search_locations)
     return spec
 
 
 def _own_spec(module: str) -> ModuleSpec:
     """Find a module in the user's own folders alone."""
-    if module.split(".", maxsplit=1)[0] in sys.stdlib_module_names:
+    top = module.partition(".")[0]
+    if top in sys.stdlib_module_names:
         raise _unreached(module)
     spec = module_spec(module)
     if spec is None or spec.origin is None:  # a folder without __init__.py is not a module
@@ -311,13 +320,15 @@ def _own_spec(module: str) -> ModuleSpec:
     origin = Path(spec.origin)
     if any(place.is_relative_to(folder) for place in (origin.absolute(), origin.resolve()) for folder in _folders()):
         raise _unreached(module)
+    if top in OURS - {"environments"} and origin.resolve().is_relative_to(ROOT / top):
+        raise _unreached(module, "of this project and not of its environments")
     return spec
 
 
-def _unreached(module: str) -> InputError:
+def _unreached(module: str, whose: str = "of Python or of an installed package") -> InputError:
     return InputError(
-        f"environment.name: {module} is of Python or of an installed package, which a name does not import: name a "
-        "module of your own, which may import it"
+        f"environment.name: {module} is {whose}, which a name does not import: name a module of your own, which may "
+        "import it"
     )
 
 
@@ -341,6 +352,68 @@ def _parsed(module: str, spec: ModuleSpec) -> ast.Module:
         raise InputError(f"environment.name: {module} cannot be imported: {said}") from error
     except (ImportError, OSError, ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"environment.name: {module} cannot be imported: {where(error)}") from error
+
+
+def _bound(tree: ast.Module, name: str) -> ast.stmt | None:
+    """Return the last statement outside functions and classes that gives the module its attribute."""
+    return next((one for one in reversed([*_statements(tree.body)]) if name in _names(one)), None)
+
+
+def _may_declare(  # noqa: PLR0911 - a row per kind of statement
+    module: str, tree: ast.Module, name: str, made: bool = False, depth: int = 0
+) -> bool:
+    """Return False where the source alone shows that the attribute declares no environment.
+
+    ``made``: the attribute must be a class of environments, since a function returns it or a class has it as its base.
+    What is computed, comes from an installed package or is more than eight imports away may be anything.
+    """
+    if depth > 8 or (module, name) in _DECLARED:
+        return True
+    again = partial(_may_be, module, tree, depth=depth + 1)
+    match _bound(tree, name):
+        case ast.ClassDef(bases=bases, body=body):
+            defined = {bound for one in body for bound in _names(one)}
+            return not defined.isdisjoint(_METHODS) or any(map(again, bases))
+        case ast.FunctionDef(returns=returns) | ast.AsyncFunctionDef(returns=returns):
+            return not made and returns is not None and again(returns)
+        case ast.ImportFrom(module=str(source), level=0, names=names):
+            if source.partition(".")[0] in sys.stdlib_module_names:
+                return False
+            original = next(alias.name for alias in names if (alias.asname or alias.name) == name)
+            try:
+                spec = _own_spec(source)
+            except InputError:  # an installed package, which may have environments of the user's
+                return module.partition(".")[0] != "environments"
+            return _may_declare(source, _parsed(source, spec), original, made, depth + 1)
+        case ast.ImportFrom():
+            return True
+        case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
+            return again(value, made=made)
+        case None:
+            return not hasattr(builtins, name)  # of "import *", or a mistake that an import names
+    return False
+
+
+def _may_be(module: str, tree: ast.Module, value: ast.expr, *, made: bool = True, depth: int) -> bool:
+    """Return ``_may_declare`` of an expression: a base, a return annotation, or what an attribute is set to."""
+    match value:
+        case ast.Name(id=name):
+            return _may_declare(module, tree, name, made, depth)
+        case ast.Constant(value=str(text)) if made:
+            try:
+                return _may_be(module, tree, ast.parse(text, mode="eval").body, depth=depth)
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                return False
+        case ast.Subscript(value=inner) | ast.Call(func=inner):
+            return _may_be(module, tree, inner, made=made, depth=depth)
+        case ast.Attribute():
+            root: ast.expr = value
+            while isinstance(root, ast.Attribute):
+                root = root.value
+            bound = _bound(tree, root.id) if isinstance(root, ast.Name) else None
+            named = [alias.name for alias in bound.names] if isinstance(bound, ast.Import) else []
+            return not any(one.partition(".")[0] in sys.stdlib_module_names for one in named)
+    return False
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:

@@ -58,10 +58,14 @@ def evaluate(
 
     import torch
 
+    from training.device_memory import dtype_sentence, known_dtype
     from training.rollout.engines import open_sampler
     from training.rollout.policy import load_policy
 
     torch.set_num_threads(settings.threads)
+    if settings.dtype == "auto":
+        say(str(dtype_sentence(settings.dtype, settings.device)))
+        settings = settings.model_copy(update={"dtype": known_dtype(settings.dtype, settings.device)})
     policy = load_policy(settings.model, settings.device, settings.dtype, settings)
     limits = limits_for(policy, settings, budget)
     if settings.batch is None and settings.sampling.engine == "in_process":

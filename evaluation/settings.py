@@ -20,6 +20,7 @@ from environments.registry import DEFAULT, benchmark_of
 from environments.settings import GIVEN, Section, requires
 from memory.jsonl import complaint, read_jsonl, read_yaml
 from memory.records import Task
+from training.device_memory import Dtype
 from training.settings import IN_PROCESS, RenderingOptions, SamplingSettings
 
 if TYPE_CHECKING:
@@ -187,7 +188,9 @@ class ScoringSettings(AttemptSettings, EndpointSettings, RenderingOptions):
     )
     sampling: SamplingSettings = Field(IN_PROCESS, description="the engine, as section sampling of a recipe")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model runs")
-    dtype: Literal["float32", "bfloat16"] = Field("float32", description="type of the weights")
+    dtype: Dtype = Field(
+        "float32", description="type of the weights; auto: bfloat16 where the device has instructions for it"
+    )
     threads: int = Field(1, ge=1, description="CPU threads")
     access_log: Path | None = Field(
         None,

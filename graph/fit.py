@@ -17,8 +17,6 @@ from agents.chat.endpoint import destination
 from environments.base import InputError, Record
 from environments.command import say
 from graph.settings import RunSettings
-from memory.files import read_whole
-from memory.jsonl import parse_json
 from training.device_memory import device_at_hand, memory_at_hand
 from training.plan import (
     GIB,
@@ -30,6 +28,7 @@ from training.plan import (
     shape_of,
     shipped_config,
 )
+from training.policy_files import CONFIG, read_config
 from training.rollout.policy import policy_folder
 from training.settings import LoraSettings
 
@@ -153,23 +152,17 @@ def config_here(settings: RunSettings, given: Path | None) -> dict[str, Any] | N
     path = given
     if path is None:
         named = policy_folder(settings.policy.path)
-        path = Path(named) / "config.json"
+        path = Path(named) / CONFIG
         if not Path(named).is_dir():
             from huggingface_hub import try_to_load_from_cache
 
-            cached = try_to_load_from_cache(named, "config.json")
+            cached = try_to_load_from_cache(named, CONFIG)
             if not isinstance(cached, str):
                 return shipped_config(named)
             path = Path(cached)
     if not path.is_file():
         raise InputError(f"{path} is missing: give the policy's config.json with --config FILE")
-    try:
-        read = parse_json(read_whole(path))
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON: {error}") from None
-    if not isinstance(read, dict):
-        raise InputError(f"{path} is not a JSON object: give the policy's config.json with --config FILE")
-    return read
+    return read_config(path)[1]
 
 
 @functools.cache
@@ -186,7 +179,7 @@ def _ways_out(settings: RunSettings, device: Device) -> Iterator[dict[str, Any]]
     policy, training = settings.policy, settings.training
     rows = training.tasks_per_step * training.rollouts_per_task // training.updates_per_step // training.processes
     adapter: dict[str, Any] = {"policy.lora": LoraSettings()}
-    if device == "cuda" and policy.dtype != "bfloat16":
+    if device == "cuda" and policy.known_dtype != "bfloat16":
         adapter["policy.dtype"] = "bfloat16"
     if training.learning_rate < ADAPTERS_RATE:
         adapter["training.learning_rate"] = ADAPTERS_RATE

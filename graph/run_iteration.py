@@ -31,6 +31,7 @@ from environments.trust import TRUST_VARIABLE, with_entry
 if TYPE_CHECKING:
     from graph.report.summary import Summary
     from graph.run.stages import Run
+    from graph.settings import RunSettings
 
 SERVER_RECIPE = QUICKSTART.with_name("mcp.yaml")
 
@@ -151,7 +152,7 @@ def open_run(root: Path, recipe: Path | None, given: list[str], iterations: int 
     """
     from graph.check_recipe import check_run
     from graph.run.stages import Run
-    from graph.settings import load_recipe
+    from graph.settings import load_recipe, with_known_dtype
     from graph.tracking import check_trackers
     from memory.run import RunDirectory, first_change
 
@@ -160,6 +161,8 @@ def open_run(root: Path, recipe: Path | None, given: list[str], iterations: int 
     if not resume:
         settings = load_recipe(recipe or QUICKSTART, given)
         check_run(settings)
+        say_dtype(settings)
+        settings = with_known_dtype(settings)
         return Run(RunDirectory.create(root, settings), settings, resumed=False)
     if not RunDirectory(root).settings_path.is_file():
         raise InputError(f"{root} is not a run, there is nothing to resume: name another --run or leave --resume out")
@@ -167,6 +170,8 @@ def open_run(root: Path, recipe: Path | None, given: list[str], iterations: int 
     kept = load_recipe(directory.settings_path)
     directory.check_settings()
     asked = load_recipe(recipe or directory.settings_path, given)
+    if asked.policy.dtype == "auto":  # the run has decided it, perhaps on another machine
+        asked = with_known_dtype(asked, kept.policy.dtype)
     total = {"iterations": asked.iterations if iterations is not None else max(kept.iterations, asked.iterations)}
     settings = asked.model_copy(update=total)
     changed = first_change(kept.model_copy(update=total).model_dump(), settings.model_dump(), resumed=True)
@@ -177,7 +182,16 @@ def open_run(root: Path, recipe: Path | None, given: list[str], iterations: int 
     if not directory.iteration(0).round.exists():
         check_run(settings)
     check_trackers(settings.training.report_to)
+    say_dtype(kept)
     return Run(directory, settings, resumed=True)
+
+
+def say_dtype(settings: RunSettings) -> None:
+    """Say the type of matrix products where this machine decides it, or is slow with it."""
+    from training.device_memory import dtype_sentence
+
+    if sentence := dtype_sentence(settings.policy.dtype, settings.policy.device):
+        say(sentence)
 
 
 def _evolve(run: Run, lines: TextIO | None) -> tuple[int, list[Summary]]:

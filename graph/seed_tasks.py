@@ -82,10 +82,11 @@ def seed_file(recipe: Path | None, given: list[str], run: Path | None, output: P
 def _make(root: Path, settings: RunSettings, ledger: Path | None = None) -> tuple[Task, ...]:
     from agents.spending import BudgetReached
     from graph.run.stages import Run, make_tasks, unmade_on_mistake
+    from graph.settings import with_known_dtype
     from memory.run import RunDirectory
     from memory.tasks import load_tasks
 
-    run = Run(RunDirectory.create(root, settings, ledger), settings, resumed=False)
+    run = Run(RunDirectory.create(root, with_known_dtype(settings), ledger), settings, resumed=False)
     with run.directory.lock():
         try:
             with unmade_on_mistake(run):

@@ -64,6 +64,7 @@ def server_command(settings: RunSettings, host: str, port: int) -> tuple[list[st
 
     Raises InputError where vLLM is not installed, and for an adapter in place of a base model.
     """
+    from training.policy_files import check_folder
     from training.rollout.policy import policy_folder
 
     python = VLLM / "bin" / "python"
@@ -73,11 +74,13 @@ def server_command(settings: RunSettings, host: str, port: int) -> tuple[list[st
     folder, lora = Path(path), settings.policy.lora
     if (folder / "adapter_config.json").is_file():
         raise InputError(f"policy.path: {path} is a LoRA adapter: name its base model, and set policy.lora")
+    if folder.is_dir():
+        check_folder(folder)
     length = max(settings.training.max_tokens, settings.evaluation.max_tokens or 0)
     # Not `vllm serve`: it looks for its own version under the name vllm, which the CPU build does not have.
     argv = [str(python), "-m", "vllm.entrypoints.openai.api_server"]
     argv += ["--model", str(folder.absolute()) if folder.is_dir() else path, "--served-model-name", SERVED_NAME]
-    argv += ["--host", host, "--port", str(port), "--dtype", settings.policy.dtype, "--seed", "0"]
+    argv += ["--host", host, "--port", str(port), "--dtype", settings.policy.known_dtype, "--seed", "0"]
     # Token in, token out with weight versions; log-probabilities after the temperature, as the trainer defines them.
     argv += ["--enable-scale-out", "--logprobs-mode", "processed_logprobs"]
     argv += ["--worker-extension-cls", EXTENSION, "--max-model-len", str(length)]

@@ -25,6 +25,7 @@ from memory.failures import MemorySettings
 from memory.jsonl import changes_given, leaves, put, read_recipe
 from memory.run import RunDirectory
 from memory.tasks import OFFICIAL, TaskSettings
+from training.device_memory import Dtype
 from training.settings import PolicySettings, SamplingSettings, TrainingSettings
 from training.signals import SignalSettings
 
@@ -226,6 +227,15 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunSettings:
         raise InputError(_explain(error, path, given, named)) from error
     check_benchmark(settings, named)
     return settings
+
+
+def with_known_dtype(settings: RunSettings, known: Dtype | None = None) -> RunSettings:
+    """Return the settings as a run records them: auto is the type of a run's matrix products, ``known`` or found here.
+
+    A run decides it once, so that every process of it, on another machine too, computes alike.
+    """
+    policy = settings.policy.model_copy(update={"dtype": known or settings.policy.known_dtype})
+    return settings.model_copy(update={"policy": policy})
 
 
 def _explain(error: ValidationError, path: Path, given: Mapping[tuple[str, ...], str], named: str) -> str:

@@ -1,4 +1,6 @@
-"""The devices at hand, their memory, and how much goes through a model at once, without torch where there is no GPU.
+"""The devices at hand, their memory and instructions, and how much goes through a model at once.
+
+Torch is not imported where there is no GPU.
 
 The sizes are here because memory is planned with them (``training.plan``), and what keeps to them imports torch.
 """
@@ -25,6 +27,12 @@ PREFILL_TOKENS = 8192
 """Tokens of one pass of the sampler in process at most, padding included, which bounds the memory of its activations; a
 longer piece goes alone (our choice)."""
 
+Dtype = Literal["auto", "float32", "bfloat16"]
+"""Type of matrix products; auto: bfloat16 where the device has instructions for it."""
+
+BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+"""Flags of processors with these instructions: of x86, and of ARM, where no speed was measured."""
+
 LARGE_VOCABULARY = 8192
 """Tokens of a vocabulary from which on the head is worth avoiding on a CPU (our choice). Below it rows are scored
 whole."""
@@ -40,6 +48,44 @@ def device_at_hand(stated: Literal["auto", "cpu", "cuda"]) -> Literal["cpu", "cu
 def memory_at_hand(device: Literal["cpu", "cuda"]) -> int | None:
     """Return the bytes of each such device here: the smallest GPU's, or the machine's; None for a GPU without one."""
     return gpu_bytes() if device == "cuda" else machine_bytes()
+
+
+def bfloat16_at_hand(device: Literal["auto", "cpu", "cuda"], root: Path = Path("/")) -> bool:
+    """Return whether the device has instructions for bfloat16; False where that cannot be known.
+
+    A GPU: compute capability 8. A CPU: the flags in Linux's ``/proc/cpuinfo``. Without them torch converts to float32
+    and back: sampling took 3 times, learning 8 times as long as in float32 (docs/models.md). ``root`` is where the
+    files of the kernel are, for tests.
+    """
+    if device_at_hand(device) == "cuda":
+        import torch
+
+        return torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
+    with suppress(OSError):
+        for line in (root / "proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith(("flags", "Features")):
+                return not BFLOAT16_FLAGS.isdisjoint(line.split())
+    return False
+
+
+def known_dtype(stated: Dtype, device: Literal["auto", "cpu", "cuda"]) -> Literal["float32", "bfloat16"]:
+    """Return the type of matrix products that ``stated`` means on this machine."""
+    if stated != "auto":
+        return stated
+    return "bfloat16" if bfloat16_at_hand(device) else "float32"
+
+
+def dtype_sentence(stated: Dtype, device: Literal["auto", "cpu", "cuda"]) -> str | None:
+    """Return a line on the type of matrix products where this machine decides it, or is slow with it; else None."""
+    has, what = bfloat16_at_hand(device), "processor" if device_at_hand(device) == "cpu" else "GPU"
+    if stated == "auto":
+        return (
+            f"matrix products in {known_dtype(stated, device)}: this {what} has {'' if has else 'no '}bfloat16 "
+            "instructions"
+        )
+    if stated == "bfloat16" and what == "processor" and not has:
+        return "matrix products in bfloat16, as stated: this processor has no instructions for it, and is slow with it"
+    return None
 
 
 def gpu_bytes() -> int | None:

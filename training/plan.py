@@ -262,7 +262,7 @@ def memory_of(
 
     ``_update`` has the terms of the update.
     """
-    mixed = policy.dtype == "bfloat16"
+    mixed = policy.known_dtype == "bfloat16"
     dtype_bytes = 2 if mixed else 4
     base_bytes = 4 if policy.lora is None else dtype_bytes
     processes, tokens = training.processes, training.max_tokens
@@ -319,7 +319,7 @@ def _update(
     tokens or of one rollout, ``kv_bytes`` of the micro-batch, and 16 bytes for each logit of the tokens that rollouts
     can write: the scaled one, and the gradients of gather, of logsumexp and of the unscaled logit.
     """
-    mixed, lora = policy.dtype == "bfloat16", policy.lora is not None
+    mixed, lora = policy.known_dtype == "bfloat16", policy.lora is not None
     tokens, copied = training.max_tokens, training.launch is not None and shards == 1
     together = min(training.micro_batch or rows, rows)
     per_layer = activation_bytes(shape, mixed=mixed, lora=lora)

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel
-
 from environments.base import InputError
 from memory.run import PolicyDirectory, read_json
 from training.embedded.compact import CompactRendering
+from training.policy_files import CONFIG, check_folder, first_line, read_config
 from training.rollout.policy import (
     ANSWER_WITHIN,
     PolicyCard,
@@ -27,13 +26,6 @@ from training.settings import IN_PROCESS, PolicySettings, SamplingSettings, Trai
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
-
-
-class _Config(BaseModel):
-    """The part of a model's ``config.json`` that is read; models of several parts keep it under ``text_config``."""
-
-    max_position_embeddings: int | None = None
-    text_config: _Config | None = None
 
 
 def check_policy(
@@ -62,7 +54,8 @@ def check_policy(
     limits = {"training.max_tokens": training.max_tokens}
     if scored_tokens is not None:
         limits["evaluation.max_tokens"] = scored_tokens
-    _check_config(policy.path, folder / "config.json", limits)
+    check_folder(folder)
+    _check_config(policy.path, folder / CONFIG, limits)
     card = PolicyDirectory(folder).card
     if card.is_file() and read_json(card, PolicyCard).rendering == "compact" and training.seal is None:
         policy.check_compact(policy.path)
@@ -126,9 +119,7 @@ def _of_hub(name: str) -> Path:
 def _check_config(name: str, path: Path, limits: Mapping[str, int]) -> None:
     if not path.is_file():
         raise InputError(f"policy.path: {name} holds no config.json: name the folder of a causal language model")
-    config = read_json(path, _Config)
-    config = config.text_config or config
-    positions = config.max_position_embeddings
+    positions = read_config(path)[0].text.max_position_embeddings
     for key, tokens in limits.items():
         if positions is not None and positions < tokens:
             raise InputError(f"{key} is {tokens} and {name} has {positions} positions: lower max_tokens")
@@ -138,14 +129,11 @@ def _check_rendering(policy: PolicySettings, training: TrainingSettings, samplin
     from transformers import AutoConfig
 
     try:
-        config = AutoConfig.from_pretrained(policy_folder(policy.path))
-        if sampling.engine == "in_process":
-            check_attention(config)
-    except InputError:
-        raise
-    except (OSError, ValueError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(f"policy.path: {policy.path} is not a model that can be loaded: {reason}") from None
+        config = AutoConfig.from_pretrained(policy_folder(policy.path), trust_remote_code=False)
+    except Exception as error:  # noqa: BLE001 - whatever a stranger's configuration makes the library raise
+        raise InputError(f"policy.path: {policy.path} is not a model that can be loaded: {first_line(error)}") from None
+    if sampling.engine == "in_process":
+        check_attention(config)
     _, _, rendering = load_rendering(policy.path, policy)
     interface = training.seal.interface if training.seal is not None else None
     if isinstance(rendering, CompactRendering) and interface is not None:

@@ -11,6 +11,7 @@ from environments.addresses import Address
 from environments.base import InputError
 from environments.checkout import INITIAL_POLICY
 from environments.settings import GIVEN, Above, Section, requires
+from training.device_memory import Dtype, known_dtype
 from training.seal.seal import SealSettings
 
 MOST_TOKENS = 1_048_576
@@ -92,10 +93,17 @@ class PolicySettings(RenderingOptions):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="of the trainer and of the sampler in process; auto: cuda where there is a GPU, else cpu"
     )
-    dtype: Literal["float32", "bfloat16"] = Field(
-        "float32", description="of matrix products and of LoRA's frozen base; trained weights stay float32"
+    dtype: Dtype = Field(
+        "float32",
+        description="of matrix products and of LoRA's frozen base; trained weights stay float32; auto: bfloat16 where "
+        "the device has instructions for it, which a run records when it begins (ours)",
     )
     lora: LoraSettings | None = Field(None, description="train a LoRA adapter (ours); null: all weights")
+
+    @property
+    def known_dtype(self) -> Literal["float32", "bfloat16"]:
+        """``dtype``, as this machine computes it where it is auto."""
+        return known_dtype(self.dtype, self.device)
 
 
 class LaunchSettings(Section):

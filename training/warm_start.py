@@ -35,6 +35,7 @@ from memory.files import sha256_of, whole_folder
 from memory.jsonl import complaint, derive_seed, options_given
 from memory.records import Measured, Task
 from memory.run import read_jsonl, write_json
+from training.device_memory import Dtype, known_dtype
 from training.embedded.new_policy import EMBEDDED, new_policy
 from training.rollout.episodes import LEARNABLE, EpisodeLimits, TokenRow, play_references, token_row
 from training.rollout.policy import Policy, check_policy_path, load_policy, save_policy
@@ -60,7 +61,7 @@ class StartSettings(RenderingOptions, Record):
     order: Literal["given", "mixed"] = "given"
     learning_rate: float | None = Field(None, gt=0, le=1.0)
     seed: int = Field(0, ge=0, lt=2**63)
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Dtype = "float32"
     max_tokens: int = Field(4096, ge=16, le=MOST_TOKENS)
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int = Field(1, ge=1, le=1024)
@@ -129,7 +130,8 @@ def warm_start(
     else:
         check_policy_path(model)
     rate = settings.learning_rate or (3e-3 if model == EMBEDDED else 2e-4)
-    settings = settings.model_copy(update={"learning_rate": rate})
+    dtype = known_dtype(settings.dtype, settings.device)
+    settings = settings.model_copy(update={"learning_rate": rate, "dtype": dtype})
     tasks = [read_learnable(file, environment_name) for file in files]
     together = [task for some in tasks for task in some]
     environment = recorded(open_named(environment_name, options))
@@ -347,7 +349,7 @@ def main(
         float | None, typer.Option(help="peak learning rate; if none 2e-4, of embedded 3e-3")
     ] = None,
     seed: Annotated[int, typer.Option(help="of the order and the batches")] = 0,
-    dtype: Annotated[str, typer.Option(help="type of matrix products: float32 or bfloat16")] = "float32",
+    dtype: Annotated[str, typer.Option(help="type of matrix products: float32, bfloat16 or auto")] = "float32",
     max_tokens: Annotated[
         int, typer.Option(help="tokens of one episode at most; longer references are left out")
     ] = 4096,

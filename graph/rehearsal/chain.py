@@ -131,7 +131,7 @@ class _Chain:
         """Replace a policy whose weights are not rehearsed by a stand-in, and D_0 by tasks that it has learnt."""
         path = self.stated.policy.path
         if not (why := weights_left_out(self.settings, self.folder)):
-            self.done["the policy's weights"] = f"{path}, {self.stated.policy.dtype}"
+            self.done["the policy's weights"] = f"{path}, {self.stated.policy.known_dtype}"
             untaught = not PolicyDirectory(Path(policy_folder(path))).card.is_file()
             if untaught and self.stated.training.expert is not None:  # or no rollout succeeds, and there is no signal
                 few = str(await self._short_tasks())

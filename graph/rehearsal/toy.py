@@ -32,7 +32,7 @@ from memory.files import whole_folder
 from memory.tasks import TaskSettings
 from training.device_memory import device_at_hand
 from training.plan import shape_in_process_of_its_own
-from training.rollout.policy import policy_folder
+from training.rollout.policy import SMALL, fetched, policy_folder
 
 CALLS = 10
 """Requests to the endpoint of chat roles, retries included."""
@@ -253,9 +253,6 @@ SIZES = {
 }
 KEY_VALUE_HEADS = 2
 
-SMALL = ("*.json", "*.jinja", "*.txt", "*.model")
-"""Files of a tokenizer and its template, and of the stop tokens."""
-
 WEIGHTS = "model.safetensors"
 
 COURSES: tuple[Mapping[str, Any], ...] = (
@@ -276,7 +273,7 @@ def make_stand_in(config: Mapping[str, Any], source: str, folder: Path) -> None:
 
     from training.plan import building, library_config
 
-    small = _small_files(source)
+    small = fetched(source)
     with building(f"policy.path: {source}"):
         read = library_config(config)
         shared = getattr(read, "num_key_value_heads", None)
@@ -296,25 +293,6 @@ def make_stand_in(config: Mapping[str, Any], source: str, folder: Path) -> None:
         for file in {file for pattern in SMALL for file in small.glob(pattern)}:
             if file.name != "config.json" and not file.name.endswith(".index.json"):
                 shutil.copyfile(file, partial / file.name)
-
-
-def _small_files(source: str) -> Path:
-    """Return the folder of the model's tokenizer and template."""
-    if Path(source).is_dir():
-        return Path(source)
-    from huggingface_hub import snapshot_download
-
-    from training.rollout.policy import hub_trouble
-
-    trouble = hub_trouble(source)
-    try:
-        return Path(snapshot_download(source, allow_patterns=list(SMALL), local_files_only=trouble is not None))
-    except OSError as error:
-        cause = trouble or " ".join(str(error).split())[:200]
-        raise InputError(
-            f"policy.path: the tokenizer of {source} is neither here nor on a hub that can be reached ({cause}): "
-            "download it first, or name a folder with --set policy.path=FOLDER"
-        ) from None
 
 
 def teach(model: Path, tasks: Path, settings: RunSettings) -> None:

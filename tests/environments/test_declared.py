@@ -33,6 +33,8 @@ from environments.python_class.environment import PythonEnvironment
 if TYPE_CHECKING:
     from decimal import Decimal
 
+    from environments.base import Environment as Unseen
+
 run = os.system
 kept = depot
 bound = partial(depot, 2)
@@ -54,7 +56,13 @@ def text(words: list[str]) -> str:
 def quoted(price: Decimal | None = None) -> Environment:
     return depot(2)
 
-def unresolved() -> Decimal:
+def unresolved() -> Unseen:
+    return depot(2)
+
+def nothing() -> None:
+    subprocess.check_output("never")
+
+def price() -> "Decimal":
     return depot(2)
 
 @cache
@@ -111,9 +119,11 @@ def test_a_benchmark_and_the_example_are_found() -> None:
         ("stall_for_tests:Runs", NOT_DECLARED),
         ("stall_for_tests:Depot", NOT_DECLARED),
         ("stall_for_tests:text", NOT_DECLARED),
-        ("stall_for_tests:os", "cannot call 'os'"),
+        ("stall_for_tests:os", NOT_DECLARED),
+        ("stall_for_tests:nothing", NOT_DECLARED),
+        ("stall_for_tests:price", NOT_DECLARED),
         ("stall_for_tests:silent", r"does not say that it returns an environment: write def silent\(\.\.\.\) -> Env"),
-        ("stall_for_tests:unresolved", "annotation 'Decimal' of .* cannot be resolved .NameError"),
+        ("stall_for_tests:unresolved", "annotation 'Unseen' of .* cannot be resolved .NameError"),
         ("stall_for_tests:breakfast", "stall_for_tests has no 'breakfast'"),
         ("stall_for_tests.inner:depot", "there is no module 'stall_for_tests.inner'"),
     ],
@@ -124,14 +134,49 @@ def test_what_does_not_is_refused_in_one_sentence(stall: Path, name: str, says: 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("tests.support.mcp_hostile:send", "tests.support.mcp_hostile:LOOK", "tests.conftest:pytest"),
+        *("tests.graph.conftest:Path", "tests.support.tiny_benchmark:BENCHMARK", "benchmarks.vllm_side:main"),
+        *("docs.linked_files:on_files", "docs.train_with_trl:main", "graph.run_iteration:main", "memory.run:document"),
+        *("graph.export.__main__:main", "evaluation.study.__main__:main", "training.run_round:see_one_gpu"),
+    ],
+)
+def test_programs_and_tests_of_this_project_are_not_imported(name: str) -> None:
+    before = set(sys.modules)
+    with pytest.raises(InputError, match="is of this project and not of its environments"):
+        find(name)
+    assert not {one for one in set(sys.modules) - before if one.startswith(name.partition(".")[0])}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("environments.command:say", "environments.checkout:shipped_policy"),
+        *("environments.registry:find", "environments.example:Depot", "environments.mcp.connection:json"),
+        *("environments.appworld.sandbox:Path", "environments.base:Outcome", "environments.openenv.host:dataclass"),
+    ],
+)
+def test_of_the_projects_environments_those_are_imported_that_declare_one(name: str) -> None:
+    with pytest.raises(InputError) as refused:
+        look(name)
+    assert "\n" not in str(refused.value)
+
+
 def test_a_look_runs_nothing(stall: Path) -> None:
     before = set(sys.modules)
     assert look("stall_for_tests:quoted")
     assert not look("stall_for_tests:kept")
-    assert not look("traced_for_tests:OTHER")
     assert not look("pack_for_tests.inner:depot")
     assert EnvironmentSettings(name="stall_for_tests:kept").stated_benchmark is None
-    for name in ("traced_for_tests:main", "traced_for_tests:more", "subprocess:check_output", "antigravity:x"):
+    for name in (
+        "traced_for_tests:main",
+        "traced_for_tests:OTHER",
+        "traced_for_tests:more",
+        "subprocess:check_output",
+        "antigravity:x",
+    ):
         with pytest.raises(InputError):
             look(name)
     assert not (stall / "TRACE").exists()

@@ -74,7 +74,7 @@ def test_a_tokenizer_that_cannot_be_fetched_is_refused(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(policy, "hub_trouble", lambda _: "ConnectError: no route")
     config = shipped_config("Qwen/Qwen3-1.7B") or {}
-    said = r"some-account/some-model is neither here nor on a hub that can be reached \(ConnectError: no route\): "
+    said = r"some-account/some-model is not a folder, the hub is out of reach \(ConnectError: no route\), and its cache"
     with pytest.raises(InputError, match=said):
         make_stand_in(config, "some-account/some-model", tmp_path / "made")
 

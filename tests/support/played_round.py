@@ -75,7 +75,7 @@ def play(
             folder,
             checkpoint_steps,
             on_cpu=True,
-            bfloat16=chosen.dtype == "bfloat16",
+            bfloat16=chosen.known_dtype == "bfloat16",
         )
         kept.trainer = trl_run.train(config, rollouts, callback, checkpoint, chosen.lora)
     kept.policy = rollouts.policy

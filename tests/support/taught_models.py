@@ -15,6 +15,7 @@ CLASS = "GorillaFileSystem"
 RECIPE = ROOT / "recipes" / "lm.yaml"
 TOY = {
     "policy.device": "cpu",
+    "policy.dtype": "bfloat16",
     "environment.options.classes": f"[{CLASS}]",
     "training.threads": "1",
     "training.expert.learning_rate": "1e-3",

@@ -34,7 +34,8 @@ from training.grpo.checkpoints import (
 )
 from training.grpo.record import RoundFailure, RoundProgress, RoundRecord, RoundSeconds, RoundSettings, round_record
 from training.grpo.task_sampler import round_tasks
-from training.rollout.policy import check_weights, load_rendering, policy_folder
+from training.policy_files import check_folder
+from training.rollout.policy import load_rendering, policy_folder
 from training.settings import TrainingSettings
 
 Groups = Mapping[int, Sequence[Played]]
@@ -93,7 +94,7 @@ async def _train(run: RunDirectory, iteration: int) -> None:
     except ValueError as error:
         cause = next(one.infrastructure_error for one in trajectories if one.infrastructure_error is not None)
         raise RoundFailure(f"{error}: {cause}") from None
-    check_weights(weights)
+    check_folder(weights)
     write_jsonl(folder.trajectories, trajectories)
     run.policy_path.mkdir(exist_ok=True)
     with whole_folder(target) as copy:

@@ -111,7 +111,7 @@ class _Round:
         if ranks.by_first(self.log.exists) and not resume:
             raise InputError(f"{self.log} is of a round that did not finish: add --resume to continue it")
         self.settings = run.settings(RoundSettings)
-        self.bfloat16 = self.settings.policy.dtype == "bfloat16"
+        self.bfloat16 = self.settings.policy.known_dtype == "bfloat16"
         self.latest: Sequence[Trajectory] = ()
         check_policy_path(self.settings.policy.path)
         self.tasks = tasks_at(load_tasks(run), iteration)

@@ -24,7 +24,8 @@ from memory.jsonl import derive_seed
 from training.grpo.group_rollouts import GroupRollouts, outcome_reward, step_seed
 from training.grpo.record import RoundFailure, RoundPlan, Stopwatch
 from training.grpo.trainer import RoundTrainer, steps_done
-from training.rollout.policy import check_weights, lora_config
+from training.policy_files import check_folder
+from training.rollout.policy import lora_config
 from training.settings import LoraSettings, TrainingSettings
 
 _STATE = ("optimizer.pt", "optimizer.bin", "scheduler.pt", "rng_state*.pth")
@@ -155,7 +156,7 @@ def train(
     ``lora`` that does not fit the policy and for a checkpoint with a file that cannot be read.
     """
     if checkpoint is not None:
-        check_weights(checkpoint)
+        check_folder(checkpoint)
         check_state(checkpoint)
     adapter = None if lora is None else lora_config(lora, rollouts.policy.model)
     if adapter is not None:

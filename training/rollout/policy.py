@@ -7,19 +7,20 @@ A folder with a LoRA adapter loads as its base model with the adapter in place. 
 from __future__ import annotations
 
 import functools
+import math
 import re
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Any, Literal
 
 from environments.base import InputError, Record
-from environments.checkout import PACKAGED_MODEL, ROOT, heavy_imports, shipped_policy
+from environments.checkout import OURS, PACKAGED_MODEL, ROOT, heavy_imports, shipped_policy
 from memory.run import PolicyDirectory, read_json, write_json
 from training.embedded.compact import CompactSettings
+from training.policy_files import ADAPTER, ADAPTER_WEIGHTS, Shapes, check_folder, first_line, generation, read_adapter
 from training.rendering.base import Rendering
 from training.settings import LoraSettings, PolicySettings, RenderingOptions
 
@@ -28,15 +29,22 @@ if TYPE_CHECKING:
     from peft import LoraConfig
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-ADAPTER = "adapter_config.json"
-_PICKLED = ("pytorch_model*.bin", "adapter_model.bin")
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-_OURS = {
-    *("agents", "benchmarks", "build", "docs", "environments", "evaluation", "graph", "memory"),
-    *("notebooks", "recipes", "results", "runs", "tests", "training"),
-}
-"""The folders of this project. A path that begins with one is never looked up on the hub: an account there may have any
-of these names, and its models are not what was meant."""
+_HUB_ID = re.compile(r"(?=.{3,96}$)(?!.*(--|\.\.|\.git$))\w([\w.-]*\w)?/\w([\w.-]*\w)?", re.ASCII)
+"""As the hub's own library checks an id; ``./folder`` is none."""
+SMALL = ("*.json", "*.jinja", "*.txt", "*.model")
+"""Files of a configuration, a tokenizer and its template on the hub."""
+
+WEIGHTS = ("model.safetensors", "model-*.safetensors")
+
+PROBES = ("the words " * 20, *(f"{one * 200}!" for one in ("a", " ", "\n", "1", "-+*/", "'")))
+"""Texts that a tokenizer must be able to read (ours): long runs, of which a regular expression may make too much."""
+
+LONGEST_NAME = 255  # bytes of a file's name on Linux
+
+MOST_BUFFERS = 2**26
+"""Values that a model has beside its weights at most, such as the mask of its positions (ours)."""
+
+_LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
 ANSWER_WITHIN = 10.0
 """Timeout of the hub in seconds; without an answer it counts as out of reach (ours)."""
@@ -81,7 +89,10 @@ def policy_folder(path: str) -> str:
     begins with one of its folders. Raises InputError for a path that is none of these. A hub id is accepted only where
     it is not a mistyped folder.
     """
-    folder, shipped = Path(path), shipped_policy(path)
+    folder = Path(path)
+    if any(len(part.encode(errors="surrogatepass")) > LONGEST_NAME for part in folder.parts):
+        raise InputError(f"the policy {path:.100} does not exist, its name is too long: name a folder or a hub id")
+    shipped = shipped_policy(path)
     if shipped is not None and not (folder.is_dir() and folder.samefile(shipped)):
         return str(shipped)
     if path == PACKAGED_MODEL and shipped is None:
@@ -90,7 +101,8 @@ def policy_folder(path: str) -> str:
         return path
     if folder.exists():
         raise InputError(f"{path} is a file: name the policy's folder")
-    ours = not folder.is_absolute() and folder.parts[:1] and folder.parts[0] in _OURS
+    # An account on the hub may have the name of any folder of this project, and its models are not what was meant.
+    ours = not folder.is_absolute() and folder.parts[:1] and folder.parts[0] in OURS
     if ours and (ROOT / folder).is_dir():
         return str(ROOT / folder)
     beside_folders = folder.parent.is_dir() and folder.parent != Path(".")
@@ -152,23 +164,65 @@ def load_policy(
     base = adapter_base(path)
     card, tokenizer, rendering = load_rendering(path, options)
     weights = base or path
-    for folder in {path, weights}:
-        check_weights(Path(folder))
-    with _found(weights, "causal language model") as source:
+    folder = fetched(weights, with_weights=True)
+    shapes = check_folder(folder)
+    if (folder / ADAPTER).is_file():
+        raise InputError(f"{weights} is a LoRA adapter, and a whole model is needed: save the merged model")
+    with _found(weights, "causal language model"):
+        _check_sizes(folder, shapes)
         # Without use_safetensors a folder of pickles would be read too.
-        model = AutoModelForCausalLM.from_pretrained(
-            weights, dtype=getattr(torch, dtype), use_safetensors=True, **source
+        read: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=getattr(torch, dtype), use_safetensors=True, output_loading_info=True, **_LOCAL
         )
-    if getattr(model, "_hf_peft_config_loaded", False):
-        raise InputError(f"{path} is a LoRA adapter on the hub: download it and name its folder")
+        model, loaded = read
+    _check_all_loaded(weights, loaded)
+    model.config._name_or_path = model.name_or_path = weights  # as it is recorded, not where the hub's cache has it
     rows = model.config.get_text_config().vocab_size
     if (largest := max(tokenizer.get_vocab().values())) >= rows:
         raise InputError(f"the tokenizer of {path} has ids up to {largest}, its model knows {rows}: they do not match")
+    for name, buffer in model.named_buffers():
+        if not torch.isfinite(buffer).all():
+            raise InputError(
+                f"{weights}: {name} is not a finite number by its config.json (rope_parameters): restore it"
+            )
     if base is not None:
         _load_adapter(model, path)
     torch.nn.Module.to(model, place)
     model.train(False)
     return Policy(path, model, tokenizer, rendering, card, adapter=base is not None)
+
+
+def _check_sizes(folder: Path, shapes: Shapes) -> None:
+    """Raise InputError for a ``config.json`` whose model has more values than the weights in ``folder``.
+
+    The library would make room for all of them before it compares them.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    if not shapes:
+        raise OSError("it has neither model.safetensors nor shards with an index")
+    with torch.device("meta"), warnings.catch_warnings(action="ignore"):
+        config = AutoConfig.from_pretrained(folder, **_LOCAL)
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
+    needed, there = sum(one.numel() for one in model.parameters()), sum(map(math.prod, shapes.values()))
+    buffers = sum(one.numel() for one in model.buffers())
+    if needed > there or buffers > MOST_BUFFERS:
+        raise InputError(
+            f"{folder}/config.json describes a model of {needed:,} values and {buffers:,} beside them, and its weights "
+            f"have {there:,}: restore the file that was saved with them"
+        )
+
+
+def _check_all_loaded(path: str, loaded: Mapping[str, Any]) -> None:
+    """Raise InputError for weights that the folder lacks, and for those of layers that the configuration lacks."""
+    for name in sorted(loaded["missing_keys"]):
+        raise InputError(f"{path} lacks the weights {name}, which its config.json describes: restore the folder")
+    for name in sorted(loaded["unexpected_keys"]):
+        if re.search(r"\b(layers|h)\.\d+\.", name):
+            raise InputError(
+                f"{path} has the weights {name}, which its config.json does not describe: restore the folder"
+            )
 
 
 def chosen_device(device: str) -> torch.device:
@@ -188,7 +242,7 @@ def load_initial_policy(settings: PolicySettings) -> Policy:
     """
     refuse_adapter(settings.path)
     # Steps of a small learning rate vanish in bfloat16's seven bits: weights that are trained stay float32.
-    dtype = "float32" if settings.lora is None else settings.dtype
+    dtype = "float32" if settings.lora is None else settings.known_dtype
     return load_policy(settings.path, settings.device, dtype, settings)
 
 
@@ -208,10 +262,14 @@ def load_rendering(
     from transformers import AutoTokenizer
 
     path = policy_folder(path)
-    written = PolicyDirectory(Path(path)).card
+    folder = fetched(path)
+    check_folder(folder)
+    written = PolicyDirectory(folder).card
     card = read_json(written, PolicyCard) if written.is_file() else None
-    with _found(path, "tokenizer") as source:
-        tokenizer = AutoTokenizer.from_pretrained(path, **source)
+    with _found(path, "tokenizer"):
+        tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
+        for text in PROBES:
+            tokenizer.encode(text)
     if card is not None and card.rendering == "compact":
         from training.embedded.compact import CompactRendering
 
@@ -234,27 +292,17 @@ def adapter_base(path: str) -> str | None:
     file = Path(path) / ADAPTER
     if not file.is_file():
         return None
-    base = read_json(file, _AdapterConfig).base_model_name_or_path
     try:
-        return policy_folder(base)
+        return policy_folder(read_adapter(Path(path)).base_model_name_or_path)
     except InputError as error:
+        if str(error).startswith(str(file.parent)):
+            raise
         raise InputError(f"{file} names a base model that does not exist: {error}") from error
-
-
-class _AdapterConfig(BaseModel):
-    """The part of peft's ``adapter_config.json`` that is read."""
-
-    base_model_name_or_path: str
 
 
 def _stop_ids(path: str) -> tuple[int, ...]:
     """Return the ids that end a message by the model's generation config; none when it has no such file."""
-    from transformers import GenerationConfig
-
-    try:
-        eos = GenerationConfig.from_pretrained(path, local_files_only=hub_trouble(path) is not None).eos_token_id
-    except OSError:
-        return ()
+    eos = generation(fetched(path)).eos_token_id
     return () if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)
 
 
@@ -281,10 +329,12 @@ def _load_adapter(base: PreTrainedModel, path: str) -> None:
     """Put the adapter in the folder ``path`` into the layers of ``base``, not merged: it rounds as in training."""
     from peft import PeftModel
 
+    if not (Path(path) / ADAPTER_WEIGHTS).is_file():  # peft would ask the hub for it
+        raise InputError(f"{path} holds no {ADAPTER_WEIGHTS}: name the folder of an adapter")
     try:
         PeftModel.from_pretrained(base, path)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(f"{path} holds no adapter that fits its base model: {_first_line(error)}") from error
+    except Exception as error:
+        raise InputError(f"{path} holds no adapter that fits its base model: {first_line(error)}") from error
 
 
 def save_policy(
@@ -300,46 +350,37 @@ def save_policy(
         write_json(PolicyDirectory(path).card, card)
 
 
-def check_weights(folder: Path) -> None:
-    """Check the weights in a folder before anything loads them; a hub id is not checked.
+def fetched(path: str, *, with_weights: bool = False) -> Path:
+    """Return the folder of the policy that ``policy_folder`` returned; of a hub's model that of its cache.
 
-    Raises InputError that names a file which is cut or damaged, or is a pickle: those are never read.
+    What the cache lacks is fetched from the hub, weights where they are asked for. Raises InputError where neither has
+    it.
     """
-    from safetensors import SafetensorError, safe_open
-
-    weights = sorted(folder.glob("*.safetensors"))
-    for file in weights:
-        try:
-            with safe_open(file, "pt"):
-                pass
-        except (SafetensorError, OSError) as error:
-            raise InputError(f"{file} is cut or damaged ({_first_line(error)}): restore it from a copy") from error
-    pickled = [file for pattern in _PICKLED for file in sorted(folder.glob(pattern))]
-    if pickled and not weights:
-        raise InputError(
-            f"{pickled[0]} holds pickled weights, which can run code and are never read: save the model as safetensors"
-        )
-
-
-@contextmanager
-def _found(path: str, what: str) -> Iterator[dict[str, bool]]:
-    """Yield the options to load ``what`` of a policy with: from the cache alone when the hub is out of reach.
-
-    Raises InputError when it cannot be loaded; the message separates a missing model from a hub out of reach.
-    """
-    from safetensors import SafetensorError
+    if Path(path).is_dir():
+        return Path(path)
+    from huggingface_hub import snapshot_download
 
     trouble = hub_trouble(path)
+    patterns = [*SMALL, *(WEIGHTS if with_weights else ())]
     try:
-        yield {"local_files_only": trouble is not None}
-    except (OSError, ValueError, SafetensorError) as error:
+        return Path(snapshot_download(path, allow_patterns=patterns, local_files_only=trouble is not None))
+    except Exception as error:
         if trouble is not None:
             raise InputError(
                 f"{path} is not a folder, the hub is out of reach ({trouble}), and its cache here does not hold the "
                 f"model: name a folder, or start again when the hub can be reached"
             ) from error
-        raise InputError(f"{path} holds no {what}: {_first_line(error)}") from error
+        raise InputError(f"{path} cannot be fetched from the hub: {first_line(error)}") from error
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+@contextmanager
+def _found(path: str, what: str) -> Iterator[None]:
+    """Raise InputError in one sentence for whatever a library raises while it reads ``what`` of a policy."""
+    try:
+        yield
+    except InputError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of a library in Rust
+            raise
+        raise InputError(f"{path} holds no {what}: {first_line(error)}") from error

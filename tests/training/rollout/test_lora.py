@@ -208,11 +208,14 @@ def test_users_mistakes_are_told_in_one_sentence(rounds: SimpleNamespace, tmp_pa
         load_initial_policy(PolicySettings(path=str(rounds.starter), device="cpu", thinking=False))
     orphan = tmp_path / "orphan"
     orphan.mkdir()
-    (orphan / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(tmp_path / "gone")}))
+    written = json.loads((rounds.checkpoint / "adapter_config.json").read_text())
+    (orphan / "adapter_config.json").write_text(
+        json.dumps(written | {"base_model_name_or_path": str(tmp_path / "gone")})
+    )
     with pytest.raises(InputError, match=r"adapter_config\.json names a base model that does not exist"):
         load_policy(str(orphan), "cpu")
     (orphan / "adapter_config.json").write_text((rounds.checkpoint / "adapter_config.json").read_text())
     for name in ("tokenizer.json", "tokenizer_config.json", CARD):
         (orphan / name).write_text((rounds.checkpoint / name).read_text())
-    with pytest.raises(InputError, match="holds no adapter that fits its base model"):
+    with pytest.raises(InputError, match=r"holds no adapter_model\.safetensors"):
         load_policy(str(orphan), "cpu")

@@ -18,10 +18,11 @@ from support.late import Late
 from support.made_policy import made_tasks, trained_policy
 
 from environments.base import InputError
+from environments.checkout import OURS
 from memory.run import PolicyDirectory
 from training.embedded.compact import CompactRendering, CompactSettings
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, run_episodes
-from training.rollout.policy import _OURS, PolicyCard, hub_trouble, load_policy, save_policy
+from training.rollout.policy import PolicyCard, hub_trouble, load_policy, save_policy
 from training.settings import PolicySettings
 
 torch = Late("torch")
@@ -103,6 +104,16 @@ def test_what_cannot_be_loaded_is_the_users_mistake(tmp_path: Path, make, messag
         load_policy(str(make(tmp_path)), device="cpu")
 
 
+@pytest.mark.parametrize(
+    "name", ["./none", "../none", "a/b.git", "a--b/c", "-a/b", "a/.b", "é/b", "a/b\n", "x" * 300, "\0"]
+)
+def test_what_is_no_id_of_the_hub_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(HfApi, "model_info", Mock(side_effect=AssertionError))
+    with pytest.raises(InputError, match="does not exist"):
+        load_policy(name, "cpu")
+
+
 def test_a_mistyped_folder_is_not_asked_for_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipes").mkdir()
@@ -129,7 +140,7 @@ def test_names_of_our_own_are_never_asked_for_on_the_hub(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     starter = str(CHECKOUT / "recipes" / "starter")
     assert load_policy(PolicySettings().path, "cpu").path == starter
-    for name in (*sorted(_OURS), "recipes/startre", "runs/depot-starter", "build/starter"):
+    for name in (*sorted(OURS), "recipes/startre", "runs/depot-starter", "build/starter"):
         with pytest.raises(InputError, match="does not exist"):
             load_policy(name if "/" in name else f"{name}/none", "cpu")
     assert unplugged == []
@@ -138,8 +149,8 @@ def test_names_of_our_own_are_never_asked_for_on_the_hub(tmp_path: Path, monkeyp
 def test_every_folder_of_the_checkout_is_a_name_of_ours() -> None:
     made_by_make = {"runs", "build"}
     listed = {path.name for path in CHECKOUT.iterdir() if path.is_dir() and path.name[0].isalpha()}
-    assert {name for name in listed if (CHECKOUT / name / "__init__.py").exists()} <= _OURS
-    assert {"recipes", "results", "notebooks", "benchmarks", "tests"} | made_by_make <= _OURS
+    assert {name for name in listed if (CHECKOUT / name / "__init__.py").exists()} <= OURS
+    assert {"recipes", "results", "notebooks", "benchmarks", "tests"} | made_by_make <= OURS
 
 
 def test_a_hub_out_of_reach_is_asked_once_and_named(unplugged) -> None:
