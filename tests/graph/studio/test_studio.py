@@ -54,8 +54,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     make_round(run, NEWEST)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LANGSMITH_TRACING", "false")
-        # langgraph-api 0.16.7 copies its checkpointer when checkpoints are strict, and recurses without end.
-        patch.delenv("LANGGRAPH_STRICT_MSGPACK", raising=False)
         argv = [sys.executable, "-m", "graph.command", "studio", "--run", str(run.root), "--no-browser"]
         environment = {**os.environ, **child_variables()}
         # The server keeps its list of threads where it is started.
