@@ -28,17 +28,16 @@ help:  ## list the targets
 
 install: $(INSTALLED)  ## make .venv with what runs need
 
-# Each file that is fetched has its hash in these lists, and nothing is resolved. PyPI's PyTorch for Linux needs CUDA's
-# packages too, a build for the CPU does not. Another build than these has another hash: pip names it.
+# Each file that is fetched has its hash in these lists, and nothing is resolved. A build of PyTorch for the CPU is of
+# another index, where pip is configured to ask one. The one for CPython 3.11 on x86_64 is taken, else PyPI's.
 HASHED := $(PIP) install --require-hashes --no-deps --no-build-isolation -r
 
-$(INSTALLED): pyproject.toml environments/bfcl/requirements.txt $(addprefix requirements/,build.txt run.txt cuda.txt)
+$(INSTALLED): pyproject.toml environments/bfcl/requirements.txt $(wildcard requirements/*.txt)
 	@echo "installing in $(VENV), in three steps (two minutes): 1. the packages of pyproject.toml"
 	$(PYTHON) -m venv $(VENV)
 	$(HASHED) requirements/build.txt
+	$(HASHED) requirements/torch-cpu.txt 2>/dev/null || { echo "no build of PyTorch for the CPU: PyPI's"; $(HASHED) requirements/torch.txt; }
 	$(HASHED) requirements/run.txt
-	if $(BIN)/python -c "from importlib.metadata import version; raise SystemExit('+' in version('torch'))"; then \
-	  $(HASHED) requirements/cuda.txt; fi
 	@echo "2. this project"
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@echo "3. BFCL's simulators"
@@ -51,10 +50,10 @@ $(DEVELOPING): $(INSTALLED) requirements/develop.txt
 	$(HASHED) requirements/develop.txt
 	@touch $@
 
-lock: develop  ## write the lists of pins and hashes anew from pyproject.toml and constraints.txt (needs uv: pip install uv)
+lock: install  ## write the lists of pins and hashes anew from pyproject.toml and constraints.txt (needs uv: pip install uv)
 	PYTHONPATH=.:tests $(BIN)/python tests/support/pins.py
 
-audit:  ## look for known faults of the pinned packages (needs pip-audit: pip install pip-audit); see advisories.yaml
+audit:  ## look for known faults of the pinned packages (needs pip-audit: pip install pip-audit), for requirements/advisories.yaml
 	for list in requirements/run.txt requirements/develop.txt; do pip-audit --disable-pip --no-deps -r $$list; done
 
 model: install  ## make the language model smollm2-135m, 135 M parameters, in .models (a download of 93 MB, once)

@@ -1,8 +1,9 @@
 """Reads lists of pinned packages, and writes those with hashes anew: ``make lock``, which needs uv (pip install uv).
 
-The versions of this project's own environment are those of constraints.txt. requirements/ has them in four lists, each
-with the hash of every file of that version: what packages are built with (build), what runs need (run), what PyPI's
-PyTorch needs on Linux and a build for the CPU does not (cuda), and what tests need (develop). Each environment apart
+The versions of this project's own environment are those of constraints.txt. requirements/ has them in five lists, each
+with the hash of every file of that version: what packages are built with (build), PyTorch for the CPU, which PyPI does
+not have (torch-cpu), PyPI's with what that needs on Linux (torch), what runs need besides (run), and what tests need
+(develop). Each environment apart
 has a list of its own, with the versions that its requirements resolve to; it keeps those that it has, as far as they
 go together.
 """
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import tomllib
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -84,13 +84,17 @@ def main() -> None:
     build = hashed(*kept, "-", given="setuptools\n")
     run = hashed(*kept, "pyproject.toml", "--extra", "studio")
     develop = hashed(*kept, "pyproject.toml", "--extra", "studio", "--extra", "dev")
-    cuda = {name: block for name, block in run.items() if name not in pins(CONSTRAINTS)}
-    first, _, rest = run["torch"].partition("\n")
-    run["torch"] = f"{first}\n    --hash=sha256:{CPU_TORCH} \\\n{rest}"
-    lists = {"build": build, "run": run, "cuda": cuda, "develop": develop}
-    without = {"build": {}, "run": build | cuda, "cuda": {}, "develop": build | run}
+    torch = {name: block for name, block in run.items() if name == "torch" or name not in pins(CONSTRAINTS)}
+    version = pins(CONSTRAINTS)["torch"]
+    lists = {
+        "build": build,
+        "torch-cpu": {"torch": f"torch=={version}+cpu \\\n    --hash=sha256:{CPU_TORCH}\n"},
+        "torch": torch,
+    }
+    lists["run"] = {name: block for name, block in run.items() if name not in build | torch}
+    lists["develop"] = {name: block for name, block in develop.items() if name not in build | run}
     for name, found in lists.items():
-        (FOLDER / f"{name}.txt").write_text("".join(lines for one, lines in found.items() if one not in without[name]))
+        (FOLDER / f"{name}.txt").write_text("".join(found.values()))
     for path, source in APART.items():
         # OpenEnv's server finds this project's packages too (graph/interop/openenv/serve.py); it needs another mcp.
         same = CONSTRAINTS.read_text() if "openenv" in path else ""
