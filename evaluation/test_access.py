@@ -6,11 +6,14 @@ their own models on them with ``evaluation.run``, which logs each access.
 
 from __future__ import annotations
 
+import hashlib
 import operator
+import os
 import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from pydantic import Field
 
@@ -51,32 +54,62 @@ def now() -> str:
 
 
 def committed(paths: Sequence[Path]) -> str:
-    """Return the commit that HEAD names, when it has every file of ``paths`` as it is in the work tree.
+    """Return the commit that HEAD names beside the first path, when each repository's HEAD has its file as it is here.
 
     Raises InputError for a file that is not committed or was changed since, and where git gives no answer.
     """
-    for path in paths:
-        folder = path.resolve().parent
-        if _git(folder, "ls-files", "--error-unmatch", path.resolve().name) is None:
-            raise InputError(f"{path} is not committed: test sets open for a committed recipe only, commit it")
-        if _git(folder, "diff", "--quiet", "HEAD", "--", path.resolve().name) is None:
-            raise InputError(f"{path} differs from its commit: test sets open for a committed recipe, commit it")
-    commit = _git(paths[0].resolve().parent, "rev-parse", "HEAD")
-    assert commit is not None, "a file that is committed has a commit"
+    first, *_ = [_commit_with(path) for path in paths]
+    return first
+
+
+def _commit_with(path: Path) -> str:
+    """Return the commit that has the bytes of ``path``, of a folder that can be a stranger's.
+
+    git runs programs that a repository's configuration names, also to look at a file. Here it reads objects and
+    references through a folder of our own, which has no configuration, and never a work tree.
+    """
+    file = path.resolve()
+    root = next((one for one in file.parents if (one / ".git").exists()), None)
+    if root is None:
+        raise InputError(
+            f"{path} is in no git repository: test sets open for a committed recipe only, commit it in one"
+        )
+    own = root / (_line(root / ".git").removeprefix("gitdir:").strip() or ".git")  # elsewhere for a linked work tree
+    shared = own / (_line(own / "commondir") or ".")
+    with TemporaryDirectory(prefix="coevolve-git-") as folder:
+        Path(folder, "HEAD").write_text(f"{_line(own / 'HEAD')}\n", encoding="utf-8")
+        for name in ("objects", "refs", "packed-refs"):
+            Path(folder, name).symlink_to((shared / name).resolve())
+        commit = _git(["--git-dir", folder], "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+        name = file.relative_to(root).as_posix()
+        blob = _git(["--git-dir", folder], "rev-parse", "--verify", "--quiet", f"HEAD:{name}") if commit else None
+    if commit is None or blob is None:
+        raise InputError(f"{path} is not committed: test sets open for a committed recipe only, commit it")
+    content = file.read_bytes()
+    if blob != hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest():
+        raise InputError(f"{path} differs from its commit: test sets open for a committed recipe, commit it")
     return commit
 
 
+def _line(path: Path) -> str:
+    """Return the beginning of a small file of git's; empty without the file."""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        return file.read(4096).decode(errors="replace").strip()
+
+
 def current_commit(folder: Path) -> str | None:
-    """Return the commit that HEAD names in ``folder``; None without a repository, git or commit."""
+    """Return the commit that HEAD names in ``folder``, a checkout of the user's; None without one, git or commit."""
     try:
-        return _git(folder, "rev-parse", "HEAD")
+        return _git(["-C", str(folder)], "rev-parse", "HEAD") if (folder / ".git").exists() else None
     except InputError:
         return None
 
 
 def commit_changed(folder: Path) -> bool:
-    """Return whether tracked files of ``folder``'s repository differ from its commit."""
-    return _git(folder, "diff", "--quiet", "HEAD") is None
+    """Return whether tracked files of ``folder``, a checkout of the user's, differ from its commit."""
+    return _git(["-C", str(folder)], "diff", "--quiet", "HEAD") is None
 
 
 def is_of_study(log: Path) -> bool:
@@ -94,13 +127,14 @@ def check_opened(log: Path | None, name: str, sha256: str) -> None:
         )
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
-    """Return what git prints; None when it fails. Raises InputError when it cannot be run or finds no repository."""
-    argv = ["git", "-C", str(folder), *arguments]
+def _git(where: Sequence[str], *arguments: str) -> str | None:
+    """Return what git prints; None when it fails. Raises InputError when it cannot be run or read the repository."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}  # git sets them in hooks
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+        argv = ["git", *where, *arguments]
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False, timeout=60, env=ours)
     except (OSError, subprocess.TimeoutExpired):
         raise InputError("git cannot be asked whether the recipe is committed: install it") from None
     if done.returncode == 128:
-        raise InputError(f"git says nothing about {folder} ({done.stderr.strip()}): commit the recipe in a repository")
+        raise InputError(f"git cannot read the repository ({done.stderr.strip()}): commit the recipe in another one")
     return done.stdout.strip() if done.returncode == 0 else None

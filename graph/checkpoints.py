@@ -6,17 +6,21 @@ The command line and Studio share them: both find the graph of an iteration by t
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, closing
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
 
 from agents.spending import RepeatedFailure
 from environments.base import InputError
 from environments.command import say, storage_refusal, writing
-from graph.state import IterationInput, IterationState
+from graph.state import BranchState, IterationInput, IterationState
 from memory.failures import DeduplicationResult
 from memory.files import opened
 from memory.records import FailureContext
@@ -25,6 +29,7 @@ from memory.run_files import ExtractionRecord, Fork
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
     from environments.command import Stage
@@ -57,42 +62,129 @@ def studio_run() -> Path:
     return runs[-1].parent
 
 
-def discard_damaged(path: Path) -> bool:
-    """Remove a database that cannot be read, so that a new one is made; return whether it was removed.
+class StateSerializer:
+    """Writes states as LangGraph does, and reads of them plain data and the types in ``_stored`` alone.
 
-    No record is lost: they are in JSON files, and the iteration's graph begins afresh. Raises sqlite3.OperationalError
-    where the disk, not the file, is the cause.
+    A run may be a stranger's, and LangGraph's own reader imports and calls whatever function a checkpoint names
+    (CVE-2026-28277).
+    """
+
+    def dumps_typed(self, value: object) -> tuple[str, bytes]:
+        """Return the name of a form and the bytes of ``value``."""
+        return _msgpack().dumps_typed(value)
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:  # noqa: ANN401 - a state, or a part of one
+        """Return what ``dumps_typed`` was given, with tuples as lists. Raises ValueError for anything else."""
+        form, content = data
+        if form not in ("null", "msgpack") or not isinstance(content, bytes):
+            raise ValueError(f"{form!r:.80}: not a form that states are written in")
+        return _msgpack().loads_typed((form, content))
+
+
+@cache
+def _msgpack() -> JsonPlusSerializer:
+    from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+    return JsonPlusSerializer(__unpack_ext_hook__=_stored)
+
+
+def _stored(code: int, content: bytes) -> object:
+    """Return the object of a msgpack extension. Raises ValueError unless it is of a type that a thread stores."""
+    from langgraph.checkpoint.serde.jsonplus import EXT_CONSTRUCTOR_KW_ARGS, EXT_CONSTRUCTOR_POS_ARGS, EXT_PYDANTIC_V2
+    from langgraph.types import Interrupt, Send, TimeoutPolicy
+
+    module, name, value, *_ = _msgpack().loads_typed(("msgpack", content))
+    kinds = {
+        EXT_CONSTRUCTOR_KW_ARGS: (Interrupt, TimeoutPolicy),
+        EXT_CONSTRUCTOR_POS_ARGS: (Send,),
+        EXT_PYDANTIC_V2: (IterationInput, BranchState),
+    }
+    kind = next((one for one in kinds.get(code, ()) if (one.__module__, one.__name__) == (module, name)), None)
+    if kind is None:
+        raise ValueError(f"{module!r:.80}, {name!r:.80}: not a type that states have")
+    if kind is Send:
+        node, state, *timeout = value
+        return Send(node, state, timeout=timeout[0] if timeout else None)
+    return kind(**value)
+
+
+class _Stored(BaseModel):
+    """The form of a checkpoint (``langgraph.checkpoint.base.Checkpoint``), on which LangGraph relies unseen."""
+
+    v: int
+    id: str
+    ts: str
+    channel_values: dict[str, Any]
+    channel_versions: dict[str, str]
+    versions_seen: dict[str, dict[str, str]]
+
+
+LARGEST = 16_000_000
+"""Bytes of a value in the database: a state holds ids and a few lines."""
+_SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name"
+
+
+def discard_unfit(path: Path, schema: Collection[tuple[str | None, ...]]) -> bool:
+    """Remove a database that is damaged, or not of the checkpointer's making; return whether it was removed.
+
+    ``schema`` is the checkpointer's: another one can have triggers and functions of a stranger's. No record is lost:
+    they are in JSON files, and the iteration's graph begins afresh. Raises sqlite3.OperationalError where the disk, not
+    the file, is the cause.
     """
     parts = [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm", "-journal")]
     for part in filter(os.path.lexists, parts):
         with opened(part, "rb+"):  # raises for a link: SQLite would follow it
             pass
+    # The checkpointer's journal is -wal. One of the other kind is a stranger's: SQLite removes the file that it names.
+    path.with_name(path.name + "-journal").unlink(missing_ok=True)
     if not path.exists():
         return False
     try:
         with closing(sqlite3.connect(path)) as connection:
-            if connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",):
+            if _fits(connection, schema):
                 return False
-    except sqlite3.OperationalError:
-        raise
-    except sqlite3.DatabaseError:
+    except sqlite3.OperationalError as error:
+        if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR:
+            raise
+    except (sqlite3.DatabaseError, ValueError, TypeError, RecursionError, MemoryError):
         pass
     for part in parts:  # a new one must not replay the damaged one's
         part.unlink(missing_ok=True)
     return True
 
 
+def _fits(connection: sqlite3.Connection, schema: Collection[tuple[str | None, ...]]) -> bool:
+    """Return whether the schema is ``schema`` or empty, and the pages are whole. Raises for content that is unfit."""
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST)
+    found = connection.execute(_SCHEMA).fetchall()
+    if (found and found != schema) or connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+        return False
+    serializer = StateSerializer()
+    if found:
+        for form, checkpoint, metadata in connection.execute("SELECT type, checkpoint, metadata FROM checkpoints"):
+            _Stored.model_validate(serializer.loads_typed((form, checkpoint)))
+            json.loads(metadata)
+        for write in connection.execute("SELECT type, value FROM writes"):
+            serializer.loads_typed(write)
+    return True
+
+
 @asynccontextmanager
 async def run_checkpoints(run: RunDirectory) -> AsyncIterator[AsyncSqliteSaver]:
-    """Open the checkpointer of ``run``; the caller holds the run's lock. A damaged one is replaced, with a warning.
+    """Open the checkpointer of ``run``; the caller holds the run's lock. An unfit one is replaced, with a warning.
 
     It is checked first, because the library opens it in a thread of its own, whose failure would go unnoticed.
     """
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-    if await asyncio.to_thread(discard_damaged, run.checkpoints_path):
+    async with AsyncSqliteSaver.from_conn_string(":memory:") as empty:
+        await empty.setup()
+        schema = [tuple(row) for row in await empty.conn.execute_fetchall(_SCHEMA)]
+    if await asyncio.to_thread(discard_unfit, run.checkpoints_path, schema):
         say(f"warning: {run.checkpoints_path} is damaged and made anew: the iteration's graph begins afresh")
     async with AsyncSqliteSaver.from_conn_string(str(run.checkpoints_path)) as saver:
+        saver.serde = StateSerializer()
         yield saver
 
 
@@ -178,12 +270,18 @@ async def _has_begun(
     A thread at its end has lost its files. One that Studio went on with has its records in a copy of the run, and one
     whose state was edited there does not fit the run's. One that a full disk ended could not record that.
     """
-    state = await graph.aget_state(config)
-    if state.next and not any(task.error and storage_refusal(task.error) for task in state.tasks):
-        values = state.values if isinstance(state.values, IterationState) else IterationState(**state.values)
-        if values.run == "" and all([await asyncio.to_thread(as_recorded, run, values, node) for node in state.next]):
-            return True
-    await saver.adelete_thread(config["configurable"]["thread_id"])
+    thread = config["configurable"]["thread_id"]
+    try:
+        state = await graph.aget_state(config)
+        if state.next and not any(task.error and storage_refusal(task.error) for task in state.tasks):
+            values = state.values if isinstance(state.values, IterationState) else IterationState(**state.values)
+            fits = values.run == "" and thread_id(values.iteration) == thread
+            if fits and all([await asyncio.to_thread(as_recorded, run, values, node) for node in state.next]):
+                return True
+    except Exception as error:  # LangGraph and pydantic take a stranger's state apart
+        if isinstance(error, InputError | OSError) or storage_refusal(error):
+            raise
+    await saver.adelete_thread(thread)
     return False
 
 

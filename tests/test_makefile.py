@@ -51,7 +51,7 @@ def _targets() -> dict[str, tuple[list[str], str]]:
 
 def test_only_targets_of_developers_need_the_tools_of_developers() -> None:
     targets = _targets()
-    assert 'install -c constraints.txt -e ".[dev]"' in targets["$(DEVELOPING)"][1]
+    assert "$(HASHED) requirements/develop.txt" in targets["$(DEVELOPING)"][1]
     assert targets["develop"][0] == ["$(DEVELOPING)"]
     tools = re.compile(r"-m pytest|\$\(PYTEST\)|/ruff|/mypy|notebooks\.py|support\.|-m benchmarks")
     developing = {name for name, (needs, _) in targets.items() if "develop" in needs and name != ".PHONY"}

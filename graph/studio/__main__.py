@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from environments.base import InputError
-from environments.checkout import ROOT, child_variables
+from environments.checkout import ROOT
 from environments.command import exit_statuses
 
 CONFIG = ROOT / "langgraph.json"
@@ -32,13 +34,34 @@ def main(
     with exit_statuses():
         os.environ["COEVOLVE_RUN"] = str(_checked(run))
         os.environ.setdefault("LANGGRAPH_CLI_NO_ANALYTICS", "1")  # the program would report its options to its makers
-        server = Path(sys.executable).with_name("langgraph")
-        if not server.exists():
-            raise InputError(f"{server} is not there: install the extra studio (pip install -e '.[studio]')")
+        if find_spec("langgraph_api") is None:
+            raise InputError("langgraph_api is not installed: install the extra studio (pip install -e '.[studio]')")
+        serve(context.args)
+
+
+def serve(options: Sequence[str]) -> None:
+    """Run ``langgraph dev`` until it is ended. The working directory can be a stranger's: nothing in it is loaded.
+
+    The program would unpickle what lies in ``.langgraph_api`` there, where it keeps its lists, and append the folder to
+    the import path, so that packages that it asks for in vain came from there.
+    """
+    from langgraph.checkpoint.memory import PersistentDict
+    from langgraph_api import cli
+    from langgraph_cli.cli import cli as command
+
+    path, run_server = [*sys.path], cli.run_server
+
+    def run(*arguments: Any, **given: Any) -> None:  # noqa: ANN401 - the program's own
+        sys.path[:] = path
+        run_server(*arguments, **given)
+
+    # The signatures are the program's; the lists are made anew at each start (graph.studio.server).
+    vars(cli)["run_server"] = run
+    for name in ("load", "sync"):
+        setattr(PersistentDict, name, lambda _: None)
     # Nodes take the lock of a copy, a file, on the event loop, which the server would refuse.
-    # It appends the working directory to its path: packages there must not replace ours.
-    argv = [str(server), "dev", "--config", str(CONFIG), "--allow-blocking", *context.args]
-    os.execve(argv[0], argv, {**os.environ, **child_variables()})
+    # One process: a signal that ends the command ends the server.
+    command(["dev", "--config", str(CONFIG), "--allow-blocking", "--no-reload", *options])
 
 
 def _checked(named: Path | None) -> Path:

@@ -7,7 +7,7 @@ server runs a graph for a POST of plain text, which a browser sends without aski
 
 langgraph.json names ``app``: the server puts its own routes into it, below that refusal. When it starts, it lists the
 run's threads with names. The checkpoints of a run hold the threads of its commands and of former servers; the server's
-own list is another file, in the folder where it was started, which knows neither.
+own list is in memory and knows neither.
 """
 
 from __future__ import annotations
@@ -107,10 +107,9 @@ class LocalRequests:
 
 
 async def list_threads(client: LangGraphClient) -> None:
-    """Make the server's list that of the run: its threads by name, and no thread of another run."""
+    """Make the server's list that of the run: its threads by name."""
     run = await asyncio.to_thread(opened_run)
     (assistant,) = await client.assistants.search(graph_id="iteration", limit=LISTED)
-    there = set()
     async with open_checkpoints() as saver:
         for thread in await asyncio.to_thread(_threads, run):
             saved = await saver.aget_tuple({"configurable": {"thread_id": thread, "checkpoint_ns": ""}})
@@ -121,10 +120,6 @@ async def list_threads(client: LangGraphClient) -> None:
             metadata["assistant_id"] = assistant["assistant_id"]
             await client.threads.create(thread_id=thread, metadata=metadata, if_exists="do_nothing")
             await client.threads.update(thread, metadata=metadata)
-            there.add(thread)
-    for listed in await client.threads.search(metadata={"graph_id": "iteration"}, limit=LISTED):
-        if listed["thread_id"] not in there:
-            await client.threads.delete(listed["thread_id"])
 
 
 def _threads(run: RunDirectory) -> list[str]:

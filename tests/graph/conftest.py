@@ -1,6 +1,5 @@
-"""For the tests of the graph: strict checkpoints, and one run of three iterations."""
+"""For the tests of the graph: one run of three iterations."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -10,9 +9,6 @@ from support.made_run import AFTER, BEFORE, make_round, make_run, run_graph
 from graph.report.summary import summarise
 from graph.settings import load_recipe
 from memory.run import RunDirectory, write_json
-
-# Only types that the state's schema reaches may be stored. LangGraph reads this when it is imported.
-os.environ["LANGGRAPH_STRICT_MSGPACK"] = "true"
 
 
 @pytest.fixture(scope="session")

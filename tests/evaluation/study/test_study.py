@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -406,11 +407,83 @@ def test_the_base_recipe_is_held_to_the_same(repository: Path) -> None:
 
 def test_git_must_have_a_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = made_recipe(tmp_path)
-    with pytest.raises(InputError, match="commit the recipe"):
+    with pytest.raises(InputError, match="in no git repository"):
+        committed([recipe])
+    git(tmp_path, "init", "--quiet")
+    with pytest.raises(InputError, match="is not committed"):
         committed([recipe])
     monkeypatch.setenv("PATH", os.devnull)
     with pytest.raises(InputError, match="install it"):
         committed([recipe])
+
+
+RUNS = "echo ran >> {marker}; true"
+ATTRIBUTES = "* filter=own diff=own merge=own text=auto"
+PROGRAMS = [
+    ("core.fsmonitor", "core.hooksPath", "core.pager", "core.editor", "core.sshCommand", "core.askPass"),
+    ("diff.external", "diff.own.command", "diff.own.textconv", "filter.own.clean", "filter.own.process"),
+    (
+        "filter.own.smudge",
+        "gpg.program",
+        "credential.helper",
+        "core.alternateRefsCommand",
+        "uploadpack.packObjectsHook",
+    ),
+    ("remote.origin.uploadpack", "alias.rev-parse", "alias.ls-files", "pager.rev-parse", "interactive.diffFilter"),
+]
+
+
+@pytest.mark.parametrize("keys", PROGRAMS)
+@pytest.mark.parametrize("place", ["config", "included", "of the work tree"])
+def test_no_program_of_another_repository_runs(tmp_path: Path, keys: tuple[str, ...], place: str) -> None:
+    """git would start most of these only to say whether a file is as it was committed."""
+    recipe = made_recipe(tmp_path / "recipes")
+    (recipe.parent / ".gitattributes").write_text(ATTRIBUTES)
+    git(recipe.parent, "init", "--quiet")
+    git(recipe.parent, "add", ".")
+    git(recipe.parent, "commit", "--quiet", "-m", "recipe")
+    marker, own = tmp_path / "marker", recipe.parent / ".git"
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\n{RUNS.format(marker=marker)}\n")
+    program.chmod(0o755)
+    hooks = own / "hooks"
+    for name in ("post-index-change", "pre-commit", "reference-transaction", "post-checkout"):
+        shutil.copy(program, hooks / name)
+    sections = "".join(
+        "[{}{}]\n  {} = {}\n".format(
+            first, f' "{".".join(middle)}"' if middle else "", last, hooks if last == "hooksPath" else program
+        )
+        for key in keys
+        for first, *middle, last in [key.split(".")]
+    )
+    promised = '[remote "origin"]\n  url = ext::{0}\n  promisor = true\n[extensions]\n  partialClone = origin\n'
+    config = sections + promised.format(program)
+    if place == "config":
+        (own / "config").open("a").write(config)
+    elif place == "included":
+        (own / "more").write_text(config)
+        (own / "config").open("a").write("[include]\n  path = more\n")
+    else:
+        (own / "config").open("a").write("[extensions]\n  worktreeConfig = true\n")
+        (own / "config.worktree").write_text(config)
+    os.utime(recipe)  # git looks at the content again
+    assert re.fullmatch("[0-9a-f]{40}", committed([recipe]))
+    recipe.write_text(recipe.read_text() + "# changed\n")
+    with pytest.raises(InputError, match="differs from its commit"):
+        committed([recipe])
+    (other := recipe.with_name("other.yaml")).write_text("new: 1\n")
+    with pytest.raises(InputError, match="is not committed"):
+        committed([other])
+    assert not marker.exists()
+
+
+def test_a_linked_work_tree_and_packed_objects_are_read(repository: Path) -> None:
+    git(repository.parent, "add", ".")
+    git(repository.parent, "commit", "--quiet", "-m", "recipe")
+    git(repository.parent, "gc", "--quiet")
+    git(repository.parent, "worktree", "add", "--quiet", "--detach", str(repository.parents[1] / "linked"))
+    (linked,) = (repository.parents[1] / "linked").rglob(repository.name)
+    assert committed([repository]) == committed([linked])
 
 
 def test_a_held_out_evaluation_set_needs_an_access_that_is_logged(tmp_path: Path) -> None:

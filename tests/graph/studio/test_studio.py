@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 import signal
 import sys
@@ -20,7 +21,6 @@ import pytest
 from langgraph_sdk import get_sync_client
 from langgraph_sdk.client import SyncLangGraphClient
 from langgraph_sdk.schema import Checkpoint
-from support import ROOT
 from support.made_run import make_round, make_run, records, run_graph
 from support.server_process import running
 from typer.testing import CliRunner
@@ -54,20 +54,36 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     make_round(run, NEWEST)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LANGSMITH_TRACING", "false")
-        # langgraph-api 0.16.7 copies its checkpointer when checkpoints are strict, and recurses without end.
-        patch.delenv("LANGGRAPH_STRICT_MSGPACK", raising=False)
         argv = [sys.executable, "-m", "graph.command", "studio", "--run", str(run.root), "--no-browser"]
         environment = {**os.environ, **child_variables()}
-        # The server keeps its list of threads where it is started.
+        here = working_directory(tmp_path_factory.mktemp("served"))
         with running(
-            [*argv, "--port", "PORT"],
-            folder / "log",
-            "/ok",
-            ends_by=signal.SIGINT,
-            cwd=tmp_path_factory.mktemp("served"),
-            env=environment,
+            [*argv, "--port", "PORT"], folder / "log", "/ok", ends_by=signal.SIGINT, cwd=here, env=environment
         ) as server:
             yield run, get_sync_client(url=server.url)
+        assert not [*here.glob("*.marker")], "something of the working directory was loaded"
+        assert {path.stat().st_size for path in here.glob(".langgraph_api/*")} == {len(pickle.dumps(Touches(here)))}
+
+
+class Touches:
+    """Its pickle makes a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.folder / "pickle.marker",)
+
+
+def working_directory(folder: Path) -> Path:
+    """A stranger's folder: pickles where the server keeps its lists, and packages that it asks for in vain."""
+    kept = folder / ".langgraph_api"
+    kept.mkdir()
+    for name in ("store", "store.vectors", ".langgraph_ops", ".langgraph_retry_counter", ".langgraph_checkpoint.1"):
+        (kept / f"{name}.pckl").write_bytes(pickle.dumps(Touches(folder)))
+    for name in ("colorama", "ddtrace", "h2", "better_exceptions", "grpc_reflection", "a2wsgi"):
+        (folder / f"{name}.py").write_text(f"open({str(folder / name)!r} + '.marker', 'w')\n")
+    return folder
 
 
 def assistant_of(client: SyncLangGraphClient, graph: str) -> str:
@@ -245,11 +261,11 @@ def test_studio_opens_the_named_run_or_the_newest(tmp_path: Path, monkeypatch: p
 
 
 def test_without_a_run_that_can_be_opened_no_server_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(path: str, argv: list[str], variables: dict[str, str]) -> None:
-        assert variables["PYTHONPATH"].split(os.pathsep)[0] == str(ROOT)
+    def start(options: list[str]) -> None:
+        assert options == ["--no-browser"]
         raise SystemExit(99)
 
-    monkeypatch.setattr(os, "execve", start)
+    monkeypatch.setattr("graph.studio.__main__.serve", start)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COEVOLVE_RUN", "")
     runner = CliRunner()

@@ -35,9 +35,6 @@ class Listed:
     async def update(self, thread: str, *, metadata: dict[str, Any]) -> None:
         self.listed[thread] |= metadata
 
-    async def delete(self, thread: str) -> None:
-        del self.listed[thread]
-
 
 @pytest.fixture
 def evolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
@@ -49,9 +46,8 @@ def evolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
 
 
 @pytest.mark.usefixtures("evolved")
-async def test_threads_of_the_run_are_listed_and_those_of_another_run_are_not() -> None:
-    another = {"graph_id": "iteration", "name": "other, iteration 0", "run": "other"}
-    client = Listed({thread_id(0): dict(another), thread_id(5): dict(another), "foreign": {"graph_id": "chat"}})
+async def test_threads_of_the_run_are_listed_by_name() -> None:
+    client = Listed({})
     await list_threads(client)  # type: ignore[arg-type]
     assert client.listed == {
         thread_id(0): {
@@ -60,7 +56,6 @@ async def test_threads_of_the_run_are_listed_and_those_of_another_run_are_not() 
             "name": "mine, iteration 0",
             "run": "mine",
         },
-        "foreign": {"graph_id": "chat"},
     }
 
 

@@ -20,7 +20,7 @@ __all__ = ["ADDRESS", "HERE", "alone", "preloaded_process", "through"]
 HERE = Path(__file__).parent
 """The folder that is in PYTHONPATH of commands that hand themselves over."""
 PADDING = 4000
-VARIABLES = {"HF_HUB_OFFLINE": "1", "LANGGRAPH_STRICT_MSGPACK": "true", "OMP_NUM_THREADS": "1"}
+VARIABLES = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 """What packages read when they are imported is equal for all: the process imports them once."""
 GIVEN = fixed(os.environ)
 """What the session was started with: the process has it, whatever a package or a test sets in a worker later."""
