@@ -7,7 +7,7 @@ is matched (``pattern`` and ``patternProperties`` are left to the tool), because
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -234,6 +234,38 @@ def _description(name: str, schema: _Schema) -> str:
     text = plain_line(said, _MOST_OF_A_DESCRIPTION) or name.replace("_", " ")
     low, high = schema.get("minimum"), schema.get("maximum")
     return f"{text} (between {low} and {high})" if low is not None and high is not None else text
+
+
+def argument_types(schema: Mapping[str, Any]) -> Callable[[str], frozenset[str]]:
+    """Return a function from an argument's name to the JSON types that the schema allows for it; none for any."""
+    root = dict(schema)
+    properties = root.get("properties")
+    named: Mapping[str, Any] = properties if isinstance(properties, dict) else {}
+    return lambda name: _json_types(named.get(name, root.get("additionalProperties")), root, _MOST_REFERENCES)
+
+
+def _json_types(given: Any, root: _Schema, levels: int) -> frozenset[str]:  # noqa: ANN401 - a schema of a stranger
+    try:
+        schema = _resolved(given, root) if isinstance(given, dict) and levels else {}
+    except ValueError:
+        return frozenset()
+    named = schema.get("type")
+    found = {named} if isinstance(named, str) else {one for one in named or () if isinstance(one, str)}
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if not found and isinstance(values, list):
+        found = {json_type(value) for value in values}
+    for key in ("anyOf", "oneOf", "allOf"):
+        for one in schema[key] if not found and isinstance(schema.get(key), list) else ():
+            found |= _json_types(one, root, levels - 1)
+    if not found:
+        found = {kind for kind, key in (("object", "properties"), ("array", "items")) if key in schema}
+    return frozenset(found | {"null"} if found and schema.get("nullable") else found)
+
+
+def json_type(value: JsonValue) -> str:
+    """Return the name that JSON Schema has for the type of a value."""
+    kinds = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+    return kinds.get(type(value), "null")
 
 
 def plain_line(text: str, most: int) -> str:
