@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from functools import cached_property, partial
-from itertools import chain, takewhile
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from environments.base import Action, InputError, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
 from environments.task_text import with_own_descriptions
 from training.rendering.base import EndTurn, Unwritable
+from training.rendering.control_tokens import ControlTokens, marker_for
 from training.rendering.template_process import TemplateFailure, TemplateProcess
+from training.rendering.template_readers import response_template_reader, tagged_reader
 from training.rendering.tool_calls import (
     DUMMY_TOOL,
     CallReader,
@@ -34,8 +36,6 @@ from training.rendering.tool_calls import (
     block_action,
     call_id,
     call_message,
-    response_template_reader,
-    tagged_reader,
     takes_blocks,
     tool_schema,
 )
@@ -146,7 +146,6 @@ _TODAY = datetime(2024, 7, 26)
 """
 DONE = "Done."
 """A teacher's message that ends a turn: references hold no words."""
-_PRIVATE_USE = (range(0xE000, 0xF900), range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))
 
 
 class ChatTemplateRendering:
@@ -184,10 +183,7 @@ class ChatTemplateRendering:
         self.shown = None if options.tools_shown in (None, "all") else int(options.tools_shown)
         self._options: dict[str, Any] = {} if options.thinking is None else {"enable_thinking": options.thinking}
         self._apply = TemplateProcess(partial(_applied, tokenizer))
-        controls = _controls(tokenizer)
-        self._control_ids = frozenset(controls) - {tokenizer.unk_token_id}
-        spelled = [text for text in sorted({*controls.values(), _MARK}) if len(text) > 1]
-        self._controls = re.compile("|".join(f"{re.escape(text[0])}(?={re.escape(text[1:])})" for text in spelled))
+        self._controls = ControlTokens(tokenizer, _MARK)
         if options.thinking is not None:
             thought, plain = (self.render([_ASKED], enable_thinking=one) for one in (True, False))
             if thought == plain:
@@ -215,9 +211,9 @@ class ChatTemplateRendering:
         if preface and not before:
             text = f"{preface}\n\n{text}"
         asked = [*before, {"role": "user", "content": text}]
-        marker = _marker([asked, list(tools)])
-        inert = [message | {"content": self._inert(message["content"], marker)} for message in asked]
-        return self._encode(self.render(inert, self._inert(list(tools), marker)), marker)
+        marker = marker_for([asked, list(tools)])
+        inert = [message | {"content": self._controls.broken(message["content"], marker)} for message in asked]
+        return self._controls.encode(self.render(inert, self._controls.broken(list(tools), marker)), marker)
 
     @cached_property
     def asked(self) -> tuple[str, str]:
@@ -254,12 +250,14 @@ class ChatTemplateRendering:
         tool calls, none for a message without calls. Raises InputError for a template that drops messages, or does not
         end them with a stop token.
         """
-        marker = _marker([list(names), list(following)])
+        marker = marker_for([list(names), list(following)])
         said: Message = {"role": "assistant", "content": "" if names else _MARK}
         if names:
             arguments = {_MARK: _MARK}
-            said["tool_calls"] = [call_message(i, self._inert(name, marker), arguments) for i, name in enumerate(names)]
-        texts = self._inert(list(following), marker)
+            said["tool_calls"] = [
+                call_message(i, self._controls.broken(name, marker), arguments) for i, name in enumerate(names)
+            ]
+        texts = self._controls.broken(list(following), marker)
         rendered = self.render([{"role": "user", "content": "dummy"}, said, *texts], [DUMMY_TOOL])
         _, mark, behind = rendered.rpartition(_MARK)
         end = self.stop.search(behind)
@@ -273,7 +271,7 @@ class ChatTemplateRendering:
                 f"the chat template of {self.model} does not end an assistant message with one of its stop tokens "
                 f"({', '.join(self.stops)}): set eos_token_id in its generation_config.json, or choose another model"
             )
-        return self._encode(behind[end.start() :], marker)
+        return self._controls.encode(behind[end.start() :], marker)
 
     def answers(self, names: Sequence[str], texts: Sequence[str]) -> tuple[list[int], str]:
         """Render the suffix that answers the calls of a message, one text each."""
@@ -293,32 +291,17 @@ class ChatTemplateRendering:
             check_writing(self)
             self._writes = True
         if isinstance(action, EndTurn):
-            marker = _marker(action.text)
-            said: Message = {"role": "assistant", "content": self._inert(action.text or DONE, marker)}
+            marker = marker_for(action.text)
+            said: Message = {"role": "assistant", "content": self._controls.broken(action.text or DONE, marker)}
         else:
-            marker = _marker([action.name, action.arguments])
-            said = call_of(self._inert(action.name, marker), self._inert(dict(action.arguments), marker))
+            marker = marker_for([action.name, action.arguments])
+            said = call_of(
+                self._controls.broken(action.name, marker), self._controls.broken(dict(action.arguments), marker)
+            )
         _, text, stop = written(self, said)
-        return self._encode(text + stop, marker)[0]
-
-    def _inert(self, value: Any, marker: str) -> Any:  # noqa: ANN401 - any JSON value
-        """Return ``value`` with ``marker`` in every control token that its texts and its keys spell.
-
-        It goes behind the first character. Where the tokenizer still makes a control token, as one that normalizes text
-        may, it goes between all characters.
-        """
-        inert = _each_text(value, lambda text: self._controls.sub(lambda found: found[0] + marker, text))
-        if self._control_ids.isdisjoint(self._encode("\n".join(_texts(inert)), marker)[0]):
-            return inert
-        return _each_text(value, marker.join)
-
-    def _encode(self, text: str, marker: str) -> tuple[list[int], str]:
-        """Return the ids of rendered text, encoded in pieces that are cut at ``marker``, and the text without it."""
-        pieces = re.split(f"{marker}|{re.escape(_escaped(marker))}", text)
-        ids: list[int] = []
-        for piece in pieces:
-            ids += self.tokenizer.encode(piece, add_special_tokens=False)
-        return ids, "".join(pieces)
+        ids, _ = self._controls.encode(text + stop, marker)
+        # In its history gpt-oss's template ends a message otherwise than the model does.
+        return ids if ids[-1] in self.stop_ids else [*ids[:-1], int(self.tokenizer.eos_token_id)]
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[Documentation] = (), ask: bool = True, **options: bool
@@ -441,37 +424,6 @@ class ChatTemplateDialogue:
         return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
-def _controls(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
-    """Return the ids and texts of the control tokens.
-
-    Added tokens that are not special are text where they are white space or words (runs of line feeds or of the mark of
-    a space in some vocabularies), and so are bytes.
-    """
-    return {
-        number: token.content
-        for number, token in tokenizer.added_tokens_decoder.items()
-        if token.special or not re.fullmatch(r"[\w\s\u2581]+|<0x[0-9A-F]{2}>", token.content)
-    }
-
-
-def _each_text(value: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401 - any JSON value
-    """Return a copy of a value with its texts, and its keys, changed."""
-    if isinstance(value, dict):
-        return {change(key): _each_text(one, change) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_each_text(one, change) for one in value]
-    return change(value) if isinstance(value, str) else value
-
-
-def _texts(value: object) -> Iterator[str]:
-    """Yield the texts and the keys of a value."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for one in chain(value, value.values()) if isinstance(value, dict) else value:
-            yield from _texts(one)
-
-
 def _applied(tokenizer: PreTrainedTokenizerBase, messages: list[Message], tools: Any, **options: Any) -> str:  # noqa: ANN401
     """Return a conversation in the chat template; ``apply_chat_template`` refuses tools that are text.
 
@@ -484,14 +436,3 @@ def _applied(tokenizer: PreTrainedTokenizerBase, messages: list[Message], tools:
     if not any(isinstance(tool, str) for tool in tools or ()):
         return str(tokenizer.apply_chat_template(messages, tools=tools, **options))
     return str(template.render(messages=messages, tools=tools, **{**tokenizer.special_tokens_map, **options}))
-
-
-def _marker(values: object) -> str:
-    """Return a private-use character that no text of the values holds, neither itself nor as JSON escapes it."""
-    text = json.dumps(values, ensure_ascii=False).lower()
-    used, escaped = set(text), text + json.dumps(values).lower()
-    return next(one for code in chain(*_PRIVATE_USE) if (one := chr(code)) not in used and _escaped(one) not in escaped)
-
-
-def _escaped(marker: str) -> str:
-    return json.dumps(marker)[1:-1]
