@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import islice
 from typing import Any
@@ -359,6 +359,37 @@ def _description(name: str, schema: Schema) -> str:
     text = plain_line(said, _MOST_OF_A_DESCRIPTION) or name.replace("_", " ")
     low, high = schema.get("minimum"), schema.get("maximum")
     return f"{text} (between {low} and {high})" if low is not None and high is not None else text
+
+
+def argument_types(schema: Mapping[str, Any]) -> Callable[[str], frozenset[str]]:
+    """Return a function from an argument's name to the JSON types that the schema allows for it; none for any."""
+    root = dict(schema)
+    properties = root.get("properties", {})
+    return lambda name: _json_types(properties.get(name, root.get("additionalProperties")), root, MOST_COMBINED)
+
+
+def _json_types(given: Any, root: Schema, levels: int) -> frozenset[str]:  # noqa: ANN401 - a schema of a stranger
+    schema = given if isinstance(given, dict) and levels else {}
+    if "$ref" in schema:  # keywords beside a reference count first
+        target = pointed(schema["$ref"], root)
+        beside = {key: value for key, value in schema.items() if key != "$ref"}
+        return _json_types({**(target if isinstance(target, dict) else {}), **beside}, root, levels - 1)
+    named = schema.get("type")
+    found = {named} if isinstance(named, str) else {one for one in named or () if isinstance(one, str)}
+    if not found and (values := _values(schema)) is not None:
+        found = {json_type(value) for value in values}
+    for key in ("anyOf", "oneOf", "allOf"):
+        for one in schema[key] if not found and key in schema else ():
+            found |= _json_types(one, root, levels - 1)
+    if not found:
+        found = {kind for kind, key in (("object", "properties"), ("array", "items")) if key in schema}
+    return frozenset(found | {"null"} if found and schema.get("nullable") else found)
+
+
+def json_type(value: JsonValue) -> str:
+    """Return the name that JSON Schema has for the type of a value."""
+    kinds = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+    return kinds.get(type(value), "null")
 
 
 def plain_line(text: str, most: int) -> str:

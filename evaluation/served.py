@@ -44,6 +44,7 @@ from memory.records import StopReason
 from training.rendering.base import EndTurn
 from training.rendering.tool_calls import (
     HermesReader,
+    behind_thinking,
     block_action,
     block_text,
     call_message,
@@ -56,7 +57,6 @@ from training.rollout.episodes import EpisodeLimits, refused_whole
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
-_THOUGHT = "</think>"
 _DONE = "Done."
 """Stands for a reply without words in the messages that follow: some endpoints refuse empty ones."""
 _NOTHING = "(no output)"
@@ -243,7 +243,8 @@ class Offered:
     """
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
-        schemas = [tool_schema(tool) for tool in tools]
+        schemas = tuple(tool_schema(tool) for tool in tools)
+        self.documented = schemas
         self.blocks = takes_blocks(schemas)
         self.own = frozenset(tool.name for tool in tools)
         self.names: dict[str, str] = {}
@@ -273,7 +274,7 @@ def read_reply(reply: ChatReply, offered: Offered) -> _Read | EndTurn:
         return _Read(tuple(_action(call, offered.names) for call in reply.calls), reply.calls)
     if reply.refusal is not None:
         return EndTurn(text=reply.text or reply.refusal)
-    said = HermesReader().read(reply.text.rpartition(_THOUGHT)[2], "", "", ())
+    said = HermesReader().read(behind_thinking(reply.text, offered.documented), "", "", offered.documented)
     if not isinstance(said, EndTurn):
         return _malformed(reply.text, "a tool call written as text, which the endpoint did not read: call it as a tool")
     block = block_action(said.text) if offered.blocks else None

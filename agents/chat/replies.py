@@ -130,16 +130,36 @@ def _calls(message: AIMessage) -> list[Any]:
 
 
 def _without_thinking(text: str) -> str:
-    """Return what follows a thinking block at the beginning, whose opening tag the endpoint may have cut off."""
+    """Return what follows the thinking in front, whose opening tag the endpoint may have cut off.
+
+    A marker in a string of a value is text. Raises Malformed for thinking that does not end, or with nothing behind it.
+    """
     text = text.strip()
-    if not text.startswith(("{", "[", "```")):
-        _, closed, after = text.partition("</think>")
-        if not closed and text.startswith("<think>"):
-            raise Malformed("malformed reply: its thinking does not end")
-        text = after.strip() if closed else text
-    if not text:
+    closed = text.find(_CLOSED) if text.startswith("<think>") else _first_outside(text, _CLOSED)
+    if closed < 0 and text.startswith("<think>"):
+        raise Malformed("malformed reply: its thinking does not end")
+    after = text[closed + len(_CLOSED) :].strip() if closed >= 0 else text
+    if not after and text.startswith(("{", "[", "```")):  # a marker behind the value
+        return text[:closed]
+    if not after:
         raise Malformed("malformed reply: it is empty")
-    return text
+    return after
+
+
+def _first_outside(text: str, marker: str) -> int:
+    """Return where the marker first is outside of the values and the calls of a text, -1 for nowhere.
+
+    Behind a broken value it may be anywhere: thinking breaks off, too.
+    """
+    reader, at, found = ValueReader(text), 0, text.find(marker)
+    while found >= 0 and (begin := _VALUE.search(text, at, found)):
+        try:
+            at = reader.end_of(begin)
+        except Malformed:
+            break
+        if at > found:
+            found = text.find(marker, at)
+    return found
 
 
 def _fits(schema: type[Reply], value: object, problems: list[Malformed]) -> list[Reply]:
@@ -221,6 +241,15 @@ class ValueReader:
         self._at = start
         return self._value(self._token(), 0)
 
+    def end_of(self, begin: re.Match[str]) -> int:
+        """Return where the value or the call that ``_VALUE`` found ends. Raises Malformed."""
+        if self._text[begin.start()] in "{[":
+            self.value_at(begin.start())
+        else:
+            self._at = begin.end()
+            self._keyed(")", "=", 0)
+        return self._at
+
     def calls(self, start: re.Pattern[str]) -> Iterator[dict[str, object]]:
         """Yield name and arguments of each call ``name(key=value, ...)`` behind ``start``. Raises Malformed."""
         while found := start.search(self._text, self._at):
@@ -289,6 +318,8 @@ def _as_json(escape: re.Match[str]) -> str:
 
 
 _CALL = re.compile(r"(?<![\w.-])(?=[^\W\d][\w.-]*\()")
+_CLOSED = "</think>"
+_VALUE = re.compile(rf"{_START.pattern}|(?<![\w.-])[^\W\d][\w.-]*+\((?=\s*[^\W\d]\w*\s*=)")
 _TAGGED = re.compile(rf"<action>\s*+(?:\[\s*+)?{_CALL.pattern}")
 _LIST = re.compile(r"""(?:\s|```\w*+)*+(?=\[\s*[]"'{\d])""")
 

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from environments.base import Action, Observation, Record, ToolCall, ToolSpec, UserTurn
+from environments.base import Action, InputError, Observation, Record, ToolCall, ToolSpec, UserTurn
+
+
+class Unwritable(InputError):
+    """An action that a format cannot hold, so that its message would not be read back; demonstrations leave it out."""
 
 
 class EndTurn(Record):
@@ -56,7 +60,8 @@ class Dialogue(Protocol):
     def demonstrate(self, action: ToolCall | EndTurn) -> list[int]:
         """Return the ids of the next message as a teacher writes it, with the id that ends it.
 
-        ``parse`` takes them like sampled ones. Raises InputError for a format that cannot be written.
+        ``parse`` takes them like sampled ones. Raises InputError for a format that cannot be written, Unwritable for an
+        action that it cannot hold.
         """
         ...
 

@@ -11,27 +11,31 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
 from functools import cached_property, partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from environments.base import Action, InputError, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
 from environments.task_text import with_own_descriptions
-from training.rendering.base import EndTurn
+from training.rendering.base import EndTurn, Unwritable
+from training.rendering.control_tokens import ControlTokens, marker_for
 from training.rendering.template_process import TemplateFailure, TemplateProcess
+from training.rendering.template_readers import response_template_reader, tagged_reader
 from training.rendering.tool_calls import (
     DUMMY_TOOL,
     CallReader,
     Documentation,
+    HarmonyReader,
     HermesReader,
+    JsonReader,
     Message,
     PythonicReader,
     Schema,
     block_action,
     call_id,
     call_message,
-    response_template_reader,
     takes_blocks,
     tool_schema,
 )
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
 _CALL = ToolCall(name=DUMMY_TOOL["function"]["name"], arguments={"city": "Oslo", "days": 3})
 _SAID = "dummy answer of the probe"
 _ASKED: Message = {"role": "user", "content": "dummy question of the probe"}
+_ANSWER: Message = {"role": "tool", "name": _CALL.name, "tool_call_id": call_id(0), "content": _SAID}
 _DUMMY_LINE = "get_weather(city: string, days?: integer) the weather of the next days"
 _CAN_CALL = "choose a model that was trained to call tools"
 
@@ -64,9 +69,17 @@ def choose_reader(rendering: ChatTemplateRendering) -> tuple[CallReader, bool]:
     if _SAID not in rendering.answers([_CALL.name], [_SAID])[1]:
         raise InputError(f"the chat template of {rendering.model} drops the answers of tools: {_CAN_CALL}")
     rendering.suffix([_ASKED])
-    answer = {"role": "tool", "name": _CALL.name, "tool_call_id": call_id(0), "content": _SAID}
-    head, message, stop = written(rendering, call_of(_CALL.name, dict(_CALL.arguments)), [answer])
-    for reader in (HermesReader(), PythonicReader(), response_template_reader(rendering.tokenizer)):
+    head, message, stop = written(rendering, call_of(_CALL.name, dict(_CALL.arguments)), [_ANSWER])
+    readers: tuple[Callable[[], CallReader | None], ...] = (
+        HermesReader,
+        PythonicReader,
+        JsonReader,
+        HarmonyReader,
+        lambda: tagged_reader(rendering.calls),
+        lambda: response_template_reader(rendering.tokenizer, rendering.calls),
+    )
+    for made in readers:
+        reader = made()
         if reader is not None and reader.read(message, stop, head, [DUMMY_TOOL]) == (_CALL,):
             return reader, _takes_several(rendering)
     raise InputError(
@@ -106,12 +119,11 @@ def written(rendering: ChatTemplateRendering, said: Message, following: Sequence
     It is rendered between a dummy question and ``following``: some templates write a message differently when none
     follows. The stop token is empty when the template does not end the message with one.
     """
-    before = rendering.render([_ASKED], [DUMMY_TOOL], ask=False)
-    head = rendering.render([_ASKED], [DUMMY_TOOL])[len(before) :]
+    before, head = rendering.asked
     text = rendering.render([_ASKED, said, *following], [DUMMY_TOOL])[len(before) :]
     shared = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(head, text, strict=False)))
     # A head may close a thinking block that the rendered history does not show: keep only the whole tags they share.
-    begin = max(shared.rfind(">"), shared.rfind("\n")) + 1
+    begin = len(head) if shared == head else max(shared.rfind(">"), shared.rfind("\n")) + 1
     end = re.search(rendering.stop, text[begin:])
     message = text[begin : begin + end.start()] if end else text[begin:]
     return before + shared[:begin], message, end[0] if end else ""
@@ -125,14 +137,15 @@ def _takes_several(rendering: ChatTemplateRendering) -> bool:
     return True
 
 
+_HARMONY_END = "<|end|>"
+_HARMONY = {"<|channel|>", "<|message|>", _HARMONY_END}
 _MARK = "dummy_value_of_the_differencing"
 _NO_NAME = "unknown"
-_TODAY = "26 Jul 2024"
-"""The date that Llama 3's templates show (their own default), so that a run on another day has equal prompts."""
+_TODAY = datetime(2024, 7, 26)
+"""The time of every template (the date that Llama 3's show by default), so that a run on another day has equal prompts.
+"""
 DONE = "Done."
 """A teacher's message that ends a turn: references hold no words."""
-_PRIVATE_USE = range(0xE000, 0xF8FF)
-_TAG = re.compile(r"[<\[].+[>\]]", re.DOTALL)
 
 
 class ChatTemplateRendering:
@@ -161,12 +174,16 @@ class ChatTemplateRendering:
         self.tokenizer = tokenizer
         self.stop_ids = frozenset({int(tokenizer.eos_token_id), *map(int, stop_ids)})
         self.stops = [str(token) for token in tokenizer.convert_ids_to_tokens(sorted(self.stop_ids)) if token]
+        if _HARMONY & tokenizer.get_added_vocab().keys() == _HARMONY:
+            # What gpt-oss ends so is a message of its thinking; its template ends what an assistant said with it, too.
+            self.stop_ids -= {tokenizer.convert_tokens_to_ids(_HARMONY_END)}
+            self.stops = sorted({*self.stops, _HARMONY_END})
         self.stop = re.compile("|".join(map(re.escape, sorted(self.stops, key=len, reverse=True))))
         self.lines = options.documentation == "lines"
         self.shown = None if options.tools_shown in (None, "all") else int(options.tools_shown)
         self._options: dict[str, Any] = {} if options.thinking is None else {"enable_thinking": options.thinking}
         self._apply = TemplateProcess(partial(_applied, tokenizer))
-        self._controls = _controls(tokenizer)
+        self._controls = ControlTokens(tokenizer, _MARK)
         if options.thinking is not None:
             thought, plain = (self.render([_ASKED], enable_thinking=one) for one in (True, False))
             if thought == plain:
@@ -188,17 +205,26 @@ class ChatTemplateRendering:
         ``preface`` is the system message, in place of the template's own. ``advice`` goes behind either of them, so
         that nothing else changes. Both go in front of ``text`` for a template without a system message.
         """
-        documented = json.dumps(list(tools))
         own = self.own_system if advice and not preface and self.has_system else ""
         preface = "\n\n".join(filter(None, (preface or own, advice)))
         before = [{"role": "system", "content": preface}] if preface and self.has_system else []
         if preface and not before:
             text = f"{preface}\n\n{text}"
-        marker = _marker(preface, text, documented)
         asked = [*before, {"role": "user", "content": text}]
-        inert = [message | {"content": self._inert(message["content"], marker)} for message in asked]
-        rendered = self.render(inert, json.loads(self._inert(documented, marker)))
-        return self._encode(rendered, marker), rendered.replace(marker, "")
+        marker = marker_for([asked, list(tools)])
+        inert = [message | {"content": self._controls.broken(message["content"], marker)} for message in asked]
+        return self._controls.encode(self.render(inert, self._controls.broken(list(tools), marker)), marker)
+
+    @cached_property
+    def asked(self) -> tuple[str, str]:
+        """The text of a dummy question, and the head of the message that answers it."""
+        before = self.render([_ASKED], [DUMMY_TOOL], ask=False)
+        return before, self.render([_ASKED], [DUMMY_TOOL])[len(before) :]
+
+    def calls(self, calls: Sequence[ToolCall]) -> str:
+        """Return what the template writes for a message with these calls and nothing else."""
+        made = [call_message(place, call.name, dict(call.arguments)) for place, call in enumerate(calls)]
+        return written(self, {"role": "assistant", "content": "", "tool_calls": made}, [_ANSWER])[1]
 
     @cached_property
     def has_system(self) -> bool:
@@ -224,12 +250,14 @@ class ChatTemplateRendering:
         tool calls, none for a message without calls. Raises InputError for a template that drops messages, or does not
         end them with a stop token.
         """
-        marker = _marker(*names, *(message["content"] for message in following))
+        marker = marker_for([list(names), list(following)])
         said: Message = {"role": "assistant", "content": "" if names else _MARK}
         if names:
             arguments = {_MARK: _MARK}
-            said["tool_calls"] = [call_message(i, self._inert(name, marker), arguments) for i, name in enumerate(names)]
-        texts = [{key: self._inert(value, marker) for key, value in message.items()} for message in following]
+            said["tool_calls"] = [
+                call_message(i, self._controls.broken(name, marker), arguments) for i, name in enumerate(names)
+            ]
+        texts = self._controls.broken(list(following), marker)
         rendered = self.render([{"role": "user", "content": "dummy"}, said, *texts], [DUMMY_TOOL])
         _, mark, behind = rendered.rpartition(_MARK)
         end = self.stop.search(behind)
@@ -243,7 +271,7 @@ class ChatTemplateRendering:
                 f"the chat template of {self.model} does not end an assistant message with one of its stop tokens "
                 f"({', '.join(self.stops)}): set eos_token_id in its generation_config.json, or choose another model"
             )
-        return self._encode(behind[end.start() :], marker), behind[end.start() :].replace(marker, "")
+        return self._controls.encode(behind[end.start() :], marker)
 
     def answers(self, names: Sequence[str], texts: Sequence[str]) -> tuple[list[int], str]:
         """Render the suffix that answers the calls of a message, one text each."""
@@ -263,25 +291,17 @@ class ChatTemplateRendering:
             check_writing(self)
             self._writes = True
         if isinstance(action, EndTurn):
-            marker = _marker(action.text)
-            said: Message = {"role": "assistant", "content": self._inert(action.text or DONE, marker)}
+            marker = marker_for(action.text)
+            said: Message = {"role": "assistant", "content": self._controls.broken(action.text or DONE, marker)}
         else:
-            arguments = json.dumps(action.arguments, ensure_ascii=False)
-            marker = _marker(action.name, arguments)
-            said = call_of(action.name, json.loads(self._inert(arguments, marker)))
+            marker = marker_for([action.name, action.arguments])
+            said = call_of(
+                self._controls.broken(action.name, marker), self._controls.broken(dict(action.arguments), marker)
+            )
         _, text, stop = written(self, said)
-        return self._encode(text + stop, marker)
-
-    def _inert(self, text: str, marker: str) -> str:
-        """Return ``text`` with ``marker`` after the first character of every control token that it spells."""
-        return self._controls.sub(lambda found: found[0] + marker, text)
-
-    def _encode(self, text: str, marker: str) -> list[int]:
-        """Return the ids of rendered text, encoded in pieces that are cut at ``marker``."""
-        ids: list[int] = []
-        for piece in text.split(marker):
-            ids += self.tokenizer.encode(piece, add_special_tokens=False)
-        return ids
+        ids, _ = self._controls.encode(text + stop, marker)
+        # In its history gpt-oss's template ends a message otherwise than the model does.
+        return ids if ids[-1] in self.stop_ids else [*ids[:-1], int(self.tokenizer.eos_token_id)]
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[Documentation] = (), ask: bool = True, **options: bool
@@ -296,7 +316,7 @@ class ChatTemplateRendering:
                 tools=list(tools) or None,
                 add_generation_prompt=ask,
                 tokenize=False,
-                date_string=_TODAY,
+                date_string=f"{_TODAY:%d %b %Y}",
                 **{**self._options, **options},
             )
         except TemplateFailure as error:
@@ -310,7 +330,7 @@ def announced(new: Sequence[Documentation], text: str) -> str:
     """Return a later user message after the documentation of tools that are new in its turn, one per line."""
     if not new:
         return text
-    lines = "\n".join(one if isinstance(one, str) else json.dumps(one) for one in new)
+    lines = "\n".join(one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in new)
     return f"These tools are available from now on:\n{lines}\n\n{text}"
 
 
@@ -335,21 +355,24 @@ class ChatTemplateDialogue:
     def parse(self, ids: Sequence[int]) -> tuple[Action, ...] | EndTurn:
         """Read the tool calls of a sampled message, or its block of Python; a message with neither ends the turn."""
         self.stopped = ids[-1] if ids and ids[-1] in self.stop_ids else None
-        said = self._decode(ids if self.stopped is None else ids[:-1])
-        if self.stopped is None:
-            read: tuple[Action, ...] | EndTurn = (MalformedCall(text=said, reason="cut off: the message does not end"),)
-        else:
-            stop = self._decode(ids[-1:])
-            read = self._rendering.reader.read(said, stop, self._head, tuple(self._tools.values()))
+        read = self._read(ids)
+        if not isinstance(read, EndTurn):
+            self._names = tuple(action.name if isinstance(action, ToolCall) else _NO_NAME for action in read)
+        return read
+
+    def _read(self, ids: Sequence[int]) -> tuple[Action, ...] | EndTurn:
+        ended = bool(ids) and ids[-1] in self.stop_ids
+        said = self._decode(ids[:-1] if ended else ids)
+        if not ended:
+            return (MalformedCall(text=said, reason="cut off: the message does not end"),)
+        tools = tuple(self._tools.values())
+        read = self._rendering.reader.read(said, self._decode(ids[-1:]), self._head, tools)
         if isinstance(read, EndTurn):
-            block = block_action(read.text) if takes_blocks(tuple(self._tools.values())) else None
-            if block is None:
-                return read
-            read = (block,)
+            block = block_action(read.text) if takes_blocks(tools) else None
+            return read if block is None else (block,)
         if len(read) > 1 and not self._rendering.several:
             reason = f"{len(read)} tool calls in one message: the model's chat template takes one at a time"
-            read = (MalformedCall(text=said, reason=reason),)
-        self._names = tuple(action.name if isinstance(action, ToolCall) else _NO_NAME for action in read)
+            return (MalformedCall(text=said, reason=reason),)
         return read
 
     def observe(self, observations: Sequence[Observation]) -> list[int]:
@@ -374,8 +397,19 @@ class ChatTemplateDialogue:
         return [tool_schema(tool) for tool in tools if tool.name in wanted]
 
     def demonstrate(self, action: ToolCall | EndTurn) -> list[int]:
-        """Return the ids of a message with one call, or of one that ends the turn, as a teacher writes it."""
-        return self._rendering.message(action)
+        """Return the ids of a message with one call, or of one that ends the turn, as a teacher writes it.
+
+        Raises Unwritable for a call that the format cannot carry: it would be read as another one, or not at all.
+        """
+        ids = self._rendering.message(action)
+        read = self._read(ids)
+        if not isinstance(read, EndTurn) if isinstance(action, EndTurn) else read != (action,):
+            what = "this end of a turn" if isinstance(action, EndTurn) else f"this call of {action.name!r:.60}"
+            raise Unwritable(
+                f"the format of {self._rendering.model} cannot hold {what}, whose texts spell a part of the format or "
+                "are changed by the tokenizer: leave its task out"
+            )
+        return ids
 
     def _go_on(self, ids: list[int], text: str) -> list[int]:
         """Return the suffix without the token that ends a message when the message already has it.
@@ -390,28 +424,15 @@ class ChatTemplateDialogue:
         return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
-def _controls(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str]:
-    """Return a pattern that matches the first character of every control token, and of the mark of the differencing.
-
-    Added tokens that neither are special nor look like a tag (runs of line feeds in some vocabularies) are text.
-    """
-    added = tokenizer.added_tokens_decoder.values()
-    texts = {token.content for token in added if token.special or _TAG.fullmatch(token.content)}
-    spelled = [text for text in sorted(texts | {_MARK}) if len(text) > 1]
-    return re.compile("|".join(f"{re.escape(text[0])}(?={re.escape(text[1:])})" for text in spelled))
-
-
 def _applied(tokenizer: PreTrainedTokenizerBase, messages: list[Message], tools: Any, **options: Any) -> str:  # noqa: ANN401
-    """Return a conversation in the chat template; ``apply_chat_template`` refuses tools that are text."""
-    if not any(isinstance(tool, str) for tool in tools or ()):
-        return str(tokenizer.apply_chat_template(messages, tools=tools, **options))
+    """Return a conversation in the chat template; ``apply_chat_template`` refuses tools that are text.
+
+    Runs in the template's process: the clock of the compiled template is stopped there alone.
+    """
     from transformers.utils.chat_template_utils import _compile_jinja_template
 
     template = _compile_jinja_template(tokenizer.get_chat_template(tools=tools))
+    template.environment.globals["strftime_now"] = _TODAY.strftime
+    if not any(isinstance(tool, str) for tool in tools or ()):
+        return str(tokenizer.apply_chat_template(messages, tools=tools, **options))
     return str(template.render(messages=messages, tools=tools, **{**tokenizer.special_tokens_map, **options}))
-
-
-def _marker(*texts: str) -> str:
-    """Return a private-use character that is in none of the texts."""
-    used = set().union(*texts)
-    return next(chr(code) for code in _PRIVATE_USE if chr(code) not in used)

@@ -1,49 +1,98 @@
 """Tools and their calls as chat models write them: schemas as input, the calls of a sampled message as output.
 
-What is read can be written to a record again. Three readers: ``HermesReader`` reads
-``<tool_call>{"name": ..., "arguments": {...}}</tool_call>`` (Qwen2.5, Qwen3, Hermes), call by call, so that one broken
-call does not hide its neighbours. ``PythonicReader`` reads a list of calls in Python. ``ResponseTemplateReader`` leaves
-any other format to the parser of transformers, which follows the tokenizer's ``response_template`` (a model's own, or
-TRL's).
+What is read can be written to a record again. Reading is the inverse of writing: what a string of a call spells is
+text, and what cannot be read for certain is malformed, with the reason. Six readers, of which a rendering takes the
+first one that reads its template's own call:
 
-A list, ``[cd(folder="document"), ls()]``, is the format of BFCL's own prompt and of Llama 4. It counts at the beginning
-of a line: ``[``, a name and ``(``, and reaches to the end of the message, a code fence aside. Arguments are literals,
-JSON's true, false and null among them; positional ones have the parameters' names in the order of the documentation. A
-message without a list ends the turn. The rules are ours.
+- ``HermesReader``: ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>`` (Qwen2.5, Qwen3), call by call, so
+  that one broken call does not hide its neighbours. A block ends where its JSON ends.
+- ``PythonicReader``: a list of calls in Python.
+- ``JsonReader``: one JSON object (Llama 3).
+- ``TaggedReader``: tags around values in plain text (Qwen3.5, Nemotron 3, GLM), learnt from what the template writes.
+  The tools' schemas say which values are not strings.
+- ``HarmonyReader``: the channels of gpt-oss, several messages up to a call.
+- ``ResponseTemplateReader``: any other format, by the parser of transformers, which follows the tokenizer's
+  ``response_template`` (a model's own, or TRL's). The calls are written again and must account for the message.
 
-``block_action`` reads a fenced block of Python as an action, AppWorld's way to act without a tool call, where the tool
-``python`` requires one text, its ``code``, and nothing else. The rule (ours; the benchmark's own agents differ): a
-block begins at a line of three or more backticks and ``python`` or ``py``, and ends at the next line of as many
-backticks, or with the message; common indentation is removed. Two blocks are a malformed action and none of them runs:
-the second was written before the first one's output was seen.
+Thinking is left out in front of a call only. Thinking that does not end hides what follows it, and makes a message with
+a call in it malformed. A message without a call ends the turn, unless it looks like a call of any format.
+
+A list, ``[cd(folder="document"), ls()]``, is the format of BFCL's own prompt, of Llama 4 and, between tags, of LFM2. It
+counts at the beginning of a line: ``[``, a name and ``(``, and reaches to the end of the message, a code fence aside.
+Arguments are literals, JSON's true, false and null among them; positional ones have the parameters' names in the order
+of the documentation. The rules are ours.
 """
 
 from __future__ import annotations
 
 import ast
-import json
-import math
 import re
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple, Protocol
 
-from pydantic import JsonValue, ValidationError
-
-from environments.base import Action, MalformedCall, Parameter, ToolCall, ToolSpec
-from environments.json_schema import shown_schema
+from environments.base import Action, MalformedCall, ToolCall
 from environments.python_calls import call_of as python_call
 from environments.python_calls import expression
 from training.rendering.base import EndTurn
+from training.rendering.code_blocks import block_action, block_text, takes_blocks
+from training.rendering.json_calls import (
+    ARGUMENTS,
+    DUMMY_TOOL,
+    Documentation,
+    Message,
+    Schema,
+    call_id,
+    call_message,
+    call_of,
+    read_json,
+    read_json_at,
+    tool_call,
+    tool_schema,
+)
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+__all__ = [
+    "DUMMY_TOOL",
+    "MAX_CHARACTERS",
+    "MOST_CALLS",
+    "CallReader",
+    "Documentation",
+    "HarmonyReader",
+    "HermesReader",
+    "JsonReader",
+    "Message",
+    "PythonicReader",
+    "Schema",
+    "behind_thinking",
+    "block_action",
+    "block_text",
+    "call_id",
+    "call_message",
+    "call_of",
+    "read_json",
+    "read_json_at",
+    "takes_blocks",
+    "tool_call",
+    "tool_schema",
+]
 
-
-_OPEN_THINKING = "<think>"
-_THINKING = re.compile(r"<think>.*?(?:</think>|$)", re.DOTALL)
-_TOOL_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|$)", re.DOTALL)
-_JSON_TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "string", "code": "string"}
+OPEN_THINKING, CLOSE_THINKING = "<think>", "</think>"
+_HERMES, _HERMES_END = "<tool_call>", "</tool_call>"
+_LIST, _LIST_END = "<|tool_call_start|>", "<|tool_call_end|>"
+_PYTHON_TAG = "<|python_tag|>"
+_HARMONY_END = "<|end|>"
+_HEADER = re.compile(
+    r"\s*(?:<\|start\|>)?(?:assistant)?\s*(?:to=(?P<to>[^\s<]+))?\s*<\|channel\|>\s*(?P<channel>\w+)"
+    r"\s*(?:to=(?P<for>[^\s<]+))?\s*(?:<\|constrain\|>)?\w*\s*<\|message\|>"
+)
+_KEYS = r"""["'](?:tool|function|tool_calls?|(?:tool_|function_)?(?:name|args|arguments|parameters))["']\s*:"""
+_LIKE_A_CALL = re.compile(
+    r"(?i:</?tool_calls?\b|<function=|<\|tool_call|<\|python_tag\|>|\[TOOL_CALLS\]|\bto=functions\.)"
+    r"|\A\s*(?:\[\s*[^\W\d][\w.]*\((?:\w+\s*=|\)\s*[],])|call:\w+\{)"
+    rf"|\A[\s\[]*+(?:```\w*+[\s\[]*+)?\{{(?=(?s:.*?){_KEYS})"
+    r"""|\{\s*"(?:name"\s*:\s*"[^"]*"\s*,\s*"(?:arguments|parameters|args)"|(?:arguments|parameters)"\s*:\s*\{)"""
+)
+"""What is in a message that should be a call: an opening of any known format, or JSON with the keys of a call."""
 
 MAX_CHARACTERS = 20_000
 """Characters of a list of calls (our choice): a longer one is malformed."""
@@ -51,12 +100,10 @@ MAX_CHARACTERS = 20_000
 MOST_CALLS = 200
 """Calls of one message (our choice), far above what an episode allows in a user turn."""
 
-_BEGIN = re.compile(r"^[ \t]*\[\s*[^\W\d][\w.]*\s*\(", re.MULTILINE)
-
-Schema = dict[str, Any]
-Message = dict[str, Any]
-Documentation = Schema | str
-"""A tool as a prompt documents it: as a function schema, or as one line."""
+_LINE = rf"(?:^|(?<={CLOSE_THINKING}))[ \t]*"
+_BEGIN = rf"(?:{_LINE}|<\|tool_call_start\|>\s*)\[\s*[^\W\d][\w.]*\s*\("
+_SPACE = re.compile(r"\s*")
+_OBJECT = r'\{\s*"(?:name|type|id|function|arguments|parameters|args)"\s*:'
 
 
 class CallReader(Protocol):
@@ -71,22 +118,111 @@ class CallReader(Protocol):
         ...
 
 
+@cache
+def _events(opening: str, blocks: bool) -> re.Pattern[str]:
+    fence = rf"|(?P<fence>{_LINE}(?P<ticks>`{{3,}})[ \t]*\w*[ \t]*\r?$(?s:.*?)(?:^[ \t]*(?P=ticks)`*[ \t]*\r?$|\Z))"
+    return re.compile(f"(?P<thinking>{OPEN_THINKING})|(?P<call>{opening}){fence if blocks else ''}", re.MULTILINE)
+
+
+class Speech(NamedTuple):
+    """What a message says up to a call: ``said``, without thinking; where the call begins, or ``unended`` thinking."""
+
+    said: str
+    call: int | None
+    unended: str
+
+
+def speech_of(text: str, at: int, opening: str, tools: Sequence[Schema]) -> Speech:
+    """Read ``text`` from ``at`` up to the next ``opening``. Blocks of code are text, whatever their strings spell."""
+    events, said = _events(opening, takes_blocks(tools)), ""
+    while found := events.search(text, at):
+        said += text[at : found.start()]
+        at = found.end()
+        if found["call"] is not None:
+            return Speech(said, found.start(), "")
+        if found["thinking"] is None:
+            said += found[0]
+            continue
+        end = text.find(CLOSE_THINKING, at)
+        if end < 0:
+            return Speech(said, None, text[at:])
+        at = end + len(CLOSE_THINKING)
+    return Speech(said + text[at:], None, "")
+
+
+def behind_thinking(text: str, tools: Sequence[Schema]) -> str:
+    """Return what follows the thinking of an endpoint's message, whose opening tag may have been cut off."""
+    speech = speech_of(text, 0, CLOSE_THINKING, tools)
+    return text if speech.call is None else text[speech.call + len(CLOSE_THINKING) :]
+
+
+def opened(message: str, head: str) -> str:
+    """Return the message with the tag of the thinking block that ``head``, the text before it, has opened."""
+    return OPEN_THINKING + message if head.rstrip().endswith(OPEN_THINKING) else message
+
+
+def without_call(speech: Speech, message: str, tools: Sequence[Schema], opening: str) -> tuple[Action, ...] | EndTurn:
+    """Return the end of the turn for a message without an ``opening``, a MalformedCall where it looks like a call."""
+    said = speech.said.strip()
+    if _LIKE_A_CALL.search(speech.unended) or re.search(opening, speech.unended, re.MULTILINE):
+        return (MalformedCall(text=message, reason="the tool call is in thinking that does not end"),)
+    if (found := _LIKE_A_CALL.search(said)) and not (takes_blocks(tools) and block_action(said)):
+        reason = f"the message looks like a tool call, which cannot be read: it holds {found[0].strip()[:40]!r}"
+        return (MalformedCall(text=message, reason=reason),)
+    return EndTurn(text=said)
+
+
 class HermesReader:
     """Reads ``<tool_call>`` blocks of JSON."""
 
     def read(self, message: str, stop: str, head: str, tools: Sequence[Schema]) -> tuple[Action, ...] | EndTurn:
-        """See CallReader. Thinking is left out; a block that is not a call is a MalformedCall of its own."""
-        said = without_thinking(message, head)
-        blocks = _TOOL_CALL.findall(said)
-        if not blocks:
-            return EndTurn(text=said.strip())
-        return tuple(_read_block(block, message if len(blocks) == 1 else block) for block in blocks)
+        """See CallReader. A block that is not a call is a MalformedCall of its own.
+
+        Where a broken block ends is not certain: unless nothing but blocks follows it, the whole message is malformed.
+        """
+        text = opened(message, head)
+        speech = speech_of(text, 0, _HERMES, tools)
+        if speech.call is None:
+            return without_call(speech, message, tools, _HERMES)
+        found: list[ToolCall | tuple[str, str]] = []
+        while speech.call is not None:
+            begin = speech.call + len(_HERMES)
+            read, at = _read_block(text, begin)
+            found.append(read)
+            speech = speech_of(text, at, _HERMES, tools)
+            reasons = [one[1] for one in found if not isinstance(one, ToolCall)]
+            if _HERMES in speech.unended:
+                reasons.append("a tool call is in thinking that does not end")
+            if reasons and (speech.said.strip() or speech.unended):
+                return (MalformedCall(text=message, reason=reasons[0]),)
+        return tuple(
+            one
+            if isinstance(one, ToolCall)
+            else MalformedCall(text=message if len(found) == 1 else one[0], reason=one[1])
+            for one in found
+        )
 
 
-def without_thinking(message: str, head: str) -> str:
-    """Return ``message`` without its thinking; ``head``, the text before it, may have opened the block."""
-    opened = _OPEN_THINKING if head.rstrip().endswith(_OPEN_THINKING) else ""
-    return _THINKING.sub("", opened + message)
+def _read_block(text: str, begin: int) -> tuple[ToolCall | tuple[str, str], int]:
+    """Return the call of the block whose inside begins at ``begin``, or its text and why it is none; and its end."""
+    try:
+        content, end = read_json_at(text, _after_space(text, begin))
+    except ValueError:
+        content, end = None, begin
+    close = text.find(_HERMES_END, end)
+    inside = text[begin : close if close >= 0 else None]
+    after = close + len(_HERMES_END) if close >= 0 else len(text)
+    try:
+        # The inside is read alone where it is broken: reasons count their places from its beginning.
+        broken = content is None or text[end : begin + len(inside)].strip()
+        return call_of(read_json(inside.strip()) if broken else content), after
+    except ValueError as error:
+        return (inside, str(error)), after
+
+
+def _after_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
 
 
 class PythonicReader:
@@ -94,12 +230,18 @@ class PythonicReader:
 
     def read(self, message: str, stop: str, head: str, tools: Sequence[Schema]) -> tuple[Action, ...] | EndTurn:
         """See CallReader. A list that is not Python is one MalformedCall, a part that is not a call one of its own."""
-        said = without_thinking(message, head)
-        begin = _BEGIN.search(said)
-        if begin is None or (takes_blocks(tools) and block_action(said) is not None):
-            return EndTurn(text=said.strip())
-        text = said[begin.start() :].strip("` \t\r\n")
+        whole = opened(message, head)
+        speech = speech_of(whole, 0, _BEGIN, tools)
+        if speech.call is None:
+            return without_call(speech, message, tools, _BEGIN)
+        text = whole[speech.call :]
+        if takes_blocks(tools) and block_action(speech.said + text) is not None:
+            return EndTurn(text=(speech.said + text).strip())
+        text = text.strip()
         try:
+            if text.startswith(_LIST):
+                text = _untagged(text)
+            text = text.strip("` \t\r\n")
             if len(text) > MAX_CHARACTERS:
                 raise ValueError(f"the list of calls is longer than {MAX_CHARACTERS} characters")
             tree = expression(text)
@@ -110,216 +252,82 @@ class PythonicReader:
         except ValueError as error:
             return (MalformedCall(text=message, reason=str(error)),)
         parameters = {tool["function"]["name"]: tuple(tool["function"]["parameters"]["properties"]) for tool in tools}
-        whole = message if len(tree.elts) == 1 else None
+        shown = message if len(tree.elts) == 1 else None
         return tuple(
-            _listed(node, whole or ast.get_source_segment(text, node) or text, parameters) for node in tree.elts
+            _listed(node, text, shown or ast.get_source_segment(text, node) or text, parameters) for node in tree.elts
         )
 
 
-def _listed(node: ast.expr, text: str, parameters: dict[str, tuple[str, ...]]) -> ToolCall | MalformedCall:
+def _untagged(text: str) -> str:
+    """Return the list between LFM2's tags, whose strings are written as they are. Raises ValueError."""
+    inside, closed, behind = text.removeprefix(_LIST).rpartition(_LIST_END)
+    if closed and (found := _LIKE_A_CALL.search(behind)):
+        raise ValueError(f"the message goes on with {found[0]!r} after its calls")
+    listed = inside if closed else behind
+    if "\\" in listed:  # the template escapes nothing, Python reads an escape
+        raise ValueError("a backslash in the list of calls can be read in two ways")
+    return listed
+
+
+def _listed(node: ast.expr, source: str, text: str, parameters: dict[str, tuple[str, ...]]) -> ToolCall | MalformedCall:
     """Return the call that a part of the list is; ``text`` is what a MalformedCall shows."""
     try:
-        return tool_call(*python_call(node, parameters.get))
+        call = tool_call(*python_call(node, parameters.get))
+        # Python writes names in another form of Unicode (NFKC): such a name is not the one in the message.
+        for part in ast.walk(node):
+            name = part.arg if isinstance(part, ast.keyword) else part.id if isinstance(part, ast.Name) else None
+            if name and not (ast.get_source_segment(source, part) or "").startswith(name):
+                raise ValueError(f"the name {name!r} is written in other characters")
+        return call
     except ValueError as error:
         return MalformedCall(text=text, reason=str(error))
 
 
-class ResponseTemplateReader:
-    """Reads the format of the tokenizer's ``response_template`` through transformers."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self.tokenizer = tokenizer
+class JsonReader:
+    """Reads a message that is one call as a JSON object, with ``<|python_tag|>`` or words before it."""
 
     def read(self, message: str, stop: str, head: str, tools: Sequence[Schema]) -> tuple[Action, ...] | EndTurn:
-        """See CallReader. One broken call makes the whole message malformed: the parser returns nothing of it."""
+        """See CallReader. A message with more than one call, or with text behind it, is one MalformedCall."""
+        text = opened(message, head)
+        speech = speech_of(text, 0, _OBJECT, tools)
+        if speech.call is None:
+            return without_call(speech, message, tools, _OBJECT)
+        before = speech.said.replace(_PYTHON_TAG, "").strip()
         try:
-            parsed = self.tokenizer.parse_response(message + stop, prefix=head, tools=list(tools))
-            made = parsed.get("tool_calls") or ()
-            made = [call.get("function", call) if isinstance(call, dict) else call for call in made]
-            calls = tuple(call_of(read_json(json.dumps(call))) for call in made)  # as a record can hold it
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            why = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            return (MalformedCall(text=message, reason=f"the tool call cannot be read: {why}"),)
-        return calls or EndTurn(text=str(parsed.get("content") or "").removesuffix(stop).strip())
+            content, end = read_json_at(text, speech.call)
+            keys = content.keys() if isinstance(content, dict) else set[str]()
+            if not keys & {*ARGUMENTS, "function"} and (before or "name" not in keys):
+                return without_call(Speech(speech.said + text[speech.call :], None, ""), message, tools, _OBJECT)
+            if before.endswith("[") or text[end:].strip():
+                raise ValueError("the message goes on after its call: write one call and nothing behind it")
+            return (call_of(content),)
+        except ValueError as error:
+            return (MalformedCall(text=message, reason=f"the tool call cannot be read: {error}"),)
 
 
-def response_template_reader(tokenizer: PreTrainedTokenizerBase) -> ResponseTemplateReader | None:
-    """Return a reader for a tokenizer with a ``response_template``, or a chat template that TRL knows; else None."""
-    if getattr(tokenizer, "response_template", None) is None:
-        from trl.chat_template_utils import add_response_schema
+class HarmonyReader:
+    """Reads gpt-oss's channels: thinking in ``analysis``, one call to ``functions.NAME``, or a ``final`` message."""
 
+    def read(self, message: str, stop: str, head: str, tools: Sequence[Schema]) -> tuple[Action, ...] | EndTurn:
+        """See CallReader. The message ends the turn in the channel ``final`` alone."""
+        at = 0
         try:
-            add_response_schema(tokenizer)
-        except ValueError:
-            return None
-    return ResponseTemplateReader(tokenizer)
-
-
-def _read_block(block: str, text: str) -> Action:
-    """Return the call in one block; ``text`` is what a MalformedCall shows."""
-    try:
-        return call_of(read_json(block.strip()))
-    except ValueError as error:
-        return MalformedCall(text=text, reason=str(error))
-
-
-def call_of(content: JsonValue) -> ToolCall:
-    """Return the call that a value read from JSON is. Raises ValueError for one that is not a call."""
-    if not isinstance(content, dict):
-        raise ValueError("the tool call is no JSON object")
-    name, arguments = content.get("name"), content.get("arguments", {})
-    if not isinstance(name, str):
-        raise ValueError("the tool call has no name")
-    if not isinstance(arguments, dict):
-        raise ValueError("the arguments of the tool call are no JSON object")
-    return tool_call(name, arguments)
-
-
-def call_id(place: int) -> str:
-    """Return the id of a message's call: nine letters and digits, as Mistral's templates require."""
-    return f"call{place:05d}"
-
-
-def call_message(place: int, name: str, arguments: dict[str, Any] | str) -> Message:
-    """Return a call as an entry of an assistant message's ``tool_calls``."""
-    return {"id": call_id(place), "type": "function", "function": {"name": name, "arguments": arguments}}
-
-
-def tool_schema(tool: ToolSpec) -> Schema:
-    """Return the tool as an OpenAI-style function schema, as chat templates expect it."""
-    return {
-        "type": "function",
-        "function": {
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": shown_schema(tool.json_schema)
-            or {
-                "type": "object",
-                "properties": {parameter.name: _schema(parameter) for parameter in tool.parameters},
-                "required": [parameter.name for parameter in tool.parameters if parameter.required],
-            },
-        },
-    }
-
-
-def _schema(parameter: Parameter) -> Schema:
-    schema: Schema = {
-        "type": _JSON_TYPES.get(parameter.type, parameter.type),
-        "description": parameter.description,
-    }
-    if parameter.default is not None:
-        schema["default"] = parameter.default
-    choices = {"enum": list(parameter.choices)} if parameter.choices else {}
-    if parameter.type == "array":
-        items = parameter.items or "string"
-        return schema | {"items": {"type": _JSON_TYPES.get(items, items)} | choices}
-    return schema | choices
-
-
-DUMMY_TOOL = tool_schema(
-    ToolSpec(
-        name="get_weather",
-        description="the weather of the next days",
-        group="",
-        parameters=(
-            Parameter(name="city", type="string", description="city", required=True),
-            Parameter(name="days", type="integer", description="days", required=False),
-        ),
-    )
-)
-"""The tool of dummy conversations: some models have a template of their own for conversations with tools."""
-
-TOOL = "python"
-_CODE = "code"
-_OPENING = re.compile(r"[ \t]*(?P<fence>`{3,})[ \t]*(?P<language>\w*)[ \t]*")
-_LANGUAGES = frozenset({"python", "py"})
-
-
-def takes_blocks(tools: Sequence[Mapping[str, Any]]) -> bool:
-    """Report whether blocks count with these tools, given as OpenAI-style function schemas."""
-    for tool in tools:
-        function = tool["function"]
-        parameters = function.get("parameters", {})
-        if function["name"] == TOOL and parameters.get("required") == [_CODE]:
-            return bool(parameters["properties"][_CODE].get("type") == "string")
-    return False
-
-
-def block_action(text: str) -> Action | None:
-    """Return the action of the text's block, or None for a text without one."""
-    blocks = list(_blocks(text))
-    if not blocks:
-        return None
-    if len(blocks) > 1:
-        reason = f"{len(blocks)} blocks of Python in one message, nothing was run: write one and read what it prints"
-        return MalformedCall(text=text, reason=reason)
-    return ToolCall(name=TOOL, arguments={_CODE: blocks[0]})
-
-
-def block_text(call: ToolCall) -> str:
-    """Return the block of Python that ``block_action`` reads as ``call``."""
-    return f"```python\n{call.arguments.get(_CODE, '')}\n```"
-
-
-def _blocks(text: str) -> Iterator[str]:
-    lines = iter(text.split("\n"))
-    for line in lines:
-        opening = _OPENING.fullmatch(line.rstrip("\r"))
-        if opening is None:
-            continue
-        closing = re.compile(rf"[ \t]*`{{{len(opening['fence'])},}}[ \t]*\r?")
-        code = []
-        for inside in lines:
-            if closing.fullmatch(inside):
-                break
-            code.append(inside.rstrip("\r"))
-        if opening["language"].lower() in _LANGUAGES:
-            yield textwrap.dedent("\n".join(code))
-
-
-def read_json_at(text: str, at: int = 0) -> tuple[JsonValue, int]:
-    """Return the JSON value that starts at ``at``, and the index of its end.
-
-    Raises ValueError for text that is not JSON, and for values that Python reads but no record can hold: NaN,
-    infinities, numbers that overflow, half of a surrogate pair, nesting beyond the parser's depth.
-    """
-    try:
-        value, end = _DECODER.raw_decode(text, at)
-    except RecursionError:
-        raise ValueError("the value is nested too deeply") from None
-    if "\\u" in text[at:end].lower():
-        try:
-            json.dumps(value, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise ValueError("the value holds half of a surrogate pair") from None
-    return value, end
-
-
-def read_json(text: str) -> JsonValue:
-    """Return the JSON value of the whole ``text``. Raises ValueError like ``read_json_at``, and for text after it."""
-    value, end = read_json_at(text)
-    if end < len(text):
-        raise ValueError(f"the tool call goes on after its JSON: {text[end : end + 12]!r}")
-    return value
-
-
-def tool_call(name: str, arguments: dict[str, JsonValue]) -> ToolCall:
-    """Return a call. Raises ValueError when the arguments are nested deeper than a record can be."""
-    try:
-        return ToolCall(name=name, arguments=arguments)
-    except ValidationError:
-        raise ValueError("the arguments are nested too deeply") from None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if not math.isfinite(number):
-        raise ValueError("the number is too large")
-    return number
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+            while header := _HEADER.match(message, at):
+                to = header["to"] or header["for"] or ""
+                if name := to.removeprefix("functions.") if to.startswith("functions.") else "":
+                    arguments, end = read_json_at(message, _after_space(message, header.end()))
+                    if message[end:].strip():
+                        raise ValueError("the message goes on after its call")
+                    return (call_of({"name": name, "arguments": arguments}),)
+                if to:
+                    raise ValueError(f"it is sent to {to!r:.60}, not to functions.NAME")
+                end = message.find(_HARMONY_END, header.end())
+                body = message[header.end() : end if end >= 0 else None]
+                if header["channel"] == "final":
+                    if end >= 0 and message[end + len(_HARMONY_END) :].strip():
+                        raise ValueError("the message goes on after its channel final")
+                    return EndTurn(text=body.strip())
+                at = end + len(_HARMONY_END) if end >= 0 else len(message)
+            raise ValueError("it has neither a call to functions.NAME nor a message in the channel final")
+        except ValueError as error:
+            return (MalformedCall(text=message, reason=f"the tool call cannot be read: {error}"),)

@@ -29,7 +29,7 @@ from environments.base import (
 from environments.turns import GivenTurn, open_for_agent
 from memory.jsonl import derive_seed
 from memory.records import Step, StopReason, Task, TrajectoryTurn
-from training.rendering.base import Dialogue, EndTurn, Rendering
+from training.rendering.base import Dialogue, EndTurn, Rendering, Unwritable
 from training.rollout.policy import Policy
 from training.rollout.sampling import EpisodeDriver, Sampled, Sampler, TokenPrompt
 from training.settings import TrainingSettings
@@ -314,7 +314,10 @@ class EpisodeRollout(EpisodeDriver):
                 prompt = self.observe()
                 if prompt is None:
                     return
-                written = self._dialogue.demonstrate(action)
+                try:
+                    written = self._dialogue.demonstrate(action)
+                except Unwritable:  # a reference that the format cannot hold fails, and is left out like others
+                    return
                 ids = written[: prompt.max_new_tokens]
                 self.act(Sampled(ids, [0.0] * len(ids), len(self._prompt) + len(self._completion)))
 
@@ -400,16 +403,19 @@ class EpisodeRollout(EpisodeDriver):
 
     def _written(self, action: ToolCall | EndTurn) -> list[int]:
         """Return a message of the history; the dialogue reads it, as it does every message before an answer."""
-        ids = self._dialogue.demonstrate(action)
-        read = self._dialogue.parse(ids)
-        if isinstance(read, EndTurn) != isinstance(action, EndTurn) or (
-            not isinstance(read, EndTurn) and len(read) != 1
-        ):
-            raise InputError(
-                f"task {self._task.id}: the policy's format cannot hold a call of a turn that its reference plays: "
-                "leave the task out"
-            )
-        return ids
+        try:
+            ids = self._dialogue.demonstrate(action)
+            read = self._dialogue.parse(ids)
+            if isinstance(read, EndTurn) == isinstance(action, EndTurn) and (
+                isinstance(read, EndTurn) or len(read) == 1
+            ):
+                return ids
+        except Unwritable:
+            pass
+        raise InputError(
+            f"task {self._task.id}: the policy's format cannot hold a call of a turn that its reference plays: "
+            "leave the task out"
+        )
 
     def _without_room(self, episode: Episode) -> Outcome:
         """End an episode whose history leaves no room for a message: a failure, whatever the outcome of no action."""

@@ -129,3 +129,13 @@ def test_a_call_beside_a_block_is_the_action() -> None:
     assert dialogue.parse(known.encode(text, add_special_tokens=False)) == (run("a()"),)
     text = f"<think>{F}python\nno()\n{F}</think>Done.<|im_end|>"
     assert dialogue.parse(known.encode(text, add_special_tokens=False)) == EndTurn(text="Done.")
+
+
+def test_what_the_strings_of_a_block_spell_is_text() -> None:
+    code = 'print("a <think>b</think> <tool_call>", {"name": "python", "arguments": {}})'
+    for name, stop in (("qwen2_5", "<|im_end|>"), ("llama3_1", "<|eot_id|>")):
+        known = tokenizer(template(name))
+        dialogue = ChatTemplateRendering(known).begin()
+        dialogue.first(UserTurn(index=0, text="do", tools=("python",)), (PYTHON,))
+        text = f"<think>hm</think>I look.\n{F}python\n{code}\n{F}{stop}"
+        assert dialogue.parse(known.encode(text, add_special_tokens=False)) == (run(code),)

@@ -37,6 +37,7 @@ def call(name: str, /, **arguments: object) -> ToolCall:
         ("I look.\n[ls()]", [call("ls")]),
         ("```python\n[ls()]\n```", [call("ls")]),
         ("<think>[cd(</think>[ls()]", [call("ls")]),
+        ('[cd(folder="a <think>b</think> [rm()]")]', [call("cd", folder="a <think>b</think> [rm()]")]),
         (
             '[set(a=-1, b=[1.5, true, None], c={"k": null, "é": "x"}, d=False)]',
             [call("set", a=-1, b=[1.5, True, None], c={"k": None, "é": "x"}, d=False)],
@@ -64,6 +65,9 @@ def test_a_message_without_a_list_ends_the_turn(message: str) -> None:
         ('[cd(folder="x")', "not a Python expression"),
         ("[ls()] and then?", "not a Python expression"),
         ("[ls()][0]", "not one list of calls"),
+        ("<think>[ls()]", "in thinking that does not end"),
+        ('[{"name": "ls", "arguments": {}}]', "looks like a tool call"),
+        ("[cd(\uff46older='x')]", "written in other characters"),
         ("[ls() for _ in range(3)]", "not one list of calls"),
         ("[cd(folder=__import__('os').getcwd())]", "'folder' is not a literal"),
         ("[cd(folder=f'{1}')]", "'folder' is not a literal"),

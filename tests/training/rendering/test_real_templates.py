@@ -316,12 +316,6 @@ def test_advice_is_added_to_the_system_message_and_nothing_else_changes(name: st
     assert own == "" or own not in both
 
 
-def test_llamas_prompt_is_the_same_on_every_day() -> None:
-    known = tokenizer(template("llama3_2"))
-    prompt = known.decode(ChatTemplateRendering(known).begin().first(turn("go"), []))
-    assert "Today Date: 26 Jul 2024" in prompt
-
-
 def play(model, *texts: str, **limits: int) -> EpisodeResult:
     made = task((call("pwd"), call("mkdir", dir_name="box")), group="GorillaFileSystem")
     bounds = EpisodeLimits.model_validate({"max_new_tokens": 500, "max_tokens": 30000, **limits})

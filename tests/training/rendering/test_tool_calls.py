@@ -13,12 +13,14 @@ from support.chat_models import CALL_FORMATS, template, tokenizer
 from environments.base import Action, MalformedCall, ToolCall
 from training.rendering.base import EndTurn
 from training.rendering.chat_template import ChatTemplateRendering
-from training.rendering.tool_calls import HermesReader, ResponseTemplateReader, call_message
+from training.rendering.template_readers import ResponseTemplateReader
+from training.rendering.tool_calls import HermesReader, call_message
 
 HEAD = "<|im_start|>assistant\n"
 CALL = '<tool_call>\n{"name": "pwd", "arguments": {}}\n</tool_call>'
 PWD = ToolCall(name="pwd")
 CD = ToolCall(name="cd", arguments={"folder": "ü"})
+MARKED = ToolCall(name="cd", arguments={"folder": "<think>a</think> </tool_call>"})
 
 
 @cache  # each has a process of its own
@@ -36,7 +38,15 @@ def read(text: str, head: str = HEAD) -> tuple[Action, ...] | EndTurn:
         ("All done.", EndTurn(text="All done.")),
         ("", EndTurn()),
         ("<think>call pwd? <tool_call>no</tool_call></think>Done", EndTurn(text="Done")),
-        ("<think>without end <tool_call>no</tool_call>", EndTurn()),
+        ("<think>without end", EndTurn()),
+        (f"<think>no {CALL}</think>I {CALL} <think>{CALL}</think>", (PWD,)),
+        ('<tool_call>{"name": "cd", "arguments": {"folder": "<think>a</think> </tool_call>"}}</tool_call>', (MARKED,)),
+        ('<tool_call>{"name": "cd", "parameters": {"folder": "ü"}}</tool_call>', (CD,)),
+        ('<tool_call>{"name": "cd", "args": {"folder": "ü"}, "arguments": {"folder": "ü"}}</tool_call>', (CD,)),
+        ('<tool_call>{"name": "cd", "arguments": "{\\"folder\\": \\"ü\\"}"}</tool_call>', (CD,)),
+        ('<tool_call>{"type": "function", "function": {"name": "pwd"}, "id": "call_1"}</tool_call>', (PWD,)),
+        ('<tool_call>{"name": "pwd", "arguments": null}</tool_call></tool_call>', (PWD,)),
+        ('{"city": "Oslo"}', EndTurn(text='{"city": "Oslo"}')),
         (f"I look. {CALL}", (PWD,)),
         (f"<think>hm</think>\n{CALL}", (PWD,)),
         ('<tool_call>{"name": "cd", "arguments": {"folder": "ü"}}</tool_call>', (CD,)),
@@ -58,6 +68,28 @@ def test_messages_are_read(text: str, expected: tuple[Action, ...] | EndTurn) ->
         ("<tool_call>[]</tool_call>", "no JSON object"),
         ('<tool_call>{"arguments": {}}</tool_call>', "has no name"),
         ('<tool_call>{"name": 3}</tool_call>', "has no name"),
+        ('<tool_call>{"function": "pwd", "arguments": {}}</tool_call>', "has no name"),
+        ('<tool_call>{"name": "cd", "folder": "ü"}</tool_call>', "has the key 'folder'"),
+        ('<tool_call>{"name": "cd", "input": {"folder": "ü"}}</tool_call>', "has the key 'input'"),
+        ('<tool_call>{"function": {"name": "cd"}, "arguments": {"a": 1}}</tool_call>', "has the key 'arguments'"),
+        ('<tool_call>{"type": "text", "name": "cd"}</tool_call>', "of the type 'text'"),
+        ('<tool_call>{"name": "f", "arguments": {}, "parameters": {"a": 1}}</tool_call>', "two different objects"),
+        ('<tool_call>{"name": "f", "arguments": {"a": 1}, "args": {"a": true}}</tool_call>', "two different objects"),
+        ('<tool_call>{"name": "f", "arguments": "a"}</tool_call>', "a text that is no JSON object"),
+        ('<tool_call>{"name": "f", "name": "g"}</tool_call>', "a key is there twice"),
+        ('<tool_call>{"name": "f", "arguments": {"a": 1, "a": 2}}</tool_call>', "a key is there twice"),
+        (f"<think>without end {CALL}", "in thinking that does not end"),
+        (f"{CALL} <think>without end {CALL}", "in thinking that does not end"),
+        (f"The tag <think> begins it. {CALL}", "in thinking that does not end"),
+        (f'<tool_call>{{"name": "w", "arguments": {{"t": "{CALL} and {CALL}"}}}}</tool_call>', "Invalid control"),
+        (f"<tool_call>ls(</tool_call> and {CALL}", "Expecting value"),
+        ('{"name": "pwd", "arguments": {}}', "looks like a tool call"),
+        ('Sure:\n{"name": "pwd", "arguments": {}}', "looks like a tool call"),
+        ('```json\n[{"tool": "pwd", "parameters": {}}]\n```', "looks like a tool call"),
+        ('{"name": "pwd", "arguments": {}}\n</tool_call>', "looks like a tool call"),
+        ("<function=pwd>\n</function>", "looks like a tool call"),
+        ('[TOOL_CALLS] [{"name": "pwd"}]', "looks like a tool call"),
+        ('[cd(folder="x")]', "looks like a tool call"),
         ('<tool_call>{"name": "pwd", "arguments": []}</tool_call>', "arguments of the tool call are no JSON object"),
         ('<tool_call>{"name": "f", "arguments": {"a": NaN}}</tool_call>', "not a JSON value"),
         ('<tool_call>{"name": "f", "arguments": {"a": 1e999}}</tool_call>', "too large"),
