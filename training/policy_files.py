@@ -19,7 +19,8 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictBool, StrictInt, ValidationError, model_validator
 
 from environments.base import InputError
-from memory.jsonl import complaint, parse_json, read_whole
+from memory.files import read_whole
+from memory.jsonl import complaint, parse_json
 
 CONFIG = "config.json"
 ADAPTER = "adapter_config.json"
