@@ -60,6 +60,7 @@ def _parts(path: Path) -> tuple[str, list[str]] | None:
 
 
 def _refuse(path: str | Path, mode: int) -> NoReturn:
+    path = str(path).replace("\n", "\\n")  # one line, whatever the name
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
         one, other = ("file", "folder") if stat.S_ISREG(mode) else ("folder", "file")
         raise InputError(f"{path} is a {one} where a {other} belongs: remove it")

@@ -82,7 +82,7 @@ def exclusive(
             except Timeout:
                 raise InputError(_in_use(lock, subject, holder)) from None
         if file_lock.lock_counter == 1:
-            with suppress(OSError):  # on a full disk: the lock holds without it
+            with suppress(OSError, InputError):  # a full disk, a folder in its place: the lock holds without it
                 me = psutil.Process()
                 write_json(_holder_file(lock), Holder(pid=me.pid, started=me.create_time(), parent=me.ppid()))
     try:
@@ -90,7 +90,8 @@ def exclusive(
     finally:
         with _guard:
             if file_lock.lock_counter == 1:
-                _holder_file(lock).unlink(missing_ok=True)
+                with suppress(OSError):
+                    _holder_file(lock).unlink()
             file_lock.release()
 
 

@@ -172,6 +172,13 @@ def test_a_second_name_of_a_file_is_read_and_replaced_but_not_changed(secret: Pa
     assert path.read_bytes() == b""
 
 
+def test_a_name_of_two_lines_is_told_in_one(kept: Path) -> None:
+    (kept / "a\nb").symlink_to("nowhere")
+    with pytest.raises(InputError) as refused:
+        check_kept(kept)
+    assert "\n" not in str(refused.value)
+
+
 def test_a_folder_for_a_file_and_a_file_for_a_folder_are_told(kept: Path) -> None:
     (kept / "report.html").mkdir()
     (kept / "iterations").write_bytes(b"")

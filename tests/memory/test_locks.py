@@ -183,6 +183,13 @@ def test_an_orphan_that_holds_the_lock_is_ended(lock):
             assert not psutil.pid_exists(orphan) or psutil.Process(orphan).status() == psutil.STATUS_ZOMBIE
 
 
+def test_a_lock_holds_where_nothing_can_be_written_beside_it(lock):
+    lock.with_name("run.lock.json").mkdir()
+    for _ in range(2):
+        with exclusive(lock, "the run"):
+            pass
+
+
 BESIDE = ["", "{}", "[]", '{"pid": -1, "started": 1.0, "parent": 1}', '{"pid": 1e99}', "\0", "x" * 99]
 
 
