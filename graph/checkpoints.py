@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from agents.spending import RepeatedFailure
 from environments.base import InputError
@@ -119,6 +119,10 @@ class _Stored(BaseModel):
     versions_seen: dict[str, dict[str, str]]
 
 
+_ROW = TypeAdapter(tuple[str, str, str, str, dict[str, Any]])
+"""Thread, namespace, id, parent and metadata of a checkpoint."""
+_PLACE = TypeAdapter(tuple[str, str, str, str, str, int, str])
+"""Thread, namespace and id of the checkpoint that a write follows, task, its path, number, channel."""
 LARGEST = 16_000_000
 """Bytes of a value in the database: a state holds ids and a few lines."""
 _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name"
@@ -157,16 +161,18 @@ def _fits(connection: sqlite3.Connection, schema: Collection[tuple[str | None, .
     """Return whether the schema is ``schema`` or empty, and the pages are whole. Raises for content that is unfit."""
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST)
+    connection.text_factory = bytes.decode  # a text that is none is a ValueError, not an error of the disk
     found = connection.execute(_SCHEMA).fetchall()
     if (found and found != schema) or connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
         return False
     serializer = StateSerializer()
     if found:
-        for form, checkpoint, metadata in connection.execute("SELECT type, checkpoint, metadata FROM checkpoints"):
+        for *names, parent, form, checkpoint, metadata in connection.execute("SELECT * FROM checkpoints"):
+            _ROW.validate_python((*names, parent or "", json.loads(metadata)), strict=True)
             _Stored.model_validate(serializer.loads_typed((form, checkpoint)))
-            json.loads(metadata)
-        for write in connection.execute("SELECT type, value FROM writes"):
-            serializer.loads_typed(write)
+        for *place, form, value in connection.execute("SELECT * FROM writes"):
+            _PLACE.validate_python(place)
+            serializer.loads_typed((form, value))
     return True
 
 

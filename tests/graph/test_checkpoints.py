@@ -179,6 +179,11 @@ def test_the_reader_itself_refuses_it(form: str, tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("column", "value"),
     [
+        ("type", "CAST(x'ff' AS TEXT)"),
+        ("thread_id", "CAST(x'ff' AS TEXT)"),
+        ("checkpoint_id", "x'01'"),
+        ("parent_checkpoint_id", "x'01'"),
+        ("metadata", "'[]'"),
         ("metadata", f"x'{MKDIR.hex()}'"),
         ("metadata", "printf('%.100000c', '[')"),
         ("metadata", "NULL"),
