@@ -120,7 +120,8 @@ def test_a_closed_terminal_does_not_end_what_nohup_started(work: str) -> None:
         "async def ended():\n    os.kill(os.getpid(), signal.SIGHUP)\n    sys.exit(5)\n"
         f"command.exit_on_signals()\nos.kill(os.getpid(), signal.SIGHUP)\n{work}"
     )
-    assert subprocess.run(["nohup", sys.executable, "-c", code], check=False, timeout=60).returncode == 5
+    done = subprocess.run(["nohup", sys.executable, "-c", code], check=False, timeout=60, capture_output=True)
+    assert done.returncode == 5
 
 
 @pytest.mark.process
