@@ -68,6 +68,14 @@ def test_a_call_that_its_task_does_not_offer_is_refused_in_a_sentence() -> None:
         play_references(trained_policy(1), ENVIRONMENT, [made], WIDE)
 
 
+def test_a_reference_that_the_format_cannot_hold_fails(chat: Policy) -> None:
+    """The tokenizer writes another name (NFC), which is not executed in the call's place."""
+    (result,) = play_references(chat, ENVIRONMENT, [task((call("touch", file_name="e\u0301"),), group=FILES)], WIDE)
+    assert result.outcome is None or not result.outcome.success
+    assert not result.turns[-1].ended
+    assert not any(result.mask)
+
+
 @pytest.mark.parametrize("make", [several_turns, control_tokens])
 def test_a_chat_template_says_every_call_and_every_end(chat: Policy, make) -> None:
     made = make()
