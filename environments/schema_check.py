@@ -264,6 +264,8 @@ def _leaving_to_the_tool(checks: Mapping[str, Any], known: list[Schema], root: S
         "oneOf": unless("oneOf", lambda value, *_: any(id(one) in unread for one in value), "anyOf"),
         "contains": unless("contains", lambda value, _, schema: id(value) in unread and "maxContains" in schema),
         "additionalProperties": unless("additionalProperties", lambda *given: id(given[2]) in patterned),
+        "pattern": unless("pattern", lambda *_: True),  # it is removed, too
+        "patternProperties": unless("patternProperties", lambda *_: True),
         "unevaluatedProperties": unless("unevaluatedProperties", lambda *_: bool(unread)),
         "unevaluatedItems": unless("unevaluatedItems", lambda *_: bool(unread)),
         "type": unless("type", null),
@@ -335,7 +337,8 @@ def _dialect(schema: Schema) -> str:
 def _keywords(dialect: str) -> frozenset[str]:
     """Return the keywords of a dialect that hold schemas."""
     listed = _class(dialect).META_SCHEMA["properties"]
-    return _ALL & listed.keys() if "draft-0" in dialect else _ALL - {"additionalItems"}
+    unknown = {"additionalItems"} if dialect == _DIALECTS[0] else {"prefixItems"}  # to 2020-12 and to 2019-09
+    return _ALL & listed.keys() if "draft-0" in dialect else _ALL - unknown
 
 
 def _name(dialect: str) -> str:

@@ -194,7 +194,24 @@ def test_a_schema_that_multiplies_is_read_in_bounded_time():
     assert time.process_time() - started < 20
 
 
-def test_no_regular_expression_of_a_schema_is_matched():
-    schema = {"properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}, "patternProperties": {"^(b+)+$": {}}}
-    tool = tool_of(schema | {"additionalProperties": False})
-    assert argument_problem(ToolCall(name="act", arguments={"a": "a" * 40 + "!"}), tool) is None
+NEVER_ENDS = {"type": "string", "pattern": "^(a+)+$"}
+LISTED = {"type": "array", "items": [{}], "additionalItems": NEVER_ENDS}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": NEVER_ENDS}, "patternProperties": {"^(b+)+$": {}}, "additionalProperties": False},
+        {"properties": {"a": {"$ref": "#/x"}}, "x": NEVER_ENDS},
+        {"properties": {"a": {}}, "allOf": [{"patternProperties": {"^(a+)+$": {}}}], "unevaluatedProperties": False},
+        {"$schema": "https://json-schema.org/draft/2019-09/schema", "properties": {"a": {}, "b": LISTED}},
+        {"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"a": {}, "b": LISTED}},
+    ],
+)
+def test_no_regular_expression_of_a_schema_is_matched(schema):
+    tool = tool_of(schema)
+    endless = "a" * 40 + "!"
+    given = {"a": endless} | ({"b": [1, endless]} if "b" in schema["properties"] else {})
+    started = time.process_time()
+    assert argument_problem(ToolCall(name="act", arguments=given), tool) is None
+    assert time.process_time() - started < 1
