@@ -23,6 +23,9 @@ CHECK_SECONDS = 2.0
 MOST_COMBINED = 100
 """Schemas that apply to one value because each combines or refers to the next one, at most (our choice)."""
 
+MOST_CHECKS = 10_000
+"""Checks of one value by schemas that combine others, each counted as often as it is combined, at most (our choice)."""
+
 Schema = dict[str, Any]
 
 # The keywords that hold schemas, of all dialects. The values of any other keyword are data.
@@ -280,19 +283,23 @@ def _referred(schema: Schema, root: Schema) -> list[Schema]:
 
 
 def _check_circles(root: Schema, dialect: str) -> None:
-    """Raise ValueError where the same value would be checked by a schema within the check by that schema."""
+    """Raise ValueError where the same value would be checked without end, or too often."""
     graph = {
         id(one): [id(part) for part in [*_inner(one, _IN_PLACE), *_referred(one, root)]]
         for one in schemas(root, dialect)
     }
     depth: dict[int, int] = {}
+    checks: dict[int, int] = {}
     try:
         for place in TopologicalSorter(graph).static_order():
             depth[place] = 1 + max((depth[part] for part in graph[place]), default=0)
+            checks[place] = 1 + sum(checks[part] for part in graph[place])
     except CycleError:
         raise ValueError("references of its schema go round in a circle") from None
     if max(depth.values()) > MOST_COMBINED:
         raise ValueError(f"more than {MOST_COMBINED} of its schemas combine or refer to one another in a row")
+    if max(checks.values()) > MOST_CHECKS:
+        raise ValueError(f"its schemas combine one another in more than {MOST_CHECKS:,} ways")
 
 
 def _without_slips(given: Any) -> Any:  # noqa: ANN401 - a schema of a stranger

@@ -200,8 +200,13 @@ def test_an_optional_parameter_with_another_name_is_left_out_and_can_be_given(na
 @pytest.mark.slow
 def test_what_multiplies_is_read_in_bounded_time():
     started = time.process_time()
-    doubled = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(30)} | {"d30": obj(a=S)}
-    assert [one.name for one in tool_of({"$ref": "#/$defs/d0", "$defs": doubled}).parameters] == ["a"]
+    def doubled(levels):
+        parts = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(levels)}
+        return {"$ref": "#/$defs/d0", "$defs": parts | {f"d{levels}": obj(a=S)}}
+
+    assert [one.name for one in tool_of(doubled(10)).parameters] == ["a"]
+    with pytest.raises(ValueError, match="combine one another in more than 10,000 ways"):
+        tool_of(doubled(30))
     values = {"anyOf": [{"enum": list(range(n, n + 2500))} for n in (0, 2000)]}
     assert len(tool_of(one(values)).parameters[0].choices) == 4500
     tool_of({"oneOf": [obj(**{f"p{i}": INT}) for i in range(200)]})
