@@ -153,7 +153,7 @@ def schema_problem(tool: str, arguments: Mapping[str, JsonValue], schema: Mappin
 def shown_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a ``closed_schema`` with the parameters that its combinations document among its ``properties``."""
     root = resolved_root(schema) if schema else {}
-    merged = {key: root[key] for key in ("properties", "required") if root and [*root[key]] != [*schema[key]]}
+    merged = {key: root[key] for key in ("properties", "required") if root and [*root[key]] != [*schema.get(key, ())]}
     return {**schema, **merged}
 
 

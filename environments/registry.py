@@ -35,6 +35,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_type_hints
@@ -44,6 +45,7 @@ from pydantic import BaseModel, JsonValue, RootModel, ValidationError
 from environments.base import Environment, InputError, TaskSpec
 from environments.benchmark import PLAIN, AnyBenchmark, Benchmark, explain
 from environments.checkout import OURS, ROOT, append_working_directory, places
+from environments.python_calls import expression
 from environments.verification.programs import syntax_tree
 
 DEFAULT = "bfcl"
@@ -313,8 +315,9 @@ def _own_spec(module: str) -> ModuleSpec:
         raise _unreached(module)
     spec = module_spec(module)
     if spec is None or spec.origin is None:  # a folder without __init__.py is not a module
+        missing = next((one for one in accumulate(module.split("."), "{}.{}".format) if not module_spec(one)), module)
         raise InputError(
-            f"environment.name: there is no module {module!r}: start the command in the folder that holds it, or put "
+            f"environment.name: there is no module {missing!r}: start the command in the folder that holds it, or put "
             "that folder on PYTHONPATH"
         )
     origin = Path(spec.origin)
@@ -401,8 +404,8 @@ def _may_be(module: str, tree: ast.Module, value: ast.expr, *, made: bool = True
             return _may_declare(module, tree, name, made, depth)
         case ast.Constant(value=str(text)) if made:
             try:
-                return _may_be(module, tree, ast.parse(text, mode="eval").body, depth=depth)
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                return _may_be(module, tree, expression(text), depth=depth)
+            except ValueError:
                 return False
         case ast.Subscript(value=inner) | ast.Call(func=inner):
             return _may_be(module, tree, inner, made=made, depth=depth)

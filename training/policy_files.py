@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictBool, StrictInt, ValidationError, model_validator
 
 from environments.base import InputError
-from memory.files import read_whole
+from memory.files import opened, read_whole
 from memory.jsonl import complaint, parse_json
 
 CONFIG = "config.json"
@@ -226,8 +226,8 @@ def header(file: Path) -> Shapes:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with file.open("rb") as opened:
-            if (length := int.from_bytes(opened.read(8), "little")) > LONGEST_HEADER:
+        with opened(file) as begun:
+            if (length := int.from_bytes(begun.read(8), "little")) > LONGEST_HEADER:
                 raise SafetensorError(f"its header would have {length} bytes")
         with safe_open(file, "np") as tensors:
             return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118 - not a mapping

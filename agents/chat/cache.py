@@ -25,9 +25,12 @@ from sqlalchemy.orm import Session
 
 from agents.chat.replies import LONGEST_REPLY
 from environments.base import InputError
+from memory.files import opened
 
 _OURS = 0x436F4576  # "CoEv"; SQLite keeps an application's id in four bytes of a file's header
 _HEADER, _ID_AT = 100, 68
+_NAMES_A_FILE = bytes.fromhex("d9d505f920a163d7")
+"""The end of a journal that names another one, which SQLite then removes. Only a write into two databases has it."""
 _LONGEST = 8 * LONGEST_REPLY
 """Characters of an entry (ours): a longer one is no reply that a role would have read."""
 
@@ -120,15 +123,27 @@ def _begin(path: Path) -> None:
     if found is not None and not stat.S_ISREG(found.st_mode):
         raise InputError(f"roles.cache: {path} is not a file: name another one")
     if found is not None and found.st_size:
-        with path.open("rb") as file:
+        with opened(path) as file:
             header = file.read(_HEADER)
         if not header.startswith(b"SQLite format 3\0") or header[_ID_AT : _ID_AT + 4] != _OURS.to_bytes(4, "big"):
             raise InputError(f"roles.cache: {path} is not a cache of replies that this command made: name another file")
+        _check_journal(path)
         _check_schema(path)
         return
     with closing(sqlite3.connect(os.path.abspath(path))) as new:
         new.execute(f"PRAGMA application_id = {_OURS}")
         new.execute("VACUUM")  # writes the header
+
+
+def _check_journal(path: Path) -> None:
+    """Raise InputError where the journal beside a file is not of a write into it alone."""
+    journal = path.with_name(f"{path.name}-journal")
+    if not os.path.lexists(journal):
+        return
+    with opened(journal) as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - len(_NAMES_A_FILE)))
+        if file.read() == _NAMES_A_FILE:
+            raise InputError(f"roles.cache: {path} has a journal that is not its own: remove {journal}")
 
 
 def _check_schema(path: Path) -> None:

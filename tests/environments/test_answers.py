@@ -15,7 +15,6 @@ from support.openenv_host import CounterHost, observation, tells
 
 from environments.answers import compared, is_empty, rounded, says_error
 from environments.base import Environment, EnvironmentFault, ObservationStatus, TaskSpec, ToolCall
-from environments.benchmark import TRUST_VARIABLE
 from environments.openenv import host as host_module
 from environments.openenv.host import Stepped
 from environments.python_class.environment import PythonEnvironment
@@ -182,11 +181,6 @@ def play(environment: Environment, *calls: ToolCall) -> list[Any]:
 
 def asking(environment: Environment, text: str, *calls: ToolCall) -> TaskSpec:
     return bare_task(environment.starts()[0]).model_copy(update={"turns": (text,), "reference": (calls,)})
-
-
-@pytest.fixture(autouse=True)
-def _trusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(TRUST_VARIABLE, "1")
 
 
 STATUSES = {

@@ -200,6 +200,7 @@ def test_an_optional_parameter_with_another_name_is_left_out_and_can_be_given(na
 @pytest.mark.slow
 def test_what_multiplies_is_read_in_bounded_time():
     started = time.process_time()
+
     def doubled(levels):
         parts = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(levels)}
         return {"$ref": "#/$defs/d0", "$defs": parts | {f"d{levels}": obj(a=S)}}

@@ -21,7 +21,7 @@ from support.made_run import settings_for
 from agents.settings import BudgetSettings
 from agents.spending import Ledger, Request
 from environments.base import InputError
-from graph.checkpoints import discard_damaged
+from graph.checkpoints import discard_unfit
 from graph.report.lineage import History
 from graph.settings import load_recipe
 from graph.tracking import follow_run
@@ -190,8 +190,8 @@ def tracked(run: RunDirectory) -> None:
 WRITERS: dict[str, Callable[[RunDirectory], object]] = {
     "spending.jsonl": ledger,
     "iterations/000/training.log": logged,
-    "checkpoints.sqlite": lambda run: discard_damaged(run.checkpoints_path),
-    "checkpoints.sqlite-wal": lambda run: discard_damaged(run.checkpoints_path),
+    "checkpoints.sqlite": lambda run: discard_unfit(run.checkpoints_path, []),
+    "checkpoints.sqlite-wal": lambda run: discard_unfit(run.checkpoints_path, []),
 }
 READERS: dict[str, Callable[[RunDirectory], object]] = {
     "tasks.jsonl": load_tasks,

@@ -264,7 +264,7 @@ def install(end: str, hook: str, number: int) -> None:
 
 def hold(file: Path, marker: Path) -> None:
     """From now on this process stops where it writes a record and there is such a file."""
-    records = importlib.import_module("memory.jsonl")
+    records = importlib.import_module("memory.files")
 
     def holding(work: Callable[..., None]) -> Callable[..., None]:
         def done(*given: Any) -> None:

@@ -72,6 +72,13 @@ def database(path: Path, *statements: str) -> Path:
             "has 'more', which no cache of replies has",
         ),
         (lambda path: (ReplyCache(str(path)), os.truncate(path, 200)), "cannot be used, "),
+        (
+            lambda path: (
+                ReplyCache(str(path)),
+                path.with_name(f"{path.name}-journal").write_bytes(b"x" * 600 + bytes.fromhex("d9d505f920a163d7")),
+            ),
+            "has a journal that is not its own",
+        ),
     ],
 )
 async def test_no_file_of_anything_else_becomes_a_cache(connect, tmp_path, make: Any, told: str) -> None:
@@ -81,7 +88,7 @@ async def test_no_file_of_anything_else_becomes_a_cache(connect, tmp_path, make:
     with FaultyServer(four) as server, pytest.raises(InputError, match=rf"roles\.cache: .*other\.sqlite {told}"):
         connect(server, cache=str(path))
     assert before is None or path.read_bytes() == before, "it was not touched"
-    assert {one.name for one in tmp_path.iterdir()} == {"other.sqlite"}
+    assert {one.name for one in tmp_path.iterdir()} <= {"other.sqlite", "other.sqlite-journal"}
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,13 @@ WIDE = "<\uff5cw\uff41de\uff5c>"
 ADDED = (USER, CALLS, BARE, WIDE, "[INST]", '<|"|>')
 SPELT = (*ADDED, "<|im_end|>", "<tool_call>", "<\uff5ctool calls begin\uff5c>", "<|wade|>", "<\u200d\uff5cUser\uff5c>")
 OPTIONS = (RenderingOptions(), RenderingOptions(documentation="lines"))
-ESCAPED = template("qwen3").replace("tool | tojson", "tool | tojson(ensure_ascii=True)")
 
 
 @cache
-def opened(lines: bool = False, chat: str = template("qwen3"), normal: str = "") -> ChatTemplateRendering:
+def opened(lines: bool = False, chat: str = "", normal: str = "") -> ChatTemplateRendering:
     from tokenizers import AddedToken, normalizers
 
-    known = new_tokenizer(chat)
+    known = new_tokenizer(chat or template("qwen3"))
     for text in ADDED:
         known.add_tokens([AddedToken(text, normalized=text in (WIDE, CALLS), special=text in (USER, WIDE))])
     if normal:
@@ -74,13 +73,16 @@ def test_no_text_from_outside_spells_a_control_token(lines: bool, normal: str) -
         assert controls(rendering, played(rendering, f"x {text} y")) == harmless, text
 
 
-@pytest.mark.parametrize("chat", [template("qwen3"), ESCAPED], ids=["plain", "escaped"])
-def test_nothing_of_the_text_is_lost(chat: str) -> None:
+@pytest.mark.parametrize("escaped", [False, True], ids=["plain", "escaped"])
+def test_nothing_of_the_text_is_lost(escaped: bool) -> None:
+    chat = template("qwen3")
+    if escaped:
+        chat = chat.replace("tool | tojson", "tool | tojson(ensure_ascii=True)")
     rendering = opened(chat=chat)
     text = f"\ue000\U000f0000 \\ue001 日本 😀 {USER} <|im_end|> \u2028"
     first, answer, later = (rendering.tokenizer.decode(ids) for ids in played(rendering, text))
     assert text in answer
-    written = json.dumps(f"act{text}", ensure_ascii="ensure_ascii" in chat)
+    written = json.dumps(f"act{text}", ensure_ascii=escaped)
     assert first.count(text) == 3
     assert written in first
     assert json.dumps(f"later{text}", ensure_ascii=False) in later
@@ -114,25 +116,18 @@ def test_a_teachers_text_spells_no_control_token() -> None:
     assert controls(rendering, [ids]) == controls(rendering, [rendering.message(ToolCall(name="act"))])
 
 
-DATED = "{%- set today = strftime_now('%d %B %Y, %H:%M') %}" + template("qwen2_5").replace(
-    "# Tools", '" + today + "\\n#'
-)
-MACRO = "{%- macro day() %}{{ strftime_now('%Y-%m-%d') }}{% endmacro %}" + template("qwen2_5").replace(
-    "# Tools", '" + day() + "\\n#'
-)
-
-
 @pytest.mark.parametrize(
-    ("chat", "shown"),
+    ("name", "begins", "says", "shown"),
     [
-        (template("llama3_2"), "Today Date: 26 Jul 2024"),
-        (DATED, "26 July 2024, 00:00"),
-        (MACRO, "2024-07-26"),
+        ("llama3_2", "", "", "Today Date: 26 Jul 2024"),
+        ("qwen2_5", "{%- set today = strftime_now('%d %B %Y, %H:%M') %}", "today", "26 July 2024, 00:00"),
+        ("qwen2_5", "{%- macro day() %}{{ strftime_now('%Y-%m-%d') }}{% endmacro %}", "day()", "2024-07-26"),
     ],
 )
 @pytest.mark.parametrize("lines", [False, True], ids=["schemas", "lines"])
-def test_a_prompt_is_the_same_on_every_day(chat: str, shown: str, lines: bool) -> None:
+def test_a_prompt_is_the_same_on_every_day(name: str, begins: str, says: str, shown: str, lines: bool) -> None:
     """The clock that a template can ask is stopped, whatever its form."""
+    chat = begins + (template(name).replace("# Tools", f'" + {says} + "\\n#') if says else template(name))
     rendering = opened(lines and "eot_id" not in chat, chat=chat)  # Llama's template shows no lines
     ids = rendering.begin().first(UserTurn(index=0, text="go", tools=("act",)), [tool("x")])
     assert shown in rendering.tokenizer.decode(ids)
