@@ -147,7 +147,7 @@ def indexed(folder: Path, settings: MemorySettings, explored: Sequence[FailureCo
     """
     if folder.exists():
         shutil.rmtree(folder)
-    folder.mkdir(parents=True)
+    folder.mkdir()
     made = Path(mkdtemp(dir=folder))
     with closing(FailureMemory(made, settings)) as memory:
         memory.remember(explored)

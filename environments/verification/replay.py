@@ -56,7 +56,7 @@ def argument_problem(call: ToolCall, tool: ToolSpec) -> str | None:
     """
     for name, value in call.arguments.items():
         parameter = tool.parameter(name)
-        if parameter is None and not (tool.json_schema and takes(tool.json_schema, name)):
+        if parameter is None and not takes(tool.json_schema, name):
             return f"{call.name} has no parameter {name!r}"
         if (
             parameter is None

@@ -142,7 +142,7 @@ def test_a_run_killed_in_the_expert_step_and_in_grpo_resumes_to_equal_records(
 @pytest.mark.skipif(not PACKAGED_FOLDER.is_dir(), reason="make model has not been run here")
 def test_the_real_model_killed_and_resumed_ends_as_undisturbed(tmp_path: Path) -> None:
     """At a size of minutes and 5 GB. A KL term moves the weights where all rewards of a group are equal."""
-    sizes = {**TOY, **TINY_ROUND, **UNSCORED}
+    sizes = {**TOY, **TINY_ROUND, **UNSCORED, "policy.dtype": "auto"}
     options = given(PACKAGED_FOLDER.name, **sizes)
     run_whole(tmp_path / "undisturbed" / "run", options)
     record = read_json(RunDirectory.open(tmp_path / "undisturbed" / "run").iteration(0).round, RoundRecord)
