@@ -47,7 +47,7 @@ from graph.rehearsal.toy import (
 from graph.settings import RunSettings, dotted, load_recipe
 from memory.jsonl import write_jsonl
 from memory.processes import ChildFailure
-from memory.records import Measured
+from memory.records import KINDS, Measured
 from training.plan import shipped_config
 from training.settings import LaunchSettings, TrainingSettings
 
@@ -353,8 +353,11 @@ def test_the_whole_chain_on_a_tiny_policy(
     assert "expert step" in exercised
     assert "scoring on templated-dev" in exercised
     assert left_out["a GPU"] == "this machine has none"
-    for kind in ("rare",) if name == "starter" else ("forgetting", "boundary", "rare"):
-        assert int(exercised[f"signals of {kind}"]) > 0
+    # Which of them so short a run has depends on the arithmetic of the processor.
+    counts = {kind: exercised.get(f"signals of {kind}") for kind in ("forgetting", "boundary", "rare")}
+    assert any(counts.values())
+    for kind, count in counts.items():
+        assert int(count) > 0 if count else left_out[f"signals of {kind}"] == KINDS[kind].absent
     assert re.match(r"[1-9]\d* new ones", exercised["reflection, contexts"])
     assert "exploration, abstraction, verification" in exercised
     assert not [*(tmp_path / "there").glob("rehearsal-*")]
