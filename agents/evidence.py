@@ -263,8 +263,8 @@ class LiveRun:
         self._state = episode.state()
         self.interactions: list[Interaction] = []
 
-    def act(self, action: Action, measured: Measured | None = None) -> Interaction:
-        """Execute one action and record it."""
+    def act(self, action: Action, measured: Measured | None = None, purpose: int = 0) -> Interaction:
+        """Execute one action and record it; ``purpose`` as in the record."""
         if self.interactions:
             self._episode.end_turn()
         observation = self._episode.step(action)
@@ -278,6 +278,7 @@ class LiveRun:
             action=action,
             observation=observation,
             changed=state != self._state,
+            purpose=purpose,
             measured=measured or Measured(),
         )
         self._state = state

@@ -21,6 +21,7 @@ from memory.records import AgentValidation, Draft, Evidence, FailureContext, Int
 
 if TYPE_CHECKING:
     from agents.chat.models import StructuredModel
+    from agents.local.model import LocalModel
     from agents.spending import Ledger
 
 
@@ -68,8 +69,8 @@ class Roles:
     validator: Validator | None = None
 
 
-def build_roles(settings: RolesSettings, ledger: Ledger) -> Roles:
-    """Build the configured roles; ``ledger`` records what chat roles spend.
+def build_roles(settings: RolesSettings, ledger: Ledger, local: LocalModel | None = None) -> Roles:
+    """Build the configured roles; ``ledger`` records what chat roles spend, ``local`` plays those of kind local.
 
     Raises InputError when a chat role lacks its key.
     """
@@ -78,6 +79,8 @@ def build_roles(settings: RolesSettings, ledger: Ledger) -> Roles:
 
     reflector: Reflector = RuleReflector()
     explorer: Explorer = GuidedExplorer(settings.exploration)
+    if settings.explorer.kind == "local":
+        explorer = _local_explorer(settings, local)
     validator: Validator | None = None
     if (model := _opened(settings, "reflector", ledger)) is not None:
         from agents.chat.reflector import ChatReflector
@@ -87,7 +90,7 @@ def build_roles(settings: RolesSettings, ledger: Ledger) -> Roles:
         from agents.chat.acting import ChatExplorer
 
         explorer = ChatExplorer(model, settings.exploration)
-    abstractor = _abstractor(settings, ledger)
+    abstractor = _abstractor(settings, ledger, local)
     if (model := _opened(settings, "validator", ledger)) is not None:
         from agents.chat.acting import ChatValidator
 
@@ -95,7 +98,19 @@ def build_roles(settings: RolesSettings, ledger: Ledger) -> Roles:
     return Roles(reflector, explorer, abstractor, validator)
 
 
-def _abstractor(settings: RolesSettings, ledger: Ledger) -> Abstractor:
+def _local_explorer(settings: RolesSettings, local: LocalModel | None) -> Explorer:
+    from agents.local.explorer import LocalExplorer
+
+    assert local is not None, "a run with local roles opens their model"
+    return LocalExplorer(settings.exploration, settings.local, local)
+
+
+def _abstractor(settings: RolesSettings, ledger: Ledger, local: LocalModel | None) -> Abstractor:
+    if settings.abstractor.kind == "local":
+        from agents.local.abstractor import LocalAbstractor
+
+        assert local is not None, "a run with local roles opens their model"
+        return LocalAbstractor(settings.exploration, settings.local, local)
     model = _opened(settings, "abstractor", ledger)
     if model is not None:
         from agents.chat.abstractor import ChatAbstractor
@@ -122,31 +137,33 @@ UNGUIDED_EXPLORATION = ExplorationSettings(rounds=1, steps=14, drafts_per_contex
 def unguided_exploration(roles: RolesSettings, benchmark: AnyBenchmark) -> ExplorationSettings:
     """Return the settings of unguided exploration, for D_0 and the unguided baseline, in a run with ``roles``.
 
-    A chat explorer has those of the recipe, as for guided exploration (CoEvolve has one process for both). A scripted
+    A chat or local explorer has those of the recipe, as for guided exploration (CoEvolve has one process for both). A scripted
     one has a budget of its own (``UNGUIDED_EXPLORATION``), or the recipe's but for one round where the benchmark asks
     for it (``ExplorationHints``). The lengths and the order of drafts are the recipe's in every case.
     """
     guided = roles.exploration
-    if roles.explorer.kind == "chat":
+    if roles.explorer.kind != "scripted":
         return guided
     budget = guided if benchmark.exploration.unguided_as_guided else UNGUIDED_EXPLORATION
     own = {"rounds": 1, "steps": budget.steps, "drafts_per_context": budget.drafts_per_context}
     return guided.model_copy(update=own)
 
 
-def unguided_roles(roles: Roles, settings: RolesSettings, ledger: Ledger, benchmark: AnyBenchmark) -> Roles:
+def unguided_roles(
+    roles: Roles, settings: RolesSettings, ledger: Ledger, benchmark: AnyBenchmark, local: LocalModel | None = None
+) -> Roles:
     """Return ``roles`` for D_0 and the unguided baseline, within the limits of ``unguided_exploration``.
 
-    A chat explorer explores these, too. A scripted one gives way to the unguided explorer, which draws its calls as
+    A chat or local explorer explores these, too. A scripted one gives way to the unguided explorer, which draws its calls as
     ``exploration.unguided`` says, and the abstractor gets its limits; the other roles are the same objects. Raises
     InputError when a chat role lacks its key.
     """
-    if settings.explorer.kind == "chat":
+    if settings.explorer.kind != "scripted":
         return roles
     from agents.scripted.explorer import UnguidedExplorer
 
     exploration = unguided_exploration(settings, benchmark)
-    abstractor = _abstractor(settings.model_copy(update={"exploration": exploration}), ledger)
+    abstractor = _abstractor(settings.model_copy(update={"exploration": exploration}), ledger, local)
     return dataclasses.replace(roles, explorer=UnguidedExplorer(exploration), abstractor=abstractor)
 
 

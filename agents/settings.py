@@ -25,6 +25,9 @@ ROLES = ("reflector", "explorer", "abstractor", "validator")
 
 ANY_CHAT = requires({f"{name}.kind": "chat" for name in ROLES})
 
+LOCAL = ("explorer", "abstractor")
+"""The roles that a language model on this machine can play."""
+
 
 class ChatSettings(Section):
     """The model behind an OpenAI-compatible endpoint that plays the roles of kind chat."""
@@ -61,8 +64,10 @@ class RoleSettings(ChatSettings):
     model_config = ConfigDict(json_schema_extra=_without_overrides)
     inherited_needs = requires({"kind": "chat"})
 
-    kind: Literal["scripted", "chat"] = Field(
-        "scripted", description="rules, or the model of `roles.chat`, whose keys can be set here too"
+    kind: Literal["scripted", "local", "chat"] = Field(
+        "scripted",
+        description="rules; the language model of `roles.local` on this machine (explorer and abstractor alone); or the "
+        "model of `roles.chat`, whose keys can be set here too",
     )
 
     @property
@@ -80,6 +85,27 @@ class RoleSettings(ChatSettings):
         """A run's settings.yaml keeps what is given: an override that is written out would hide ``roles.chat``."""
         written = serialize(self)
         return {name: value for name, value in written.items() if name == "kind" or name in self.overrides}
+
+
+class LocalSettings(Section):
+    """The language model on this machine that plays the roles of kind local (ours)."""
+
+    model: str = Field("smollm2-135m", min_length=1, description="folder or hub id of a causal language model")
+    adapters: str = Field(
+        "recipes/writer",
+        min_length=1,
+        description="folder of the two adapters that taught it, writer and reader (`python -m training.roles`)",
+    )
+    draws: int = Field(8, ge=1, le=256, description="proposals, and wordings, that are drawn for one that is taken")
+    temperature: float = Field(0.8, gt=0.0, le=10.0, description="sampling temperature of the writer")
+    margin: float = Field(
+        0.2,
+        ge=-100.0,
+        le=100.0,
+        description="least that words must add to the log-probability of the calls for the reader, in nats per token, "
+        "where it does not return the calls exactly",
+    )
+    threads: int = Field(2, ge=1, le=1024, description="threads of the processor")
 
 
 class BudgetSettings(Section):
@@ -166,6 +192,9 @@ class RolesSettings(Section):
     """The roles of a run."""
 
     chat: ChatSettings = Field(ChatSettings(), json_schema_extra=ANY_CHAT)
+    local: LocalSettings = Field(
+        LocalSettings(), json_schema_extra=requires({f"{name}.kind": "local" for name in LOCAL})
+    )
     reflector: RoleSettings = Field(RoleSettings(), json_schema_extra=requires({"signals.contexts": "signals"}))
     explorer: RoleSettings = RoleSettings()
     abstractor: RoleSettings = RoleSettings()
@@ -202,6 +231,22 @@ class RolesSettings(Section):
         """Return the roles that a chat model plays, by their key, each with ``chat`` and its own keys over it."""
         roles = {name: getattr(self, name) for name in ROLES}
         return {name: role.over(self.chat) for name, role in roles.items() if role is not None and role.kind == "chat"}
+
+    def plays_locally(self) -> bool:
+        """Return whether a language model on this machine plays a role."""
+        return any(getattr(self, name).kind == "local" for name in LOCAL)
+
+    def branches_at_once(self) -> int:
+        """Return how many contexts are worked on at the same time: a model on this machine answers one at a time."""
+        return 1 if self.plays_locally() else self.concurrency
+
+    @model_validator(mode="after")
+    def _local_roles_exist(self) -> Self:
+        for name in ROLES:
+            role = getattr(self, name)
+            if name not in LOCAL and role is not None and role.kind == "local":
+                raise ValueError(f"{name}.kind must not be local: a model on this machine plays {' and '.join(LOCAL)}")
+        return self
 
     @model_validator(mode="after")
     def _money_has_prices(self) -> Self:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, T
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from environments.base import Environment, InputError, Record, TaskSpec
+from environments.base import Environment, InputError, Record, TaskSpec, ToolCall, ToolSpec
 from environments.metrics import Metric, checks_passed
 from environments.trust import Program
 
@@ -118,6 +118,25 @@ class EvaluationTask(Record):
     cluster: str
     reference_calls: int | None
     strata: dict[str, str] = {}
+
+
+class WrittenTurn(Record):
+    """A user turn that a person wrote, with the calls that answer it.
+
+    ``tools`` are those of its calls, ``others`` further ones that were offered. ``state`` is the initial state, ``done``
+    the calls of earlier turns with their answers, ``answers`` those of ``calls``, empty where nothing was executed.
+    ``held_out``: it measures a model, and teaches none. ``source`` names the set that it is of.
+    """
+
+    source: str
+    tools: tuple[ToolSpec, ...]
+    others: tuple[ToolSpec, ...] = ()
+    state: dict[str, JsonValue] = {}
+    done: tuple[tuple[ToolCall, str], ...] = ()
+    calls: tuple[ToolCall, ...]
+    answers: tuple[str, ...]
+    words: str
+    held_out: bool = False
 
 
 class ContentLicence(Record):
@@ -241,6 +260,10 @@ class Benchmark(Generic[Section]):
 
     def known_values(self, environment: Environment) -> tuple[KnownValue, ...]:
         """Return values of training references that no state and no documentation holds, for scripted explorers."""
+        return ()
+
+    def written_turns(self, environment: Environment) -> tuple[WrittenTurn, ...]:
+        """Return turns that people wrote, which may be learnt from; none where the benchmark has none."""
         return ()
 
     # Decontamination.

@@ -108,7 +108,7 @@ class RankedFunction:
 
     def act(self, turn: UserTurn) -> tuple[ToolCall, ...]:
         """Return one call for each clause of the text."""
-        from training.rendering.tool_documentation import highest_ranked
+        from environments.tool_lines import highest_ranked
 
         offered = self._tools(turn.tools)
         made = []

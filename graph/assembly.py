@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from agents.local.model import LocalModel
 from agents.roles import Roles, build_roles, unguided_roles
+from agents.settings import LocalSettings
 from agents.spending import Breaker, Ledger
 from environments.base import Environment
 from environments.registry import benchmark_of
@@ -60,17 +62,26 @@ def assemble(run: RunDirectory, settings: RunSettings) -> RunServices:
     """
     environment = settings.environment.open()
     ledger = Ledger(run.spending_path, settings.roles.budget)
-    roles = build_roles(settings.roles, ledger)
+    local = local_model(settings.roles.local) if settings.roles.plays_locally() else None
+    roles = build_roles(settings.roles, ledger, local)
     return RunServices(
         run=run,
         settings=settings,
         environment=environment,
         roles=roles,
-        unguided=unguided_roles(roles, settings.roles, ledger, benchmark_of(environment)),
+        unguided=unguided_roles(roles, settings.roles, ledger, benchmark_of(environment), local),
         held_out=held_out_of(environment, settings.evaluation.tasks),
         ledger=ledger,
         breaker=Breaker(),
     )
+
+
+@lru_cache(maxsize=1)  # a process has one, of half a gigabyte
+def local_model(settings: LocalSettings) -> LocalModel:
+    """Return the language model of the local roles. Raises InputError where it or its adapters cannot be loaded."""
+    from training.local_model import AdaptedModel
+
+    return AdaptedModel(settings.model, settings.adapters, settings.threads)
 
 
 _caching = threading.Lock()  # branches ask at the same time

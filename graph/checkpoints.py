@@ -234,7 +234,7 @@ async def evolve_once(services: RunServices, iteration: int, stage: Stage) -> No
     refuse_unfinished(run, iteration)
     config: RunnableConfig = {
         "configurable": {"thread_id": thread_id(iteration)},
-        "max_concurrency": services.settings.roles.concurrency,
+        "max_concurrency": services.settings.roles.branches_at_once(),
     }
     begun: set[str] = set()
     ended = 0

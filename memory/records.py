@@ -326,7 +326,8 @@ class Interaction(Record):
     """One (action, observation) triplet of an explorer, with the run it belongs to.
 
     Interactions of one ``run`` happened in one live episode in order of ``position``, after ``setup`` of the context.
-    ``changed``: the action changed the state that the official check compares.
+    ``changed``: the action changed the state that the official check compares. Neighbours of one ``purpose`` were
+    proposed together (ours).
     """
 
     id: str
@@ -336,6 +337,7 @@ class Interaction(Record):
     action: Action
     observation: Observation
     changed: bool
+    purpose: int = Field(0, exclude_if=operator.not_)
     measured: Measured = Measured()
 
 
@@ -351,16 +353,35 @@ class Difficulty(StrEnum):
     HARD = "hard"
 
 
+class Writing(Record):
+    """How a language model on this machine worded a draft (ours). Figures are in nats per token.
+
+    ``drawn`` wordings were drawn, ``wordings`` of them have all that they must. ``margin`` is what the words add to the
+    log-probability of the calls for the reader; ``round_trip``: it returns exactly them. ``realism`` is their
+    log-probability for the writer, ``difference`` what it adds to that of the words for the model before it was taught.
+    ``understood``: the words ask for the calls, by the reader; other drafts are refused.
+    """
+
+    drawn: int
+    wordings: int
+    round_trip: bool
+    margin: float
+    realism: float
+    difference: float
+    understood: bool
+
+
 class Draft(_RecordedTask):
     """A task proposed by an abstractor and not yet verified.
 
-    ``difficulty`` is None where the abstractor does not grade. A task's difficulty is that of its parent draft.
+    ``writing`` is None, and not written, where no local model worded it. ``difficulty`` is None where the abstractor does not grade. A task's difficulty is that of its parent draft.
     """
 
     id: str
     context_id: str
     parents: tuple[str, ...] = ()
     difficulty: Difficulty | None = None
+    writing: Writing | None = Field(None, exclude_if=operator.not_)
     measured: Measured = Measured()
 
 

@@ -41,6 +41,7 @@ from environments.benchmark import (
     OfficialTasks,
     Options,
     TestAccess,
+    WrittenTurn,
 )
 from environments.bfcl.evaluation_sets import SETS, describe, is_official, open_tasks
 from environments.bfcl.official import (
@@ -361,6 +362,12 @@ class BFCL(Benchmark[BFCLOptions]):
         does not.
         """
         return _known_values()
+
+    def written_turns(self, environment: Environment) -> tuple[WrittenTurn, ...]:
+        """Return the turns of the training tasks, and the single-turn questions."""
+        from environments.bfcl.written_turns import human_turns, single_turns
+
+        return (*human_turns(environment), *single_turns())
 
     def held_out(self) -> HeldOut:
         """Return the held-out sets and official tasks. Raises InputError when a file is missing or altered."""

@@ -150,6 +150,15 @@ def category_entries(category: str) -> tuple[tuple[dict[str, Any], list[list[str
     return tuple((entry, answers[entry["id"]]) for entry in _read_lines(_data_folder() / name))
 
 
+def read_single_turn(category: str) -> tuple[tuple[dict[str, Any], list[dict[str, dict[str, list[Any]]]]], ...]:
+    """Return the official single-turn questions of ``category`` with their accepted answers, as shipped, in order."""
+    name = f"BFCL_v4_{category}.json"
+    answers = {
+        answer["id"]: answer["ground_truth"] for answer in _read_lines(_data_folder() / "possible_answer" / name)
+    }
+    return tuple((entry, answers[entry["id"]]) for entry in _read_lines(_data_folder() / name))
+
+
 _ENUM = re.compile(r"\[Enum\]:\s*(\[.*?\]|.+)", re.DOTALL)
 _OPTIONS = re.compile(r"\boptions(?: are)?:\s*(.+)", re.IGNORECASE | re.DOTALL)
 _QUOTED_MODES = re.compile(r"'(\w+)' for \w+")

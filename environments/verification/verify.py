@@ -76,7 +76,8 @@ _SHOWN = 200  # characters of an error that a refusal quotes
 class Refusal(StrEnum):
     """Why a draft is refused, in the order in which the checks run; docs/glossary.md explains each.
 
-    ``verify`` never returns the last three: ``agent`` and ``not_validated`` come from the agent that carries out drafts
+    ``verify`` never returns the last four: ``misread`` is of a draft whose words a local reader does not understand,
+    ``agent`` and ``not_validated`` come from the agent that carries out drafts
     (``verification.mode``), ``over_quota`` from ``tasks.admissions``.
     """
 
@@ -99,6 +100,7 @@ class Refusal(StrEnum):
     SUPERFLUOUS_CALL = "superfluous_call"
     UNGROUNDED_ARGUMENT = "ungrounded_argument"
     UNASKED_CALL = "unasked_call"
+    MISREAD = "misread"
     AGENT = "agent"
     NOT_VALIDATED = "not_validated"
     OVER_QUOTA = "over_quota"

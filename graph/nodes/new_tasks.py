@@ -18,7 +18,7 @@ from langgraph.runtime import Runtime
 from agents.roles import Validator
 from agents.spending import RoleRefused
 from environments.base import Environment, Record
-from environments.verification.verify import Refusal, can_train
+from environments.verification.verify import Refusal, VerificationResult, can_train
 from environments.verification.verify import verify as verify_draft
 from graph import ours
 from graph.assembly import RunServices
@@ -34,6 +34,7 @@ from memory.records import (
     FailureContext,
     Interaction,
     Task,
+    Writing,
 )
 from memory.run import (
     BranchDirectory,
@@ -142,7 +143,9 @@ def _verifications(
     known = _known(known_path, known_path.stat().st_mtime_ns)
     verifications = []
     for draft in drafts:
-        if replays:
+        if draft.writing is not None and not draft.writing.understood:
+            result = VerificationResult(reason=Refusal.MISREAD, detail=misread(draft.writing))
+        elif replays:
             result = verify_draft(draft, services.environment, known, services.held_out, settings, observed)
         else:
             result = can_train(draft, services.environment, known, services.held_out, observed)
@@ -156,6 +159,11 @@ def _verifications(
             )
         )
     return verifications
+
+
+def misread(writing: Writing) -> str:
+    """Return the reason in a sentence."""
+    return f"its words add {writing.margin:.2f} nats a token to the calls, and the reader does not return them"
 
 
 @lru_cache(maxsize=1)

@@ -57,6 +57,7 @@ REASONS = {
     "superfluous_call": "a call of its reference can be left out",
     "ungrounded_argument": "a value of its reference can be found nowhere",
     "unasked_call": "a user turn of it does not ask for a call, and no later call needs it",
+    "misread": "a language model that reads it does not find the calls that it is to ask for",
     "agent": "an agent that carried it out neither completed it nor earned a reward",
     "not_validated": "the agent that carries it out could not be evaluated",
     "over_quota": "the iteration admits no more",

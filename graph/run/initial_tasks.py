@@ -154,7 +154,7 @@ async def make_seeds(services: RunServices, count: int, stage: Stage) -> Seeds:
     roles = services.settings.roles
     asks = bool(roles.by_chat().keys() - {"reflector"})
     drafts = unguided_exploration(roles, benchmark).drafts_per_context if asks else None
-    at_once = roles.concurrency if asks else BRANCHES_AT_ONCE
+    at_once = roles.branches_at_once() if asks or roles.plays_locally() else BRANCHES_AT_ONCE
     seeds = Seeds()
     known: set[str] = set()
     barren, whole = 0, benchmark.exploration.seed_chunk

@@ -16,7 +16,7 @@ from environments.json_schema import closed_schema, parameters_of, schema_proble
 from environments.task_text import Seen, clause, documented, leaves
 from environments.verification.replay import argument_problem
 from training.rendering.tool_calls import tool_schema
-from training.rendering.tool_documentation import tool_line
+from environments.tool_lines import tool_line
 
 ITEM = {
     "type": "object",

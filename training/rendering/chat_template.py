@@ -39,7 +39,7 @@ from training.rendering.tool_calls import (
     takes_blocks,
     tool_schema,
 )
-from training.rendering.tool_documentation import highest_ranked, tool_line
+from environments.tool_lines import highest_ranked, tool_line
 from training.settings import RenderingOptions
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from training.models import smollm2
 from training.models.smollm2 import TEMPLATE, make_model, weights_hash
 from training.rendering.chat_template import ChatTemplateRendering
 from training.rendering.tool_calls import PythonicReader
-from training.rendering.tool_documentation import tool_line
+from environments.tool_lines import tool_line
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, play_references, run_episodes
 from training.rollout.policy import load_policy, load_rendering, policy_folder
 from training.settings import RenderingOptions

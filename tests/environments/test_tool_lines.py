@@ -17,7 +17,7 @@ from environments.bfcl.official import all_tools, tool_names
 from environments.task_text import with_own_descriptions
 from memory.run import PolicyDirectory, read_json, write_json
 from training.rendering.chat_template import ChatTemplateRendering
-from training.rendering.tool_documentation import highest_ranked, tool_line
+from environments.tool_lines import highest_ranked, tool_line
 from training.rollout.policy import PolicyCard, load_policy, save_policy
 from training.settings import RenderingOptions
 

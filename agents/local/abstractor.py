@@ -1,0 +1,226 @@
+"""The local abstractor: calls that belong together become a task, in words that a small language model wrote (ours).
+
+A cut is one purpose of an explorer's run, one call of it, or a call with the earlier ones whose answers hold its
+values, reduced by replays to the calls that it needs. The writer sees the documentation of the called tools and the
+calls; a value that an earlier answer gives is hidden from it (``environments.turn_lines.FOUND``). Several wordings are
+drawn. Those that lack a value which the user has to say, or that name tools, are left out. Of the others the one is
+taken that says most about the calls.
+
+How much a wording says is what the reader gains by it: the mean log-probability of the calls' tokens with these words,
+less that with words that ask for nothing. The draft carries this number, whether the reader returns exactly the calls
+(the round trip), how likely the calls are for the writer (their realism), and how much likelier the words are for it
+than for the model before it was taught (Moore and Lewis). A draft whose words the reader does not understand is
+refused before verification, as misread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain, groupby
+
+from agents.evidence import call_of, context_task, successful_runs
+from agents.local.model import LocalModel, around, own_tools, same_calls, shuffled
+from agents.scripted.abstractor import Cut, setup_for
+from agents.settings import ExplorationSettings, LocalSettings
+from agents.spending import RoleRefused
+from environments.base import Environment, TaskSpec, ToolCall, ToolSpec
+from environments.task_text import Seen, documented, leaves
+from environments.turn_lines import (
+    FOUND,
+    TurnView,
+    calls_text,
+    one_line,
+    read_calls,
+    reader_prompt,
+    with_found,
+    words_prompt,
+    writer_prompt,
+)
+from environments.verification.replay import PlayedReference, reduce, replay
+from memory.jsonl import record_id
+from memory.records import Draft, FailureContext, Interaction, Writing
+
+NOTHING_ASKED = "Please go on."
+
+_MOST_TOKENS = 90  # of a wording
+_READ_TOKENS = 96  # of the calls that the reader writes
+_SHOWN = 4  # tools that the reader chooses from
+_SHORTEST = 10  # characters of a wording
+_TOOL_NAME = re.compile(r"\w+_\w+\(?|\w+\(")
+
+
+class LocalAbstractor:
+    """Abstractor whose user turns a language model writes."""
+
+    def __init__(self, exploration: ExplorationSettings, settings: LocalSettings, model: LocalModel) -> None:
+        self._exploration = exploration
+        self._settings = settings
+        self._model = model
+
+    async def abstract(
+        self, context: FailureContext, interactions: Sequence[Interaction], environment: Environment, seed: int
+    ) -> tuple[Draft, ...]:
+        """Make at most ``drafts_per_context`` drafts. Raises RoleRefused when none of the cuts can be put into words."""
+        return await asyncio.to_thread(self.abstract_now, context, interactions, environment, seed)
+
+    def abstract_now(
+        self, context: FailureContext, interactions: Sequence[Interaction], environment: Environment, seed: int
+    ) -> tuple[Draft, ...]:
+        """Make the drafts without an event loop."""
+        rng = random.Random(seed)
+        drafts: list[Draft] = []
+        references: list[tuple[tuple[ToolCall, ...], ...]] = []
+        sequences: Counter[tuple[str, ...]] = Counter()
+        tried = 0
+        shortest, longest = self._exploration.min_reference_calls, self._exploration.max_reference_calls
+        for cut in _ordered(context, _cuts(interactions, longest, context, environment), rng):
+            if len(drafts) == self._exploration.drafts_per_context:
+                break
+            names = cut.names()
+            if sequences[names] and tried < 2 * self._exploration.drafts_per_context:
+                continue
+            task = context_task(context).model_copy(
+                update={"setup": (*context.setup, *cut.setup), "reference": (tuple(map(call_of, cut.reference)),)}
+            )
+            reduced = reduce(environment, task)
+            if reduced is None or reduced.reference in references or len(reduced.reference[0]) < shortest:
+                continue
+            references.append(reduced.reference)
+            tried += 1
+            worded = self._worded(reduced, environment, rng)
+            if worded is None:
+                continue
+            words, writing = worded
+            sequences[names] += 1
+            kept = reduced.reference[0]
+            drafts.append(
+                Draft(
+                    **reduced.model_copy(update={"turns": (words,)}).model_dump(),
+                    id=record_id("draft", context.id, len(drafts)),
+                    context_id=context.id,
+                    parents=tuple(one.id for one in cut.reference if call_of(one) in kept),
+                    writing=writing,
+                )
+            )
+        if tried and not drafts:
+            raise RoleRefused(f"no wording of {tried} paths of context {context.id} says what the calls take")
+        return tuple(drafts)
+
+    def _worded(self, task: TaskSpec, environment: Environment, rng: random.Random) -> tuple[str, Writing] | None:
+        """Return the wording that says most about the calls, with its figures; None where none says all that it must."""
+        (calls,) = task.reference
+        tools = own_tools(environment.tools(task.tools))
+        called = [tools[name] for name in dict.fromkeys(call.name for call in calls)]
+        played = PlayedReference(environment, task, replay(environment, task))
+        answers = [observation.text for turn in played.full.turns for observation in turn.observations]
+        shown = with_found(calls, answers, "", ())
+        view = TurnView(shuffled(called, rng))
+        count = self._settings.draws
+        seeds = [rng.randrange(2**62) for _ in range(count)]
+        prompt = words_prompt(view, shown)
+        texts = self._model.write(
+            [prompt] * count, seeds, "writer", temperature=self._settings.temperature, most=_MOST_TOKENS
+        )
+        wordings = [one for one in dict.fromkeys(map(_words, texts)) if one and _says(one, shown, tools)]
+        if not wordings:
+            return None
+        offered = TurnView(shuffled(around(called, tuple(tools.values()), _SHOWN), rng))
+        wanted = calls_text(shown)
+        readings = [(reader_prompt(offered, words), wanted) for words in (NOTHING_ASKED, *wordings)]
+        nothing, *likely = self._model.likelihood(readings, "reader")
+        best = max(range(len(wordings)), key=lambda place: likely[place])
+        words = wordings[best]
+        (read,) = self._model.write([readings[best + 1][0]], [0], "reader", temperature=0.0, most=_READ_TOKENS)
+        returned = read_calls(read, {tool.name for tool in offered.tools}, len(calls) + 1)
+        (realism,) = self._model.likelihood([(writer_prompt(view), wanted)], "writer")
+        said = [(prompt, f" {words}")]
+        (taught,), (untaught,) = (self._model.likelihood(said, one) for one in ("writer", "untaught"))
+        round_trip = returned is not None and same_calls(returned, shown)
+        margin = likely[best] - nothing
+        return words, Writing(
+            wordings=len(wordings),
+            drawn=count,
+            round_trip=round_trip,
+            margin=round(margin, 4),
+            realism=round(realism, 4),
+            difference=round(taught - untaught, 4),
+            understood=round_trip or margin >= self._settings.margin,
+        )
+
+
+def _cuts(
+    interactions: Sequence[Interaction], longest: int, context: FailureContext, environment: Environment
+) -> Iterator[Cut]:
+    """Yield each purpose of a run whole, each call alone, and each call with the earlier ones that its values are of."""
+    for run in successful_runs(interactions):
+        for _, group in groupby(range(len(run)), key=lambda place: run[place].purpose):
+            places = list(group)
+            piece = tuple(run[place] for place in places)[-longest:]
+            if len(piece) > 1:
+                yield Cut(setup_for(run[: places[-1] + 1 - len(piece)], piece, context, environment), piece)
+        for place, target in enumerate(run):
+            sources = _sources(run[:place], call_of(target))[: longest - 1]
+            piece = (*reversed(sources), target)
+            if sources:
+                before = tuple(one for one in run[:place] if one not in sources)
+                yield Cut(setup_for(before, piece, context, environment), piece)
+            yield Cut(setup_for(run[:place], (target,), context, environment), (target,))
+
+
+def _sources(before: Sequence[Interaction], call: ToolCall) -> list[Interaction]:
+    """Return the latest calls whose answers hold an argument of ``call`` that they do not take themselves."""
+    wanted = [leaf for value in call.arguments.values() for leaf in leaves(value) if _is_telling(leaf)]
+    found: list[Interaction] = []
+    for leaf in wanted:
+        for one in reversed(before):
+            own = [part for value in call_of(one).arguments.values() for part in leaves(value)]
+            if leaf not in own and Seen([one.observation.text]).has(leaf):
+                if one not in found:
+                    found.append(one)
+                break
+    return sorted(found, key=lambda one: one.position, reverse=True)
+
+
+def _is_telling(value: object) -> bool:
+    if isinstance(value, str):
+        return len(value) > 2
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) >= 100
+
+
+def _ordered(context: FailureContext, cuts: Iterator[Cut], rng: random.Random) -> list[Cut]:
+    """Return the cuts: those with the context's tool first, then with tools worth reaching, several calls before one."""
+    wanted = [name for name in (context.tool, *context.explore) if name]
+    rank = {name: place for place, name in reversed(list(enumerate(wanted)))}
+
+    def order(cut: Cut) -> tuple[int, float, float]:
+        best = min((rank.get(name, len(wanted)) for name in cut.names()), default=len(wanted))
+        return best, -len(cut.reference) * (rng.random() < 0.5), rng.random()
+
+    distinct = {tuple(one.id for one in cut.reference): cut for cut in cuts if not cut.solved_blindly()}
+    return sorted(distinct.values(), key=order)
+
+
+def _words(text: str) -> str:
+    """Return the first line of what a writer wrote, as a user would send it."""
+    line = next((line for line in text.splitlines() if line.strip()), "")
+    return one_line(line).strip(' "')
+
+
+def _says(words: str, calls: Sequence[ToolCall], tools: dict[str, ToolSpec]) -> bool:
+    """Return whether the words have each value that is not found or documented, and read like a request."""
+    if len(words) < _SHORTEST or FOUND in words or _TOOL_NAME.search(words):
+        return False
+    seen = Seen([words])
+    for call in calls:
+        tool = tools[call.name]
+        for name, value in call.arguments.items():
+            parameter = tool.parameter(name)
+            for leaf in leaves(value):
+                if leaf == FOUND or seen.has(leaf) or (parameter is not None and documented(leaf, tool, parameter)):
+                    continue
+                return False
+    return True

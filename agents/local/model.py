@@ -1,0 +1,71 @@
+"""What the local roles ask of a language model, and one turn's texts for it. The model itself is given to them.
+
+``environments.turn_lines`` has the texts, ``training.roles`` teaches a model with them, ``training.local_model`` runs
+it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from environments.base import ToolCall, ToolSpec
+from environments.task_text import leaves, normal, with_own_descriptions
+from environments.tool_lines import highest_ranked
+
+Adapter = Literal["writer", "reader", "untaught"]
+"""Which weights answer: one of the two adapters, or the model as it was before."""
+
+
+class LocalModel(Protocol):
+    """A language model with the two adapters. Calls may come from several threads; equal arguments give equal results,
+    up to float rounding."""
+
+    def write(
+        self, prompts: Sequence[str], seeds: Sequence[int], adapter: Adapter, *, temperature: float, most: int
+    ) -> list[str]:
+        """Return a continuation of each prompt, of up to ``most`` tokens; temperature 0 is greedy."""
+        ...
+
+    def likelihood(self, texts: Sequence[tuple[str, str]], adapter: Adapter) -> list[float]:
+        """Return the mean log-probability of the tokens of each answer after its prompt, in nats."""
+        ...
+
+
+def around(wanted: Sequence[ToolSpec], tools: Sequence[ToolSpec], count: int) -> tuple[ToolSpec, ...]:
+    """Return ``count`` tools: the wanted ones, then those whose documentation is most like theirs."""
+    named = {tool.name for tool in wanted}
+    others = [tool for tool in tools if tool.name not in named]
+    text = " ".join(f"{tool.name} {tool.description} {' '.join(p.name for p in tool.parameters)}" for tool in wanted)
+    more = count - len(wanted)
+    near = highest_ranked(text, others, more) if more > 0 and others else frozenset()
+    return (*wanted, *(tool for tool in others if tool.name in near))
+
+
+def own_tools(tools: Sequence[ToolSpec]) -> dict[str, ToolSpec]:
+    """Return the tools by name, without the sentences that their whole group shares."""
+    return {tool.name: tool for tool in with_own_descriptions(tools)}
+
+
+def shuffled(tools: Sequence[ToolSpec], rng: random.Random) -> tuple[ToolSpec, ...]:
+    """Return the tools in a drawn order."""
+    return tuple(rng.sample(tools, len(tools)))
+
+
+def same_calls(left: Sequence[ToolCall], right: Sequence[ToolCall]) -> bool:
+    """Return whether two sequences ask for the same: names, and values apart from case, blanks and kinds of numbers."""
+    return len(left) == len(right) and all(map(_same, left, right))
+
+
+def _same(left: ToolCall, right: ToolCall) -> bool:
+    if left.name != right.name or left.arguments.keys() != right.arguments.keys():
+        return False
+    pairs = ((list(leaves(left.arguments[name])), list(leaves(right.arguments[name]))) for name in left.arguments)
+    return all([_plain(one) for one in ours] == [_plain(one) for one in others] for ours, others in pairs)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{float(value):.10g}"
+    return normal(str(value))
