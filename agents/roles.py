@@ -137,9 +137,10 @@ UNGUIDED_EXPLORATION = ExplorationSettings(rounds=1, steps=14, drafts_per_contex
 def unguided_exploration(roles: RolesSettings, benchmark: AnyBenchmark) -> ExplorationSettings:
     """Return the settings of unguided exploration, for D_0 and the unguided baseline, in a run with ``roles``.
 
-    A chat or local explorer has those of the recipe, as for guided exploration (CoEvolve has one process for both). A scripted
-    one has a budget of its own (``UNGUIDED_EXPLORATION``), or the recipe's but for one round where the benchmark asks
-    for it (``ExplorationHints``). The lengths and the order of drafts are the recipe's in every case.
+    An explorer that is a model has those of the recipe, as for guided exploration (CoEvolve has one process for
+    both). A scripted one has a budget of its own (``UNGUIDED_EXPLORATION``), or the recipe's but for one round
+    where the benchmark asks for it (``ExplorationHints``). The lengths and the order of drafts are the recipe's in
+    every case.
     """
     guided = roles.exploration
     if roles.explorer.kind != "scripted":
@@ -154,9 +155,9 @@ def unguided_roles(
 ) -> Roles:
     """Return ``roles`` for D_0 and the unguided baseline, within the limits of ``unguided_exploration``.
 
-    A chat or local explorer explores these, too. A scripted one gives way to the unguided explorer, which draws its calls as
-    ``exploration.unguided`` says, and the abstractor gets its limits; the other roles are the same objects. Raises
-    InputError when a chat role lacks its key.
+    An explorer that is a model explores these, too. A scripted one gives way to the unguided explorer, which draws
+    its calls as ``exploration.unguided`` says, and the abstractor gets its limits; the other roles are the same
+    objects. Raises InputError when a chat role lacks its key.
     """
     if settings.explorer.kind != "scripted":
         return roles

@@ -66,8 +66,8 @@ class RoleSettings(ChatSettings):
 
     kind: Literal["scripted", "local", "chat"] = Field(
         "scripted",
-        description="rules; the language model of `roles.local` on this machine (explorer and abstractor alone); or the "
-        "model of `roles.chat`, whose keys can be set here too",
+        description="rules; the language model of `roles.local` on this machine (explorer and abstractor alone); or "
+        "the model of `roles.chat`, whose keys can be set here too",
     )
 
     @property

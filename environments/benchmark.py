@@ -123,9 +123,9 @@ class EvaluationTask(Record):
 class WrittenTurn(Record):
     """A user turn that a person wrote, with the calls that answer it.
 
-    ``tools`` are those of its calls, ``others`` further ones that were offered. ``state`` is the initial state, ``done``
-    the calls of earlier turns with their answers, ``answers`` those of ``calls``, empty where nothing was executed.
-    ``held_out``: it measures a model, and teaches none. ``source`` names the set that it is of.
+    ``tools`` are those of its calls, ``others`` further ones that were offered. ``state`` is the initial state,
+    ``done`` the calls of earlier turns with their answers, ``answers`` those of ``calls``, empty where nothing was
+    executed. ``held_out``: it measures a model, and teaches none. ``source`` names the set that it is of.
     """
 
     source: str

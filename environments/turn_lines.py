@@ -99,9 +99,10 @@ def one_line(words: str) -> str:
 
 
 def read_calls(text: str, tools: Collection[str], most: int) -> tuple[ToolCall, ...] | None:
-    """Read the calls that a model wrote up to the line of the user's words; None where a line is not a call of ``tools``.
+    """Read the calls that a model wrote, up to the line of the user's words.
 
-    None, too, without a call and with more than ``most`` of them. ``FOUND`` stays an argument.
+    None where a line is not a call of ``tools``, without a call, and with more than ``most``. ``FOUND`` stays an
+    argument.
     """
     calls = []
     for line in text.partition(f"\n{WORDS}")[0].splitlines():
@@ -196,7 +197,8 @@ def _literal(value: JsonValue) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_literal, value))}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{json.dumps(key, ensure_ascii=False)}: {_literal(inner)}' for key, inner in value.items())}}}"
+        fields = (f"{json.dumps(key, ensure_ascii=False)}: {_literal(inner)}" for key, inner in value.items())
+        return f"{{{', '.join(fields)}}}"
     return json.dumps(value)
 
 

@@ -374,7 +374,8 @@ class Writing(Record):
 class Draft(_RecordedTask):
     """A task proposed by an abstractor and not yet verified.
 
-    ``writing`` is None, and not written, where no local model worded it. ``difficulty`` is None where the abstractor does not grade. A task's difficulty is that of its parent draft.
+    ``writing`` is None, and not written, where no local model worded it. ``difficulty`` is None where the abstractor
+    does not grade. A task's difficulty is that of its parent draft.
     """
 
     id: str

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
-from pydantic import Field
 
 from environments.base import InputError, Record, ToolCall, ToolSpec
 from environments.benchmark import WrittenTurn
@@ -311,9 +310,8 @@ def main(
                 say(f"{direction}: is there already")
                 continue
             record = teach(direction, model, out / direction, tokens=tokens, seed=seed, threads=threads)
-            say(
-                f"{direction}: loss {record.first_loss:.3f} -> {record.last_loss:.3f} in {record.measured.seconds:.0f} s"
-            )
+            seconds = record.measured.seconds
+            say(f"{direction}: loss {record.first_loss:.3f} -> {record.last_loss:.3f} in {seconds:.0f} s")
 
 
 if __name__ == "__main__":

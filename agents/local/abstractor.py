@@ -20,7 +20,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain, groupby
+from itertools import groupby
 
 from agents.evidence import call_of, context_task, successful_runs
 from agents.local.model import LocalModel, around, own_tools, same_calls, shuffled
@@ -64,7 +64,7 @@ class LocalAbstractor:
     async def abstract(
         self, context: FailureContext, interactions: Sequence[Interaction], environment: Environment, seed: int
     ) -> tuple[Draft, ...]:
-        """Make at most ``drafts_per_context`` drafts. Raises RoleRefused when none of the cuts can be put into words."""
+        """Make at most ``drafts_per_context`` drafts. Raises RoleRefused when no cut can be put into words."""
         return await asyncio.to_thread(self.abstract_now, context, interactions, environment, seed)
 
     def abstract_now(
@@ -111,7 +111,7 @@ class LocalAbstractor:
         return tuple(drafts)
 
     def _worded(self, task: TaskSpec, environment: Environment, rng: random.Random) -> tuple[str, Writing] | None:
-        """Return the wording that says most about the calls, with its figures; None where none says all that it must."""
+        """Return the wording that says most about the calls, with its figures; None where none says what it must."""
         (calls,) = task.reference
         tools = own_tools(environment.tools(task.tools))
         called = [tools[name] for name in dict.fromkeys(call.name for call in calls)]
@@ -155,7 +155,7 @@ class LocalAbstractor:
 def _cuts(
     interactions: Sequence[Interaction], longest: int, context: FailureContext, environment: Environment
 ) -> Iterator[Cut]:
-    """Yield each purpose of a run whole, each call alone, and each call with the earlier ones that its values are of."""
+    """Yield each purpose of a run whole, each call alone, and each call with those that its values are of."""
     for run in successful_runs(interactions):
         for _, group in groupby(range(len(run)), key=lambda place: run[place].purpose):
             places = list(group)
@@ -192,7 +192,7 @@ def _is_telling(value: object) -> bool:
 
 
 def _ordered(context: FailureContext, cuts: Iterator[Cut], rng: random.Random) -> list[Cut]:
-    """Return the cuts: those with the context's tool first, then with tools worth reaching, several calls before one."""
+    """Return the cuts: those with the context's tool first, then with tools worth reaching, then others."""
     wanted = [name for name in (context.tool, *context.explore) if name]
     rank = {name: place for place, name in reversed(list(enumerate(wanted)))}
 

@@ -14,9 +14,9 @@ from agents.scripted.arguments import UniformArguments
 from environments.base import Parameter, ToolCall, ToolSpec
 from environments.json_schema import closed_schema, parameters_of, schema_problem
 from environments.task_text import Seen, clause, documented, leaves
+from environments.tool_lines import tool_line
 from environments.verification.replay import argument_problem
 from training.rendering.tool_calls import tool_schema
-from environments.tool_lines import tool_line
 
 ITEM = {
     "type": "object",

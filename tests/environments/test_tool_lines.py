@@ -15,9 +15,9 @@ from support.chat_models import save_model, template, tokenizer
 from environments.base import InputError, Parameter, ToolCall, ToolSpec, UserTurn
 from environments.bfcl.official import all_tools, tool_names
 from environments.task_text import with_own_descriptions
+from environments.tool_lines import highest_ranked, tool_line
 from memory.run import PolicyDirectory, read_json, write_json
 from training.rendering.chat_template import ChatTemplateRendering
-from environments.tool_lines import highest_ranked, tool_line
 from training.rollout.policy import PolicyCard, load_policy, save_policy
 from training.settings import RenderingOptions
 

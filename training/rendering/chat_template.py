@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from environments.base import Action, InputError, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
 from environments.task_text import with_own_descriptions
+from environments.tool_lines import highest_ranked, tool_line
 from training.rendering.base import EndTurn, Unwritable
 from training.rendering.control_tokens import ControlTokens, marker_for
 from training.rendering.template_process import TemplateFailure, TemplateProcess
@@ -39,7 +40,6 @@ from training.rendering.tool_calls import (
     takes_blocks,
     tool_schema,
 )
-from environments.tool_lines import highest_ranked, tool_line
 from training.settings import RenderingOptions
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from support.made_policy import made_tasks
 from environments import checkout
 from environments.base import InputError, ToolCall, UserTurn
 from environments.checkout import PACKAGED_MODEL
+from environments.tool_lines import tool_line
 from training.models import smollm2
 from training.models.smollm2 import TEMPLATE, make_model, weights_hash
 from training.rendering.chat_template import ChatTemplateRendering
 from training.rendering.tool_calls import PythonicReader
-from environments.tool_lines import tool_line
 from training.rollout.episodes import EpisodeLimits, EpisodeRequest, play_references, run_episodes
 from training.rollout.policy import load_policy, load_rendering, policy_folder
 from training.settings import RenderingOptions
