@@ -96,7 +96,7 @@ class LocalSettings(Section):
         min_length=1,
         description="folder of the two adapters that taught it, writer and reader (`python -m training.roles`)",
     )
-    draws: int = Field(8, ge=1, le=256, description="proposals, and wordings, that are drawn for one that is taken")
+    draws: int = Field(6, ge=1, le=256, description="proposals, and wordings, that are drawn for one that is taken")
     temperature: float = Field(0.8, gt=0.0, le=10.0, description="sampling temperature of the writer")
     margin: float = Field(
         0.2,

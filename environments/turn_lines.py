@@ -104,7 +104,7 @@ def read_calls(text: str, tools: Collection[str], most: int) -> tuple[ToolCall, 
     None where a line is not a call of ``tools``, without a call, and with more than ``most``. ``FOUND`` stays an
     argument.
     """
-    calls = []
+    calls: list[ToolCall] = []
     for line in text.partition(f"\n{WORDS}")[0].splitlines():
         if not line.strip() or line.startswith(WORDS):
             break
@@ -154,7 +154,7 @@ def known_values(state: Mapping[str, JsonValue]) -> tuple[KnownFact, ...]:
 
     The key of an object within an object is a value, too: a file in a folder, an order by its number.
     """
-    return tuple(dict.fromkeys((name, " ".join(str(value).split())) for name, value in _facts("", state, 0)))
+    return tuple(dict.fromkeys((name, " ".join(str(value).split())) for name, value in _facts("", dict(state), 0)))
 
 
 def _facts(name: str, value: JsonValue, depth: int) -> Iterator[tuple[str, str | int | float]]:

@@ -6,21 +6,21 @@ torch.
 
 from __future__ import annotations
 
+import copy
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import torch
 from peft import PeftModel
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from environments.base import InputError
 from environments.checkout import ROOT
 from environments.turn_lines import WORDS
-from training.policy_files import ADAPTER, check_folder, read_adapter
+from training.policy_files import ADAPTER, check_folder, first_line, read_adapter
 from training.rollout.in_process import InProcessSampler
 from training.rollout.policy import fetched, policy_folder
 from training.rollout.sampling import Sampled, TokenPrompt
@@ -63,6 +63,7 @@ class _Text:
         self.seed = seed
         self.stop_ids = stop_ids
         self.ids: list[int] = []
+        self.likelihood = 0.0
         self._prompt: TokenPrompt | None = TokenPrompt(ids, most)
 
     def observe(self) -> TokenPrompt | None:
@@ -71,6 +72,7 @@ class _Text:
     def act(self, message: Sampled) -> None:
         self._prompt = None
         self.ids = [one for one in message.ids if one not in self.stop_ids]
+        self.likelihood = sum(message.logprobs) / len(message.logprobs)
 
 
 class AdaptedModel:
@@ -86,15 +88,16 @@ class AdaptedModel:
         base = AutoModelForCausalLM.from_pretrained(
             place, dtype=torch.float32, local_files_only=True, trust_remote_code=False, use_safetensors=True
         )
-        try:
-            wrapped = PeftModel.from_pretrained(base, str(folder / "writer"), adapter_name="writer")
-            wrapped.load_adapter(str(folder / "reader"), adapter_name="reader")
-        except Exception as error:
-            raise InputError(
-                f"roles.local.adapters: {folder} does not fit {model}: {str(error).partition('.')[0]}"
-            ) from error
-        self._wrapped = wrapped.eval()
-        self._model = base
+        self._models = {"untaught": base.eval()}
+        for name in ADAPTERS:
+            # Each adapter is merged into a copy: layers beside layers would cost a third of the time of every token.
+            try:
+                adapted = PeftModel.from_pretrained(copy.deepcopy(base), str(folder / name))
+            except Exception as error:
+                raise InputError(
+                    f"roles.local.adapters: {folder / name} does not fit {model}: {first_line(error)}"
+                ) from error
+            self._models[name] = adapted.merge_and_unload().eval()
         self._lock = threading.Lock()
         words = self._tokenizer(WORDS, add_special_tokens=False).input_ids
         end = self._tokenizer.eos_token_id
@@ -102,44 +105,40 @@ class AdaptedModel:
         # The user's words are not written where calls are asked for.
         self._end_of_calls = frozenset([end, words[0]])
 
-    @contextmanager
-    def _as(self, adapter: Adapter) -> Iterator[None]:
-        with self._lock:
-            if adapter == "untaught":
-                with self._wrapped.disable_adapter():
-                    yield
-            else:
-                self._wrapped.set_adapter(adapter)
-                yield
-
     def write(
         self, prompts: Sequence[str], seeds: Sequence[int], adapter: Adapter, *, temperature: float, most: int
-    ) -> list[str]:
-        """Return a continuation of each prompt: to the model's end, to the line of the words, or of ``most`` tokens."""
+    ) -> list[tuple[str, float]]:
+        """Return a continuation of each prompt, and the mean log-probability of its tokens as they were drawn.
+
+        It ends where the model ends it, at the line of the words where calls are asked for, or after ``most`` tokens.
+        """
         texts = []
         for prompt, seed in zip(prompts, seeds, strict=True):
             ids = self._ids(prompt)[-_LONGEST:]
             texts.append(_Text(ids, seed, self._end if prompt.endswith(WORDS) else self._end_of_calls, most))
-        with self._as(adapter):
-            InProcessSampler(self._model).run(texts, temperature=temperature, concurrency=_ROWS)
-        return [str(self._tokenizer.decode(text.ids)) for text in texts]
+        with self._lock:
+            InProcessSampler(self._models[adapter]).run(texts, temperature=temperature, concurrency=_ROWS)
+        return [(str(self._tokenizer.decode(text.ids)), text.likelihood) for text in texts]
 
     @torch.no_grad()
     def likelihood(self, texts: Sequence[tuple[str, str]], adapter: Adapter) -> list[float]:
         """Return the mean log-probability of the tokens of each answer after its prompt, in nats."""
         rows = [(self._ids(prompt)[-_LONGEST:], self._ids(answer)) for prompt, answer in texts]
         found: list[float] = []
-        with self._as(adapter):
+        with self._lock:
             for start in range(0, len(rows), _TOGETHER):
-                found += self._scored(rows[start : start + _TOGETHER])
+                found += self._scored(self._models[adapter], rows[start : start + _TOGETHER])
         return found
 
-    def _scored(self, rows: Sequence[tuple[list[int], list[int]]]) -> list[float]:
+    @staticmethod
+    def _scored(model: PreTrainedModel, rows: Sequence[tuple[list[int], list[int]]]) -> list[float]:
         padded = pad_sequence([torch.tensor([*prompt, *answer]) for prompt, answer in rows], batch_first=True)
-        logits = self._model(input_ids=padded, use_cache=False).logits
+        first = min(len(prompt) for prompt, _ in rows) - 1
+        logits = model(input_ids=padded, use_cache=False, logits_to_keep=padded.shape[1] - first).logits
         means = []
         for row, (prompt, answer) in enumerate(rows):
-            chosen = logits[row, len(prompt) - 1 : len(prompt) + len(answer) - 1].log_softmax(-1)
+            start = len(prompt) - 1 - first
+            chosen = logits[row, start : start + len(answer)].log_softmax(-1)
             means.append(float(chosen.gather(1, torch.tensor(answer)[:, None]).mean()))
         return means
 

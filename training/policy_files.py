@@ -99,6 +99,7 @@ class AdapterConfig(BaseModel):
         Literal["all-linear"]
         | Annotated[list[Annotated[str, Field(pattern=r"^[\w.]+$", max_length=256)]], Field(max_length=4096)]
     )
+    layers_to_transform: Annotated[list[StrictInt], Field(max_length=4096)] | None = None
     bias: Literal["none"] = "none"
     init_lora_weights: bool | Literal["gaussian"] = True
     use_rslora: StrictBool = False

@@ -48,7 +48,7 @@ NOTHING_ASKED = "Please go on."
 
 _MOST_TOKENS = 90  # of a wording
 _READ_TOKENS = 96  # of the calls that the reader writes
-_SHOWN = 4  # tools that the reader chooses from
+_SHOWN = 3  # tools that the reader chooses from
 _SHORTEST = 10  # characters of a wording
 _TOOL_NAME = re.compile(r"\w+_\w+\(?|\w+\(")
 
@@ -125,7 +125,7 @@ class LocalAbstractor:
         texts = self._model.write(
             [prompt] * count, seeds, "writer", temperature=self._settings.temperature, most=_MOST_TOKENS
         )
-        wordings = [one for one in dict.fromkeys(map(_words, texts)) if one and _says(one, shown, tools)]
+        wordings = [one for one in dict.fromkeys(_words(text) for text, _ in texts) if _says(one, shown, tools)]
         if not wordings:
             return None
         offered = TurnView(shuffled(around(called, tuple(tools.values()), _SHOWN), rng))
@@ -134,7 +134,7 @@ class LocalAbstractor:
         nothing, *likely = self._model.likelihood(readings, "reader")
         best = max(range(len(wordings)), key=lambda place: likely[place])
         words = wordings[best]
-        (read,) = self._model.write([readings[best + 1][0]], [0], "reader", temperature=0.0, most=_READ_TOKENS)
+        ((read, _),) = self._model.write([readings[best + 1][0]], [0], "reader", temperature=0.0, most=_READ_TOKENS)
         returned = read_calls(read, {tool.name for tool in offered.tools}, len(calls) + 1)
         (realism,) = self._model.likelihood([(writer_prompt(view), wanted)], "writer")
         said = [(prompt, f" {words}")]

@@ -10,6 +10,8 @@ not made yet. A refused call is tried once more behind a call of the tool that i
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -27,7 +29,6 @@ from environments.turn_lines import (
     FOUND,
     KnownFact,
     TurnView,
-    calls_text,
     chosen_facts,
     known_values,
     read_calls,
@@ -41,7 +42,7 @@ _PATIENCE = 3  # aims at a wanted tool before others are preferred
 _MISSES = 4  # aims in a row without a proposal, after which a round ends
 _SHOWN = 4  # tools in one prompt
 _FACTS = 10  # known values in one prompt
-_MOST_TOKENS = 72  # of a proposal
+_MOST_TOKENS = 60  # of a proposal
 _MOST_CALLS = 3  # of one purpose
 _AGAIN = 2.0  # nats a token that a call costs for each time that it was made
 _UNSEEN = 1.0  # nats a token that values cost which nothing gave
@@ -130,17 +131,15 @@ class _Round:
             temperature=self._settings.temperature,
             most=_MOST_TOKENS,
         )
-        candidates = []
+        found: tuple[ToolCall, ...] = ()
+        best = -math.inf
         names = {one.name for one in shown}
-        for start, text in zip(begun, texts, strict=True):
+        for start, (text, likely) in zip(begun, texts, strict=True):
             calls = read_calls(start + text, names, _MOST_CALLS)
             calls = self._usable(calls, tool.name) if calls else None
-            if calls and calls not in candidates:
-                candidates.append(calls)
-        if not candidates:
-            return ()
-        likely = self._model.likelihood([(prompt, calls_text(calls)) for calls in candidates], "writer")
-        return max(zip(candidates, likely, strict=True), key=lambda one: one[1] - self._cost(one[0]))[0]
+            if calls and likely - self._cost(calls) > best:
+                found, best = calls, likely - self._cost(calls)
+        return found
 
     def _usable(self, calls: Sequence[ToolCall], aim: str) -> tuple[ToolCall, ...] | None:
         """Return the calls up to and with the first of ``aim``; None without one, and where arguments do not fit."""
@@ -217,8 +216,6 @@ class _Round:
 
 def _keyed(answer: str) -> list[tuple[str, JsonValue]]:
     """Return the plain values in an answer of JSON with their keys."""
-    import json
-
     try:
         read = json.loads(answer)
     except (ValueError, RecursionError):

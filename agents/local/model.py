@@ -24,8 +24,11 @@ class LocalModel(Protocol):
 
     def write(
         self, prompts: Sequence[str], seeds: Sequence[int], adapter: Adapter, *, temperature: float, most: int
-    ) -> list[str]:
-        """Return a continuation of each prompt, of up to ``most`` tokens; temperature 0 is greedy."""
+    ) -> list[tuple[str, float]]:
+        """Return a continuation of each prompt, of up to ``most`` tokens, and the mean log-probability of its tokens.
+
+        Temperature 0 is greedy. The log-probability is in nats, at the temperature.
+        """
         ...
 
     def likelihood(self, texts: Sequence[tuple[str, str]], adapter: Adapter) -> list[float]:
