@@ -44,6 +44,7 @@ from memory.files import sha256_of
 from memory.jsonl import derive_seed
 from memory.records import Measured
 from memory.run import write_json
+from training.device_memory import keep_freed
 
 if TYPE_CHECKING:
     import torch
@@ -210,6 +211,7 @@ def teach(
     if not turns:
         raise InputError(f"--environment {environment_name} has no turns that people wrote: name one that has")
     torch.set_num_threads(threads)
+    keep_freed()
     folder = policy_folder(model)
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     rows = within(encoded(rows_of(turns, direction, seed), tokenizer), tokens)

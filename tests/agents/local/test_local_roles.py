@@ -1,0 +1,192 @@
+"""Tests of the explorer and the abstractor that a language model plays, with a model that says what a test gives it.
+
+``tests/training/test_local_model.py`` holds a real model to the same protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from agents.local.abstractor import NOTHING_ASKED, LocalAbstractor
+from agents.local.explorer import LocalExplorer
+from agents.local.model import Adapter, same_calls
+from agents.settings import ExplorationSettings, LocalSettings
+from agents.spending import RoleRefused
+from environments.base import ToolCall
+from environments.example import depot
+from environments.turn_lines import FOUND
+from memory.records import FailureContext
+
+STARTS = depot()
+EXPLORATION = ExplorationSettings(rounds=1, steps=6, drafts_per_context=3)
+
+
+class Told:
+    """A model that writes what ``says`` returns for a prompt and a number, and scores answers by ``scores``."""
+
+    def __init__(
+        self, says: Callable[[str, int], str], scores: Callable[[str, str], float] = lambda prompt, answer: -1.0
+    ) -> None:
+        self.says, self.scores = says, scores
+        self.prompts: list[str] = []
+
+    def write(
+        self, prompts: Sequence[str], seeds: Sequence[int], adapter: Adapter, *, temperature: float, most: int
+    ) -> list[tuple[str, float]]:
+        assert len(prompts) == len(seeds)
+        self.prompts += prompts
+        return [(self.says(prompt, number), -1.0 - number / 100) for number, prompt in enumerate(prompts)]
+
+    def likelihood(self, texts: Sequence[tuple[str, str]], adapter: Adapter) -> list[float]:
+        return [self.scores(prompt, answer) for prompt, answer in texts]
+
+
+def context(tool: str) -> FailureContext:
+    start = STARTS.starts()[0]
+    return FailureContext(
+        id="c",
+        environment=start.environment,
+        classes=start.classes,
+        initial_state=start.initial_state,
+        tools=start.tools,
+        tool=tool,
+    )
+
+
+LABEL = sorted(STARTS.starts()[0].initial_state["parcels"])[0]  # type: ignore[arg-type]
+
+
+def explored(says: Callable[[str, int], str], tool: str, steps: int = 6) -> list[tuple[str, bool, int]]:
+    exploration = EXPLORATION.model_copy(update={"steps": steps})
+    explorer = LocalExplorer(exploration, LocalSettings(draws=2), Told(says))
+    found = explorer.explore_now(context(tool), STARTS, 1)
+    return [(str(one.action.name), one.observation.failed, one.purpose) for one in found]  # type: ignore[union-attr]
+
+
+def begun(prompt: str, text: str) -> str:
+    """Return ``text`` after a prompt that may have begun it."""
+    start = prompt.rpartition("Calls:\n")[2]
+    return text.removeprefix(start) if text.startswith(start) else "("
+
+
+def test_it_carries_out_what_is_proposed_for_its_aim() -> None:
+    found = explored(
+        lambda prompt, _: begun(prompt, f'weigh_parcel(label="{LABEL}")\nWords: How heavy is it?'), "weigh_parcel", 1
+    )
+    assert found == [("weigh_parcel", False, 1)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nothing(",
+        "rm(path='/')",
+        f'weigh_parcel(label="{LABEL}", colour="red")',
+        "weigh_parcel(label=7)",
+        "weigh_parcel()",
+        f'weigh_parcel(label="{FOUND}")',
+        "open_gate()",
+    ],
+)
+def test_a_proposal_of_no_use_is_not_carried_out_and_ends_the_round_in_the_end(text: str) -> None:
+    assert explored(lambda prompt, _: begun(prompt, text), "weigh_parcel", 3) == []
+
+
+def test_a_refused_call_is_made_again_behind_the_tool_that_its_error_asks_for() -> None:
+    def says(prompt: str, number: int) -> str:
+        aim = prompt.rpartition("Calls:\n")[2]
+        calls = {
+            "send_van": f'load_parcel(label="{LABEL}", van="north")\nsend_van(van="north")',
+            "open_gate": "open_gate()",
+        }
+        wanted = calls.get(aim) or next((calls[name] for name in ("send_van",) if name in prompt), "")
+        return begun(prompt, wanted) if number % 2 == 0 or aim in calls else ""
+
+    found = explored(says, "send_van", 6)
+    names = [name for name, failed, _ in found if not failed]
+    assert "load_parcel" in names or found == []
+
+
+def test_the_likeliest_call_that_was_not_made_yet_is_taken() -> None:
+    other = sorted(STARTS.starts()[0].initial_state["parcels"])[1]  # type: ignore[arg-type]
+    says = [f'weigh_parcel(label="{LABEL}")', f'weigh_parcel(label="{other}")']
+    explorer = LocalExplorer(
+        EXPLORATION.model_copy(update={"steps": 2}),
+        LocalSettings(draws=2),
+        Told(lambda prompt, n: begun(prompt, says[n])),
+    )
+    found = explorer.explore_now(context("weigh_parcel").model_copy(update={"tools": ("weigh_parcel",)}), STARTS, 1)
+    assert [one.action.arguments["label"] for one in found] == [LABEL, other]  # type: ignore[union-attr]
+
+
+def weighed() -> tuple[FailureContext, tuple[object, ...]]:
+    asked = context("weigh_parcel").model_copy(update={"tools": ("weigh_parcel", "list_parcels")})
+    model = Told(lambda prompt, _: begun(prompt, f'weigh_parcel(label="{LABEL}")'))
+    found = LocalExplorer(EXPLORATION.model_copy(update={"steps": 1}), LocalSettings(draws=2), model).explore_now(
+        asked, STARTS, 1
+    )
+    return asked, found
+
+
+def abstracted(says: Callable[[str, int], str], scores: Callable[[str, str], float], margin: float = 0.2):  # type: ignore[no-untyped-def]
+    asked, found = weighed()
+    model = Told(says, scores)
+    abstractor = LocalAbstractor(EXPLORATION, LocalSettings(draws=3, margin=margin), model)
+    return abstractor.abstract_now(asked, found, STARTS, 1), model  # type: ignore[arg-type]
+
+
+WORDINGS = (f"How heavy is the {LABEL}?", f"Could you weigh the {LABEL} for me?", "Could you weigh it for me?")
+
+
+def worded(prompt: str, number: int) -> str:
+    return f" {WORDINGS[number]}\nWords: more" if prompt.endswith("Words:") else f'weigh_parcel(label="{LABEL}")\n'
+
+
+def test_the_wording_that_says_most_about_the_calls_is_taken() -> None:
+    (draft,), _ = abstracted(worded, lambda prompt, answer: -1.0 if "Could you" in prompt else -3.0)
+    assert draft.turns == (WORDINGS[1],), "the third lacks the label"
+    assert draft.writing.drawn == 3
+    assert draft.writing.wordings == 2
+    assert draft.writing.margin == pytest.approx(2.0)
+    assert draft.writing.round_trip
+    assert draft.writing.understood
+
+
+@pytest.mark.parametrize(("margin", "understood"), [(0.1, True), (0.3, False)])
+def test_words_that_the_reader_does_not_return_need_a_margin(margin: float, understood: bool) -> None:
+    def says(prompt: str, number: int) -> str:
+        return worded(prompt, number) if prompt.endswith("Words:") else "list_parcels()\n"
+
+    (draft,), _ = abstracted(says, lambda prompt, _: -2.0 if NOTHING_ASKED in prompt else -1.8, margin)
+    assert not draft.writing.round_trip
+    assert draft.writing.understood is understood
+
+
+@pytest.mark.parametrize(
+    "words", ["", "weigh it", f"call weigh_parcel for the {LABEL}", f"{FOUND} and the {LABEL} please"]
+)
+def test_a_wording_that_lacks_a_value_or_names_a_tool_is_none(words: str) -> None:
+    with pytest.raises(RoleRefused, match="no wording of 1 paths"):
+        abstracted(lambda prompt, _: words, lambda *_: -1.0)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "same"),
+    [
+        ({"a": 1}, {"a": 1.0}, True),
+        ({"a": "Oslo  Airport"}, {"a": "oslo airport"}, True),
+        ({"a": ["x", 2]}, {"a": ["x", 2.0]}, True),
+        ({"a": True}, {"a": 1}, False),
+        ({"a": 1}, {"b": 1}, False),
+        ({"a": 1}, {"a": 1, "b": 2}, False),
+        ({"a": 1}, {"a": 2}, False),
+    ],
+)
+def test_calls_are_the_same_apart_from_spelling(left: dict, right: dict, same: bool) -> None:  # type: ignore[type-arg]
+    one, other = ToolCall(name="f", arguments=left), ToolCall(name="f", arguments=right)
+    assert same_calls([one], [other]) is same
+    assert not same_calls([one], [one, one])
+    assert not same_calls([one], [ToolCall(name="g", arguments=left)])
