@@ -63,7 +63,7 @@ TOGETHER = 4  # rows that go through the model at once: 4 GB of activations
 IGNORED = -100  # label of an id that is not learnt
 LEARNING_RATE = 1e-3
 _FACTS = 10
-_SAVED = 8  # updates between two checkpoints
+SAVED = 8  # updates between two checkpoints
 
 
 class RoleRecord(Record):
@@ -255,7 +255,7 @@ def teach(
             bf16=False,
             seed=seed,
             save_strategy="steps",
-            save_steps=_SAVED,
+            save_steps=SAVED,
             save_total_limit=1,
             logging_steps=2,
             report_to=[],

@@ -1,0 +1,116 @@
+"""The local roles' model: taught by TRL on a tiny model, interrupted and resumed, then asked as the roles ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.chat_models import new_tokenizer, random_model, save, template
+
+from agents.local.model import LocalModel
+from environments.base import InputError
+from environments.benchmark import WrittenTurn
+from environments.bfcl.benchmark import BFCL
+from environments.bfcl.written_turns import single_turns
+from memory.run import read_json
+from training import roles
+from training.local_model import AdaptedModel, check_local
+
+TOKENS = 14_000
+FEW = single_turns()[:120]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    known = new_tokenizer(template("qwen3"), [turn.words for turn in FEW], 2048)
+    made = random_model("llama", known, layers=3, head_dim=16)
+    return save(tmp_path_factory.mktemp("roles") / "model", made, known)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_turns() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BFCL, "written_turns", lambda self, environment: FEW)
+        patch.setattr(roles, "SAVED", 2)
+        yield
+
+
+@pytest.fixture(scope="module")
+def adapters(model: Path) -> Path:
+    for direction in ("writer", "reader"):
+        roles.teach(direction, str(model), model.parent / "adapters" / direction, tokens=TOKENS, threads=1, report=str)
+    return model.parent / "adapters"
+
+
+def test_a_course_that_was_interrupted_ends_as_one_that_was_not(model: Path, adapters: Path) -> None:
+    class Killed(BaseException):
+        pass
+
+    def dies(line: str) -> None:
+        if "update 4 of" in line:
+            raise Killed
+
+    out = model.parent / "again" / "writer"
+    with pytest.raises(Killed):
+        roles.teach("writer", str(model), out, tokens=TOKENS, threads=1, report=dies)
+    assert not (out / roles.RECORD).exists()
+    resumed = roles.teach("writer", str(model), out, tokens=TOKENS, threads=1, report=str)
+    whole = read_json(adapters / "writer" / roles.RECORD, roles.RoleRecord)
+    assert resumed.weights_sha256 == whole.weights_sha256
+    assert resumed.updates == whole.updates >= 6
+    assert whole.last_loss < whole.first_loss
+    assert [one.name for one in out.parent.iterdir()] == ["writer"], "no course is left"
+
+
+def test_the_upper_layers_learn(adapters: Path) -> None:
+    names = load_file(adapters / "writer" / "adapter_model.safetensors")
+    assert {name.partition("layers.")[2].partition(".")[0] for name in names} == {"1", "2"}
+    assert {value.dtype for value in names.values()} == {torch.bfloat16}
+
+
+def test_a_model_answers_the_roles(model: Path, adapters: Path) -> None:
+    asked: LocalModel = AdaptedModel(str(model), str(adapters), 1)
+    prompts = ["Tools:\nf(a: string) Do it.\nCalls:\n", "Tools:\nf(a: string) Do it.\nCalls:\nf()\nWords:"]
+    first = asked.write(prompts, [1, 2], "writer", temperature=1.0, most=12)
+    assert asked.write(prompts[::-1], [2, 1], "writer", temperature=1.0, most=12)[::-1] == first
+    assert asked.write(prompts, [3, 4], "writer", temperature=1.0, most=12) != first
+    greedy = asked.write(prompts[:1], [5], "reader", temperature=0.0, most=12)
+    assert greedy == asked.write(prompts[:1], [6], "reader", temperature=0.0, most=12)
+    texts = [(prompts[0], "f(a=1)\n"), (prompts[1], " Please do that for me, and soon."), (prompts[0], greedy[0][0])]
+    together = asked.likelihood(texts, "reader")
+    alone = [asked.likelihood([one], "reader")[0] for one in texts]
+    assert together == pytest.approx(alone, abs=1e-4)
+    assert together != asked.likelihood(texts, "writer") != asked.likelihood(texts, "untaught")
+    assert all(value < 0 for value in together)
+
+
+@pytest.mark.parametrize("missing", ["writer", "reader"])
+def test_adapters_that_are_not_there_are_named(model: Path, tmp_path: Path, missing: str) -> None:
+    other = {"writer": "reader", "reader": "writer"}[missing]
+    (tmp_path / other).mkdir()
+    (tmp_path / other / "adapter_config.json").write_text("{}")
+    with pytest.raises(InputError, match=f"{missing} holds no adapter: make one with"):
+        check_local(str(model), str(tmp_path))
+
+
+def test_rows_hide_what_is_looked_up_and_show_what_is_known() -> None:
+    turn = WrittenTurn(
+        source="turns",
+        tools=FEW[0].tools,
+        state={"order": 4711},
+        calls=(FEW[0].calls[0].model_copy(update={"arguments": {"order": 4711}}),),
+        answers=("sent",),
+        done=((FEW[0].calls[0], '{"order": 4711}'),),
+        words="Send the order that you found.",
+    )
+    (writer, _), (reader, _) = (roles.rows_of([turn], direction, 0) for direction in ("writer", "reader"))
+    assert writer.answer.endswith('(order="<found>")\nWords: Send the order that you found.')
+    assert reader.answer.endswith("(order=4711)\n"), "the reader sees the earlier answer"
+    assert "Words: Send the order" in reader.prompt
+    assert not writer.whole
+    single = roles.rows_of([turn.model_copy(update={"answers": ("",), "done": ()})], "writer", 0)
+    assert [row.whole for row in single] == [True]
+    assert roles.rows_of([turn.model_copy(update={"held_out": True})], "writer", 0) == []
