@@ -48,8 +48,9 @@ Place = tuple[int, int]
 class SourcedValue(NamedTuple):
     """A value of an argument, and its source.
 
-    ``literal``: it is a literal of the program that the argument is. ``producer`` is the first call whose answer has
-    the value, None where the source is not an observation.
+    ``literal``: it is a literal of the program that the argument is. ``documented``: the documentation states it,
+    whatever its source. ``producer`` is the first call whose answer has the value, None where the source is not an
+    observation.
     """
 
     place: Place
@@ -57,6 +58,7 @@ class SourcedValue(NamedTuple):
     parameter: str
     value: JsonValue
     literal: bool
+    documented: bool
     source: Source
     producer: Place | None = None
 
@@ -109,7 +111,7 @@ def sources(
                     source = Source.DOCUMENTATION
                 else:
                     source = Source.STATE if hidden is not None and hidden.has(value) else Source.NONE
-                yield SourcedValue((t, c), call.name, name, value, literal, source, producer)
+                yield SourcedValue((t, c), call.name, name, value, literal, known, source, producer)
             answers[t, c] = Seen([observation.text])
 
 

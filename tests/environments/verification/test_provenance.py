@@ -98,7 +98,9 @@ def test_a_value_has_the_first_source_that_has_it(value, source, producer) -> No
 
 
 def test_a_choice_that_an_answer_has_is_an_observation() -> None:
-    assert read(("Write.", [(send(to="all"), "all"), (send(to="all"), "")]))[1].source is Source.OBSERVATION
+    found = read(("Write.", [(send(to="all"), "all"), (send(to="all"), ""), (send(to="ana"), "")]))
+    assert [one.source for one in found] == [Source.DOCUMENTATION, Source.OBSERVATION, Source.NONE]
+    assert [one.documented for one in found] == [True, True, False]
 
 
 def test_numbers_are_found_by_value_and_items_one_by_one() -> None:
