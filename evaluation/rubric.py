@@ -30,7 +30,7 @@ from memory.processes import run_to_end
 from memory.run import write_jsonl
 
 
-class Question(NamedTuple):
+class RubricQuestion(NamedTuple):
     """A question of the rubric, with a task of which it is true and one of which it is not."""
 
     text: str
@@ -39,18 +39,20 @@ class Question(NamedTuple):
 
 
 RUBRIC = (
-    Question("A purpose is visible.", '"Am I covered for rent on Friday?"', '"Get balance, list cards."'),
-    Question("Its parts belong together.", "find Ana's invoice, pay it", "pay an invoice, unlock the car"),
-    Question("The speaker would know each value.", '"my Oslo trip"', '"booking 8f3c-22"'),
-    Question("The values suit their meaning.", "refund 40 of 55", 'the stock symbol "Tuesday"'),
-    Question("The words ask exactly what the calls do.", '"cancel lunch": cancels it', '"cancel lunch": reads it'),
-    Question("Nothing that is needed is missing.", '"move it to Tuesday at ten"', '"move it" (three candidates)'),
-    Question("No steps are dictated.", '"reorder the cheapest filter"', '"search, sort, then call order"'),
-    Question("No tool names, schema or brackets.", '"leave a note for Raj"', '"send_message [receiver_id]"'),
-    Question("The writing is natural.", '"could you bump that ticket up?"', "\"Set priority '4' of '12'.\""),
-    Question("It is not trivial.", '"who booked the late slot?"', '"what is Ana\'s name?"'),
-    Question("Order and state make sense.", "reopen a closed ticket", "delete a file, then read it"),
-    Question("Two readers expect one outcome.", '"archive March\'s reports"', '"tidy up a bit"'),
+    RubricQuestion("A purpose is visible.", '"Am I covered for rent on Friday?"', '"Get balance, list cards."'),
+    RubricQuestion("Its parts belong together.", "find Ana's invoice, pay it", "pay an invoice, unlock the car"),
+    RubricQuestion("The speaker would know each value.", '"my Oslo trip"', '"booking 8f3c-22"'),
+    RubricQuestion("The values suit their meaning.", "refund 40 of 55", 'the stock symbol "Tuesday"'),
+    RubricQuestion(
+        "The words ask exactly what the calls do.", '"cancel lunch": cancels it', '"cancel lunch": reads it'
+    ),
+    RubricQuestion("Nothing that is needed is missing.", '"move it to Tuesday at ten"', '"move it" (three candidates)'),
+    RubricQuestion("No steps are dictated.", '"reorder the cheapest filter"', '"search, sort, then call order"'),
+    RubricQuestion("No tool names, schema or brackets.", '"leave a note for Raj"', '"send_message [receiver_id]"'),
+    RubricQuestion("The writing is natural.", '"could you bump that ticket up?"', "\"Set priority '4' of '12'.\""),
+    RubricQuestion("It is not trivial.", '"who booked the late slot?"', '"what is Ana\'s name?"'),
+    RubricQuestion("Order and state make sense.", "reopen a closed ticket", "delete a file, then read it"),
+    RubricQuestion("Two readers expect one outcome.", '"archive March\'s reports"', '"tidy up a bit"'),
 )
 """The questions of the rubric, from 1."""
 
