@@ -1,4 +1,4 @@
-"""Computes intervals of success rates and of their differences from counts, and p values of differences by seed.
+"""Computes intervals of rates, of their differences and of other means, and p values of differences by seed.
 
 What tasks share beyond their start state are functions: a policy mostly solves all or none of the tasks that call one,
 so the functions that many tasks call dominate a mean over tasks. A task's *call shape* is the sequence of its
@@ -21,6 +21,9 @@ Counts: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
 """Successes or attempts by seed (rows) and task (columns); or the two sums of another share of the attempts."""
 
 Shape = tuple[str, ...]
+
+DRAWS = 2000
+"""Draws of a bootstrap interval (ours)."""
 
 _ROUNDING = 1e-9  # a whole number of clusters may be a rounding error below it
 _DECIMALS = 12  # a difference of two rates that are equal may be a rounding error away from zero
@@ -215,6 +218,26 @@ def _one_way(parts: NDArray[np.float64], numbers: NDArray[np.int64]) -> float:
 def _effective(weights: NDArray[np.float64], numbers: NDArray[np.int64]) -> float:
     """Return the number of equal clusters that are worth these unequal ones; the weights sum to 1."""
     return 1 / float((np.bincount(numbers, weights=weights) ** 2).sum())
+
+
+def resampled_interval(
+    sums: Counts, counts: Counts, clusters: NDArray[np.int64], level: float = 0.95
+) -> tuple[float, float] | None:
+    """Return a bootstrap interval of ``sum(sums) / sum(counts)``, a mean that is not a rate, for other clusters.
+
+    ``sums`` and ``counts`` are by task; ``clusters`` number the start states from 0, which are drawn with replacement.
+    It is the percentile interval of ``DRAWS`` draws, and equal for equal arguments. None for one cluster, and without a
+    count.
+    """
+    groups = int(clusters.max(initial=0)) + 1
+    totals, sizes = (np.bincount(clusters, weights=values, minlength=groups) for values in (sums, counts))
+    if groups < 2 or not sizes.any():
+        return None
+    drawn = np.random.default_rng(0).multinomial(groups, np.full(groups, 1 / groups), size=DRAWS)
+    counted = drawn @ sizes
+    means = (drawn @ totals)[counted > 0] / counted[counted > 0]
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
 
 
 def macro_mean(attempts: Sequence[tuple[Shape, bool]]) -> float | None:

@@ -18,6 +18,10 @@ OF = {
     "training.grpo.loss": ["tests/training/grpo/test_loss.py"],
     "environments.verification.verify": [VERIFICATION],
     "environments.verification.replay": [VERIFICATION],
+    "environments.verification.provenance": [
+        f"{VERIFICATION}/test_provenance.py",
+        f"{VERIFICATION}/test_grounding.py",
+    ],
     "environments.verification.canonical": [
         "tests/environments/bfcl/test_bfcl_state.py",
         "tests/environments/python_class/test_python_episode.py",

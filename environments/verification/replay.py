@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Sequence
+from contextlib import closing
 from itertools import accumulate
 
 from pydantic import JsonValue
@@ -29,7 +29,6 @@ from pydantic import JsonValue
 from environments.answers import is_empty
 from environments.base import (
     Environment,
-    InputError,
     Observation,
     ObservationStatus,
     Outcome,
@@ -41,8 +40,8 @@ from environments.base import (
     ToolSpec,
 )
 from environments.json_schema import schema_problem, takes
-from environments.task_text import Seen, documented, leaves, written
-from environments.verification.programs import Literal, Reach, called, literals
+from environments.task_text import written
+from environments.verification.provenance import HIDDEN, sources
 
 Calls = tuple[tuple[ToolCall, ...], ...]
 
@@ -236,70 +235,7 @@ def ungrounded(environment: Environment, task: TaskSpec, played: Replay) -> tupl
     ``played`` is a replay of the task's reference, or of a part of it. The rule is that of ``environments.task_text``.
     Raises InputError for a tool that the environment does not have.
     """
-    names = sorted({call.name for turn in played.turns for call in turn.calls})
-    tools = {tool.name: tool for tool in environment.tools(names)}
-    seen, missing, programs = Seen(), [], _Programs(environment, played, tools)
-    for t, (text, turn) in enumerate(zip(task.turns, played.turns, strict=True), start=1):
-        seen.read(text)
-        for c, (call, observation) in enumerate(zip(turn.calls, turn.observations, strict=True), start=1):
-            tool = tools[call.name]
-            for name, argument in call.arguments.items():
-                parameter = tool.parameter(name)
-                if _is_program(argument, parameter):
-                    open_literals = (one for one in programs.read(str(argument)) if not programs.documented(one))
-                    unknown = [f"{one.value!r:.80} in the {name}" for one in open_literals if not seen.has(one.value)]
-                else:
-                    values = (one for one in leaves(argument) if not (parameter and documented(one, tool, parameter)))
-                    unknown = [f"{name}={value!r:.80}" for value in values if not seen.has(value)]
-                missing += [f"turn {t}, call {c}: {value} of {call.name}" for value in unknown]
-            seen.read(observation.text)
-    return tuple(missing)
-
-
-class _Programs:
-    """The programs of a replay, read in their order, and the documentation of the tools that they call."""
-
-    def __init__(self, environment: Environment, played: Replay, tools: Mapping[str, ToolSpec]) -> None:
-        self._environment = environment
-        self._reach = Reach()
-        self._tools: dict[str, ToolSpec | None] = {}
-        arguments = (
-            (value, tools[call.name].parameter(name))
-            for turn in played.turns
-            for call in turn.calls
-            for name, value in call.arguments.items()
-        )
-        self._groups: set[str] = set()
-        with suppress(ValueError):
-            names = called("\n".join(str(value) for value, parameter in arguments if _is_program(value, parameter)))
-            self._groups = {tool.group for tool in map(self._tool, names) if tool is not None}
-
-    def read(self, code: str) -> tuple[Literal, ...]:
-        """Return the literals of the next program, or its whole text where it is not Python."""
-        try:
-            return literals(code, self._reach)
-        except ValueError:
-            return (Literal(code),)
-
-    def documented(self, literal: Literal) -> bool:
-        """Return whether documentation states the value where the program gives it."""
-        if literal.value in self._groups:
-            return True
-        tool = self._tool(literal.tool) if literal.tool else None
-        parameter = tool.parameter(literal.parameter) if tool else None
-        return bool(tool and parameter and documented(literal.value, tool, parameter))
-
-    def _tool(self, name: str) -> ToolSpec | None:
-        if name not in self._tools:
-            try:
-                self._tools[name] = self._environment.tools((name,))[0]
-            except InputError:
-                self._tools[name] = None
-        return self._tools[name]
-
-
-def _is_program(value: JsonValue, parameter: Parameter | None) -> bool:
-    return isinstance(value, str) and parameter is not None and parameter.type == "code"
+    return tuple(str(one) for one in sources(environment, task, played.turns) if one.source in HIDDEN)
 
 
 class PlayedReference:

@@ -168,7 +168,7 @@ def unmet_request(played: PlayedReference) -> str | None:
         calls, observations = turn.calls, [observation.text for observation in turn.observations]
         for observed in observations[:-1]:
             seen.read(observed)
-        values, prose = _quotes(_without_documentation(text, calls, tools))
+        values, prose = quotes(_without_documentation(text, calls, tools))
         for value in values:
             if not any(_is_text(value, given) for given in taken) and not seen.has(value.strip(_TRIMMED)):
                 return f"turn {t} states {value!r:.80}, and no call takes it"
@@ -203,7 +203,7 @@ def unasked_call(played: PlayedReference) -> str | None:
     for t, (text, calls) in enumerate(zip(task.turns, task.reference, strict=True)):
         if any(_runs_program(call, tools) for call in calls):
             continue
-        prose = _quotes(text)[1]
+        prose = quotes(text)[1]
         # A value may be a clause of its own: 'make the folders "a" and "b"' asks for two calls.
         clauses = sum(
             bool(words(part)) for part in _CLAUSE.split(_ASIDE.sub(" ", _QUOTED.sub(" value ", _closed(text))))
@@ -238,7 +238,7 @@ def _own_words(environment: Environment, task: TaskSpec, call: ToolCall) -> Iter
             written = benchmark.render(environment, alone, random.Random(seed))
         except InputError:
             return
-        yield from words(_quotes(written.turns[0])[1])
+        yield from words(quotes(written.turns[0])[1])
 
 
 def _runs_program(call: ToolCall, tools: Mapping[str, ToolSpec]) -> bool:
@@ -265,8 +265,8 @@ def _without_documentation(text: str, calls: Iterable[ToolCall], tools: Mapping[
     return text
 
 
-def _quotes(text: str) -> tuple[tuple[str, ...], str]:
-    """Return the texts in quotes, and the prose around them."""
+def quotes(text: str) -> tuple[tuple[str, ...], str]:
+    """Return the texts in quotes, and the prose around them. A double quote that nothing closes is left out."""
     found, text = [], _closed(text)
     for one in _QUOTED.finditer(text):
         quoted = one.group()
