@@ -304,7 +304,8 @@ def fleet_of(options: MCPOptions) -> ServerFleet:
 
 def _absolute(word: str) -> str:
     """Return a word of a command that names a file of the working directory by its whole path."""
-    return str(Path(word).absolute()) if Path(word).suffix + word.partition("/")[1] and Path(word).is_file() else word
+    named = Path(word).suffix + word.partition("/")[1] and os.path.isfile(word)  # no error where it is too long for one
+    return str(Path(word).absolute()) if named else word
 
 
 def _parsed(text: str) -> JsonValue:

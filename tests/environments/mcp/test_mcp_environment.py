@@ -31,31 +31,26 @@ FACTORY = {
 SUPPORT = Path(__file__).parents[2] / "support"
 PIPES = {"command": [sys.executable, "-m", "support.mcp_depot"], "env": ["PYTHONPATH"]}
 
+HAND = str(SUPPORT / "mcp_hostile.py")
+"""A server without the SDK, whose import takes two seconds of CPU: where each episode has a process of its own."""
+
 NOTES = """
-import pathlib, random, sys, time
-from mcp.server.mcpserver import MCPServer
-from mcp_types import ToolAnnotations
-server, folder = MCPServer("notes"), pathlib.Path(sys.argv[1])
-
-@server.tool()
-def write(path: str, text: str) -> str:
-    "Write a note."
-    pathlib.Path(path).write_text(text)
+import random
+def tool(name, *words):
+    schema = {"type": "object", "properties": {word: {"type": "string"} for word in words}, "required": [*words]}
+    return TOOL | {"name": name, "inputSchema": schema}
+tools = [tool("write", "path", "text"), tool("remember", "word"), tool("roll")]
+def write(path, text):
+    open(path, "w").write(text)
     return f"wrote {path}"
-
-@server.tool()
-def remember(word: str) -> str:
-    "Write a word and where it was written."
-    pathlib.Path("words.txt").write_text(f"{word} in {folder}")
+def remember(word):
+    open("words.txt", "w").write(f"{word} in {sys.argv[3]}")
     return "remembered"
-
-@server.tool()
-def roll() -> str:
-    "Roll a die."
+def roll():
     return str(random.random())
-
-server.run("stdio")
 """
+NOTED = "reply(text(globals()[request['params']['name']](**request['params']['arguments'])))"
+NOTES_SERVER = [sys.executable, HAND, NOTES, NOTED, "{folder}"]
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +76,7 @@ class TestServer(EnvironmentContract):
     starts_opened = 1
 
     def make(self) -> Environment:
-        return opened(**FACTORY)
+        return opened(**FACTORY, reset="rebuild")  # half the time of a new server for each episode
 
 
 def test_nested_arguments_are_documented_checked_and_carried_out():
@@ -99,10 +94,18 @@ def test_nested_arguments_are_documented_checked_and_carried_out():
     assert json.loads(state)["dump_state"]["vans"] == {"north": ["lamp"], "south": []}
 
 
+def by_hand():
+    """A server of one tool of the depot, which keeps the orders."""
+    (tool,) = opened(**FACTORY).tools([ORDER[0]])
+    listed = {"name": tool.name, "description": tool.description, "inputSchema": tool.json_schema}
+    act = "kept += request['params']['arguments'].get('orders', []); reply(text(json.dumps(kept)))"
+    return {"command": [sys.executable, HAND, f"tools, kept = [{listed!r}, LOOK], []", act]}
+
+
 @pytest.mark.process
-@pytest.mark.parametrize("options", [FACTORY, PIPES, PIPES | {"reset": "rebuild"}], ids=["factory", "process", "reset"])
-def test_each_way_to_begin_again_verifies_the_same_task(options):
-    environment = opened(**options)
+@pytest.mark.parametrize("way", ["factory", "process", "reset"])
+def test_each_way_to_begin_again_verifies_the_same_task(way):
+    environment = opened(**{"factory": FACTORY, "process": by_hand(), "reset": PIPES | {"reset": "rebuild"}}[way])
     start = environment.starts()[0]
     task = TaskSpec(
         environment="mcp",
@@ -209,12 +212,9 @@ def test_a_server_at_an_address_gets_the_token_that_is_bound_to_it_and_no_record
 
 
 @pytest.mark.process
-@pytest.mark.slow
 def test_a_folder_of_its_own_has_the_files_of_the_start_and_one_path(tmp_path, monkeypatch):
-    (tmp_path / "notes_server.py").write_text(NOTES)
-    command = [sys.executable, str(tmp_path / "notes_server.py"), "{folder}"]
     starts = [{"files": {"a.txt": "tea"}, "calls": []}, {"files": {"plans/b.txt": "rain"}, "calls": []}]
-    environment = opened(command=command, starts=starts, reset="files")
+    environment = opened(command=NOTES_SERVER, starts=starts, reset="files")
     call = ("write", {"path": f"{FOLDER}/c.txt", "text": "new"})
     for start, files in enumerate(({"a.txt": "tea"}, {"plans/": None, "plans/b.txt": "rain"})):
         for _ in range(2):
@@ -224,17 +224,15 @@ def test_a_folder_of_its_own_has_the_files_of_the_start_and_one_path(tmp_path, m
     monkeypatch.chdir(tmp_path)
     (answer,), state = play(environment, ("write", {"path": "d.txt", "text": "relative"}))
     assert "d.txt" in json.loads(state)["files"]
-    assert [path.name for path in tmp_path.iterdir()] == ["notes_server.py"]
+    assert [*tmp_path.iterdir()] == []
     rows = {row.words: row.problem for row in findings(environment)}
     assert "roll did not" in rows["equal calls do equal things"]
     assert rows["it begins alike each time"] is None
 
 
 @pytest.mark.process
-def test_servers_with_folders_of_their_own_have_equal_states(tmp_path):
-    (tmp_path / "notes_server.py").write_text(NOTES)
-    command = [sys.executable, str(tmp_path / "notes_server.py"), "{folder}"]
-    first, second = (opened(command=command, call_seconds=seconds) for seconds in (20, 21))  # a fleet each
+def test_servers_with_folders_of_their_own_have_equal_states():
+    first, second = (opened(command=NOTES_SERVER, call_seconds=seconds) for seconds in (20, 21))  # a fleet each
     states = [play(one, ("remember", {"word": "tea"}))[1] for one in (first, second)]
     assert states == [json.dumps({"files": {"words.txt": f"tea in {FOLDER}"}})] * 2
 

@@ -48,7 +48,7 @@ def wait_until(condition, seconds):
     return held
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=str)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=str)
 def test_servers_and_what_they_started_end_with_their_command(number, tmp_path):
     pids = tmp_path / "pids"
     note = NOTE.format(str(pids))

@@ -107,7 +107,7 @@ def documented(call: ToolCall) -> ToolSpec:
 @pytest.mark.parametrize(
     "name", ["qwen2_5", "qwen3_8", "nemotron_3_nano", "lfm2_2_5", "llama3_1", "gemma4_v5", "gptoss"]
 )
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(arguments=st.dictionaries(KEYS, VALUES, max_size=3))
 @example(arguments={"text": "a <think>b</think> c\n</parameter>\n", "b": " 1", "a": "\n  x\n\n"})
 def test_a_call_that_is_demonstrated_is_read_back_or_refused(name: str, arguments: dict) -> None:
