@@ -200,7 +200,7 @@ def teach(
     import torch
     from datasets import Dataset
     from peft import LoraConfig
-    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+    from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
     from trl import SFTConfig, SFTTrainer
 
     from training.rollout.policy import policy_folder
@@ -245,7 +245,7 @@ def teach(
             num_train_epochs=1,
             learning_rate=LEARNING_RATE,
             lr_scheduler_type="linear",
-            warmup_steps=10,
+            warmup_steps=0.1,
             max_length=LONGEST,
             train_sampling_strategy="group_by_length",
             dataset_kwargs={"skip_prepare_dataset": True},
@@ -263,10 +263,14 @@ def teach(
         ),
         callbacks=[Reports()],
     )
+    trainer.remove_callback(PrinterCallback)
     trainer.train(resume_from_checkpoint=any(course.glob("checkpoint-*")) or None)
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     adapter = trainer.model.to(torch.bfloat16)
+    for config in adapter.peft_config.values():
+        config.base_model_name_or_path = model  # as it was named, not where this machine has it
     adapter.save_pretrained(str(out))
+    (out / "README.md").unlink(missing_ok=True)  # peft's form of a model card
     record = RoleRecord(
         direction=direction,
         model=model,
