@@ -123,7 +123,7 @@ class TemplateAbstractor:
             ]
             rng.shuffle(pieces)
             if long_first:
-                pieces.sort(key=lambda cut: len(cut.reference), reverse=True)
+                pieces.sort(key=lambda cut: (cut.passes_on(), len(cut.reference)), reverse=True)
             yield from ((cut, "") for cut in pieces if not cut.solved_blindly())
             return
         lengths = range(shortest, longest + 1)[:: -1 if guidance.long or long_first else 1]
@@ -395,7 +395,7 @@ def _same_answers(
 
 def _told(calls: Sequence[ToolCall], context: FailureContext, environment: Environment) -> tuple[str, ...]:
     """Return the answers to calls, one after another from the context's start."""
-    with closing(environment.open(context_task(context, len(calls)))) as episode:
+    with closing(environment.open(context_task(context, max(1, len(calls))))) as episode:
         episode.start()
         told = []
         for call in calls:

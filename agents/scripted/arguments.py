@@ -14,6 +14,7 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
@@ -57,8 +58,15 @@ _LEAVES = 20  # of one answer, whose consumers are looked for (ours)
 
 Chosen = Mapping[str, JsonValue]
 """Arguments of the same call that were drawn before."""
-Aim = tuple[ToolSpec, dict[str, JsonValue]]
-"""A tool, and arguments that a call of it is to have."""
+
+
+class Aim(NamedTuple):
+    """A tool, and arguments that a call of it is to have."""
+
+    tool: ToolSpec
+    given: Mapping[str, JsonValue] = {}
+
+
 Fitting = Mapping[Scalar, Sequence[Sighting]]
 """Values that fit a parameter, each with its sightings."""
 
@@ -117,7 +125,7 @@ class UniformArguments:
                 for sighting in seen[:_LEAVES] if not asked.prose else ():
                     value = self._fit(sighting, tool, parameter, kinds)
                     if isinstance(value, str) or (value is not None and (asked.identifier or len(required) > 1)):
-                        found.append((tool, {parameter.name: value}))
+                        found.append(Aim(tool, {parameter.name: value}))
         return found
 
     def _fit(self, sighting: Sighting, tool: ToolSpec, parameter: Parameter, kinds: frozenset[str]) -> Scalar | None:

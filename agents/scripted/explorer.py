@@ -362,7 +362,7 @@ class UnguidedExplorer(GuidedExplorer):
             with live_run(environment, context, number, self._settings.steps) as run:
                 for _ in range(self._settings.steps):
                     chosen = [rng.choice(takers)] if takers and rng.random() < _CONSUMED else []
-                    aims = chain(chosen, ((tool, {}) for tool in rng.sample(tools, len(tools))))
+                    aims = chain(chosen, map(Aim, rng.sample(tools, len(tools))))
                     call = next(filter(None, (arguments.draw(*aim) for aim in aims)), None)
                     if call is None:
                         break

@@ -93,7 +93,7 @@ def fitting(sighting: Sighting, tool: ToolSpec, parameter: Parameter) -> Scalar 
 @lru_cache(maxsize=65536)
 def _is_named(asked: Wanted, key: tuple[str, ...], around: frozenset[str]) -> bool:
     if not key:
-        return not around.isdisjoint(asked.things)
+        return not (asked.prose or around.isdisjoint(asked.things))
     if asked.allowed.issuperset(key) and (shared := asked.core.intersection(key)):
         return bool(shared - _WEAK) or (asked.core <= _WEAK and (not around or not around.isdisjoint(asked.things)))
     return not asked.prose and key[-1] in asked.things

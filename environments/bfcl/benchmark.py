@@ -358,6 +358,8 @@ class BFCL(Benchmark[BFCLOptions]):
     def known_values(self, environment: Environment) -> tuple[KnownValue, ...]:
         """Return values of human training references: numbers that people wrote, and texts that nothing before held.
 
+        Identifiers are left out: those of one state are nothing in another.
+
         Only training indices are read. A language model knows or guesses such names (cities), an explorer of rules
         does not.
         """
@@ -393,15 +395,15 @@ def _known_values() -> tuple[KnownValue, ...]:
                 if isinstance(leaf, str | int | float) and not isinstance(leaf, bool)
             ]
             for name, value in given:
-                own = said.has(value) if not isinstance(value, str) or name.endswith(_ANSWERED) else value not in known
-                if own and (isinstance(value, str) or not name.endswith(_ANSWERED)):
+                own = value not in known if isinstance(value, str) else said.has(value)
+                if own and not name.endswith(_ANSWERED):
                     found.setdefault((call.name, name, value), set()).update({other for _, other in given} - {value})
             known += json.dumps([value for _, value in given])
     return tuple(KnownValue(*key, frozenset(near)) for key, near in found.items())
 
 
 _ANSWERED = ("_id", "_token")
-"""Ends of the names of parameters whose values calls answer: people know some of the texts, and none of the numbers."""
+"""Ends of the names of parameters whose values belong to one state, which has them itself."""
 
 BENCHMARK = BFCL()
 _HUMAN = BFCL(human=True)

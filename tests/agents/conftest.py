@@ -29,6 +29,7 @@ CAR_STATE = {
     "doorStatus": dict.fromkeys(("driver", "passenger", "rear_left", "rear_right"), "unlocked"),
     "parkingBrakeStatus": "released",
     "destination": "None",
+    "distanceToNextVehicle": 50.0,
 }
 FILES_STATE = {
     "root": {

@@ -16,6 +16,7 @@ from agents.settings import ExplorationSettings
 from environments.base import Observation, ObservationStatus, Parameter, ToolCall
 from environments.bfcl.benchmark import BFCLEnvironment
 from environments.bfcl.official import all_tools
+from environments.registry import benchmark_of
 
 TOOLS = tuple(all_tools().values())
 ENVIRONMENT = BFCLEnvironment()
@@ -90,6 +91,8 @@ def test_formats_of_dates_and_alternatives_are_read(description: str, form: str 
 
 def arguments(*observed: tuple[str, str], seed: int = 0) -> GuidedArguments:
     sightings = Sightings()
+    for one in benchmark_of(ENVIRONMENT).known_values(ENVIRONMENT):
+        sightings.see_for(one.tool, one.parameter, one.value, one.near)
     for tool, text in observed:
         sightings.see_observation(ToolCall(name=tool), Observation(text=text, status=ObservationStatus.OK))
     return GuidedArguments(sightings, Experience(), random.Random(seed), TOOLS)
