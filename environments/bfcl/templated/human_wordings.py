@@ -273,7 +273,7 @@ _SMALL = 100
 
 
 def _thing(name: str) -> str:
-    return re.sub(r"_(?:id|list)$", "", name).replace("_", " ")
+    return re.sub(r"_|(?<=[a-z])(?=[A-Z])", " ", re.sub(r"_(?:id|list)$", "", name)).lower()
 
 
 def _common(value: JsonValue) -> bool:
