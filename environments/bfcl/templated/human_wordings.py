@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -151,19 +151,20 @@ def render_task(environment: Environment, spec: Spec, rng: random.Random) -> Spe
 class _Before:
     """The texts before a part of a turn, and the values of the part or turn before by the thing that they identify.
 
-    ``answered`` are values that the calls before answered, each with its words ("zipcode"), unless they were given.
+    ``answered`` are values that the calls before answered, each with its words ("zipcode").
     """
 
     def __init__(
         self,
         texts: Sequence[str] = (),
+        answers: Sequence[str] = (),
         named: Mapping[str, set[str]] | None = None,
         answered: Mapping[str, str] | None = None,
     ) -> None:
-        self._texts = tuple(texts)
+        self._texts, self._answers = tuple(texts), tuple(answers)
         self._named = named or {}
         self._answered = answered or {}
-        self.seen = Seen(self._texts)
+        self.seen = Seen((*texts, *answers))
 
     def after(self, text: str, calls: Sequence[ToolCall], answers: Sequence[str]) -> _Before:
         """Return what is before the next part or turn: the text, its calls and their answers are added."""
@@ -171,15 +172,11 @@ class _Before:
         answered = dict(self._answered)
         for call, answer in zip(calls, answers, strict=True):
             fields = [*_fields(call, answer)]
-            for name, value in (*call.arguments.items(), *fields):
-                if (name, value) not in fields or name.endswith(_IDENTIFYING):
-                    named[_kind(name)].add(str(value))
-            words = Counter(name for name, _ in fields)
-            answered |= {str(value): _thing(name) for name, value in fields if words[name] == 1 and not _common(value)}
-        said = Seen((*self._texts, text))
-        return _Before(
-            (*self._texts, text, *answers), named, {v: thing for v, thing in answered.items() if not said.has(v)}
-        )
+            identifying = [one for one in fields if one[0].endswith(_IDENTIFYING)]
+            for name, value in (*call.arguments.items(), *identifying):
+                named[_kind(name)].add(str(value))
+            answered |= {str(value): _thing(name) for name, value in fields if not _common(value)}
+        return _Before((*self._texts, text), (*self._answers, *answers), named, answered)
 
     def only(self, parameter: str, value: JsonValue) -> bool:
         """Return whether the value was seen, and the part or turn before has no other of the parameter's kind."""
@@ -188,10 +185,11 @@ class _Before:
     def may_refer(self, parameter: str, value: JsonValue, rng: random.Random) -> str | None:
         """Return a reference to the value, such as "that file", where there may be one and ``rng`` wants it.
 
-        What a call answers and nobody said is always referred to.
+        What a call answers and nobody said is always referred to, where it is the only such thing.
         """
-        if isinstance(value, str | int | float) and str(value) in self._answered:
-            return f"that {self._answered[str(value)]}"
+        answered = self._answered.get(str(value))
+        if answered and [*self._answered.values()].count(answered) == 1 and not Seen(self._texts).has(value):
+            return f"that {answered}"
         if parameter not in _THINGS or not self.only(parameter, value) or rng.random() >= _AGAIN:
             return None
         return f"{rng.choice(('the same', 'that'))} {_THINGS[parameter]}"
