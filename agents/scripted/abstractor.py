@@ -16,22 +16,18 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from typing import NamedTuple
 
 from agents.evidence import call_of, context_task, successful_runs
-from agents.scripted.fitting import wanted
 from agents.scripted.knowledge import PLAIN, read_context
-from agents.scripted.values import constants
+from agents.scripted.links import Links, answers_to, links, told
 from agents.settings import ExplorationSettings, own_roles
 from agents.spending import RoleRefused
-from environments.answers import decoded
-from environments.base import Environment, InputError, TaskSpec, ToolCall, ToolSpec
+from environments.base import Environment, InputError, TaskSpec, ToolCall
 from environments.registry import benchmark_of
-from environments.task_text import leaves
 from environments.verification.replay import reduce
 from memory.jsonl import record_id
 from memory.records import Draft, FailureContext, Interaction
@@ -193,7 +189,6 @@ def _sequence(task: TaskSpec) -> tuple[str, ...]:
 
 _LENGTHS = (1, 1, 2, 2, 3)
 _MOST_PIECES = 12  # around one call (ours)
-_SMALL = 100  # whole numbers below it are too common to have come from an answer (ours)
 
 
 class Cut(NamedTuple):
@@ -209,58 +204,13 @@ class Cut(NamedTuple):
     def passes_on(self) -> bool:
         """Return whether a call of the reference takes a value of an earlier one's answer."""
         calls = enumerate(self.reference)
-        return any(_answers(earlier, call_of(later)) for place, later in calls for earlier in self.reference[:place])
+        return any(answers_to(earlier, call_of(later)) for place, later in calls for earlier in self.reference[:place])
 
     def solved_blindly(self) -> bool:
         """Return whether calls without arguments solve it: one such call, or only reads. Verification refuses those."""
         if any(call_of(interaction).arguments for interaction in self.reference):
             return False
         return len(self.reference) == 1 or not any(interaction.changed for interaction in self.reference)
-
-
-Links = Sequence[Mapping[int, bool]]
-"""For each call of a run the places of earlier ones that it belongs with, and whether it takes a value of theirs."""
-
-
-def links(run: Sequence[Interaction], context: FailureContext, environment: Environment) -> Links:
-    """Return which calls of a run belong to one purpose (ours).
-
-    A later one takes a value of the earlier's answer, is answered differently without its effect, or names the same
-    thing. Documented constants are values of nobody.
-    """
-    tools = {tool.name: tool for tool in environment.tools([*dict.fromkeys(call_of(one).name for one in run)])}
-    free = [_undocumented(call_of(one), tools[call_of(one).name]) for one in run]
-    things = [_things(call, tools[call.name]) for call in free]
-    calls = [*_calls(run)]
-    usual = _told(calls, context, environment)
-    found: list[dict[int, bool]] = [{} for _ in run]
-    for place, earlier in enumerate(run):
-        rest = range(place + 1, len(run))
-        without = usual
-        if earlier.changed and rest:
-            without = (*usual[: place + 1], *_told(calls[:place] + calls[place + 1 :], context, environment)[place:])
-        for later in rest:
-            takes = _answers(earlier, free[later])
-            if takes or things[place] & things[later] or without[later] != usual[later]:
-                found[later][place] = takes
-    return found
-
-
-def _undocumented(call: ToolCall, tool: ToolSpec) -> ToolCall:
-    """Return the call without the arguments that its tool's documentation lists."""
-    known = {one.name for one in tool.parameters if constants(one)}
-    return ToolCall(name=call.name, arguments={n: v for n, v in call.arguments.items() if n not in known})
-
-
-def _things(call: ToolCall, tool: ToolSpec) -> set[str]:
-    """Return the identifiers and names that a call gives: texts but prose and dates, and numbers that identify."""
-    found = set()
-    for parameter in (one for one in tool.parameters if one.name in call.arguments):
-        asked = wanted(tool.name, parameter.name, parameter.description)
-        values = leaves(call.arguments[parameter.name])
-        texts = not (asked.prose or asked.dated or asked.searched)
-        found |= {str(one) for one in values if asked.identifier or (texts and isinstance(one, str) and len(one) > 1)}
-    return found
 
 
 def partition(
@@ -365,7 +315,7 @@ def dependent(
     ``setup`` are the calls before the reference, without the context's own setup.
     """
     for place, later in enumerate(pieces):
-        if any(_answers(earlier, call_of(later)) for earlier in pieces[:place]):
+        if any(answers_to(earlier, call_of(later)) for earlier in pieces[:place]):
             return True
         if place > 0 and not _same_answers(setup, (later,), context, environment):
             return True
@@ -389,30 +339,8 @@ def _needed(
 def _same_answers(
     setup: Sequence[ToolCall], piece: Sequence[Interaction], context: FailureContext, environment: Environment
 ) -> bool:
-    told = _told((*setup, *_calls(piece)), context, environment)
-    return told[len(setup) :] == tuple(one.observation.text for one in piece)
-
-
-def _told(calls: Sequence[ToolCall], context: FailureContext, environment: Environment) -> tuple[str, ...]:
-    """Return the answers to calls, one after another from the context's start."""
-    with closing(environment.open(context_task(context, max(1, len(calls))))) as episode:
-        episode.start()
-        told = []
-        for call in calls:
-            told.append(episode.step(call).text)
-            episode.end_turn()
-        return tuple(told)
-
-
-def _answers(source: Interaction, call: ToolCall) -> bool:
-    """Return whether a text of ``call``, or a number that is not small, occurs in the observation of ``source``."""
-    given = [*leaves(call.arguments)]
-    if any(f'"{text}"' in source.observation.text for text in given if isinstance(text, str) and len(text) > 1):
-        return True
-    numbers = {one for one in given if isinstance(one, int | float) and (one % 1 or abs(one) >= _SMALL)}
-    return bool(numbers) and not numbers.isdisjoint(
-        one for one in leaves(decoded(source.observation.text)) if isinstance(one, int | float)
-    )
+    found = told((*setup, *_calls(piece)), context, environment)
+    return found[len(setup) :] == tuple(one.observation.text for one in piece)
 
 
 def _changes(interactions: Sequence[Interaction]) -> tuple[ToolCall, ...]:

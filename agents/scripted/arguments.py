@@ -18,7 +18,16 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from agents.scripted.fitting import converted, fitting, wanted
+from agents.scripted.fitting import (
+    constants,
+    converted,
+    date_format,
+    fitting,
+    in_range,
+    mentioned,
+    numbers,
+    wanted,
+)
 from agents.scripted.knowledge import (
     PLAIN,
     Guidance,
@@ -34,13 +43,8 @@ from agents.scripted.values import (
     Scalar,
     Sighting,
     Sightings,
-    constants,
-    date_format,
     ending,
-    in_range,
     invented_name,
-    mentioned,
-    numbers,
     scalars,
 )
 from environments.base import Parameter, ToolCall, ToolSpec

@@ -167,7 +167,7 @@ class _Drawing:
         if (fits and self._rng.random() < 0.5) or (first is None and last is None):
             drawn = self._one_of(fits)
         else:
-            first = first if first is not None else last - _SPAN
+            first = first if first is not None else (last or 0) - _SPAN
             last = last if last is not None else first + _SPAN
             if first > last:
                 raise _Nothing

@@ -1,6 +1,4 @@
-"""Values that arguments are drawn from: documented ones, those that an explorer has seen, and which of them worked.
-
-A documented value is a choice, a quoted constant, a number with its gloss, or in a range of a parameter's description.
+"""Values that arguments are drawn from: those that an explorer has seen, and which of them worked.
 
 A seen value has the words of its key, the values next to it, and whether a newer answer of the same kind has replaced
 it. Sources are initial states, answers to calls that did not fail, the explorer's own calls, what the context's facts
@@ -24,91 +22,8 @@ from pydantic import JsonValue
 
 from agents.evidence import OBSERVED, SAID, WROTE, fact_values, is_success
 from environments.answers import says_error
-from environments.base import Observation, Parameter, ToolCall
+from environments.base import Observation, ToolCall
 from environments.task_text import words
-
-_NUMBER = r"-?\d+(?:\.\d+)?"
-_GLOSSED = re.compile(rf"({_NUMBER})(?:\s*\(([^)]*)\))?")
-_RANGE = re.compile(rf"(?:between|from)\s+({_NUMBER})(?:\s*\([^)]*\))?\s+(?:and|to)\s+({_NUMBER})", re.IGNORECASE)
-_MULTIPLE = re.compile(rf"multiple of ({_NUMBER})", re.IGNORECASE)
-_QUOTED = re.compile(r"(?<!\w)'([^'\s]{1,20})'(?!\w)|\"([^\"\s]{1,20})\"")
-_ALTERNATIVES = re.compile(r"\((\w+(?:/\w+)+)\)")
-_DATE_PARTS = {"YYYY": "%Y", "MM": "%m", "DD": "%d"}
-_DATE_FORMAT = re.compile(r"(?<!\w)(?:YYYY|MM|DD)(?:[-/.](?:YYYY|MM|DD)){1,2}(?!\w)")
-_NEGATIONS = frozenset({"not", "no", "without"})
-_MOST_RANGE_VALUES = 1000
-
-
-class DocumentedNumber(NamedTuple):
-    """A number that a description mentions, the words that explain it, and whether they deny something."""
-
-    value: float
-    gloss: frozenset[str]
-    denied: bool
-
-
-def constants(parameter: Parameter) -> tuple[JsonValue, ...]:
-    """Documented values to be given literally: the choices, else the quoted words of a string's description.
-
-    "Mode of operation ('l' for lines, 'w' for words)" documents 'l' and 'w'. Empty when any value may be given.
-    """
-    if parameter.choices:
-        return parameter.choices
-    if parameter.type == "boolean":
-        return (True, False)
-    if parameter.type != "string" or date_format(parameter) is not None:
-        return ()
-    alternatives = _ALTERNATIVES.search(parameter.description)
-    if alternatives is not None:
-        return tuple(alternatives.group(1).split("/"))
-    quoted = [single or double for single, double in _QUOTED.findall(parameter.description)]
-    return tuple(dict.fromkeys(quoted)) if len(quoted) > 1 else ()
-
-
-def date_format(parameter: Parameter) -> str | None:
-    """Return the format of ``datetime.strftime`` that a text parameter documents ("YYYY-MM-DD"), None without one."""
-    found = _DATE_FORMAT.search(parameter.description) if parameter.type == "string" else None
-    return None if found is None else re.sub("YYYY|MM|DD", lambda part: _DATE_PARTS[part.group()], found.group())
-
-
-def mentioned(parameter: Parameter) -> tuple[str, ...]:
-    """Return the single quoted words of a string's description.
-
-    Each is one value among others, such as the current directory ".".
-    """
-    if parameter.type != "string" or constants(parameter) or date_format(parameter):
-        return ()
-    return tuple(dict.fromkeys(single or double for single, double in _QUOTED.findall(parameter.description)))
-
-
-def numbers(parameter: Parameter) -> tuple[DocumentedNumber, ...]:
-    """Numbers that the description of a numeric parameter mentions, its documented default among them."""
-    if parameter.type not in ("integer", "float"):
-        return ()
-    found = [
-        DocumentedNumber(float(value), frozenset(words(gloss)), bool(_NEGATIONS & set(gloss.lower().split())))
-        for value, gloss in _GLOSSED.findall(parameter.description)
-    ]
-    if isinstance(parameter.default, int | float) and not isinstance(parameter.default, bool):
-        found.append(DocumentedNumber(float(parameter.default), frozenset(), False))
-    return tuple({number.value: number for number in reversed(found)}.values())[::-1]
-
-
-def in_range(parameter: Parameter) -> tuple[float, ...]:
-    """Return values of a numeric parameter's range ("between 0 and 120 and a multiple of 5"); empty without one.
-
-    They are every step, or tenths of the range where any value is allowed; at most a thousand, the smallest first.
-    """
-    found = _RANGE.search(parameter.description)
-    if found is None or parameter.type not in ("integer", "float"):
-        return ()
-    low, high = sorted((float(found.group(1)), float(found.group(2))))
-    multiple = _MULTIPLE.search(parameter.description)
-    step = abs(float(multiple.group(1))) if multiple else float(parameter.type == "integer")
-    step = step or (high - low) / 10 or 1.0
-    count = min(int((high - low) / step + 1e-9), _MOST_RANGE_VALUES)
-    return tuple(round(low + step * k, 6) for k in range(count + 1))
-
 
 MAX_TEXT = 80
 """Most characters of a string offered as an argument (our choice: user turns stay readable)."""

@@ -254,8 +254,8 @@ def join(services: RunServices, contexts: Sequence[FailureContext], seeds: Seeds
         seeds.refused.update(one.reason for one in verifications if one.reason is not None)
         interactions = [*read_jsonl(branch.interactions, Interaction)]
         seeds.offered.update(context.tools)
-        made = chain.from_iterable((one.action, *one.observation.calls) for one in interactions)
-        seeds.called.update(call.name for call in made if isinstance(call, ToolCall))
+        actions = chain.from_iterable((one.action, *one.observation.calls) for one in interactions)
+        seeds.called.update(one.name for one in actions if isinstance(one, ToolCall))
         append_jsonl(folder.interactions, interactions)
         append_jsonl(folder.drafts, drafts)
         append_jsonl(folder.verdicts, verifications)

@@ -7,7 +7,8 @@ import random
 import pytest
 
 from agents.evidence import call_of, live_run, successful_runs
-from agents.scripted.abstractor import Cut, around, links, partition, setup_for
+from agents.scripted.abstractor import Cut, around, partition, setup_for
+from agents.scripted.links import links
 from environments.base import Action, MalformedCall, ToolCall
 from memory.records import FailureContext, Interaction
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.scripted.arguments import GuidedArguments, UniformArguments
-from agents.scripted.fitting import converted
-from agents.scripted.values import MAX_TEXT, Experience, Sightings, in_range
+from agents.scripted.fitting import converted, in_range
+from agents.scripted.values import MAX_TEXT, Experience, Sightings
 from environments.base import Observation, ObservationStatus, Parameter, ToolCall, ToolSpec
 from environments.verification.replay import argument_problem
 

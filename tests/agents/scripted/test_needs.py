@@ -10,8 +10,9 @@ import pytest
 from agents.roles import unguided_context
 from agents.scripted.arguments import GuidedArguments
 from agents.scripted.explorer import GuidedExplorer
+from agents.scripted.fitting import constants, date_format
 from agents.scripted.knowledge import listed_values, makers, sign_in_tools, sources_of_values
-from agents.scripted.values import Experience, Sightings, constants, date_format
+from agents.scripted.values import Experience, Sightings
 from agents.settings import ExplorationSettings
 from environments.base import Observation, ObservationStatus, Parameter, ToolCall
 from environments.bfcl.benchmark import BFCLEnvironment
