@@ -183,7 +183,8 @@ class UniformArguments:
         if known:
             return self._constant(tool, parameter, known)
         if parameter.type == "dict":
-            fields = {field.name: self._value(tool, field, chosen) for field in self._picked_fields(tool, parameter)}
+            owner, picked = self._picked_fields(tool, parameter)
+            fields = {field.name: self._value(owner, field, chosen) for field in picked}
             return {name: value for name, value in fields.items() if value is not None} or None
         if (form := date_format(parameter)) is not None:
             return self._date(tool, parameter, chosen, form)
@@ -198,16 +199,17 @@ class UniformArguments:
         namesakes = (other.parameter(parameter.name) for other in self._tools if other.group == tool.group)
         return next((one.choices for one in namesakes if one and one.type == "string" and one.choices), ())
 
-    def _picked_fields(self, tool: ToolSpec, parameter: Parameter) -> list[Parameter]:
+    def _picked_fields(self, tool: ToolSpec, parameter: Parameter) -> tuple[ToolSpec, list[Parameter]]:
         """Draw the fields of an object: its documented ones as a call's parameters, else of what ``tool`` changes.
 
-        Those are the parameters of the tool of its group that makes such a thing, without lists and objects.
+        Those are the parameters of the tool of its group that makes such a thing, which is returned with them, without
+        lists and objects.
         """
         if parameter.fields:
-            return [one for one in parameter.fields if one.required or self._rng.random() < self._optional]
-        making = makers(ToolCall(name=tool.name), None, self._tools)[:1]
-        fields = [one for maker in making for one in maker.parameters if one.type not in ("array", "dict")]
-        return self._rng.sample(fields, self._rng.randint(1, min(_FIELDS, len(fields)))) if fields else []
+            return tool, [one for one in parameter.fields if one.required or self._rng.random() < self._optional]
+        maker = next(iter(makers(ToolCall(name=tool.name), None, self._tools)), tool)
+        fields = [one for one in maker.parameters if maker is not tool and one.type not in ("array", "dict")]
+        return maker, self._rng.sample(fields, self._rng.randint(1, min(_FIELDS, len(fields)))) if fields else []
 
     def _date(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen, form: str) -> str:
         """Draw a fitting date of the documented format half of the time, else invent one."""
@@ -271,8 +273,8 @@ class UniformArguments:
         return 0.05 if parameter == tool.parameters[0] else 0.25
 
     def _fits(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> dict[Scalar, list[Sighting]]:
-        """Return the seen and given values that fit, but those of other arguments of the call, with their sightings."""
-        near = frozenset(value for value in chosen.values() if isinstance(value, str | int | float))
+        """Return the seen and given values that fit, but texts of other arguments of the call, with their sightings."""
+        near = [value for value in chosen.values() if isinstance(value, str)]
         kinds = self.kinds(tool, parameter)
         found: defaultdict[Scalar, list[Sighting]] = defaultdict(list)
         for sighting in self.sightings:

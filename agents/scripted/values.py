@@ -39,7 +39,9 @@ _MISSING = frozenset(("none", "null"))
 _STATE = "state"
 _REPORTS = frozenset(("message", "status"))  # keys under which answers say what was done
 _ID = frozenset(words("id identifier"))
-CONTAINERS = frozenset(words("list map record history queue inbox table set dict entry item collection result current"))
+CONTAINERS = frozenset(
+    words("list map record history queue inbox table set dict entry item collection result current level")
+)
 """Stems of words that say how values are kept, not what they are."""
 
 Scalar = str | int | float

@@ -30,6 +30,7 @@ CAR_STATE = {
     "parkingBrakeStatus": "released",
     "destination": "None",
     "distanceToNextVehicle": 50.0,
+    "acTemperature": 25.0,
 }
 FILES_STATE = {
     "root": {

@@ -94,6 +94,7 @@ def arguments(*observed: tuple[str, str], seed: int = 0) -> GuidedArguments:
     sightings = Sightings()
     for one in benchmark_of(ENVIRONMENT).known_values(ENVIRONMENT):
         sightings.see_for(one.tool, one.parameter, one.value, one.near)
+    sightings.see_call(ToolCall(name="f", arguments={"card_id": "144", "access_token": "abc123", "ticket_id": 41}), {})
     for tool, text in observed:
         sightings.see_observation(ToolCall(name=tool), Observation(text=text, status=ObservationStatus.OK))
     return GuidedArguments(sightings, Experience(), random.Random(seed), TOOLS)
