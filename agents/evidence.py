@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager, suppress
 
 from pydantic import JsonValue
 
+from environments.answers import says_error
 from environments.base import (
     Action,
     Environment,
@@ -306,10 +307,15 @@ def call_of(interaction: Interaction) -> ToolCall:
     return interaction.action
 
 
+def is_success(observation: Observation) -> bool:
+    """Return whether a call returned or changed something, and its answer is no error whatever its status says."""
+    return observation.status is ObservationStatus.OK and not says_error(observation.text)
+
+
 def successful_runs(interactions: Sequence[Interaction]) -> tuple[tuple[Interaction, ...], ...]:
     """Return the successful calls of each run in order; runs without any are left out."""
     runs: dict[int, list[Interaction]] = {}
     for interaction in sorted(interactions, key=lambda i: (i.run, i.position)):
-        if isinstance(interaction.action, ToolCall) and interaction.observation.status is ObservationStatus.OK:
+        if isinstance(interaction.action, ToolCall) and is_success(interaction.observation):
             runs.setdefault(interaction.run, []).append(interaction)
     return tuple(tuple(run) for run in runs.values())

@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -24,7 +25,7 @@ import typer
 from pydantic import JsonValue
 
 from agents.scripted.arguments import UniformArguments
-from agents.scripted.values import Scalar, Sightings
+from agents.scripted.values import Sightings
 from environments.base import Environment, ToolCall, ToolSpec
 from environments.benchmark import AnyBenchmark, Options
 from environments.registry import benchmark_of
@@ -153,8 +154,8 @@ def perturb(draft: Draft, seed: int, environment: Environment) -> tuple[Change, 
     """Return the draft with one change of its reference, and which; None where there is nothing to change.
 
     ``seed`` and the draft's id decide how it is changed. Where a call has arguments, every second change is one of an
-    argument. Values are drawn uniformly, as with ``unguided: uniform_calls``, from those documented and those in the
-    draft's initial state and calls. Equal arguments give equal results; text and setup stay as they are.
+    argument. Values are drawn uniformly, as with ``unguided: uniform_calls``, from those documented and those that fit
+    in the draft's initial state and calls. Equal arguments give equal results; text and setup stay as they are.
     """
     rng = random.Random(derive_seed(seed, "perturb", draft.id))
     rng.random()  # keeps the changes that docs/results.md counts
@@ -165,12 +166,13 @@ def perturb(draft: Draft, seed: int, environment: Environment) -> tuple[Change, 
     before = draft.reference[turn][place]
     tools = {tool.name: tool for tool in environment.tools(draft.tools)}
     others = [tool for name, tool in sorted(tools.items()) if name != before.name]
-    values = _values(draft)
+    arguments = UniformArguments(_sightings(draft), rng)
     after: list[ToolCall] = []
     if before.name in tools and before.arguments and (rng.random() < 0.5 or (len(places) == 1 and not others)):
-        change, after = Change.ARGUMENT, [_with_another_value(before, tools[before.name], values, rng)]
+        change, after = Change.ARGUMENT, [_with_another_value(before, tools[before.name], arguments, rng)]
     elif others and (len(places) == 1 or rng.random() < 0.5):
-        change, after = Change.REPLACED, [UniformArguments(values, {}, rng).draw(rng.choice(others))]
+        drawn = filter(None, map(arguments.draw, rng.sample(others, len(others))))
+        change, after = Change.REPLACED, [*islice(drawn, 1)]
     elif len(places) > 1:
         change = Change.LEFT_OUT
     else:
@@ -178,11 +180,12 @@ def perturb(draft: Draft, seed: int, environment: Environment) -> tuple[Change, 
     return change, _changed(draft, turn, slice(place, place + 1), after)
 
 
-def _with_another_value(call: ToolCall, tool: ToolSpec, values: Sequence[Scalar], rng: random.Random) -> ToolCall:
+def _with_another_value(call: ToolCall, tool: ToolSpec, arguments: UniformArguments, rng: random.Random) -> ToolCall:
     name = rng.choice(sorted(call.arguments))
     given = call.arguments[name]
-    drawn = (UniformArguments(values, {}, rng).draw(tool).arguments.get(name, given) for _ in range(_DRAWS))
-    value = next((one for one in drawn if one != given), _next_to(given))
+    drawn = filter(None, (arguments.draw(tool) for _ in range(_DRAWS)))
+    values = (one.arguments.get(name, given) for one in drawn)
+    value = next((one for one in values if one != given), _next_to(given))
     return ToolCall(name=call.name, arguments=call.arguments | {name: value})
 
 
@@ -203,14 +206,12 @@ def _next_to(value: JsonValue) -> JsonValue:
             return 0
 
 
-def _values(draft: Draft) -> tuple[Scalar, ...]:
-    """Return each value of the initial state and of the calls once."""
+def _sightings(draft: Draft) -> Sightings:
     sightings = Sightings()
     sightings.see_state(draft.initial_state)
-    seen: list[Scalar] = [*sightings.whole()]
     for call in (*draft.setup, *(call for turn in draft.reference for call in turn)):
-        seen += [v for v in call.arguments.values() if isinstance(v, str | int | float) and not isinstance(v, bool)]
-    return tuple(dict.fromkeys(seen))
+        sightings.see_call(call, {})
+    return sightings
 
 
 if __name__ == "__main__":

@@ -91,9 +91,10 @@ _ERROR_LINE = re.compile(
 def says_error(value: JsonValue) -> bool:
     """Return whether an answer that its protocol does not mark as an error is one by its value.
 
-    Of an object ``ok``, ``success`` and ``isError`` decide where they are booleans. Else it is an error where ``error``
-    or ``errors`` hold something (a message, a code; not null, false, "", 0, a fraction or a number of errors), or where
-    ``status`` is "error" or "fail". Only its own keys count, or those of an object under the lone key ``result``.
+    An object is an error where ``error`` or ``exception`` hold something (a message, a code; not null, false, "", 0, a
+    fraction), whatever its flags say. Else ``ok``, ``success`` and ``isError`` decide where they are booleans. Else it
+    is an error where ``errors`` holds something but a number, or where ``status`` is "error" or "fail". Only its own
+    keys count, or those of an object under the lone key ``result``.
 
     A text is an error where it begins with "Error:", "Validation error: ..." or a traceback, but not with a measure,
     "Standard error: 0.03". A file may begin like "ValueError: ...", "Error opening ...: ...", "Failed to ..." or
@@ -107,13 +108,15 @@ def says_error(value: JsonValue) -> bool:
         return says_error(value["result"])
     named = {key.replace("_", "").casefold(): item for key, item in value.items()}
     flags = ((_plain(named.get(flag)), good) for flag, good in _FLAGS.items())
+    if _holds(named.get("error")) or _holds(named.get("exception")):
+        return True
     fine = [said is good for said, good in flags if isinstance(said, bool)]
     if fine:
         return not all(fine)
     status, errors = named.get("status"), _plain(named.get("errors"))
     counted = isinstance(errors, int | float) and not isinstance(errors, bool)
     failed = isinstance(status, str) and status.casefold() in _FAILED
-    return failed or _holds(named.get("error")) or (not counted and _holds(errors))
+    return failed or (not counted and _holds(errors))
 
 
 def _text_says_error(text: str) -> bool:

@@ -6,8 +6,9 @@ worth exploring; by length (``exploration.order``); then variety. ``long_first``
 (the paper's prompt, figure 12), ``easy_first`` with one call, then two, and so on (ours): a small policy that fails at
 a long task is unlikely to succeed at another long one around the same tool, and learns nothing from it.
 
-A cut is a proposal of calls that really ran, in their order. Its setup is the context's setup plus those earlier calls
-of the run without which the cut's observations would differ; a chat abstractor finds its setup in the same way.
+A cut is a proposal of calls that really ran, in their order, and belong together: neighbours alone do not. Its setup
+is the context's setup plus those earlier calls of the run without which the cut's observations would differ; a chat
+abstractor finds its setup in the same way.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Collection, Iterator, Sequence
+from functools import cache
 from itertools import chain
 from typing import NamedTuple
 
 from agents.evidence import call_of, context_task, successful_runs
 from agents.scripted.knowledge import PLAIN, read_context
+from agents.scripted.links import Links, answers_to, links, told
 from agents.settings import ExplorationSettings, own_roles
 from agents.spending import RoleRefused
 from environments.base import Environment, InputError, TaskSpec, ToolCall
@@ -33,6 +35,7 @@ from memory.records import Draft, FailureContext, Interaction
 _AGAIN = 0.7
 _SAME_SEQUENCE = 2.0
 _HELD = 1.5  # lengths that a cut with a sequence of the focus pattern may be off
+_PASSED_ON = 0.5  # as much for one in which a call takes a value of another's answer
 
 
 class TemplateAbstractor:
@@ -107,23 +110,30 @@ class TemplateAbstractor:
         own = (context.tool,) if context.tool else ()
         wanted = [*dict.fromkeys((*own, *chain.from_iterable(guidance.sequences), *context.explore))]
         if not wanted:
-            pieces = [one for run in runs for one in partition(run, longest, rng, shortest, long_only=long_first)]
+            pieces = [
+                one
+                for run in runs
+                for one in partition(
+                    run, links(run, context, environment), longest, rng, shortest, long_only=long_first
+                )
+            ]
             rng.shuffle(pieces)
             if long_first:
-                pieces.sort(key=lambda cut: len(cut.reference), reverse=True)
+                pieces.sort(key=lambda cut: (cut.passes_on(), len(cut.reference)), reverse=True)
             yield from ((cut, "") for cut in pieces if not cut.solved_blindly())
             return
         lengths = range(shortest, longest + 1)[:: -1 if guidance.long or long_first else 1]
         called = {(r, p): call_of(one).name for r, run in enumerate(runs) for p, one in enumerate(run)}
         names = {place: name for place, name in called.items() if name in wanted}
         open_places: dict[tuple[int, int], list[Cut] | None] = dict.fromkeys(names)
+        linked = cache(lambda number: links(runs[number], context, environment))
         order = {place: rng.random() for place in open_places}
         tried: Counter[str] = Counter()
         while open_places:
             place = min(open_places, key=lambda p: (wanted.index(names[p]) + _AGAIN * tried[names[p]], order[p]))
             cuts = open_places[place]
             if cuts is None:
-                around_it = around(runs[place[0]], place[1], longest, context, environment)
+                around_it = around(runs[place[0]], linked(place[0]), place[1], longest, context, environment)
                 cuts = [cut for cut in around_it if len(cut.reference) >= shortest and not cut.solved_blindly()]
                 rng.shuffle(cuts)
             if not cuts:
@@ -134,7 +144,8 @@ class TemplateAbstractor:
 
             def unfit(cut: Cut, length: int = length, chosen: Counter[tuple[str, ...]] = chosen) -> float:
                 off = abs(len(cut.reference) - length)
-                return off + _SAME_SEQUENCE * chosen[cut.names()] - _HELD * guidance.holds(cut.names())
+                liked = _HELD * guidance.holds(cut.names()) + _PASSED_ON * cut.passes_on()
+                return off + _SAME_SEQUENCE * chosen[cut.names()] - liked
 
             cuts.sort(key=unfit)
             yield cuts.pop(0), names[place]
@@ -177,6 +188,7 @@ def _sequence(task: TaskSpec) -> tuple[str, ...]:
 
 
 _LENGTHS = (1, 1, 2, 2, 3)
+_MOST_PIECES = 12  # around one call (ours)
 
 
 class Cut(NamedTuple):
@@ -189,6 +201,11 @@ class Cut(NamedTuple):
         """Return the tools of the reference in order."""
         return tuple(call.name for call in _calls(self.reference))
 
+    def passes_on(self) -> bool:
+        """Return whether a call of the reference takes a value of an earlier one's answer."""
+        calls = enumerate(self.reference)
+        return any(answers_to(earlier, call_of(later)) for place, later in calls for earlier in self.reference[:place])
+
     def solved_blindly(self) -> bool:
         """Return whether calls without arguments solve it: one such call, or only reads. Verification refuses those."""
         if any(call_of(interaction).arguments for interaction in self.reference):
@@ -197,28 +214,60 @@ class Cut(NamedTuple):
 
 
 def partition(
-    run: Sequence[Interaction], longest: int, rng: random.Random, shortest: int = 1, *, long_only: bool = False
+    run: Sequence[Interaction],
+    linked: Links,
+    longest: int,
+    rng: random.Random,
+    shortest: int = 1,
+    *,
+    long_only: bool = False,
 ) -> tuple[Cut, ...]:
-    """Cut the run into consecutive pieces of up to ``longest`` calls; the earlier changes are each one's setup.
+    """Cut the run into pieces of up to ``longest`` calls that are ``linked``; the other earlier changes are the setup.
 
-    Lengths are drawn, short ones more often (ours); ``long_only`` makes all pieces as long as may be. A piece of fewer
-    than ``shortest`` calls is left out.
+    Every call is in one piece at most. Lengths are drawn, short ones more often (ours), but two at least where a call
+    takes a value of another's answer; ``long_only`` makes all pieces as long as may be. A piece of fewer than
+    ``shortest`` calls is left out.
     """
     drawn = (*_LENGTHS, *range(max(_LENGTHS) + 1, longest + 1))
     lengths = [longest] if long_only else [length for length in drawn if shortest <= length <= longest]
-    cuts, start = [], 0
-    while start < len(run):
-        piece = tuple(run[start : start + rng.choice(lengths)])
+    cuts, left = list[Cut](), set(range(len(run)))
+    for last in reversed(range(len(run))):
+        if last not in left:
+            continue
+        length, piece = rng.choice(lengths), {last}
+        while kin := _kin(piece, linked) & left - piece:
+            sources = {p for p in kin if any(linked[member].get(p) for member in piece)}
+            if len(piece) >= (max(length, min(2, longest)) if sources else length):
+                break
+            piece.add(max(sources or kin))
         if len(piece) >= shortest:
-            cuts.append(Cut(_changes(run[:start]), piece))
-        start += len(piece)
-    return tuple(cuts)
+            cuts.append(_cut(run, piece, _changes(_besides(run, piece))))
+        left -= piece
+    return tuple(reversed(cuts))
+
+
+def _kin(piece: Collection[int], linked: Links) -> set[int]:
+    """Return the earlier calls that are linked with one of the piece."""
+    return {place for member in piece for place in linked[member]}
+
+
+def _besides(run: Sequence[Interaction], piece: Collection[int]) -> list[Interaction]:
+    return [run[place] for place in range(max(piece)) if place not in piece]
+
+
+def _cut(run: Sequence[Interaction], piece: Collection[int], setup: tuple[ToolCall, ...]) -> Cut:
+    return Cut(setup, tuple(run[place] for place in sorted(piece)))
 
 
 def around(
-    run: Sequence[Interaction], place: int, longest: int, context: FailureContext, environment: Environment
+    run: Sequence[Interaction],
+    linked: Links,
+    place: int,
+    longest: int,
+    context: FailureContext,
+    environment: Environment,
 ) -> tuple[Cut, ...]:
-    """Cut around the call at ``place``: alone, with calls that it needs or takes values from, and with neighbours.
+    """Cut around the call at ``place``: alone, with calls that it needs, and with others that are ``linked``.
 
     The calls that it needs are found by leaving out earlier calls, one by one, while its observation stays the same.
     """
@@ -229,13 +278,15 @@ def around(
         for count in range(min(len(needed), longest - 1) + 1):
             kept = len(needed) - count
             cuts.append(Cut(_calls(needed[:kept]), (*needed[kept:], target)))
-        sources = [i for i in run[:place] if i not in needed and _answers(i, call_of(target))][-(longest - 1) :]
-        if sources and longest > 1:
-            cuts.append(Cut(_calls(needed), (*sources, target)))
-    for start in range(max(0, place - longest + 1), place + 1):
-        for end in range(place + 1, min(len(run), start + longest) + 1):
-            piece = tuple(run[start:end])
-            cuts.append(Cut(setup_for(run[:start], piece, context, environment), piece))
+    pieces = [frozenset((place,))]
+    for piece in pieces:  # the list grows while it is read
+        near = _kin(piece, linked) | {p for p, kin in enumerate(linked) if not piece.isdisjoint(kin)}
+        pieces += [more for p in sorted(near - piece) if len(piece) < longest and (more := piece | {p}) not in pieces]
+        if len(pieces) > _MOST_PIECES:
+            break
+    for piece in pieces[:_MOST_PIECES]:
+        members = [run[p] for p in sorted(piece)]
+        cuts.append(_cut(run, piece, setup_for(_besides(run, piece), members, context, environment)))
     distinct: dict[tuple[str, ...], Cut] = {}
     for cut in cuts:
         distinct.setdefault(tuple(interaction.id for interaction in cut.reference), cut)
@@ -264,7 +315,7 @@ def dependent(
     ``setup`` are the calls before the reference, without the context's own setup.
     """
     for place, later in enumerate(pieces):
-        if any(_answers(earlier, call_of(later)) for earlier in pieces[:place]):
+        if any(answers_to(earlier, call_of(later)) for earlier in pieces[:place]):
             return True
         if place > 0 and not _same_answers(setup, (later,), context, environment):
             return True
@@ -288,16 +339,8 @@ def _needed(
 def _same_answers(
     setup: Sequence[ToolCall], piece: Sequence[Interaction], context: FailureContext, environment: Environment
 ) -> bool:
-    task = context_task(context).model_copy(update={"setup": (*context.setup, *setup)})
-    with closing(environment.open(task)) as episode:
-        episode.start()
-        return all(episode.step(call_of(i)).text == i.observation.text for i in piece)
-
-
-def _answers(source: Interaction, call: ToolCall) -> bool:
-    """Return whether a text argument of ``call`` occurs in the observation of ``source``."""
-    texts = [value for value in call.arguments.values() if isinstance(value, str) and len(value) > 1]
-    return any(f'"{text}"' in source.observation.text for text in texts)
+    found = told((*setup, *_calls(piece)), context, environment)
+    return found[len(setup) :] == tuple(one.observation.text for one in piece)
 
 
 def _changes(interactions: Sequence[Interaction]) -> tuple[ToolCall, ...]:

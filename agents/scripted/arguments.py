@@ -1,8 +1,9 @@
-"""Draws arguments for a tool: documented choices, else values that are documented, given or seen, else invented ones.
+"""Draws arguments for a tool: documented choices, else values that are documented, that people gave, or that fit.
 
-Generic over ``ToolSpec``: it uses parameter types, documentation and sightings, never a tool's name. The guided
-explorer draws values with weights exp(score); the scores are our choice. Where a tool wants something new, names and
-short texts are made up from words that were seen.
+Generic over ``ToolSpec``: it uses parameter types, documentation and sightings, never a tool's name. What fits is
+decided in ``agents.scripted.fitting``. A tool with a required parameter that nothing fits gets no call. The guided
+explorer draws fitting values with weights exp(score); the scores are our choice. Only names of a kind that the state
+declares (files, directories), dates, and texts of a format are made up.
 """
 
 from __future__ import annotations
@@ -11,17 +12,26 @@ import datetime
 import math
 import random
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
+from agents.scripted.fitting import (
+    constants,
+    converted,
+    date_format,
+    fitting,
+    in_range,
+    mentioned,
+    numbers,
+    wanted,
+)
 from agents.scripted.knowledge import (
     PLAIN,
     Guidance,
     about,
-    head_word,
     makers,
     name_words,
     overlap,
@@ -29,97 +39,158 @@ from agents.scripted.knowledge import (
 )
 from agents.scripted.schema_values import fitting_call
 from agents.scripted.values import (
-    MAX_TEXT,
     Experience,
     Scalar,
     Sighting,
     Sightings,
-    constants,
-    date_format,
-    in_range,
+    ending,
     invented_name,
-    invented_text,
-    mentioned,
-    numbers,
+    scalars,
 )
 from environments.base import Parameter, ToolCall, ToolSpec
 from environments.schema_check import Unchecked
 from environments.task_text import words
 
-_CONVERSIONS = 8
 _MISFITS = 3  # draws without a call that fits a tool's schema, after which none is looked for (ours)
-_LARGEST = 1e6
-_PLAIN_NUMBERS: tuple[Scalar, ...] = (1, 2, 3, 10, 50.0)
 _FIRST_DATE = datetime.date(2024, 1, 1)
 _DATES = 3 * 365  # days after it that an invented date may have (ours)
 _FIELDS = 2  # of an object that changes fields, at most (ours)
+_NUMBERS = (2, 4)  # items of a list of numbers, fewest and most (ours)
+_TEXTS = (1, 2)  # items of any other list (ours)
+_LEAVES = 20  # of one answer, whose consumers are looked for (ours)
 
 
-Given = Mapping[str, Sequence[Scalar]]
-"""Values that people gave to each parameter of one tool."""
 Chosen = Mapping[str, JsonValue]
 """Arguments of the same call that were drawn before."""
 
 
-class UniformArguments:
-    """Draws every value with equal weight, of those ``seen`` in this episode and those ``given`` in the training split.
+class Aim(NamedTuple):
+    """A tool, and arguments that a call of it is to have."""
 
-    One source of values that holds any is drawn (the description, the documented range, given, seen), then a value.
-    How a list, a documented value, a number and an optional parameter are drawn holds for the guided explorer, too, so
-    that both differ only in their aims and in what they saw. ``optional`` is the probability of an optional parameter.
+    tool: ToolSpec
+    given: Mapping[str, JsonValue] = {}
+
+
+Fitting = Mapping[Scalar, Sequence[Sighting]]
+"""Values that fit a parameter, each with its sightings."""
+
+
+class UniformArguments:
+    """Draws every value with equal weight, of those that fit the parameter.
+
+    One source of values that holds any is drawn (the description, the documented range, given by people, seen), then a
+    value. The guided explorer differs in the weights alone. ``optional`` is the probability of an optional parameter.
     """
 
     def __init__(
         self,
-        seen: Sequence[Scalar],
-        given: Given,
+        sightings: Sightings,
         rng: random.Random,
         tools: Sequence[ToolSpec] = (),
         optional: float = PLAIN.optional,
     ) -> None:
-        self._values = seen
-        self._given = given
+        self.sightings = sightings
         self._rng = rng
         self._tools = tools
         self._optional = optional
         self._misfits: Counter[str] = Counter()
 
-    def draw(self, tool: ToolSpec) -> ToolCall:
-        """Draw a call of ``tool``: required parameters always, each optional one by its probability."""
+    def draw(self, tool: ToolSpec, given: Chosen | None = None) -> ToolCall | None:
+        """Draw a call of ``tool`` with the arguments ``given``: the other required parameters always, each optional one
+        by its probability. Return None where nothing fits a required one."""
         arguments: dict[str, JsonValue] = {}
         for parameter in tool.parameters:
-            if parameter.required or self._rng.random() < self._optional:
-                arguments[parameter.name] = self._value(tool, parameter, arguments)
+            if given and parameter.name in given:
+                arguments[parameter.name] = given[parameter.name]
+            elif parameter.required or self._rng.random() < self._optional:
+                value = self._value(tool, parameter, {**(given or {}), **arguments})
+                if value is not None:
+                    arguments[parameter.name] = value
         return self._fitting(ToolCall(name=tool.name, arguments=arguments), tool)
 
-    def _fitting(self, call: ToolCall, tool: ToolSpec) -> ToolCall:
-        """Return the call, or another one where the tool's schema does not take it."""
-        if not tool.json_schema or self._misfits[tool.name] >= _MISFITS:
-            return call
+    def consumers(self, call: ToolCall, since: int) -> list[Aim]:
+        """Return the tools that take a value of the answer to ``call``, each with it; else those that take its things.
+
+        ``since`` is the number of sightings before the call. A value of the answer is none of the call's, and the only
+        one of its key; a number is taken by a parameter of identifiers, or beside another required one.
+        """
+        new = [one for one in self.sightings.items[since:] if not one.piece]
+        counts, own = Counter(one.source for one in new), set(scalars(call.arguments))
+        answered = [one for one in new if one.source.startswith(f"{call.name}:") and counts[one.source] == 1]
+        takers = self._takers([one for one in answered if one.value not in own], call.name)
+        return takers or self._takers([one for one in new if one.source.startswith(f"{call.name}(")], call.name)
+
+    def _takers(self, seen: Sequence[Sighting], maker: str) -> list[Aim]:
+        found: list[Aim] = []
+        for tool in self._tools if seen else ():
+            required = [one for one in tool.parameters if one.required and not constants(one)]
+            for parameter in required if tool.name != maker else ():
+                asked, kinds = wanted(tool.name, parameter.name, parameter.description), self.kinds(tool, parameter)
+                for sighting in seen[:_LEAVES] if not asked.prose else ():
+                    value = self._fit(sighting, tool, parameter, kinds)
+                    if isinstance(value, str) or (value is not None and (asked.identifier or len(required) > 1)):
+                        found.append(Aim(tool, {parameter.name: value}))
+        return found
+
+    def _fit(self, sighting: Sighting, tool: ToolSpec, parameter: Parameter, kinds: frozenset[str]) -> Scalar | None:
+        """Return the value where it fits: of a parameter that takes ``kinds`` of names, by what the state declares."""
+        if not kinds or sighting.only_for is not None:
+            return fitting(sighting, tool, parameter)
+        named = not sighting.piece and kinds & self.sightings.kinds_of(sighting.value)
+        return converted(sighting.value, parameter) if named else None
+
+    def kinds(self, tool: ToolSpec, parameter: Parameter) -> frozenset[str]:
+        """Return the kinds of names that a text parameter takes, by its name, else by its description."""
+        if parameter.type != "string" or parameter.choices:
+            return frozenset()
+        known = self.sightings.kinds()
+        named = name_words(parameter.name)
+        by_name = frozenset(kind for kind in known if overlap(named, {kind}))
+        asked = wanted(tool.name, parameter.name, parameter.description)
+        said = frozenset() if asked.prose or asked.searched else parameter_words(parameter.description)
+        return by_name or known & said
+
+    def made_kinds(self, call: ToolCall, changed: bool) -> dict[str, str]:
+        """Return the kind of each name that a call which ``changed`` the state may have made, by parameter."""
+        tool = next((one for one in self._tools if one.name == call.name), None) if changed else None
+        kinds = {one.name: self.kinds(tool, one) for one in tool.parameters} if tool else {}
+        return {name: next(iter(own)) for name, own in kinds.items() if len(own) == 1}
+
+    def _fitting(self, call: ToolCall, tool: ToolSpec) -> ToolCall | None:
+        """Return the call, or another one where the tool's schema does not take it; None where there is none."""
+        if not tool.json_schema:
+            return None if any(p.required and p.name not in call.arguments for p in tool.parameters) else call
+        if self._misfits[tool.name] >= _MISFITS:
+            return None
         try:
-            found = fitting_call(call, tool, self._known, self._rng, self._optional)
+            found = fitting_call(call, tool, lambda name: self._known(tool, name), self._rng, self._optional)
         except Unchecked:  # it took seconds
             self._misfits[tool.name], found = _MISFITS, None
         self._misfits[tool.name] += found is None
-        return found or call
+        return found
 
-    def _known(self, name: str) -> Sequence[Scalar]:
-        """Return the values that people gave to a parameter of this name, and those seen in this episode."""
-        return (*self._given.get(name, ()), *self._values)
+    def _known(self, tool: ToolSpec, name: str) -> Sequence[Scalar]:
+        """Return the texts and numbers that fit a parameter or field of this name."""
+        kinds = ("string", "float")
+        plain = [Parameter(name=name, type=kind, description="", required=True) for kind in kinds]
+        return [value for parameter in plain for value in self._fits(tool, parameter, {})]
 
     def _value(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
+        """Draw a value, None where nothing fits."""
         if parameter.type == "array":
             return self._list(tool, parameter, chosen)
         known = constants(parameter) or self._constants_of_namesake(tool, parameter)
         if known:
             return self._constant(tool, parameter, known)
-        if parameter.type == "dict" and (fields := self._picked_fields(tool, parameter)):
-            return {field.name: self._value(tool, field, chosen) for field in fields}
+        if parameter.type == "dict":
+            owner, picked = self._picked_fields(tool, parameter)
+            fields = {field.name: self._value(owner, field, chosen) for field in picked}
+            return {name: value for name, value in fields.items() if value is not None} or None
         if (form := date_format(parameter)) is not None:
             return self._date(tool, parameter, chosen, form)
         if parameter.type == "string":
             return self._text(tool, parameter, chosen)
-        return self._drawn_from_a_source(tool, parameter, chosen)
+        return self._number(tool, parameter, chosen)
 
     def _constants_of_namesake(self, tool: ToolSpec, parameter: Parameter) -> tuple[JsonValue, ...]:
         """Return the choices that another tool of the group documents for a parameter of the same name."""
@@ -128,81 +199,95 @@ class UniformArguments:
         namesakes = (other.parameter(parameter.name) for other in self._tools if other.group == tool.group)
         return next((one.choices for one in namesakes if one and one.type == "string" and one.choices), ())
 
-    def _picked_fields(self, tool: ToolSpec, parameter: Parameter) -> list[Parameter]:
+    def _picked_fields(self, tool: ToolSpec, parameter: Parameter) -> tuple[ToolSpec, list[Parameter]]:
         """Draw the fields of an object: its documented ones as a call's parameters, else of what ``tool`` changes.
 
-        Those are the parameters of the tool of its group that makes such a thing, without lists and objects.
+        Those are the parameters of the tool of its group that makes such a thing, which is returned with them, without
+        lists and objects.
         """
         if parameter.fields:
-            return [one for one in parameter.fields if one.required or self._rng.random() < self._optional]
-        making = makers(ToolCall(name=tool.name), None, self._tools)[:1]
-        fields = [one for maker in making for one in maker.parameters if one.type not in ("array", "dict")]
-        return self._rng.sample(fields, self._rng.randint(1, min(_FIELDS, len(fields)))) if fields else []
+            return tool, [one for one in parameter.fields if one.required or self._rng.random() < self._optional]
+        maker = next(iter(makers(ToolCall(name=tool.name), None, self._tools)), tool)
+        fields = [one for one in maker.parameters if maker is not tool and one.type not in ("array", "dict")]
+        return maker, self._rng.sample(fields, self._rng.randint(1, min(_FIELDS, len(fields)))) if fields else []
 
     def _date(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen, form: str) -> str:
-        """Draw a seen or given date of the documented format half of the time, else invent one."""
-        values = (*self._seen(tool, parameter, chosen), *self._given.get(parameter.name, ()))
-        known = [value for value in values if _is(value, form)]
+        """Draw a fitting date of the documented format half of the time, else invent one."""
+        known = {value: seen for value, seen in self._fits(tool, parameter, chosen).items() if _is(value, form)}
         if known and self._rng.random() < 0.5:
-            return str(self._rng.choice(known))
+            return str(self._pick(tool, parameter, chosen, known))
         return (_FIRST_DATE + datetime.timedelta(days=self._rng.randrange(_DATES))).strftime(form)
 
     def _list(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
-        """Draw a uniform number of documented items, in the documented order; else one or two values."""
+        """Draw a uniform number of documented items, in the documented order; else a few different values."""
         if parameter.choices:
             size = self._rng.randint(1, len(parameter.choices))
             picked = set(self._rng.sample(range(len(parameter.choices)), size))
             return [choice for place, choice in enumerate(parameter.choices) if place in picked]
-        if (nested := parameter.item) is not None:
-            return [self._value(tool, nested, chosen) for _ in range(self._rng.randint(1, 2))]
-        item = parameter.model_copy(update={"type": parameter.items or "string"})
-        return [self._item(tool, item, chosen) for _ in range(self._rng.randint(1, 2))]
+        item = parameter.item or parameter.model_copy(update={"type": parameter.items or "string"})
+        least, most = _NUMBERS if item.type in ("integer", "float") else _TEXTS
+        found: list[JsonValue] = []
+        for _ in range(self._rng.randint(least, most)):
+            value = self._value(tool, item, chosen)
+            found += [value] if value is not None and value not in found else []
+        return found if len(found) >= least else None
 
-    def _drawn_from_a_source(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
-        """Draw a value of one source that holds any: description, its range, values that people gave, those seen."""
-        known = self._seen(tool, parameter, chosen)
-        if known and self._identifying(parameter):
-            return drawn(parameter.type, known, self._rng)
-        described: tuple[Scalar, ...] = (*(number.value for number in numbers(parameter)), *mentioned(parameter))
-        seen = (*known, *_PLAIN_NUMBERS)
-        given = self._given.get(parameter.name, ())
-        sources: tuple[Sequence[Scalar], ...] = (described, in_range(parameter), given, seen)
-        return drawn(parameter.type, self._rng.choice([source for source in sources if source]), self._rng)
-
-    def _constant(self, tool: ToolSpec, parameter: Parameter, known: Sequence[JsonValue]) -> JsonValue:
-        return self._rng.random() < 0.5 if parameter.type == "boolean" else self._rng.choice(known)
-
-    def _item(self, tool: ToolSpec, item: Parameter, chosen: Chosen) -> JsonValue:
-        return drawn(item.type, (*self._seen(tool, item, chosen), *_PLAIN_NUMBERS), self._rng)
+    def _number(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
+        """Draw a number of one source that holds any: description, its range, values that people gave, those seen."""
+        described = [converted(number.value, parameter) for number in numbers(parameter)]
+        sources: list[Sequence[Scalar]] = [[one for one in described if one is not None]]
+        sources.append([one for value in in_range(parameter) if (one := converted(value, parameter)) is not None])
+        fits = self._fits(tool, parameter, chosen)
+        if fits and wanted(tool.name, parameter.name, parameter.description).identifier:
+            sources = []
+        picked = self._rng.choice([source for source in (*sources, [*fits]) if source] or [()])
+        if not picked:
+            return None
+        return self._pick(tool, parameter, chosen, fits) if picked == [*fits] else self._rng.choice(picked)
 
     def _text(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
-        return self._drawn_from_a_source(tool, parameter, chosen)
+        """Draw a quoted word of the description, a new name of the parameter's kind, or a value that fits."""
+        said, kinds = mentioned(parameter), self.kinds(tool, parameter)
+        fits = self._fits(tool, parameter, chosen)
+        if said and (self._rng.random() < 0.3 or not fits):
+            return self._rng.choice(said)
+        if kinds and (self._rng.random() < self._share_of_new(tool, parameter) or not fits):
+            like = next((value for value in chosen.values() if isinstance(value, str)), None)
+            made = invented_name(self.sightings, kinds, like, self._rng)
+            given = [value for value, seen in fits.items() if any(one.only_for for one in seen)]
+            alike = [one for one in given if like is None or ending(str(one)) == ending(like)]
+            new = [*alike, *([made] if made else [])]
+            return self._rng.choice(new) if new else None
+        return self._pick(tool, parameter, chosen, fits) if fits else None
 
-    def _identifying(self, parameter: Parameter) -> Sequence[Sighting]:
-        """Return the seen values that are known to be identifiers of the parameter's kind."""
-        return ()
+    def _constant(self, tool: ToolSpec, parameter: Parameter, known: Sequence[JsonValue]) -> JsonValue:
+        return self._rng.choice(known)
 
-    def _seen(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> Sequence[Scalar]:
-        """Return values seen in this episode that the parameter may take."""
-        return self._values
+    def _share_of_new(self, tool: ToolSpec, parameter: Parameter) -> float:
+        """Return the probability of a new name: high where the documentation mentions something new.
 
+        If a tool takes names of a kind, the first parameter usually wants an existing one; a later one may be a target.
+        """
+        if "new" in parameter_words(parameter.description):
+            return 0.85 if "creat" in about(tool) else 0.4
+        return 0.05 if parameter == tool.parameters[0] else 0.25
 
-def converted(value: Scalar, type_name: str) -> Scalar | None:
-    """Convert ``value`` to an integer, float or string; None if it cannot be converted or is too long or large."""
-    if type_name == "string":
-        text = str(value)
-        return text if text.strip() and len(text) <= MAX_TEXT and "\n" not in text else None
-    if type_name not in ("integer", "float"):
-        return None
-    try:
-        number = float(value)
-    except ValueError:
-        return None
-    if not math.isfinite(number) or abs(number) > _LARGEST:
-        return None
-    if type_name == "float":
-        return number
-    return int(number) if number.is_integer() else None
+    def _fits(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> dict[Scalar, list[Sighting]]:
+        """Return the seen and given values that fit, but texts of other arguments of the call, with their sightings."""
+        near = [value for value in chosen.values() if isinstance(value, str)]
+        kinds = self.kinds(tool, parameter)
+        found: defaultdict[Scalar, list[Sighting]] = defaultdict(list)
+        for sighting in self.sightings:
+            value = self._fit(sighting, tool, parameter, kinds)
+            if value is not None and value not in near:
+                found[value].append(sighting)
+        return found
+
+    def _pick(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen, fits: Fitting) -> Scalar:
+        """Draw one of the values: first whether one that people gave or one that was seen, where there are both."""
+        given = [value for value, seen in fits.items() if any(one.only_for for one in seen)]
+        others = [value for value in fits if value not in given]
+        return self._rng.choice(self._rng.choice([source for source in (given, others) if source]))
 
 
 def _is(value: Scalar, form: str) -> bool:
@@ -213,24 +298,11 @@ def _is(value: Scalar, form: str) -> bool:
     return True
 
 
-def drawn(type_name: str, values: Sequence[Scalar], rng: random.Random) -> JsonValue:
-    """Draw one of ``values`` that converts to the type; a plain value of the type if none of a few draws does."""
-    for _ in range(_CONVERSIONS):
-        value = converted(rng.choice(values), type_name)
-        if value is not None:
-            return value
-    plain: dict[str, JsonValue] = {"integer": rng.randint(0, 5), "float": float(rng.randint(0, 50)), "dict": {}}
-    return plain.get(type_name, "x")
-
-
-_CANDIDATES = 3
 _ALL = re.compile(r"\b(all|each|every)\b", re.IGNORECASE)
-_PROSE = frozenset(words("content message text list title body"))
-_IDENTIFIERS = frozenset({"id", "token"})
 
 
 class GuidedArguments(UniformArguments):
-    """Draws values that fit what was seen: visible ones first, later ones near the earlier ones, also new texts."""
+    """Draws values by what was seen: visible ones first, later ones near the earlier ones."""
 
     def __init__(
         self,
@@ -240,12 +312,11 @@ class GuidedArguments(UniformArguments):
         tools: Sequence[ToolSpec] = (),
         guidance: Guidance = PLAIN,
     ) -> None:
-        super().__init__((), {}, rng, tools, guidance.optional)
-        self.sightings = sightings
+        super().__init__(sightings, rng, tools, guidance.optional)
         self._each = guidance.wear
         self._experience = experience
 
-    def draw_for(self, tool: ToolSpec, requirement: str) -> ToolCall:
+    def draw_for(self, tool: ToolSpec, requirement: str) -> ToolCall | None:
         """Draw a call of ``tool`` with the documented constants that the text of a ``requirement`` asks for.
 
         "All doors must be locked" makes lists complete, booleans false unless the text names them ("unlock"), and picks
@@ -257,20 +328,9 @@ class GuidedArguments(UniformArguments):
         for parameter in (one for one in tool.parameters if one.required):
             whole = everything and parameter.type == "array" and parameter.choices
             value = [*parameter.choices] if whole else self._asked_for(tool, parameter, asked, arguments)
-            arguments[parameter.name] = value
+            if value is not None:
+                arguments[parameter.name] = value
         return self._fitting(ToolCall(name=tool.name, arguments=arguments), tool)
-
-    def _known(self, name: str) -> Sequence[Scalar]:
-        return self.sightings.whole()
-
-    def kinds(self, tool: ToolSpec, parameter: Parameter) -> frozenset[str]:
-        """Return the kinds of names that a text parameter takes, by its name, else by its description."""
-        if parameter.type != "string" or parameter.choices:
-            return frozenset()
-        known = self.sightings.kinds()
-        named = name_words(parameter.name)
-        by_name = frozenset(kind for kind in known if overlap(named, {kind}))
-        return by_name or known & parameter_words(parameter.description)
 
     def _asked_for(self, tool: ToolSpec, parameter: Parameter, asked: frozenset[str], chosen: Chosen) -> JsonValue:
         if parameter.type == "array":
@@ -284,7 +344,7 @@ class GuidedArguments(UniformArguments):
         glossed = [number for number in numbers(parameter) if number.gloss]
         if glossed:
             number = max(glossed, key=lambda number: (overlap(number.gloss, asked) - number.denied, number.value))
-            return converted(number.value, parameter.type)
+            return converted(number.value, parameter)
         return self._value(tool, parameter, chosen)
 
     def _constant(self, tool: ToolSpec, parameter: Parameter, known: Sequence[JsonValue]) -> JsonValue:
@@ -292,91 +352,24 @@ class GuidedArguments(UniformArguments):
         worn = (self._experience.wear(tool.name, parameter.name, value, self._each) for value in known)
         return self._rng.choices(known, [math.exp(-wear) for wear in worn])[0]
 
-    def _item(self, tool: ToolSpec, item: Parameter, chosen: Chosen) -> JsonValue:
-        return self._value(tool, item, chosen)
-
-    def _text(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> JsonValue:
-        if self._identifying(parameter) and (known := self._seen(tool, parameter, chosen)):
-            return known[0]
-        said = mentioned(parameter)
-        if said and self._rng.random() < 0.3:
-            return self._rng.choice(said)
-        seen = self._seen(tool, parameter, chosen)
-        if seen and self._rng.random() >= self._share_of_new(tool, parameter):
-            return seen[0]
-        if head_word(parameter.description) in _PROSE:
-            return invented_text(self.sightings, self._rng)
-        return invented_name(self.sightings, str(seen[0]) if seen else "", self._rng)
-
-    def _share_of_new(self, tool: ToolSpec, parameter: Parameter) -> float:
-        """Return the probability of an invented text: high where the documentation mentions something new.
-
-        If a tool takes names of a kind, the first parameter usually wants an existing one; a later one may be a target.
-        """
-        if "new" in parameter_words(parameter.description):
-            return 0.85 if "creat" in about(tool) else 0.4
-        if not self.kinds(tool, parameter):
-            return 0.15
-        return 0.05 if parameter == tool.parameters[0] else 0.25
-
-    def _seen(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen) -> list[Scalar]:
-        """Draw a few seen values for a parameter by score."""
+    def _pick(self, tool: ToolSpec, parameter: Parameter, chosen: Chosen, fits: Fitting) -> Scalar:
+        """Draw one of the values by score."""
         near = frozenset(value for value in chosen.values() if isinstance(value, str | int | float))
         kinds = self.kinds(tool, parameter)
 
-        def fits(sighting: Sighting) -> float:
+        def score(sighting: Sighting) -> float:
             """Names in the current place fit a parameter of names, just observed values any."""
-            score = _fit(parameter.name, parameter.description, sighting.labels) - 1.0 * sighting.piece
-            if not near.isdisjoint(sighting.near):
-                score += 3.0
+            score = 3.0 if not near.isdisjoint(sighting.near) else 0.0
             score += 2.0 * self._experience.trust(tool.name, parameter.name, sighting.source)
             if kinds and self.sightings.in_place(sighting):
                 return score + 3.0
             if self.sightings.is_fresh(sighting):
                 return score + 2.0
             elsewhere = sighting.parent is not None and self.sightings.place is not None
-            return score - 2.0 if elsewhere or (sighting.kind and not kinds) else score
+            return score - 2.0 if elsewhere else score
 
-        scores: dict[Scalar, float] = {}
-        for sighting in self._identifying(parameter) or self.sightings:
-            if sighting.only_for not in (None, (tool.name, parameter.name)):
-                continue
-            value = converted(sighting.value, parameter.type)
-            if value is not None and value not in near:
-                scores[value] = max(scores.get(value, -math.inf), fits(sighting))
-        if not scores:
-            return []
+        scores = {value: max(map(score, seen)) for value, seen in fits.items()}
         for value in scores:
-            if kinds:
-                suits = bool(kinds & self.sightings.kinds_of(value))
-                scores[value] += 2.0 if suits else (-6.0 if parameter.required else -3.0)
             scores[value] -= self._experience.wear(tool.name, parameter.name, value, self._each)
         highest = max(scores.values())
-        weights = [math.exp(score - highest) for score in scores.values()]
-        return self._rng.choices(list(scores), weights, k=_CANDIDATES)
-
-    def _identifying(self, parameter: Parameter) -> list[Sighting]:
-        """Return the whole values that may be what a parameter of identifiers takes; empty for any other parameter.
-
-        The value's key has the parameter's noun ("card_id" of {"credit_card_list": {"144": ..}}), or the tool that
-        returned it as an "id" has ("ticket_id" of create_ticket's {"id": 1}).
-        """
-        named = name_words(parameter.name)
-        if not named & _IDENTIFIERS:
-            return []
-        nouns = named - {"id"}
-        whole = [sighting for sighting in self.sightings if not sighting.piece]
-        exact = [sighting for sighting in whole if named <= sighting.labels]
-        return exact or [
-            sighting
-            for sighting in whole
-            if nouns <= sighting.labels
-            or ("id" in sighting.labels and nouns and nouns <= name_words(sighting.source.partition(":")[0]))
-        ]
-
-
-@lru_cache(maxsize=65536)
-def _fit(name: str, description: str, labels: frozenset[str]) -> float:
-    """Score the overlap of a key's words with a parameter: its name counts double, its head word triple."""
-    fit = 2.0 * overlap(name_words(name), labels) + 1.0 * overlap(parameter_words(description), labels)
-    return fit + 3.0 * (head_word(description) in labels)
+        return self._rng.choices(list(scores), [math.exp(one - highest) for one in scores.values()])[0]

@@ -8,20 +8,22 @@ The guided one acts around a failure context, resolves errors, and prefers tools
 episode) it aims at one tool after another. A refused call is retried after the calls that the
 error message asks for. If the values that a tool takes are elsewhere in the state's tree, it goes there first; after a
 surprising answer it looks again. Which tools move or look is read from documentation; how often the rules apply is our
-choice.
+choice. Both often follow an answer with a tool that takes a value of it, so that tasks are found in which one call
+needs another's answer; and neither calls a tool with a required argument that nothing fits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import ClassVar
 
-from agents.evidence import LiveRun, error_message, executed, live_run
-from agents.scripted.arguments import GuidedArguments, UniformArguments
+from agents.evidence import LiveRun, error_message, executed, is_success, live_run
+from agents.scripted.arguments import Aim, GuidedArguments, UniformArguments
 from agents.scripted.knowledge import (
     PLAIN,
     Aims,
@@ -37,7 +39,7 @@ from agents.scripted.knowledge import (
     sign_in_tools,
     sources_of_values,
 )
-from agents.scripted.values import Experience, Scalar, Sightings
+from agents.scripted.values import Experience, Sightings
 from agents.settings import ExplorationSettings, own_roles
 from environments.base import Environment, Observation, ObservationStatus, ToolCall, ToolSpec
 from environments.benchmark import KnownValue
@@ -50,7 +52,7 @@ _DRAWS = 6
 _REMEDIES = 2
 _MAX_MOVES = 3
 _STRAY = 0.25
-_MAX_OBSERVATION = 400
+_CONSUMED = 0.5  # probability that a tool is aimed at which takes a value of the last answer, where there is one
 _PATIENCE = 3
 _AVOIDED = 99  # as if a call had been made so often
 _MOVES = frozenset({"chang", "current"})
@@ -88,10 +90,14 @@ class GuidedRounds:
         self._looked: set[str] = set()
         self._only_looked = True
         self._aimed: set[str] = set()
-        aim = self._aims.next()
-        while self._may_act():
+        self._takers: list[Aim] = []
+        aim, missed = self._aims.next(), 0
+        while self._may_act() and missed < _PATIENCE * len(self._tools):
             self._aims.aimed[aim] += 1
+            before = len(self._done)
             self._reach(self._tools[aim])
+            self._consume()
+            missed = 0 if len(self._done) > before else missed + 1
             aim = self._aims.any()
 
     def _visible(self) -> Sightings:
@@ -127,20 +133,30 @@ class GuidedRounds:
             if latest != need and self._may_act():
                 self._act(need)
 
-    def _new_call(self, tool: ToolSpec) -> ToolCall:
+    def _consume(self) -> None:
+        """Sometimes call a tool that takes a value of the last answer."""
+        takers = self._takers if self._rng.random() < _CONSUMED else []
+        if takers and self._may_act():
+            tool, given = self._rng.choice(takers)
+            self._attempt(partial(self._arguments.draw, tool, given), 0)
+
+    def _new_call(self, tool: ToolSpec) -> ToolCall | None:
         """Draw the call that was made least often at this context, failures counted double; the first of equals."""
 
         def times(call: ToolCall) -> int:
             avoided = bool(self._guidance.avoided) and executed(call) in self._guidance.avoided
             return self._made[_key(call)] + 2 * self._failed[_key(call)] + _AVOIDED * avoided
 
-        return min((self._arguments.draw(tool) for _ in range(_DRAWS if tool.parameters else 1)), key=times)
+        drawn = (self._arguments.draw(tool) for _ in range(_DRAWS if tool.parameters else 1))
+        return min((call for call in drawn if call is not None), key=times, default=None)
 
-    def _attempt(self, draw: Callable[[], ToolCall], depth: int) -> bool:
+    def _attempt(self, draw: Callable[[], ToolCall | None], depth: int) -> bool:
         """Draw and make a call; on an error do what it asks for, or look and draw again. True once it succeeded."""
         before = len(self._done)
         for last in (False, True):
-            call = draw()
+            call = draw() if self._may_act() else None
+            if call is None:
+                return False
             observation = self._act(call)
             if not observation.failed:
                 empty = observation.status is ObservationStatus.EMPTY and not last
@@ -159,8 +175,6 @@ class GuidedRounds:
                 return True
             if not last and not self._obtain(call, observation.text, depth):
                 self._look(self._tools[call.name])
-            if not self._may_act():
-                return False
         return False
 
     def _overcome(self, call: ToolCall, text: str, asked: Sequence[ToolSpec], depth: int) -> bool:
@@ -238,7 +252,8 @@ class GuidedRounds:
     def _act(self, call: ToolCall) -> Observation:
         interaction = self._run.act(call)
         observation, tool = interaction.observation, self._tools[call.name]
-        fine, key = observation.status is ObservationStatus.OK, _key(call)
+        fine, key, since = is_success(observation), _key(call), len(self._sightings.items)
+        self._takers = []
         self._made[key] += fine
         self._failed[key] = 0 if fine else self._failed[key] + 1
         self._aims.succeeded[call.name] += fine
@@ -246,8 +261,7 @@ class GuidedRounds:
         if observation.failed:
             self._sightings.doubt(call, observation.text)
             what = error_message(observation.text).partition("[")[0]
-            for value in listed_values(call, observation.text):
-                self._sightings.see_fact(what, value)
+            self._sightings.see_listed(what, listed_values(call, observation.text))
             return observation
         self._done.append(call)
         looked = not call.arguments and not any(p.required for p in tool.parameters) and not interaction.changed
@@ -257,9 +271,9 @@ class GuidedRounds:
         elif fine and self._only_looked:
             self._in_view[call.name] = (call, observation)
         if fine:
-            kinds = {p.name: self._arguments.kinds(tool, p) for p in tool.parameters if interaction.changed}
-            self._sightings.see_call(call, {name: next(iter(one)) for name, one in kinds.items() if len(one) == 1})
+            self._sightings.see_call(call, self._arguments.made_kinds(call, interaction.changed))
         self._sightings.see_observation(call, observation)
+        self._takers = self._arguments.consumers(call, since)
         if _moves(tool) and not interaction.changed:
             self._sightings.move(str(next(iter(call.arguments.values()))))
         return observation
@@ -337,19 +351,26 @@ class UnguidedExplorer(GuidedExplorer):
     def _uniform_calls(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         rng = random.Random(seed)
         tools = environment.tools(context.tools)
-        given: defaultdict[str, defaultdict[str, list[Scalar]]] = defaultdict(lambda: defaultdict(list))
-        for one in benchmark_of(environment).known_values(environment):
-            given[one.tool][one.parameter].append(one.value)
         interactions: list[Interaction] = []
         for number in range(self._settings.rounds):
             sightings = Sightings()
             sightings.see_state(context.initial_state)
+            for one in benchmark_of(environment).known_values(environment):
+                sightings.see_for(one.tool, one.parameter, one.value, one.near)
+            arguments = UniformArguments(sightings, rng, tools)
+            takers: list[Aim] = []
             with live_run(environment, context, number, self._settings.steps) as run:
                 for _ in range(self._settings.steps):
-                    tool = rng.choice(tools)
-                    call = UniformArguments(sightings.whole(), given[tool.name], rng, tools).draw(tool)
-                    observation = run.act(call).observation
-                    if len(observation.text) < _MAX_OBSERVATION:
-                        sightings.see_observation(call, observation)
+                    chosen = [rng.choice(takers)] if takers and rng.random() < _CONSUMED else []
+                    aims = chain(chosen, map(Aim, rng.sample(tools, len(tools))))
+                    call = next(filter(None, (arguments.draw(*aim) for aim in aims)), None)
+                    if call is None:
+                        break
+                    interaction, since = run.act(call), len(sightings.items)
+                    takers = []
+                    if is_success(interaction.observation):
+                        sightings.see_call(call, arguments.made_kinds(call, interaction.changed))
+                        sightings.see_observation(call, interaction.observation)
+                        takers = arguments.consumers(call, since)
                 interactions += run.interactions
         return tuple(interactions)

@@ -218,12 +218,6 @@ def _own_words(description: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4096)
-def head_word(description: str) -> str:
-    """Return the first content word of a parameter's description ("The zipcode of the first city": zipcode)."""
-    return next(iter(words(_ENUM.sub("", description))), "")
-
-
-@lru_cache(maxsize=4096)
 def parameter_words(description: str) -> frozenset[str]:
     """Stems of a parameter's description, without its list of documented values."""
     return frozenset(words(_ENUM.sub("", description)))

@@ -1,6 +1,7 @@
 """Draw a call from its tool's JSON Schema where the one drawn from the documentation does not fit (ours).
 
-Of a combination one alternative is drawn, of a type a value within its bounds: one that is known, or a new one.
+Of a combination one alternative is drawn, of a type a value: one that is known, a number within its bounds, or a text
+of its format. Where there is neither, nothing is drawn.
 Whatever the schema then refuses (exactly one of two, conditions, ``not``) is drawn again, a bounded number of times.
 """
 
@@ -19,7 +20,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from agents.scripted.values import MAX_TEXT, Scalar
+from agents.scripted.values import Scalar
 from environments.base import ToolCall, ToolSpec
 from environments.json_schema import COMBINING, both, resolved
 from environments.schema_check import Schema, pointed, schema_errors
@@ -156,15 +157,21 @@ class _Drawing:
             step = min(step, (high[0] - low[0]) / 8) or abs(low[0]) or step
         first = None if low is None else math.floor(low[0] / step) + 1 if low[1] else math.ceil(low[0] / step)
         last = None if high is None else math.ceil(high[0] / step) - 1 if high[1] else math.floor(high[0] / step)
-        first = first if first is not None else 0 if last is None else last - _SPAN
-        last = last if last is not None else first + _SPAN
-        if first > last:
-            raise _Nothing
         numbers = (Fraction(str(one)) / step for one in self._known(name) if type(one) in (int, float))
         fits = [
-            one for one in numbers if first <= one <= last and (one % 1 == 0 or not (whole or "multipleOf" in schema))
+            one
+            for one in numbers
+            if (first is None or first <= one) and (last is None or one <= last)
+            if one % 1 == 0 or not (whole or "multipleOf" in schema)
         ]
-        drawn = self._one_of(fits) if fits and self._rng.random() < 0.5 else self._rng.randint(first, last)
+        if (fits and self._rng.random() < 0.5) or (first is None and last is None):
+            drawn = self._one_of(fits)
+        else:
+            first = first if first is not None else (last or 0) - _SPAN
+            last = last if last is not None else first + _SPAN
+            if first > last:
+                raise _Nothing
+            drawn = self._rng.randint(first, last)
         return int(drawn * step) if whole else float(drawn * step)
 
     def _text(self, schema: Schema, name: str) -> str:
@@ -172,22 +179,15 @@ class _Drawing:
         if least > min(most, _LONGEST):
             raise _Nothing
         form = schema.get("format")
-        known = [
-            text for text in map(str, self._known(name)) if text.strip() and len(text) <= MAX_TEXT and "\n" not in text
-        ]
+        known = [text for text in self._known(name) if isinstance(text, str)]
         samples = [one for one in (*schema.get("examples", ()), schema.get("default")) if isinstance(one, str)]
         fits, better = (
             [one for one in texts if least <= len(one) <= most and not _is_other(one, form)]
             for texts in (known, samples)
         )
-        if (better or fits) and self._rng.random() < (0.5 if form in _FORMATS else 0.9):
-            return str(self._one_of(better or fits))
-        if form in _FORMATS:
+        if form in _FORMATS and not ((better or fits) and self._rng.random() < 0.5):
             return self._formatted(form)
-        text = f"{self._one_of(known or ['x'])} {self._rng.randrange(100)}"
-        while len(text) < least:
-            text += f" {self._one_of(known or ['x'])}" if len(text) + 1 < least else "x"
-        return text[:most]
+        return str(self._one_of(better or fits))
 
     def _formatted(self, form: str) -> str:
         moment = _FIRST + datetime.timedelta(minutes=self._rng.randrange(3 * 365 * 24 * 60))
@@ -253,9 +253,7 @@ class _Drawing:
         return found
 
     def _key(self, given: Any, name: str) -> str:  # noqa: ANN401 - a schema of a stranger
-        words = [word for one in self._known(name) for word in re.findall(r"[A-Za-z_]\w*", str(one)[:_LONGEST])]
-        names = {"type": "string", "examples": [self._one_of(words or ["key"]) + str(self._rng.randrange(10))]}
-        return str(self._value({"allOf": [names, given]}, name))
+        return str(self._value({"allOf": [{"type": "string"}, given]}, name))
 
 
 def _bounds(schema: Schema, name: str, sign: int) -> list[tuple[Fraction, int]]:

@@ -1,11 +1,9 @@
-"""Values that arguments are drawn from: documented ones, those that an explorer has seen, and which of them worked.
-
-A documented value is a choice, a quoted constant, a number with its gloss, or in a range of a parameter's description.
+"""Values that arguments are drawn from: those that an explorer has seen, and which of them worked.
 
 A seen value has the words of its key, the values next to it, and whether a newer answer of the same kind has replaced
-it. Sources are initial states, answers to calls that did not fail, the explorer's own calls, and what the context's
-facts say of the user and of such answers. What the policy wrote is not a value, and neither are an error's text and a
-missing value ("None", as Python writes null).
+it. Sources are initial states, answers to calls that did not fail, the explorer's own calls, what the context's facts
+say of calls and such answers, and what people gave. What the policy wrote is not a value, and neither are an error's
+text and a missing value ("None", as Python writes null). The user's words name no key, so their values fit nothing.
 """
 
 from __future__ import annotations
@@ -15,100 +13,17 @@ import random
 import re
 from ast import literal_eval
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from agents.evidence import OBSERVED, SAID, fact_values
+from agents.evidence import OBSERVED, SAID, WROTE, fact_values, is_success
 from environments.answers import says_error
-from environments.base import Observation, ObservationStatus, Parameter, ToolCall
+from environments.base import Observation, ToolCall
 from environments.task_text import words
-
-_NUMBER = r"-?\d+(?:\.\d+)?"
-_GLOSSED = re.compile(rf"({_NUMBER})(?:\s*\(([^)]*)\))?")
-_RANGE = re.compile(rf"(?:between|from)\s+({_NUMBER})(?:\s*\([^)]*\))?\s+(?:and|to)\s+({_NUMBER})", re.IGNORECASE)
-_MULTIPLE = re.compile(rf"multiple of ({_NUMBER})", re.IGNORECASE)
-_QUOTED = re.compile(r"(?<!\w)'([^'\s]{1,20})'(?!\w)|\"([^\"\s]{1,20})\"")
-_ALTERNATIVES = re.compile(r"\((\w+(?:/\w+)+)\)")
-_DATE_PARTS = {"YYYY": "%Y", "MM": "%m", "DD": "%d"}
-_DATE_FORMAT = re.compile(r"(?<!\w)(?:YYYY|MM|DD)(?:[-/.](?:YYYY|MM|DD)){1,2}(?!\w)")
-_NEGATIONS = frozenset({"not", "no", "without"})
-_MOST_RANGE_VALUES = 1000
-
-
-class DocumentedNumber(NamedTuple):
-    """A number that a description mentions, the words that explain it, and whether they deny something."""
-
-    value: float
-    gloss: frozenset[str]
-    denied: bool
-
-
-def constants(parameter: Parameter) -> tuple[JsonValue, ...]:
-    """Documented values to be given literally: the choices, else the quoted words of a string's description.
-
-    "Mode of operation ('l' for lines, 'w' for words)" documents 'l' and 'w'. Empty when any value may be given.
-    """
-    if parameter.choices:
-        return parameter.choices
-    if parameter.type == "boolean":
-        return (True, False)
-    if parameter.type != "string" or date_format(parameter) is not None:
-        return ()
-    alternatives = _ALTERNATIVES.search(parameter.description)
-    if alternatives is not None:
-        return tuple(alternatives.group(1).split("/"))
-    quoted = [single or double for single, double in _QUOTED.findall(parameter.description)]
-    return tuple(dict.fromkeys(quoted)) if len(quoted) > 1 else ()
-
-
-def date_format(parameter: Parameter) -> str | None:
-    """Return the format of ``datetime.strftime`` that a text parameter documents ("YYYY-MM-DD"), None without one."""
-    found = _DATE_FORMAT.search(parameter.description) if parameter.type == "string" else None
-    return None if found is None else re.sub("YYYY|MM|DD", lambda part: _DATE_PARTS[part.group()], found.group())
-
-
-def mentioned(parameter: Parameter) -> tuple[str, ...]:
-    """Return the single quoted words of a string's description.
-
-    Each is one value among others, such as the current directory ".".
-    """
-    if parameter.type != "string" or constants(parameter) or date_format(parameter):
-        return ()
-    return tuple(dict.fromkeys(single or double for single, double in _QUOTED.findall(parameter.description)))
-
-
-def numbers(parameter: Parameter) -> tuple[DocumentedNumber, ...]:
-    """Numbers that the description of a numeric parameter mentions, its documented default among them."""
-    if parameter.type not in ("integer", "float"):
-        return ()
-    found = [
-        DocumentedNumber(float(value), frozenset(words(gloss)), bool(_NEGATIONS & set(gloss.lower().split())))
-        for value, gloss in _GLOSSED.findall(parameter.description)
-    ]
-    if isinstance(parameter.default, int | float) and not isinstance(parameter.default, bool):
-        found.append(DocumentedNumber(float(parameter.default), frozenset(), False))
-    return tuple({number.value: number for number in reversed(found)}.values())[::-1]
-
-
-def in_range(parameter: Parameter) -> tuple[float, ...]:
-    """Return values of a numeric parameter's range ("between 0 and 120 and a multiple of 5"); empty without one.
-
-    They are every step, or tenths of the range where any value is allowed; at most a thousand, the smallest first.
-    """
-    found = _RANGE.search(parameter.description)
-    if found is None or parameter.type not in ("integer", "float"):
-        return ()
-    low, high = sorted((float(found.group(1)), float(found.group(2))))
-    multiple = _MULTIPLE.search(parameter.description)
-    step = abs(float(multiple.group(1))) if multiple else float(parameter.type == "integer")
-    step = step or (high - low) / 10 or 1.0
-    count = min(int((high - low) / step + 1e-9), _MOST_RANGE_VALUES)
-    return tuple(round(low + step * k, 6) for k in range(count + 1))
-
 
 MAX_TEXT = 80
 """Most characters of a string offered as an argument (our choice: user turns stay readable)."""
@@ -119,10 +34,15 @@ _MAX_PIECES = 24
 _MAX_NEAR = 12
 _WORD = re.compile(r"[A-Za-z]{3,}")
 _LONG_WORD = re.compile(r"[A-Za-z]{4,12}")
-_ENDING = re.compile(r"^.+(\.[A-Za-z0-9]{1,5})$")
-_PLAIN_LONG_WORDS = ("summary", "draft", "archive", "final", "copy", "record", "backup", "review")
+_ENDING = re.compile(r"(?<=.)\.[A-Za-z0-9]{1,5}$")
 _MISSING = frozenset(("none", "null"))
 _STATE = "state"
+_REPORTS = frozenset(("message", "status"))  # keys under which answers say what was done
+_ID = frozenset(words("id identifier"))
+CONTAINERS = frozenset(
+    words("list map record history queue inbox table set dict entry item collection result current level")
+)
+"""Stems of words that say how values are kept, not what they are."""
 
 Scalar = str | int | float
 
@@ -131,14 +51,17 @@ Scalar = str | int | float
 class Sighting:
     """One value and its place.
 
-    ``labels``: stems of its key. ``kind``: the stem of a "type" that the state declares for it; ``parent``: its direct
+    ``key``: stems of its key, without words for identifiers and containers; empty for what is the identity of a thing:
+    an "id", a record's key, an item of a list without a name. ``around``: stems of what holds it, the key further out
+    or the tool that answered it. ``kind``: the stem of a "type" that the state declares for it; ``parent``: its direct
     parent's name in the state. ``near``: values it belongs to (the folders above a file, the arguments of the call that
     returned it). ``source``: tool and key, or the other source. ``piece``: a word or part of a
     longer text. ``only_for``: the one (tool, parameter) that takes it; None for any.
     """
 
     value: Scalar
-    labels: frozenset[str] = frozenset()
+    key: tuple[str, ...] = ()
+    around: frozenset[str] = frozenset()
     kind: str = ""
     parent: str | None = None
     near: frozenset[Scalar] = frozenset()
@@ -166,10 +89,6 @@ class Sightings:
     def __iter__(self) -> Iterator[Sighting]:
         return iter(self.items)
 
-    def whole(self) -> tuple[Scalar, ...]:
-        """Return each whole value once."""
-        return tuple(dict.fromkeys(sighting.value for sighting in self.items if not sighting.piece))
-
     def is_fresh(self, sighting: Sighting) -> bool:
         """Return whether it was observed in this episode and no later answer of the same source has replaced it."""
         return self._latest.get(sighting.source) == sighting.order
@@ -181,11 +100,15 @@ class Sightings:
 
     def doubt(self, call: ToolCall, message: str) -> None:
         """Mark arguments of ``call`` that an error named: they may no longer be where the state has them."""
-        self._doubted.update(value for value in _scalars(call.arguments) if str(value) in message)
+        self._doubted.update(value for value in scalars(call.arguments) if str(value) in message)
 
     def kinds_of(self, value: Scalar) -> frozenset[str]:
         """Return the kinds that the state, or the call that made it, declares for a name."""
         return frozenset(self._kinds.get(value, ()))
+
+    def of_kinds(self, kinds: Collection[str]) -> tuple[Scalar, ...]:
+        """Return the names of which one of ``kinds`` is declared."""
+        return tuple(value for value, own in self._kinds.items() if not own.isdisjoint(kinds))
 
     def kinds(self) -> frozenset[str]:
         """Return every kind of name that was seen."""
@@ -201,21 +124,23 @@ class Sightings:
     def see_state(self, initial_state: dict[str, JsonValue]) -> None:
         """Take the leaves and the names of an initial state, class by class."""
         for state in initial_state.values():
-            self._walk_state(state, (), ())
+            self._walk_state(state, (), (), False)
         tops = [name for name, parent in self._parents.items() if parent is None]
         self.place = tops[0] if len(tops) == 1 else None
 
     def see_observation(self, call: ToolCall, observation: Observation) -> None:
         """Take the leaves of an answer, unless the call failed; they are near the call's arguments."""
-        if observation.failed or len(observation.text) > _MAX_OBSERVATION:
+        if observation.failed or says_error(observation.text) or len(observation.text) > _MAX_OBSERVATION:
             return
         self._clock += 1
-        near = frozenset(_scalars(call.arguments))
-        for key, value in _leaves(_parsed(observation.text), "")[:_MAX_LEAVES]:
-            source = f"{call.name}:{key}"
+        near = frozenset(scalars(call.arguments))
+        for leaf in _leaves(_parsed(observation.text))[:_MAX_LEAVES]:
+            if leaf.key.casefold() in _REPORTS:
+                continue
+            source = f"{call.name}:{leaf.key}"
             self._latest[source] = self._clock
-            self._doubted.discard(value)
-            self._add(value, _labels((key,)), near=near, source=source)
+            self._doubted.discard(leaf.value)
+            self._add(leaf.value, leaf.named(words(call.name)[1:]), near, source)
 
     def see_call(self, call: ToolCall, kinds: Mapping[str, str]) -> None:
         """Take the arguments of a call that ran: what it made can be named again.
@@ -223,7 +148,7 @@ class Sightings:
         ``kinds`` maps parameter to value kind; such names are relative to the explorer's current place.
         """
         self._clock += 1
-        values = frozenset(_scalars(call.arguments))
+        values = frozenset(scalars(call.arguments))
         for name, argument in call.arguments.items():
             source = f"{call.name}({name})"
             self._latest[source] = self._clock
@@ -232,32 +157,32 @@ class Sightings:
                 self._kinds[argument] = {kind}
                 self._parents.setdefault(argument, self.place)
             parent = self.place or None if kind else None
-            for value in _scalars(argument):
-                self._add(value, _labels((name,)), values - {value}, source, kind, parent)
-
-    def see_fact(self, name: str, value: JsonValue) -> None:
-        """Take a value that something outside this episode says, by its name."""
-        for scalar in _scalars(value):
-            self._add(scalar, _labels((name,)), source="fact")
+            for value in scalars(argument):
+                self._add(value, _named((name,), item=False), values - {value}, source, kind, parent)
 
     def see_facts(self, facts: Sequence[str]) -> None:
-        """Take what a context's facts say of the failed trajectory: the user's values, and those of its answers."""
+        """Take what a context's facts say of the failed trajectory: its arguments, and the values of its answers."""
         for name, value in fact_values(facts):
-            if name == SAID:
-                self.see_fact(name, value)
-            elif name == OBSERVED and isinstance(value, str):
+            if name == OBSERVED and isinstance(value, str):
                 answer = _parsed(value)  # any other text than an object's or a list's may have been cut
-                failed = isinstance(answer, dict) and says_error({"error": answer.get("error")})
-                if isinstance(answer, dict | list) and not failed:
-                    for key, leaf in _leaves(answer, "")[:_MAX_LEAVES]:
-                        self.see_fact(key, leaf)
+                for leaf in _leaves(answer)[:_MAX_LEAVES] if isinstance(answer, dict | list) else ():
+                    if not says_error(answer):
+                        self._add(leaf.value, leaf.named(()), source="fact")
+            elif name not in (SAID, WROTE, OBSERVED):
+                for scalar in scalars(value):
+                    self._add(scalar, _named((name,), item=False), source="fact")
+
+    def see_listed(self, message: str, values: Sequence[str]) -> None:
+        """Take the values that an error lists."""
+        for value in values:
+            self._add(value, ((), frozenset(words(message))), source="fact")
 
     def see_for(self, tool: str, parameter: str, value: Scalar, near: frozenset[Scalar]) -> None:
         """Take a value that is known to suit one parameter of one tool."""
         source = f"{tool}({parameter})"
-        self.items.append(Sighting(value, _labels((parameter,)), near=near, source=source, only_for=(tool, parameter)))
+        self.items.append(Sighting(value, near=near, source=source, only_for=(tool, parameter)))
 
-    def _walk_state(self, node: JsonValue, path: tuple[str, ...], near: tuple[str, ...]) -> None:
+    def _walk_state(self, node: JsonValue, path: tuple[str, ...], near: tuple[str, ...], item: bool) -> None:
         if isinstance(node, dict):
             records = bool(node) and all(isinstance(child, dict) for child in node.values())
             for key, child in node.items():
@@ -267,20 +192,20 @@ class Sightings:
                     if child_kind:
                         self._parents.setdefault(key, parent)
                         self._kinds.setdefault(key, set()).add(child_kind)
-                    self._add(key, _labels(path[-1:]), near=frozenset(near), kind=child_kind, parent=parent)
-                    self._walk_state(child, path, (*near, key))
+                    self._add(key, ((), _stems(path[-1:])), frozenset(near), kind=child_kind, parent=parent)
+                    self._walk_state(child, path, (*near, key), False)
                 elif key != "type":
-                    self._walk_state(child, (*path, key), near)
+                    self._walk_state(child, (*path, key), near, False)
         elif isinstance(node, list):
             for child in node:
-                self._walk_state(child, path, near)
+                self._walk_state(child, path, near, True)
         elif isinstance(node, str | int | float) and not isinstance(node, bool):
-            self._add(node, _labels(path[-2:]), near=frozenset(near[-_MAX_NEAR:]))
+            self._add(node, _named(path[-2:], item=item), frozenset(near[-_MAX_NEAR:]))
 
     def _add(
         self,
         value: Scalar,
-        labels: frozenset[str],
+        named: Named,
         near: frozenset[Scalar] = frozenset(),
         source: str = _STATE,
         kind: str = "",
@@ -289,13 +214,31 @@ class Sightings:
         if isinstance(value, str) and value.strip().casefold() in _MISSING:
             return
         if not isinstance(value, str) or (value.strip() and len(value) <= MAX_TEXT and "\n" not in value):
-            self.items.append(Sighting(value, labels, kind, parent, near, source, self._clock))
+            self.items.append(Sighting(value, *named, kind, parent, near, source, self._clock))
         for piece in _pieces(value) if isinstance(value, str) else ():
-            self.items.append(Sighting(piece, labels, "", None, near, source, self._clock, piece=True))
+            self.items.append(Sighting(piece, *named, "", None, near, source, self._clock, piece=True))
 
 
-def _labels(keys: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(stem for key in keys for stem in words(key))
+Named = tuple[tuple[str, ...], frozenset[str]]
+"""``key`` and ``around`` of a sighting."""
+
+
+def _named(path: Sequence[str], *, item: bool, outside: Sequence[str] = ()) -> Named:
+    """Return the name of a leaf under the keys ``path``, within something of the stems ``outside``.
+
+    A key of containers alone ("result", none at all) has the name of what holds it, unless it is a list, whose items
+    are things of that name.
+    """
+    around = _stems(path[-2:-1]) or frozenset(outside)
+    own = words(path[-1]) if path else ()
+    key = tuple(stem for stem in own if stem not in CONTAINERS and stem not in _ID)
+    if not key and not item and not _ID & frozenset(own):
+        key = tuple(stem for stem in words(" ".join(path[-2:-1])) or outside if stem not in CONTAINERS)
+    return key, around
+
+
+def _stems(keys: Sequence[str]) -> frozenset[str]:
+    return frozenset(stem for key in keys for stem in words(key)) - CONTAINERS
 
 
 def _pieces(text: str) -> list[str]:
@@ -317,36 +260,53 @@ def _parsed(text: str) -> JsonValue:
     return text
 
 
-def _leaves(node: JsonValue, key: str) -> list[tuple[str, Scalar]]:
+class _Leaf(NamedTuple):
+    """A scalar of an answer, the keys to it, and whether it is an item of a list."""
+
+    value: Scalar
+    path: tuple[str, ...]
+    item: bool
+
+    @property
+    def key(self) -> str:
+        return self.path[-1] if self.path else ""
+
+    def named(self, outside: Sequence[str]) -> Named:
+        return _named(self.path, item=self.item, outside=outside)
+
+
+def _leaves(node: JsonValue, path: tuple[str, ...] = (), item: bool = False) -> list[_Leaf]:
     if isinstance(node, dict):
-        return [leaf for name, child in node.items() for leaf in _leaves(child, name)]
+        return [leaf for name, child in node.items() for leaf in _leaves(child, (*path, name))]
     if isinstance(node, list):
-        return [leaf for child in node for leaf in _leaves(child, key)]
-    return [(key, node)] if isinstance(node, str | int | float) and not isinstance(node, bool) else []
+        return [leaf for child in node for leaf in _leaves(child, path, item=True)]
+    return [_Leaf(node, path, item)] if isinstance(node, str | int | float) and not isinstance(node, bool) else []
 
 
-def _scalars(node: JsonValue) -> list[Scalar]:
-    return [value for _, value in _leaves(node, "")]
+def scalars(node: JsonValue) -> list[Scalar]:
+    """Return the texts and numbers within a value."""
+    return [leaf.value for leaf in _leaves(node)]
 
 
-def invented_name(sightings: Sightings, like: str, rng: random.Random) -> str:
-    """Invent a name of one or two seen words, with the ending (".txt") of ``like``."""
-    pool = _seen_words(sightings)
-    parts = [rng.choice(pool).lower() for _ in range(rng.choice((1, 1, 2)))]
-    ending = _ENDING.match(like)
-    return "_".join(dict.fromkeys(parts)) + (ending.group(1) if ending else "")
+def ending(name: str) -> str:
+    """Return the ending of a file's name (".txt"), empty without one."""
+    found = _ENDING.search(name)
+    return found.group() if found else ""
 
 
-def invented_text(sightings: Sightings, rng: random.Random) -> str:
-    """Invent a text of one to five seen words."""
-    pool = _seen_words(sightings)
-    return " ".join(rng.choice(pool) for _ in range(rng.randint(1, 5)))
+def invented_name(sightings: Sightings, kinds: Collection[str], like: str | None, rng: random.Random) -> str | None:
+    """Invent a name of one or two words of names of the ``kinds``, with the ending of ``like``, else of one of them.
 
-
-def _seen_words(sightings: Sightings) -> list[str]:
-    texts = (sighting.value for sighting in sightings if isinstance(sighting.value, str))
-    found = dict.fromkeys(word for text in texts for word in _LONG_WORD.findall(text))
-    return [*found, *_PLAIN_LONG_WORDS]
+    Return None where no word of a name of that kind was seen.
+    """
+    names = [str(value) for value in sightings.of_kinds(kinds)]
+    pool = [
+        *dict.fromkeys(word.lower() for name in names for word in _LONG_WORD.findall(name.removesuffix(ending(name))))
+    ]
+    if not pool:
+        return None
+    parts = rng.sample(pool, min(len(pool), rng.choice((1, 1, 2))))
+    return "_".join(parts) + ending(rng.choice(names) if like is None else like)
 
 
 @dataclass
@@ -360,7 +320,7 @@ class Experience:
 
     def learn(self, call: ToolCall, observation: Observation, sightings: Sightings) -> None:
         """Count the outcome of a call for its values and for the sources they came from."""
-        fine = observation.status is ObservationStatus.OK
+        fine = is_success(observation)
         for name, argument in call.arguments.items():
             key = (call.name, name, str(argument))
             self._used[key] += fine

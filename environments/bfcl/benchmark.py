@@ -59,6 +59,7 @@ from environments.bfcl.official import (
 )
 from environments.bfcl.simulators import ERROR_PREFIX, Simulators, not_defined
 from environments.metrics import CALL_METRICS
+from environments.task_text import Seen, leaves
 from environments.turns import References, WorldEpisode, check_turns
 from environments.verification.decontamination import HeldOut, held_out
 
@@ -356,7 +357,9 @@ class BFCL(Benchmark[BFCLOptions]):
         )
 
     def known_values(self, environment: Environment) -> tuple[KnownValue, ...]:
-        """Return the text values of human training references that no state and no earlier call holds.
+        """Return values of human training references: numbers that people wrote, and texts that nothing before held.
+
+        Identifiers are left out: those of one state are nothing in another.
 
         Only training indices are read. A language model knows or guesses such names (cities), an explorer of rules
         does not.
@@ -388,17 +391,26 @@ class BFCL(Benchmark[BFCLOptions]):
 
 @cache
 def _known_values() -> tuple[KnownValue, ...]:
-    found: dict[tuple[str, str, str], set[str]] = {}
+    found: dict[tuple[str, str, str | int | float], set[str | int | float]] = {}
     for task in load_category("base", ("train",)):
-        known = json.dumps(task.spec.initial_state)
+        known, said = json.dumps(task.spec.initial_state), Seen(task.spec.turns)
         for call in (call for turn in task.spec.reference for call in turn):
-            texts = {name: value for name, value in call.arguments.items() if isinstance(value, str)}
-            for name, value in texts.items():
-                if value not in known:
-                    found.setdefault((call.name, name, value), set()).update(set(texts.values()) - {value})
-            known += json.dumps(list(texts.values()))
+            given = [
+                (name, leaf)
+                for name, value in call.arguments.items()
+                for leaf in leaves(value)
+                if isinstance(leaf, str | int | float) and not isinstance(leaf, bool)
+            ]
+            for name, value in given:
+                own = value not in known if isinstance(value, str) else said.has(value)
+                if own and not name.endswith(_ANSWERED):
+                    found.setdefault((call.name, name, value), set()).update({other for _, other in given} - {value})
+            known += json.dumps([value for _, value in given])
     return tuple(KnownValue(*key, frozenset(near)) for key, near in found.items())
 
+
+_ANSWERED = ("_id", "_token")
+"""Ends of the names of parameters whose values belong to one state, which has them itself."""
 
 BENCHMARK = BFCL()
 _HUMAN = BFCL(human=True)

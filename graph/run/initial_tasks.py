@@ -11,12 +11,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from math import ceil
 from pathlib import Path
 
 from agents.roles import unguided_context, unguided_exploration
-from environments.base import InputError, StartState
+from environments.base import InputError, StartState, ToolCall
 from environments.benchmark import OfficialTask
 from environments.command import Stage
 from environments.registry import benchmark_of, parse_options
@@ -42,6 +42,7 @@ from memory.tasks import admitted_task, read_given, refuse_repeated
 
 NAMED = 20  # held-out tasks that an error names
 BRANCHES_AT_ONCE = 2  # of scripted roles, which are bound by the processor
+_NAMED = 8  # tools that a sentence names
 _PASSING = ("BudgetReached", "EndpointFailed")  # causes of failed branches that say nothing about them
 BARREN_CHUNKS = 8  # whole chunks of contexts without a new task after which exploration gives up
 
@@ -129,6 +130,14 @@ class Seeds:
     refused: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     last_failure: str = ""
+    offered: set[str] = field(default_factory=set)
+    called: set[str] = field(default_factory=set)
+
+    def uncalled(self) -> str:
+        """Return one sentence on the tools that exploration never called; scripted rules had no value that fits."""
+        never = sorted(self.offered - self.called)
+        more = f" and {len(never) - _NAMED} more" if len(never) > _NAMED else ""
+        return f"D_0: {len(never)} of {len(self.offered)} tools were never called: {', '.join(never[:_NAMED])}{more}"
 
     def failed(self) -> str:
         """Return one sentence on the contexts whose branches failed; D_0 was made without them."""
@@ -243,7 +252,11 @@ def join(services: RunServices, contexts: Sequence[FailureContext], seeds: Seeds
         known.update(fingerprint(draft) for draft in accepted)
         made.append([admitted_task(draft, context, "seed", None) for draft in accepted])
         seeds.refused.update(one.reason for one in verifications if one.reason is not None)
-        append_jsonl(folder.interactions, read_jsonl(branch.interactions, Interaction))
+        interactions = [*read_jsonl(branch.interactions, Interaction)]
+        seeds.offered.update(context.tools)
+        actions = chain.from_iterable((one.action, *one.observation.calls) for one in interactions)
+        seeds.called.update(one.name for one in actions if isinstance(one, ToolCall))
+        append_jsonl(folder.interactions, interactions)
         append_jsonl(folder.drafts, drafts)
         append_jsonl(folder.verdicts, verifications)
     refuse_mistake(failures, len(contexts))

@@ -84,6 +84,8 @@ async def make_tasks(run: Run) -> None:
                 seeds = await make_seeds(services, run.settings.tasks.initial_count, stage)
             if seeds.failures:
                 say(seeds.failed())
+            if not seeds.offered <= seeds.called:
+                say(seeds.uncalled())
             tasks = tuple(seeds.tasks)
         admit(run.directory, tasks)
         forget_branches(run.directory)

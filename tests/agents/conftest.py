@@ -29,6 +29,8 @@ CAR_STATE = {
     "doorStatus": dict.fromkeys(("driver", "passenger", "rear_left", "rear_right"), "unlocked"),
     "parkingBrakeStatus": "released",
     "destination": "None",
+    "distanceToNextVehicle": 50.0,
+    "acTemperature": 25.0,
 }
 FILES_STATE = {
     "root": {

@@ -8,6 +8,7 @@ import pytest
 
 from agents.evidence import call_of, live_run, successful_runs
 from agents.scripted.abstractor import Cut, around, partition, setup_for
+from agents.scripted.links import links
 from environments.base import Action, MalformedCall, ToolCall
 from memory.records import FailureContext, Interaction
 
@@ -41,7 +42,7 @@ def shape(cut: Cut) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def test_needed_calls_become_reference_or_setup(environment, car_start, make_context, played) -> None:
     context = make_context(car_start, "startEngine")
     run = played(context, LOCK, LIGHT, PRESS, START)
-    cuts = [shape(cut) for cut in around(run, 3, 3, context, environment)]
+    cuts = [shape(cut) for cut in around(run, links(run, context, environment), 3, 3, context, environment)]
     assert cuts[:3] == [
         (("lockDoors", "pressBrakePedal"), ("startEngine",)),
         (("lockDoors",), ("pressBrakePedal", "startEngine")),
@@ -54,7 +55,7 @@ def test_an_entered_folder_is_needed_although_no_state_changed(environment, file
     context = make_context(files_start, "cat")
     run = played(context, call("cd", folder="papers"), call("touch", file_name="x"), call("cat", file_name="final.txt"))
     assert [i.changed for i in run] == [False, True, False]
-    assert shape(around(run, 2, 1, context, environment)[0]) == (("cd",), ("cat",))
+    assert shape(around(run, links(run, context, environment), 2, 1, context, environment)[0]) == (("cd",), ("cat",))
     assert [c.name for c in setup_for(run[:2], run[2:], context, environment)] == ["cd", "touch"]
     assert [c.name for c in setup_for(run[:1], (), context, environment)] == []
 
@@ -68,32 +69,44 @@ def test_answers_that_gave_a_value_are_kept(environment, car_start, make_context
         call("get_zipcode_based_on_city", city="Stonebrook"),
         call("estimate_distance", cityA="83214", cityB="74532"),
     )
-    cuts = [shape(cut) for cut in around(run, 3, 3, context, environment)]
-    assert ((), ("get_zipcode_based_on_city", "get_zipcode_based_on_city", "estimate_distance")) in cuts
+    cuts = [shape(cut) for cut in around(run, links(run, context, environment), 3, 3, context, environment)]
+    zipcodes = ("get_zipcode_based_on_city", "get_zipcode_based_on_city")
+    assert (("setHeadlights",), (*zipcodes, "estimate_distance")) in cuts
+    assert not any("setHeadlights" in names for _, names in cuts), "a neighbour alone does not belong"
 
 
-def test_a_partition_holds_every_success_once_in_order(car_start, make_context, played) -> None:
-    actions = (LOCK, START, LIGHT, MalformedCall(text="?", reason="no call"), PRESS, call("check_tire_pressure"))
+def test_a_partition_joins_what_belongs_together(environment, car_start, make_context, played) -> None:
+    zipcodes = [call("get_zipcode_based_on_city", city=city) for city in ("Rivermist", "Stonebrook")]
+    distance = call("estimate_distance", cityA="83214", cityB="74532")
+    actions = (LOCK, zipcodes[0], LIGHT, PRESS, zipcodes[1], START, distance, MalformedCall(text="?", reason="no call"))
     context = make_context(car_start, "lockDoors")
     (run,) = successful_runs(played(context, *actions))
-    assert [call_of(i) for i in run] == [LOCK, LIGHT, PRESS, call("check_tire_pressure")]
-    for seed in range(5):
-        cuts = partition(run, 3, random.Random(seed))
-        assert [i for cut in cuts for i in cut.reference] == list(run)
-        for cut in cuts:
-            changes = [call_of(i) for i in run[: run.index(cut.reference[0])] if i.changed]
-            assert list(cut.setup) == changes
-            assert 1 <= len(cut.reference) <= 3
+    linked = links(run, context, environment)
+    assert [dict(kin) for kin in linked] == [{}, {}, {}, {}, {}, {0: False, 3: False}, {1: True, 4: True}]
+    drawn = set()
+    for seed in range(20):
+        cuts = partition(run, linked, 3, random.Random(seed))
+        calls = [call_of(one) for cut in cuts for one in cut.reference]
+        assert len(calls) == len(set(map(str, calls))) == len(run)
+        assert all(cut.names() == ("setHeadlights",) for cut in cuts if "setHeadlights" in cut.names())
+        assert any(cut.passes_on() and cut.names()[-1] == "estimate_distance" for cut in cuts)
+        drawn |= {shape(cut) for cut in cuts if "startEngine" in cut.names()}
+    assert (("setHeadlights",), ("lockDoors", "pressBrakePedal", "startEngine")) in drawn
+    assert (("lockDoors", "setHeadlights", "pressBrakePedal"), ("startEngine",)) in drawn
+    whole = partition(run, linked, 3, random.Random(0), shortest=2, long_only=True)
+    assert [len(cut.reference) for cut in whole] == [3, 3]
 
 
-def test_the_pieces_of_a_partition_keep_to_their_lengths(car_start, make_context, played) -> None:
-    actions = (LOCK, LIGHT, PRESS, call("check_tire_pressure"), call("get_outside_temperature_from_google"))
-    (run,) = successful_runs(played(make_context(car_start, "lockDoors"), *actions))
-    assert len(run) == 5
-    assert [len(cut.reference) for cut in partition(run, 4, random.Random(0), long_only=True)] == [4, 1]
-    assert [len(cut.reference) for cut in partition(run, 4, random.Random(0), shortest=2, long_only=True)] == [4]
-    drawn = {len(cut.reference) for seed in range(30) for cut in partition(run, 4, random.Random(seed), shortest=2)}
-    assert drawn == {2, 3, 4}
+def test_calls_that_name_one_thing_belong_together(environment, files_start, make_context, played) -> None:
+    context = make_context(files_start, "cat")
+    run = played(
+        context,
+        call("touch", file_name="list.txt"),
+        call("cat", file_name="notes.txt"),
+        call("wc", file_name="notes.txt", mode="l"),
+        call("wc", file_name="list.txt", mode="l"),
+    )
+    assert [dict(kin) for kin in links(run, context, environment)] == [{}, {}, {1: False}, {0: False}]
 
 
 def test_what_a_trivial_policy_solves_is_known_before(car_start, make_context, played) -> None:

@@ -35,7 +35,6 @@ FINE = """
 {"success": true, "error": null}|{"status": "ok"}|{"error": 0}|{"errors": 3, "warnings": 1}
 {"error": 0.03, "mean": 1.2}
 {"error": "none"}|{"error": {}}|{"error": [null]}|{"error": {"code": 0, "message": ""}}
-{"isError": false, "error": "x"}
 {"job": 3, "status": "failed"}|{"data": {"error": "x"}}|[{"error": "x"}]|["Error: x"]|{"text": "Error: x"}
 {"valid": false}
 {"success": true, "errors": ["row 3"]}|{"exit_code": 1, "stderr": "Error: x"}|{"result": {"error": null}}
@@ -51,7 +50,7 @@ ERRORS = """
 {"error": "no such table"}|{"error": {"code": 1}}|{"error": true}|{"error": 404}|{"errors": ["x"]}
 {"errors": {"a": ["x"]}}
 {"ok": false}|{"ok": false, "error": "channel_not_found"}|{"success": false, "message": "no"}|{"isError": true}
-{"Error": "x"}
+{"Error": "x"}|{"isError": false, "error": "x"}|{"success": true, "error": "x"}|{"exception": "x", "data": 1}
 {"is_error": true, "content": []}|{"ok": true, "isError": true}|{"status": "error", "message": "x"}|{"status": "fail"}
 {"result": "Error: x"}|{"result": {"ok": false}}|"Error: x"|{"error": "x"} try again|{"success": "false"}
 {"error": ["a"]}

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agents.chat.transcript import _tool_text
 from agents.scripted.arguments import UniformArguments
+from agents.scripted.values import Sightings
 from environments.base import Parameter, ToolCall, ToolSpec
 from environments.json_schema import closed_schema, parameters_of, schema_problem
 from environments.task_text import Seen, clause, documented, leaves
@@ -128,7 +129,13 @@ nested = st.recursive(
 @given(objects(nested), st.integers(0, 5))
 def test_what_explorers_draw_passes_the_schema_and_can_be_said(schema, seed):
     tool = tool_of(schema)
-    call = UniformArguments(["lamp", 3], {}, random.Random(seed)).draw(tool)
+    sightings = Sightings()
+    for parameter in (one for top in tool.parameters for one in top.nested()):
+        for value in ("lamp", 3):
+            sightings.see_for("act", parameter.name, value, frozenset())
+    call = UniformArguments(sightings, random.Random(seed)).draw(tool)
+    if call is None:
+        return
     assert argument_problem(call, tool) is None
     said = Seen([clause(call, {"act": tool}, random.Random(seed))])
     for name, value in call.arguments.items():

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from agents.scripted.arguments import UniformArguments
 from agents.scripted.values import Sightings
 from environments.base import Environment, StartState, TaskSpec
+from environments.registry import benchmark_of
 from environments.verification.replay import bare_task
 
 
@@ -18,12 +19,14 @@ def random_tasks(environment: Environment, start: StartState, calls: int, rng: r
     """Textless tasks cut from one random episode: 1-3 calls after a setup of what came before, in 1 or 2 turns."""
     tools, path, sightings = environment.tools(start.tools), [], Sightings()
     sightings.see_state(start.initial_state)
-    arguments = UniformArguments(sightings.whole(), {}, rng, tools)
+    for one in benchmark_of(environment).known_values(environment):
+        sightings.see_for(one.tool, one.parameter, one.value, one.near)
+    arguments = UniformArguments(sightings, rng, tools)
     with closing(environment.open(bare_task(start))) as episode:
         episode.start()
         for _ in range(calls):
             call = arguments.draw(rng.choice(tools))
-            if not episode.step(call).failed:
+            if call is not None and not episode.step(call).failed:
                 path.append(call)
     position = 0
     while position < len(path):

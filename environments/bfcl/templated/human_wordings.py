@@ -8,7 +8,8 @@ them (ours). Users have a style: terse (a short command), indirect (a question o
 Calls without a pattern have the words of the table (``templated.wordings``) behind a beginning that people use ("Could
 you"). Words of order that people use join the parts of a turn of several calls. A value that the part or the turn
 before named may be "the same file" where it is the only one of its kind there (ours), and an identifier that the turn
-before returned is left unsaid where a pattern does so. What a turn says or leaves unsaid is grounded in the texts and
+before returned is left unsaid where a pattern does so; a value that an earlier call of the task answers is "that
+zipcode" (ours). What a turn says or leaves unsaid is grounded in the texts and
 answers before it.
 """
 
@@ -135,45 +136,68 @@ def render_task(environment: Environment, spec: Spec, rng: random.Random) -> Spe
     flags = wordings.forced_calls(environment, spec)
     turns: list[str] = []
     before = _Before()
-    observed = replay(environment, spec).turns if len(spec.reference) > 1 else ()
+    several = sum(map(len, spec.reference)) > 1
+    observed = [[one.text for one in turn.observations] for turn in replay(environment, spec).turns] if several else []
     for t, (calls, forced) in enumerate(zip(spec.reference, flags, strict=True)):
-        said = [call for call, unsaid in zip(calls, forced, strict=True) if not unsaid]
+        answers = observed[t] if several else [""]
+        said = [(call, answer) for call, answer, unsaid in zip(calls, answers, forced, strict=True) if not unsaid]
         if not said:
             raise InputError(f"turn {t + 1} of the task has no call to say: give every turn of its reference a call")
-        turns.append(_written(said, style, before, rng))
-        if observed:
-            before = before.after(turns[-1], calls, [one.text for one in observed[t].observations])
+        turns.append(_written([call for call, _ in said], [answer for _, answer in said], style, before, rng))
+        before = before.after(turns[-1], calls, answers)
     return spec.model_copy(update={"turns": tuple(turns)})
 
 
 class _Before:
-    """The texts before a part of a turn, and the values of the part or turn before by the thing that they identify."""
+    """The texts before a part of a turn, and the values of the part or turn before by the thing that they identify.
 
-    def __init__(self, texts: Sequence[str] = (), named: Mapping[str, set[str]] | None = None) -> None:
-        self._texts = tuple(texts)
+    ``answered`` are values that the calls before answered, each with its words ("zipcode").
+    """
+
+    def __init__(
+        self,
+        texts: Sequence[str] = (),
+        answers: Sequence[str] = (),
+        named: Mapping[str, set[str]] | None = None,
+        answered: Mapping[str, str] | None = None,
+    ) -> None:
+        self._texts, self._answers = tuple(texts), tuple(answers)
         self._named = named or {}
-        self.seen = Seen(self._texts)
+        self._answered = answered or {}
+        self.seen = Seen((*texts, *answers))
 
-    def after(self, text: str, calls: Sequence[ToolCall], answers: Sequence[str] = ()) -> _Before:
+    def after(self, text: str, calls: Sequence[ToolCall], answers: Sequence[str]) -> _Before:
         """Return what is before the next part or turn: the text, its calls and their answers are added."""
         named: defaultdict[str, set[str]] = defaultdict(set)
-        for k, call in enumerate(calls):
-            for name, value in (*call.arguments.items(), *_identifiers(call, answers[k] if answers else "")):
+        answered = dict(self._answered)
+        for call, answer in zip(calls, answers, strict=True):
+            fields = [*_fields(call, answer)]
+            identifying = [one for one in fields if one[0].endswith(_IDENTIFYING)]
+            for name, value in (*call.arguments.items(), *identifying):
                 named[_kind(name)].add(str(value))
-        return _Before((*self._texts, text, *answers), named)
+            answered |= {str(value): _thing(name) for name, value in fields if not _common(value)}
+        return _Before((*self._texts, text), (*self._answers, *answers), named, answered)
 
     def only(self, parameter: str, value: JsonValue) -> bool:
         """Return whether the value was seen, and the part or turn before has no other of the parameter's kind."""
         return self._named.get(_kind(parameter)) == {str(value)} and self.seen.has(value)
 
     def may_refer(self, parameter: str, value: JsonValue, rng: random.Random) -> str | None:
-        """Return a reference to the value, such as "that file", where there may be one and ``rng`` wants it."""
+        """Return a reference to the value, such as "that file", where there may be one and ``rng`` wants it.
+
+        What a call answers and nobody said is always referred to, where it is the only such thing.
+        """
+        answered = self._answered.get(str(value))
+        if answered and [*self._answered.values()].count(answered) == 1 and not Seen(self._texts).has(value):
+            return f"that {answered}"
         if parameter not in _THINGS or not self.only(parameter, value) or rng.random() >= _AGAIN:
             return None
         return f"{rng.choice(('the same', 'that'))} {_THINGS[parameter]}"
 
 
-def _written(calls: Sequence[ToolCall], style: Style, before: _Before, rng: random.Random) -> str:
+def _written(
+    calls: Sequence[ToolCall], answers: Sequence[str], style: Style, before: _Before, rng: random.Random
+) -> str:
     """Write a turn: in parts, each of a pattern or of successive calls that have none."""
     text = ""
     place = 0
@@ -188,9 +212,9 @@ def _written(calls: Sequence[ToolCall], style: Style, before: _Before, rng: rand
             pair = calls[place : place + 2]
             patternless = length == 1 and len(pair) == 2 and not any(human_words().of((call,)) for call in pair)
             length = 2 if patternless and rng.random() < _JOINED else 1
-            part = _from_table(calls[place : place + length], style, before, rng)
+            part = _from_table(calls[place : place + length], answers[place : place + length], style, before, rng)
         place += length
-        before = before.after(part, calls[place - length : place])
+        before = before.after(part, calls[place - length : place], answers[place - length : place])
         text += f" {_in_order(part, last=place == len(calls), rng=rng)}" if text else part
     return text
 
@@ -229,15 +253,31 @@ def _pattern_text(calls: Sequence[ToolCall], style: Style, before: _Before, rng:
     return text[0].upper() + text[1:]
 
 
-def _identifiers(call: ToolCall, answer: str) -> Iterator[tuple[str, JsonValue]]:
-    """Yield the identifiers at the top of a call's answer, by parameter: an "id" is that of the call's last word."""
+def _fields(call: ToolCall, answer: str) -> Iterator[tuple[str, JsonValue]]:
+    """Yield the scalars at the top of a call's answer, by name: an "id" is that of the call's last word."""
     try:
         fields = json.loads(answer)
     except ValueError:
         return
     for key, value in fields.items() if isinstance(fields, dict) else ():
-        if key == "id" or key.endswith(("_id", "_token")):
-            yield (f"{call.name.rpartition('_')[2]}_id" if key == "id" else key), value
+        name = f"{call.name.rpartition('_')[2]}_id" if key == "id" else key
+        for leaf in value if isinstance(value, list) else [value]:
+            if isinstance(leaf, str | int | float):
+                yield name, leaf
+
+
+_IDENTIFYING = ("_id", "_token")
+_SMALL = 100
+
+
+def _thing(name: str) -> str:
+    return re.sub(r"_|(?<=[a-z])(?=[A-Z])", " ", re.sub(r"_(?:id|list)$", "", name)).lower()
+
+
+def _common(value: JsonValue) -> bool:
+    """Return whether a value stands in many answers by chance: a truth value, a small number, a status."""
+    whole = isinstance(value, int | float) and value % 1 == 0 and abs(value) < _SMALL
+    return isinstance(value, bool) or whole or (isinstance(value, str) and not _BARE.fullmatch(value))
 
 
 def _kind(parameter: str) -> str:
@@ -264,10 +304,12 @@ def _said(value: JsonValue, quoted: bool) -> str:
     return f'"{text}"' if "'" in text else f"'{text}'"
 
 
-def _from_table(calls: Sequence[ToolCall], style: Style, before: _Before, rng: random.Random) -> str:
+def _from_table(
+    calls: Sequence[ToolCall], answers: Sequence[str], style: Style, before: _Before, rng: random.Random
+) -> str:
     """Write calls in the words of the table, with references, and texts in single quotes where they have none."""
     clauses = []
-    for call in calls:
+    for call, answer in zip(calls, answers, strict=True):
         clause = wordings.clause(call, rng)
         for name, value in call.arguments.items():
             said = json.dumps(value, ensure_ascii=False)
@@ -276,7 +318,7 @@ def _from_table(calls: Sequence[ToolCall], style: Style, before: _Before, rng: r
             if found:
                 clause = f"{clause[: found.start()]}{reference}{clause[found.end() :]}"
         clauses.append(clause if "\\" in clause or "'" in clause else clause.replace('"', "'"))
-        before = before.after(clause, [call])
+        before = before.after(clause, [call], [answer])
     text = rng.choice((" and ", " and then ", ", then ")).join(clauses)
     if style == "terse":
         return f"{text[0].upper()}{text[1:]}."

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.scripted.values import constants, in_range, mentioned, numbers
+from agents.scripted.fitting import constants, in_range, mentioned, numbers
 from environments.base import Parameter
 
 

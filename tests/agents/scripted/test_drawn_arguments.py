@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.scripted.arguments import GuidedArguments, UniformArguments, converted
-from agents.scripted.values import MAX_TEXT, Experience, Sightings, in_range
-from environments.base import Observation, ObservationStatus, ToolCall, ToolSpec
+from agents.scripted.arguments import GuidedArguments, UniformArguments
+from agents.scripted.fitting import converted, in_range
+from agents.scripted.values import MAX_TEXT, Experience, Sightings
+from environments.base import Observation, ObservationStatus, Parameter, ToolCall, ToolSpec
 from environments.verification.replay import argument_problem
 
 
@@ -35,19 +36,17 @@ def tool(environment, name: str):
     ],
 )
 def test_conversion(value: object, type_name: str, expected: object) -> None:
-    assert converted(value, type_name) == expected
+    assert converted(value, Parameter(name="x", type=type_name, description="", required=True)) == expected
 
 
-seen_values = st.lists(st.text(max_size=100) | st.integers() | st.floats(allow_nan=False), max_size=10)
-
-
-@settings(max_examples=60, deadline=None)
-@given(values=seen_values, seed=st.integers(0, 2**32))
-def test_uniform_calls_fit_the_documentation(environment, values: list, seed: int) -> None:
-    rng = random.Random(seed)
-    for spec in environment.tools(environment.starts()[0].tools):
-        call = UniformArguments(values, {}, rng).draw(spec)
-        assert argument_problem(call, spec) is None
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_uniform_calls_fit_the_documentation(environment, seed: int) -> None:
+    start, sightings = environment.starts()[0], Sightings()
+    sightings.see_state(start.initial_state)
+    for spec in environment.tools(start.tools):
+        call = UniformArguments(sightings, random.Random(seed)).draw(spec)
+        assert call is None or argument_problem(call, spec) is None
 
 
 @settings(max_examples=25, deadline=None)
@@ -56,10 +55,10 @@ def test_guided_calls_fit_the_documentation(environment, files_start, car_start,
     for start in (files_start, car_start):
         sightings = Sightings()
         sightings.see_state(start.initial_state)
-        sightings.see_fact("observed", text)
+        sightings.see_listed(text, [text])
         drawing = GuidedArguments(sightings, Experience(), random.Random(seed))
         for spec in environment.tools(start.tools):
-            for call in (drawing.draw(spec), drawing.draw_for(spec, text)):
+            for call in filter(None, (drawing.draw(spec), drawing.draw_for(spec, text))):
                 assert argument_problem(call, spec) is None
                 texts = [value for value in call.arguments.values() if isinstance(value, str)]
                 assert all(0 < len(value) <= MAX_TEXT for value in texts)
@@ -130,24 +129,36 @@ def test_a_refused_value_is_drawn_less(environment, files_start) -> None:
 
 
 def test_uniform_calls_draw_every_source(environment) -> None:
-    (spec,) = environment.tools(("estimate_distance",))
-    drawn = {
-        UniformArguments(["seen"], {"cityA": ["given"]}, random.Random(seed)).draw(spec).arguments["cityA"]
-        for seed in range(200)
-    }
-    assert {"seen", "given"} <= drawn
-    (brake,) = environment.tools(("pressBrakePedal",))
-    positions = [
-        UniformArguments([], {}, random.Random(seed)).draw(brake).arguments["pedalPosition"] for seed in range(200)
-    ]
+    sightings = Sightings()
+    sightings.see_call(ToolCall(name="f", arguments={"zipcode": "83214"}), {})
+    for parameter in ("cityA", "cityB"):
+        sightings.see_for("estimate_distance", parameter, "94016", frozenset())
+    drawn = [uniform(sightings, seed).draw(tool(environment, "estimate_distance")).arguments for seed in range(50)]
+    assert {one["cityA"] for one in drawn} == {"83214", "94016"}
+    assert all(one["cityA"] != one["cityB"] for one in drawn)
+    brake = tool(environment, "pressBrakePedal")
+    positions = [uniform(Sightings(), seed).draw(brake).arguments["pedalPosition"] for seed in range(200)]
     assert positions.count(1.0) > 20
 
 
+def uniform(sightings: Sightings, seed: int = 0) -> UniformArguments:
+    return UniformArguments(sightings, random.Random(seed))
+
+
+def test_no_call_is_drawn_where_nothing_fits(environment, car_start) -> None:
+    sightings = Sightings()
+    sightings.see_state(car_start.initial_state)
+    for name in ("gallon_to_liter", "estimate_distance", "get_zipcode_based_on_city"):
+        assert uniform(sightings).draw(tool(environment, name)) is None
+    assert guided(car_start).draw_for(tool(environment, "gallon_to_liter"), "Convert first.") is None
+    assert uniform(sightings).draw(tool(environment, "mean")) is None
+
+
 def test_uniform_lists_keep_the_documented_order(environment) -> None:
-    (spec,) = environment.tools(("lockDoors",))
+    spec = tool(environment, "lockDoors")
     documented = spec.parameter("door").choices
     for seed in range(100):
-        doors = UniformArguments([], {}, random.Random(seed)).draw(spec).arguments["door"]
+        doors = uniform(Sightings(), seed).draw(spec).arguments["door"]
         assert doors == [door for door in documented if door in doors]
 
 
@@ -171,14 +182,13 @@ def shares(drawing: UniformArguments, spec: ToolSpec, draws: int = 2000) -> dict
     return {key: count / draws for key, count in counted.items()}
 
 
-@pytest.mark.parametrize("name", ["lockDoors", "adjustClimateControl", "setCruiseControl", "wc", "display_log"])
+@pytest.mark.parametrize("name", ["lockDoors", "adjustClimateControl", "setCruiseControl", "wc"])
 def test_guided_and_unguided_exploration_draw_arguments_alike(environment, files_start, car_start, name: str) -> None:
     """2,000 draws each: a share of 1/2 has a standard error of 1.1 points, so 5 points are four of the difference's."""
     start = files_start if name == "wc" else car_start
     spec = tool(environment, name)
     aimed = shares(guided(start), spec)
-    seen = [sighting.value for sighting in guided(start).sightings if not sighting.piece]
-    free = shares(UniformArguments(seen, {}, random.Random(1)), spec)
+    free = shares(uniform(guided(start).sightings, 1), spec)
     assert aimed.keys() == free.keys()
     assert {key: abs(aimed[key] - free[key]) for key in aimed if abs(aimed[key] - free[key]) > 0.05} == {}
     if name == "lockDoors":

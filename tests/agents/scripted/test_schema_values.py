@@ -7,11 +7,12 @@ import time
 import pytest
 
 from agents.scripted.arguments import UniformArguments
+from agents.scripted.values import Sightings
 from environments.base import ToolSpec
 from environments.json_schema import documented_tool
 from environments.verification.replay import argument_problem
 
-KNOWN = ["lamp", 3, "notes"]
+KNOWN = ["lamp", 3, "notes", "vase", "tools", "a blue lamp shade", "by"]
 S, INT = {"type": "string"}, {"type": "integer"}
 PAIR = {"type": "object", "properties": {"a": S, "b": S}}
 VALUES = {
@@ -59,7 +60,11 @@ def tool_of(schema) -> ToolSpec:
 
 
 def calls(tool, seeds=15):
-    return [UniformArguments(KNOWN, {}, random.Random(seed)).draw(tool) for seed in range(seeds)]
+    sightings = Sightings()
+    for name in ("a", "b", "k", "v", "n", "t", "x", "y", ""):
+        for value in KNOWN:
+            sightings.see_for("act", name, value, frozenset())
+    return [UniformArguments(sightings, random.Random(seed)).draw(tool) for seed in range(seeds)]
 
 
 def of_value(schema) -> ToolSpec:
@@ -70,7 +75,7 @@ def of_value(schema) -> ToolSpec:
 @pytest.mark.parametrize("kind", [*VALUES, *ROOTS])
 def test_most_calls_that_are_drawn_fit_the_schema(kind):
     tool = of_value(VALUES[kind]) if kind in VALUES else tool_of(ROOTS[kind])
-    problems = [argument_problem(call, tool) for call in calls(tool)]
+    problems = [argument_problem(call, tool) if call else "nothing drawn" for call in calls(tool)]
     assert problems.count(None) >= 10, problems
 
 
@@ -109,3 +114,10 @@ def test_what_cannot_be_drawn_ends(bound):
     started = time.process_time()
     calls(of_value({"type": "string"} | bound if "minLength" in bound else bound), 3)
     assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize(
+    "schema", [S, INT, {"type": "number"}, {"type": "array", "items": S, "minItems": 1}, S | {"pattern": "^[a-z]{3}$"}]
+)
+def test_nothing_is_drawn_where_nothing_is_known_and_the_schema_has_no_range(schema):
+    assert UniformArguments(Sightings(), random.Random(0)).draw(of_value(schema)) is None

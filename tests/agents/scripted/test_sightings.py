@@ -44,7 +44,9 @@ def test_a_state_gives_names_with_their_kind_and_place() -> None:
     assert sightings.kinds() == {"directory", "fil"}
     assert of(sightings, "b.txt").near == {"home", "sub"}
     assert of(sightings, "b.txt").parent == "sub"
-    assert of(sightings, 10.5).labels == {"fuel", "level"}
+    assert of(sightings, 10.5).key == ("fuel", "level")
+    assert of(sightings, "b.txt").key == ()
+    assert of(sightings, "b.txt").around == {"content"}
     assert True not in [s.value for s in sightings if isinstance(s.value, bool)]
     assert {"type", "contents", "root", "fuelLevel"}.isdisjoint(s.value for s in sightings)
 
@@ -133,6 +135,7 @@ def test_of_a_failed_trajectory_only_what_the_user_and_whole_answers_say_is_a_va
     sightings.see_facts(
         (
             'said="Rivermist"',
+            'city="Stonebrook"',
             'wrote="A @display_log @messages=[$1"',
             'messages=["$1"]',
             'observed="{\\"zip\\": \\"83214\\"}"',
@@ -141,7 +144,7 @@ def test_of_a_failed_trajectory_only_what_the_user_and_whole_answers_say_is_a_va
             'observed="None"',
         )
     )
-    assert [sighting.value for sighting in sightings] == ["Rivermist", "83214"]
+    assert [sighting.value for sighting in sightings] == ["Stonebrook", "$1", "83214"]
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,19 @@ def test_an_identifier_that_the_turn_before_returned_can_be_left_unsaid() -> Non
     assert all("12446" in text for text in two), "two orders: which one is meant is unknown"
 
 
+def test_a_value_that_a_call_of_the_turn_answers_is_not_said() -> None:
+    zipcodes = [call("get_zipcode_based_on_city", city=city) for city in ("Rivermist", "Stonebrook")]
+    far = call("estimate_distance", cityA="83214", cityB="94016")
+    for one in written(task("base-60", [zipcodes[0], far])):
+        assert "that zipcode" in one.turns[0]
+        assert "83214" not in one.turns[0]
+        assert "94016" in one.turns[0]
+    both = [one.turns[0] for one in written(task("base-60", [*zipcodes, far]))]
+    assert all("83214" in text for text in both), "two zipcodes: which one is meant is unknown"
+    said = [one.turns[1] for one in written(task("base-60", [far], [zipcodes[0], far]))]
+    assert all("83214" in text for text in said)
+
+
 def test_a_call_without_words_that_the_others_need_is_not_in_a_pattern() -> None:
     """The human turn says nothing of the directory that its reference changes to."""
     (pattern,) = [one for one in EVERY if one.source == "base-1" and one.names == ("grep",)]
