@@ -203,5 +203,5 @@ def _literal(value: JsonValue) -> str:
 
 
 def _cut(text: str, most: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 3]}..."
+    # Without dots for what is left out: a model learns to write them.
+    return " ".join(text.split())[:most].rstrip()

@@ -101,8 +101,8 @@ class AdaptedModel:
         self._lock = threading.Lock()
         words = self._tokenizer(WORDS, add_special_tokens=False).input_ids
         end = self._tokenizer.eos_token_id
-        self._end = frozenset([end])
-        # The user's words are not written where calls are asked for.
+        # The user's words are one line, and are not written where calls are asked for.
+        self._end_of_words = frozenset([end, *self._tokenizer("\n", add_special_tokens=False).input_ids])
         self._end_of_calls = frozenset([end, words[0]])
 
     def write(
@@ -115,7 +115,7 @@ class AdaptedModel:
         texts = []
         for prompt, seed in zip(prompts, seeds, strict=True):
             ids = self._ids(prompt)[-_LONGEST:]
-            texts.append(_Text(ids, seed, self._end if prompt.endswith(WORDS) else self._end_of_calls, most))
+            texts.append(_Text(ids, seed, self._end_of_words if prompt.endswith(WORDS) else self._end_of_calls, most))
         with self._lock:
             InProcessSampler(self._models[adapter]).run(texts, temperature=temperature, concurrency=_ROWS)
         return [(str(self._tokenizer.decode(text.ids)), text.likelihood) for text in texts]

@@ -38,6 +38,7 @@ from environments.turn_lines import (
     one_line,
     reader_prompt,
     with_found,
+    words_prompt,
     writer_prompt,
 )
 from memory.files import sha256_of
@@ -101,6 +102,8 @@ def rows_of(turns: Sequence[WrittenTurn], direction: Direction, seed: int) -> li
     values = [(name, str(value)) for turn in single for call in turn.calls for name, value in call.arguments.items()]
     rows = [row_of(turn, direction, rng, values) for turn in single]
     rows += [row_of(turn, direction, rng, values) for turn in human for _ in range(HUMAN_PASSES)]
+    if direction == "writer":
+        rows += [wording_of(turn, rng) for turn in (*single, *human)]
     rng.shuffle(rows)
     return rows
 
@@ -130,6 +133,13 @@ def row_of(turn: WrittenTurn, direction: Direction, rng: random.Random, values: 
         drawn = [*(fact for fact in own if rng.random() < 0.8), *rng.sample(values, rng.randint(3, 8))]
         known = TurnView(tuple(tools), tuple(rng.sample(drawn, len(drawn))) if rng.random() < 0.5 else ())
     return Row(turn.source, writer_prompt(known), f"{calls_text(shown)}{WORDS} {words}", whole=not executed)
+
+
+def wording_of(turn: WrittenTurn, rng: random.Random) -> Row:
+    """Return a turn's words behind nothing but the tools that it calls and its calls: what an abstractor asks for."""
+    shown = with_found(turn.calls, turn.answers, turn.words, [answer for _, answer in turn.done])
+    view = TurnView(tuple(rng.sample(turn.tools, len(turn.tools))))
+    return Row(turn.source, words_prompt(view, shown), f" {one_line(turn.words)}", whole=False)
 
 
 def _masked(
@@ -304,8 +314,8 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     out: Annotated[Path, typer.Option(help="folder of the two adapters, writer and reader")],
     model: Annotated[str, typer.Option(help="folder of the language model, or smollm2-135m")] = "smollm2-135m",
-    writer_tokens: Annotated[int, typer.Option(min=1, help="tokens that the writer learns from")] = 400_000,
-    reader_tokens: Annotated[int, typer.Option(min=1, help="tokens that the reader learns from")] = 220_000,
+    writer_tokens: Annotated[int, typer.Option(min=1, help="tokens that the writer learns from")] = 300_000,
+    reader_tokens: Annotated[int, typer.Option(min=1, help="tokens that the reader learns from")] = 140_000,
     seed: Annotated[int, typer.Option(min=0, help="every random draw derives from it")] = 0,
     threads: Annotated[int, typer.Option(min=1, help="threads of the processor")] = 2,
 ) -> None:

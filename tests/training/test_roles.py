@@ -106,11 +106,15 @@ def test_rows_hide_what_is_looked_up_and_show_what_is_known() -> None:
         done=((FEW[0].calls[0], '{"order": 4711}'),),
         words="Send the order that you found.",
     )
-    (writer, _), (reader, _) = (roles.rows_of([turn], direction, 0) for direction in ("writer", "reader"))
+    reader = roles.rows_of([turn], "reader", 0)[0]
+    writer = next(row for row in roles.rows_of([turn], "writer", 0) if "Known" in row.prompt)
+    alone = next(row for row in roles.rows_of([turn], "writer", 0) if row.prompt.endswith("Words:"))
+    assert alone.prompt.endswith('(order="<found>")\nWords:')
+    assert alone.answer == " Send the order that you found."
     assert writer.answer.endswith('(order="<found>")\nWords: Send the order that you found.')
     assert reader.answer.endswith("(order=4711)\n"), "the reader sees the earlier answer"
     assert "Words: Send the order" in reader.prompt
     assert not writer.whole
     single = roles.rows_of([turn.model_copy(update={"answers": ("",), "done": ()})], "writer", 0)
-    assert [row.whole for row in single] == [True]
+    assert sorted(row.whole for row in single) == [False, True]
     assert roles.rows_of([turn.model_copy(update={"held_out": True})], "writer", 0) == []
