@@ -6,19 +6,20 @@ Agents may call some of its tools. A server may have a folder of its own. Its st
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from copy import copy
 from typing import Self
 
 from pydantic import JsonValue, ValidationError
 
 from environments.addresses import origin_of
-from environments.base import Environment, InputError, ToolCall
+from environments.base import SAMPLE, Environment, EnvironmentFault, InputError, StartState, ToolCall
 from environments.benchmark import Benchmark, KnownValue, explain
 from environments.json_schema import notes_of_left_out, why_none
 from environments.mcp.listing import GROUP
 from environments.mcp.options import FILES, OWN_FOLDER, MCPOptions, ServerStart
 from environments.mcp.server import ServerFleet, fleet_of
-from environments.served import ServedEnvironment
+from environments.served import ServedEnvironment, ServerPlace
 from environments.trust import Program, how_to_bind, is_trusted
 
 Plain = str | int | float
@@ -37,14 +38,32 @@ class MCPEnvironment(ServedEnvironment):
         for key, calls in (("probe", fleet.listing.probe), ("reset", [call for call in [options.reset_call] if call])):
             for call in calls:
                 self._refuse_destructive(call, f"environment.options.{key}")
+                self._refuse_fixed(call, f"environment.options.{key}")
         if options.allow_destructive:
             self._refuse_destructive(None, "environment.options.allow_destructive")
         self.given = options.start_states
         for start in self.given:
             self._check(start)
-        self._starts = tuple(
+        whole = [
             self.start_state(n, start.model_dump(mode="json", exclude_none=True)) for n, start in enumerate(self.given)
-        )
+        ]
+        self._starts = self._sampled(whole, options.samples) if options.samples else tuple(whole)
+
+    def _sampled(self, whole: Sequence[StartState], most: int) -> tuple[StartState, ...]:
+        """Return each start with one sample of its records after another, a sample of each before the next."""
+        found: dict[tuple[int, int], StartState] = {}
+        for n, (start, given) in enumerate(zip(whole, self.given, strict=True)):
+            try:
+                with self.fleet.at(ServerPlace(given)) as seat:
+                    drawn = seat.server.sample(most)
+            except EnvironmentFault as fault:
+                raise InputError(f"environment.options.samples: {start.id} cannot be looked at: {fault}") from None
+            for k, sample in enumerate(drawn or [None]):
+                state = start.initial_state if sample is None else {**start.initial_state, SAMPLE: sample}
+                found[k, n] = start.model_copy(update={"id": f"{start.id}-{k}", "initial_state": state})
+        if not any(SAMPLE in start.initial_state for start in found.values()):
+            raise InputError("environment.options.samples: files and probe show no records to draw: leave it out")
+        return tuple(found[place] for place in sorted(found))
 
     def recorded(self) -> Self:
         """Return the same environment, in which a place that was seen before is not played again."""
@@ -70,9 +89,14 @@ class MCPEnvironment(ServedEnvironment):
         for call in start.calls:
             if call.name not in listing.listed:
                 raise InputError(f"a start calls {call.name!r:.80}, which the MCP server does not have")
+            self._refuse_fixed(call, "a start")
             if call.name not in listing.names.values() and "destroys" in listing.left_out.get(call.name, ""):
                 raise InputError(f"a start calls {call.name}: {listing.left_out[call.name]}")
             self._refuse_destructive(call, "a start")
+
+    def _refuse_fixed(self, call: ToolCall, source: str) -> None:
+        if own := sorted(self.fleet.listing.fixed[call.name] & call.arguments.keys()):
+            raise InputError(f"{source}: {call.name} gives {own[0]!r:.80}, which option fixed sets: leave it out")
 
     def _refuse_destructive(self, call: ToolCall | None, source: str) -> None:
         """Raise InputError for a call (None: any) that may destroy, of a server that the user did not bind."""
@@ -119,6 +143,8 @@ class MCP(Benchmark[MCPOptions]):
         named = [*listing.probe, *([options.reset_call] if options.reset_call else [])]
         for name in sorted({*(options.tools or ()), *(call.name for call in named)} - listing.listed):
             raise InputError(f"environment.options: the MCP server has no tool {name!r}")
+        for key in sorted(options.fixed.keys() - set().union(*listing.fixed.values())):
+            raise InputError(f"environment.options.fixed: no tool of the MCP server documents {key!r:.80} at its root")
         return MCPEnvironment(fleet, options)
 
     def notes(self, environment: Environment) -> tuple[str, ...]:
@@ -131,6 +157,7 @@ class MCP(Benchmark[MCPOptions]):
             f"tools      {', '.join(listing.tools)}",
             *notes_of_left_out(listing.tools.values(), listing.left_out),
             f"state      {', '.join(shown) or 'not seen: no tool says that it only reads, name some as probe'}",
+            *([f"starts     {len(environment.starts())}, with samples of records"] if options.samples else ()),
         )
 
     def known_values(self, environment: Environment) -> tuple[KnownValue, ...]:

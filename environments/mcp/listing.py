@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 from pydantic import JsonValue
@@ -33,7 +33,8 @@ class Listing(NamedTuple):
     ``tools`` are those that agents may call and ``names`` the server's own name of each. ``probe`` are the calls that
     show its state: without an option, of tools that say they only read and that need no argument. ``left_out`` maps the
     names of other tools to the reason. ``listed`` are all names of the server, ``destructive`` those of tools that may
-    destroy by the protocol: neither do they only read, nor is destructiveHint false. ``digest`` identifies the list.
+    destroy by the protocol: neither do they only read, nor is destructiveHint false. ``fixed`` maps each name to the
+    parameters that the option ``fixed`` sets. ``digest`` identifies the list.
     """
 
     tools: dict[str, ToolSpec]
@@ -42,6 +43,7 @@ class Listing(NamedTuple):
     left_out: dict[str, str]
     listed: frozenset[str]
     destructive: frozenset[str]
+    fixed: dict[str, frozenset[str]]
     digest: str
 
 
@@ -75,7 +77,7 @@ def read_listing(listed: Sequence[JsonValue], options: MCPOptions) -> Listing:
             if why and (not shows or read >= MAX_SCHEMAS):
                 raise ValueError(why)
             read += 1
-            spec = _spec(entry)
+            spec = _spec(entry, options.fixed.keys())
             if shows and not any(one.required for one in spec.parameters):
                 hinted.append(ToolCall(name=name))
             if why:
@@ -91,7 +93,8 @@ def read_listing(listed: Sequence[JsonValue], options: MCPOptions) -> Listing:
     digest = hashlib.sha256(whole.encode()).hexdigest()
     probe = tuple(hinted) if options.probe_calls is None else options.probe_calls
     destructive = frozenset(_name(entry) for entry in listed if _may_destroy(entry))
-    return Listing(tools, names, probe, left_out, frozenset(map(_name, listed)), destructive, digest)
+    fixed = {_name(entry): frozenset(options.fixed.keys() & _properties(entry).keys()) for entry in listed}
+    return Listing(tools, names, probe, left_out, frozenset(map(_name, listed)), destructive, fixed, digest)
 
 
 def _may_destroy(entry: JsonValue) -> bool:
@@ -112,14 +115,32 @@ def _name(entry: JsonValue) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _spec(entry: JsonValue) -> ToolSpec:
-    """Read an entry of a server's list. Raises ValueError with the reason where it is no tool that can be called."""
+def _properties(entry: JsonValue) -> dict[str, JsonValue]:
+    """Return the parameters that a schema documents at its root, which a schema of strangers need not do."""
+    schema = entry.get("inputSchema") if isinstance(entry, dict) else None
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return properties if isinstance(properties, dict) else {}
+
+
+def _spec(entry: JsonValue, fixed: Set[str]) -> ToolSpec:
+    """Read an entry of a server's list, without the parameters that are ``fixed`` where they are at its schema's root.
+
+    Raises ValueError with the reason where it is no tool that can be called.
+    """
     if not isinstance(entry, dict):
         raise ValueError("it is no object")
     name = re.sub(r"\W", "_", _name(entry), flags=re.ASCII)
     if not _NAME.fullmatch(name):
         raise ValueError("its name is not of 1 to 64 letters, digits and _, a letter or _ first")
     given = entry.get("inputSchema")
-    return documented_tool(
+    if isinstance(given, dict) and fixed & _properties(entry).keys():
+        required = given.get("required")
+        given = {**given, "properties": {key: one for key, one in _properties(entry).items() if key not in fixed}}
+        if isinstance(required, list):
+            given["required"] = [key for key in required if key not in fixed]
+    spec = documented_tool(
         name, GROUP, entry.get("description"), {} if given is None else given, _MOST_OF_A_DESCRIPTION
     )
+    if elsewhere := [one.name for one in spec.parameters if one.name in fixed]:
+        raise ValueError(f"it documents {elsewhere[0]}, which option fixed sets, elsewhere than at its schema's root")
+    return spec

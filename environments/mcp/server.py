@@ -11,13 +11,15 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from environments.answers import decoded, rounded
+from environments.answers import decoded, rounded, says_error
 from environments.base import EnvironmentDefect, EnvironmentFault, InputError, ToolCall
 from environments.mcp.connection import ServerConnection, ServerLaunch, shown
 from environments.mcp.folder import OwnFolder
 from environments.mcp.listing import Listing, read_listing
 from environments.mcp.options import FILES, OWN_FOLDER, MCPOptions, ServerStart
-from environments.mcp.redaction import redacted
+from environments.mcp.pointers import Pointer, part_of, without
+from environments.mcp.redaction import each_text, redacted
+from environments.mcp.sample import samples
 from environments.served import Fleet, ServerAnswer, ServerPlace, ServerView
 from environments.task_text import written
 
@@ -76,20 +78,38 @@ class Server:
             self._must(call, "belongs to the start")
 
     def call(self, call: ToolCall) -> ServerAnswer:
-        """Call a tool by the name that agents know."""
-        return self._asked(self._listing.names[call.name], call.arguments)
+        """Call a tool by the name that agents know, without the parameters that the environment sets."""
+        name = self._listing.names[call.name]
+        if own := sorted(self._listing.fixed[name] & call.arguments.keys()):
+            return ServerAnswer(f"{call.name} has no parameter {own[0]!r}", True)
+        return self._asked(name, call.arguments)
 
     def look(self) -> tuple[str, None]:
         """Return the state as canonical JSON: the answers of the probe, and the files where they belong to it."""
-        found: dict[str, JsonValue] = {}
-        for call in self._listing.probe:
-            found[call.model_dump_json() if call.arguments else call.name] = _parsed(
-                self._asked(call.name, call.arguments).text
-            )
+        found = self._probed()
         if self._folder is not None and self._options.compares_files:
-            found[FILES] = self._folder.texts()
+            found[FILES] = self._folder.state(self._options.ignored)
         # Files hold the folder's path and secrets, too: what a server wrote of an agent's words and of its variables.
         return self._as_agents_read(json.dumps(found, sort_keys=True, ensure_ascii=False)), None
+
+    def sample(self, most: int) -> list[JsonValue]:
+        """Return at most ``most`` samples of the records that the probe and the files show, without what is ignored."""
+        shown, found = self._probed(), list[JsonValue]()
+        if self._folder is not None and self._options.compares_files:
+            for path, data in self._folder.contents().items():
+                value = decoded((data or b"").decode(errors="replace"))
+                shown[path] = without(value, self._options.ignored) if isinstance(value, dict | list) else None
+        for one in samples(shown, most, self._options.seed):
+            found.append(each_text(one, self._as_agents_read))
+        return found
+
+    def _probed(self) -> dict[str, JsonValue]:
+        """Return the answers of the probe as values, without what is ignored."""
+        found: dict[str, JsonValue] = {}
+        for call in self._listing.probe:
+            value = _parsed(self._asked(call.name, call.arguments).text)
+            found[call.model_dump_json() if call.arguments else call.name] = without(value, self._options.ignored)
+        return found
 
     def leave(self) -> None:
         """Ask the server to end, without waiting for it."""
@@ -105,11 +125,16 @@ class Server:
             self._folder.remove()
 
     def _asked(self, name: str, arguments: Mapping[str, JsonValue]) -> ServerAnswer:
-        """Call a tool, by the server's name of it; paths of the folder are written as ``FOLDER``."""
-        given = dict(arguments)
+        """Call a tool, by the server's name of it; paths of the folder are written as ``FOLDER``.
+
+        It is given the parameters that the option ``fixed`` sets. Of its answer, the part that ``answer`` names counts.
+        """
+        given = dict(arguments) | {key: self._options.fixed[key] for key in self._listing.fixed.get(name, ())}
         if self._folder is not None:
             given = {key: self._folder.to_server(value) for key, value in given.items()}
         answer = self._connection.call(name, given)
+        if self._options.answer is not None:
+            answer = _unwrapped(answer, self._options.answer)
         text = self._as_agents_read(shown(answer.text, {}))
         cut = f"... [{len(text):,} characters, cut]" if len(text) > MAX_TEXT else ""
         return answer._replace(text=text[:MAX_TEXT] + cut)
@@ -170,7 +195,7 @@ def fleet_of(options: MCPOptions) -> ServerFleet:
 
     Raises InputError with the cause where the first server does not start: that is the user's to correct.
     """
-    key = f"{os.getpid()} {options.model_dump_json(exclude={'starts'})}"
+    key = f"{os.getpid()} {options.model_dump_json(exclude={'starts', 'samples'})}"
     try:
         found = _FLEETS.get(key) or ServerFleet(options)
     except EnvironmentFault as fault:
@@ -182,6 +207,16 @@ def fleet_of(options: MCPOptions) -> ServerFleet:
 def _absolute(word: str) -> str:
     """Return a word of a command that names a file of the working directory by its whole path."""
     return str(Path(word).absolute()) if Path(word).suffix + word.partition("/")[1] and Path(word).is_file() else word
+
+
+def _unwrapped(answer: ServerAnswer, pointer: Pointer) -> ServerAnswer:
+    """Return the part of an answer that ``pointer`` names, the whole where there is none. Either may say an error."""
+    try:
+        part = part_of(decoded(answer.text), pointer)
+    except LookupError:
+        return answer
+    text = part if isinstance(part, str) else json.dumps(part, ensure_ascii=False)
+    return ServerAnswer(text, answer.failed or says_error(text))
 
 
 def _parsed(text: str) -> JsonValue:
