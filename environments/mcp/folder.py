@@ -8,7 +8,6 @@ Whatever is wrong with it is the server's fault.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import weakref
@@ -20,10 +19,9 @@ from tempfile import mkdtemp
 
 from pydantic import JsonValue
 
-from environments.answers import decoded
 from environments.base import EnvironmentFault
 from environments.mcp.options import DEEPEST, FOLDER, MAX_FILE, MAX_FILES, MAX_READ, StartFile
-from environments.mcp.pointers import Pointer, without
+from environments.mcp.pointers import Cutter, Pointer
 from environments.mcp.redaction import each_text, spelling
 from environments.mcp.supervisor import OPEN_FOLDER, empty_folder, opened_folder
 
@@ -48,9 +46,13 @@ def _its_fault() -> Iterator[None]:
 
 
 class OwnFolder:
-    """A new folder of a server's own. Methods raise EnvironmentFault, but for ``remove``."""
+    """A new folder of a server's own. Methods raise EnvironmentFault, but for ``remove``.
 
-    def __init__(self) -> None:
+    No state has what ``ignored`` names in JSON files.
+    """
+
+    def __init__(self, ignored: Sequence[Pointer] = ()) -> None:
+        self._cutters = [*map(Cutter, ignored)]
         with _its_fault():
             self.path = Path(mkdtemp(prefix="coevolve-mcp-")).resolve()
             self._folder = os.open(self.path, OPEN_FOLDER)
@@ -96,41 +98,35 @@ class OwnFolder:
             _read(self._folder, "", found, [MAX_READ, MAX_ENTRIES])
         return found
 
-    def state(self, ignored: Sequence[Pointer] = ()) -> JsonValue:
+    def state(self) -> JsonValue:
         """Return by path what each file holds: its text, or the hash of what is no text.
 
-        With ``ignored``, JSON files count as JSON, without that. A file that does not fit into the ``MAX_FILE`` bytes
-        of texts is hashed, too. So equal files have equal texts or hashes, and unequal ones do not.
+        Of JSON files what is ignored is left out. A file that does not fit into the ``MAX_FILE`` bytes of texts is
+        hashed, too. So equal files have equal texts or hashes, and unequal ones do not.
         """
         found: dict[str, JsonValue] = {}
         left = MAX_FILE
         with _its_fault():
             for path, data in self.contents().items():
-                digest, text = ("", None) if data is None else self._compared(data, ignored)
-                if text is not None and len(text) <= left:
-                    left -= len(text)
-                    found[path] = text.decode()
-                else:
-                    found[path] = None if data is None else {"sha256": digest}
+                compared = b"" if data is None else self._compared(data)
+                found[path] = None if data is None else {"sha256": hashlib.sha256(compared).hexdigest()}
+                if data is not None and len(compared) <= left:
+                    with suppress(UnicodeDecodeError):
+                        found[path] = compared.decode()
+                        left -= len(compared)
         return found
 
-    def _compared(self, data: bytes, ignored: Sequence[Pointer]) -> tuple[str, bytes | None]:
-        """Return the hash of what a file is compared by, and this itself where it is a text that is not too long."""
-        if self.path.name.encode() in data:  # the same in every server, also where it is hashed
+    def _compared(self, data: bytes) -> bytes:
+        """Return what a file is compared by: it has one path in every server, also where it is hashed."""
+        if self.path.name.encode() in data:
             data = self.to_agent(data.decode(errors="surrogateescape")).encode(errors="surrogateescape")
-        digest = hashlib.sha256(data).hexdigest()
-        if ignored and len(data) > MAX_FILE and (digest, *ignored) in _HASHES:
-            return _HASHES[digest, *ignored], None
-        try:
-            text = data.decode()
-        except UnicodeDecodeError:
-            return digest, None
-        if ignored and isinstance(value := decoded(text), dict | list):
-            data = json.dumps(without(value, ignored), sort_keys=True).encode()
-            if len(_HASHES) >= _MOST_HASHES:
-                _HASHES.clear()
-            digest = _HASHES[digest, *ignored] = hashlib.sha256(data).hexdigest()
-        return digest, data if len(data) <= MAX_FILE else None
+        if self._cutters:
+            with suppress(UnicodeDecodeError):
+                text = data.decode()
+                for cutter in self._cutters:
+                    text = cutter.cut(text)
+                data = text.encode()
+        return data
 
     def remove(self) -> None:
         """Remove it where its server's supervisor has not. Idempotent."""
@@ -144,12 +140,6 @@ class OwnFolder:
             if not os.path.samestat(os.fstat(self._folder), os.stat(self.path, follow_symlinks=False)):
                 raise EnvironmentFault("its folder was replaced by another one")
             yield
-
-
-_HASHES: dict[tuple[str, ...], str] = {}
-"""Hashes of files without what is ignored, by those of the files: a long one is parsed once."""
-
-_MOST_HASHES = 10_000
 
 
 def _read(folder: int, within: str, found: dict[str, bytes | None], left: list[int]) -> None:

@@ -42,7 +42,7 @@ class Server:
     """
 
     def __init__(self, options: MCPOptions, launch: ServerLaunch, first: list[Listing]) -> None:
-        self._folder = OwnFolder() if options.has_folder else None
+        self._folder = OwnFolder(options.ignored) if options.has_folder else None
         self._options = options
         self._secrets = launch.secrets
         self._begun = False
@@ -88,7 +88,7 @@ class Server:
         """Return the state as canonical JSON: the answers of the probe, and the files where they belong to it."""
         found = self._probed()
         if self._folder is not None and self._options.compares_files:
-            found[FILES] = self._folder.state(self._options.ignored)
+            found[FILES] = self._folder.state()
         # Files hold the folder's path and secrets, too: what a server wrote of an agent's words and of its variables.
         return self._as_agents_read(json.dumps(found, sort_keys=True, ensure_ascii=False)), None
 
