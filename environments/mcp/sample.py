@@ -32,6 +32,7 @@ OF_ONE_COLLECTION = 2
 """Records of one collection that are taken before all others have had their turn (our choice)."""
 
 _SHORTEST_NAME = 3
+_MISSES = 20  # records in a row that do not fit into a sample, after which it is done
 _ALIKE = 20  # objects that are compared
 _MOST_LEVELS = 64
 
@@ -147,8 +148,8 @@ def _sample(records: Sequence[_Found], links: _Links, first: int, rng: random.Ra
     known: set[str] = set()
     taken: Counter[Path] = Counter()
     late: list[int] = []
-    waiting, met = deque([first]), {first}
-    while waiting or late:
+    waiting, met, misses = deque([first]), {first}, 0
+    while (waiting or late) and misses < _MISSES:
         at = waiting.popleft() if waiting else late.pop(0)
         one = records[at]
         if taken[one.place] >= OF_ONE_COLLECTION and waiting:
@@ -159,12 +160,13 @@ def _sample(records: Sequence[_Found], links: _Links, first: int, rng: random.Ra
         if len(json.dumps(larger, ensure_ascii=False)) > LONGEST_SAMPLE:
             if at == first:
                 return {}
+            misses += 1
             continue
-        tree = larger
+        tree, misses = larger, 0
         taken[one.place] += 1
         known.update((one.name, *_texts(kept)))
         back = links.mentioning.get(at, [])
-        ways = [*links.mentioned[at], *rng.sample(back, min(len(back), OF_ONE_COLLECTION))]
+        ways = dict.fromkeys((*links.mentioned[at], *rng.sample(back, min(len(back), OF_ONE_COLLECTION))))
         waiting.extend(other for other in ways if other not in met)
         met.update(ways)
     return tree

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from environments.answers import decoded, rounded, says_error
 from environments.base import EnvironmentDefect, EnvironmentFault, InputError, ToolCall
+from environments.json_schema import plain_line
 from environments.mcp.connection import ServerConnection, ServerLaunch, shown
 from environments.mcp.folder import OwnFolder
 from environments.mcp.listing import Listing, read_listing
@@ -146,7 +147,7 @@ class Server:
     def _must(self, call: ToolCall, what: str) -> None:
         answer = self._asked(call.name, call.arguments)
         if answer.failed:
-            raise EnvironmentFault(f"{call.name}, which {what}, failed: {answer.text:.200}")
+            raise EnvironmentFault(f"{call.name}, which {what}, failed: {plain_line(answer.text, 200)}")
 
 
 class ServerFleet(Fleet[Server]):
