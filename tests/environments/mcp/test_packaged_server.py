@@ -1,4 +1,4 @@
-"""What servers of packages bring: a parameter that names a state, wrapped answers with numbers, a log, a large state."""
+"""What servers of packages bring: a parameter that names a state, wrapped answers, a log of calls, a large state."""
 
 import json
 import sys
