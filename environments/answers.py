@@ -83,6 +83,7 @@ _ERROR_LINE = re.compile(
         | (?:an?\ (?:\w+\ )?)?error\ (?:has\ )?occurred\b
         | (?:failed|unable)\ to\ \w
         | fatal:\s
+        | [^\s:]+:\ error(?:\ -|:)\s(?!{_MEASURE}){_NONE_FOLLOWS}
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -97,8 +98,8 @@ def says_error(value: JsonValue) -> bool:
     keys count, or those of an object under the lone key ``result``.
 
     A text is an error where it begins with "Error:", "Validation error: ..." or a traceback, but not with a measure,
-    "Standard error: 0.03". A file may begin like "ValueError: ...", "Error opening ...: ...", "Failed to ..." or
-    "Unable to ...", so that these count only where the text is one line of at most 300 characters.
+    "Standard error: 0.03". A file may begin like "ValueError: ...", "Error opening ...: ...", "notes.txt: Error - ...",
+    "Failed to ..." or "Unable to ...", so that these count only where the text is one line of at most 300 characters.
     """
     if isinstance(value, str):
         return _text_says_error(value.strip())

@@ -140,6 +140,19 @@ class TaskSpec(Record):
         return self
 
 
+SAMPLE = "sample"
+"""The key of an initial state under which some of the facts stand that an episode shows which begins there.
+
+An environment whose start does not itself hold facts (a large database) adds it for those who explore. It is a view of
+the start and no part of it: starts that differ in it alone are one start, and tasks from them can be equal.
+"""
+
+
+def begun(initial_state: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return an initial state without a sample of its facts: what an episode begins with."""
+    return {key: value for key, value in initial_state.items() if key != SAMPLE}
+
+
 class StartState(Record):
     """An initial state of one split, which an explorer may open."""
 

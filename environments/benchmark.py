@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, T
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from environments.base import Environment, InputError, Record, TaskSpec, ToolCall, ToolSpec
+from environments.base import Environment, InputError, Record, TaskSpec, ToolCall, ToolSpec, begun
 from environments.metrics import Metric, checks_passed
 from environments.trust import Program
 
@@ -254,7 +254,7 @@ class Benchmark(Generic[Section]):
         Text and reference stay. By default both must begin in one initial state, and the first's setup counts. None
         where there is no such start. Verification replays both references, one after the other.
         """
-        if first.initial_state != second.initial_state or first.classes != second.classes:
+        if begun(first.initial_state) != begun(second.initial_state) or first.classes != second.classes:
             return None
         return first.model_copy(update={"tools": tuple(dict.fromkeys((*first.tools, *second.tools)))})
 

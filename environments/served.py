@@ -30,6 +30,7 @@ from environments.base import (
     TaskSpec,
     ToolCall,
     ToolSpec,
+    begun,
 )
 from environments.python_class.environment import PythonEpisode, ToolEnvironment, check_own
 from environments.python_class.world import error_observation, refused
@@ -373,7 +374,7 @@ class ServedEnvironment(ToolEnvironment):
         where no server can be brought to its start.
         """
         check_own(task, self, self.group)
-        if task.initial_state.keys() != {self.group}:
+        if begun(task.initial_state).keys() != {self.group}:
             raise InputError(f"an initial state of {self.name} is {{{self.group!r}: a start of the server}}")
         start = self.read_start(task.initial_state[self.group])
         # Two replays of a task are two plays. Each compares with the reference, which need not be played anew.

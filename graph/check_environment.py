@@ -141,7 +141,7 @@ app.command("serve", cls=OneSentence)(serve_command)
 @app.command("check", cls=OneSentence)
 def main(
     name: Annotated[
-        str, typer.Argument(metavar="MODULE:CALLABLE", help="the environment, as a recipe names it, or mcp")
+        str, typer.Argument(metavar="MODULE:CALLABLE", help="the environment, as a recipe names it, or a recipe.yaml")
     ],
     option: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="an option of it, as in a recipe")
@@ -151,7 +151,7 @@ def main(
 
     It is opened and looked at: whether it begins and answers alike, and shows its state; what was not seen is a note.
     Then tasks are found by exploring it, and every property of the contract is checked on them: a line for each, with
-    what follows where it does not hold. Nothing is written.
+    what follows where it does not hold. Nothing is written. A recipe's options are used with those given on top.
 
     Exit status: 0 where all hold, 1 where one does not, 2 for a user's mistake; 129 on SIGHUP, 130 on SIGINT, 143 on
     SIGTERM.
@@ -162,9 +162,15 @@ def main(
         from environments.registry import benchmark_of, find_benchmark, open_named, where
         from memory.jsonl import options_given
 
-        options = options_given(option or [])
-        find_benchmark(name)
-        contract = Contract(lambda: open_named(name, options))
+        if name.endswith(".yaml"):
+            from graph.settings import load_recipe
+
+            chosen = load_recipe(Path(name), [f"environment.options.{one}" for one in option or []]).environment
+            contract = Contract(chosen.open)
+        else:
+            options = options_given(option or [])
+            find_benchmark(name)
+            contract = Contract(lambda: open_named(name, options))
         opened = contract.make()
         for note in benchmark_of(opened).notes(opened):
             print(note)

@@ -26,7 +26,7 @@ from pydantic import JsonValue, ValidationError
 
 from environments.answers import content_text, is_empty, says_error
 from environments.base import EnvironmentFault
-from environments.mcp.redaction import redacted
+from environments.mcp.redaction import each_text, redacted
 from environments.mcp.supervisor import LEAVE_SECONDS
 from environments.served import ServerAnswer
 
@@ -251,7 +251,8 @@ class ServerConnection:
     def list_tools(self) -> list[JsonValue]:
         """Return what the server lists as tools, which may be anything, without the values of secrets."""
         listed = self._answered("its list of tools", self._listed())
-        return [_unsecret(entry, self._launch.secrets) for entry in listed] if self._launch.secrets else listed
+        secrets = self._launch.secrets
+        return [each_text(entry, lambda text: redacted(text, secrets)) for entry in listed] if secrets else listed
 
     def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ServerAnswer:
         """Call a tool and return its answer."""
@@ -374,14 +375,6 @@ def shown(text: str, secrets: Mapping[str, str]) -> str:
     """Return a server's text without control characters, and with the names of ``secrets`` for their values."""
     text = redacted(text, secrets)
     return "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in text)
-
-
-def _unsecret(value: JsonValue, secrets: Mapping[str, str]) -> JsonValue:
-    if isinstance(value, dict):
-        return {redacted(key, secrets): _unsecret(one, secrets) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_unsecret(one, secrets) for one in value]
-    return redacted(value, secrets) if isinstance(value, str) else value
 
 
 def _answer(result: CallToolResult) -> ServerAnswer:

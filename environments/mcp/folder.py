@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from stat import S_ISREG
@@ -20,8 +20,9 @@ from tempfile import mkdtemp
 from pydantic import JsonValue
 
 from environments.base import EnvironmentFault
-from environments.mcp.options import DEEPEST, FOLDER, MAX_FILE, MAX_FILES, StartFile
-from environments.mcp.redaction import spelling
+from environments.mcp.options import DEEPEST, FOLDER, MAX_FILE, MAX_FILES, MAX_READ, StartFile
+from environments.mcp.pointers import Cutter, Pointer
+from environments.mcp.redaction import each_text, spelling
 from environments.mcp.supervisor import OPEN_FOLDER, empty_folder, opened_folder
 
 MAX_ENTRIES = 20_000
@@ -45,9 +46,13 @@ def _its_fault() -> Iterator[None]:
 
 
 class OwnFolder:
-    """A new folder of a server's own. Methods raise EnvironmentFault, but for ``remove``."""
+    """A new folder of a server's own. Methods raise EnvironmentFault, but for ``remove``.
 
-    def __init__(self) -> None:
+    No state has what ``ignored`` names in JSON files.
+    """
+
+    def __init__(self, ignored: Sequence[Pointer] = ()) -> None:
+        self._cutters = [*map(Cutter, ignored)]
         with _its_fault():
             self.path = Path(mkdtemp(prefix="coevolve-mcp-")).resolve()
             self._folder = os.open(self.path, OPEN_FOLDER)
@@ -57,13 +62,8 @@ class OwnFolder:
 
     def to_server(self, value: JsonValue) -> JsonValue:
         """Return what an agent wrote with the folder's path where that is ``FOLDER``."""
-        if isinstance(value, str):
-            return _AGENTS.sub(str(self.path).replace("\\", r"\\"), value)
-        if isinstance(value, list):
-            return [self.to_server(one) for one in value]
-        if isinstance(value, dict):
-            return {str(self.to_server(key)): self.to_server(one) for key, one in value.items()}
-        return value
+        path = str(self.path).replace("\\", r"\\")
+        return each_text(value, lambda text: _AGENTS.sub(path, text))
 
     def to_agent(self, text: str) -> str:
         """Return what a server wrote with ``FOLDER`` where that is the folder's path."""
@@ -91,12 +91,42 @@ class OwnFolder:
                 written.flush()
                 os.utime(made, (0, 0))  # a time of now would be another in every episode
 
-    def texts(self) -> JsonValue:
-        """Return the texts of files by path; of a hidden file or a link nothing, of one that is not text its digest."""
-        found: dict[str, JsonValue] = {}
+    def contents(self) -> dict[str, bytes | None]:
+        """Return the bytes of files by path, None of a folder, in one order; nothing of a hidden file or a link."""
+        found: dict[str, bytes | None] = {}
         with self._whole():
-            _read(self._folder, "", found, [MAX_FILE, MAX_ENTRIES])
+            _read(self._folder, "", found, [MAX_READ, MAX_ENTRIES])
         return found
+
+    def state(self) -> JsonValue:
+        """Return by path what each file holds: its text, or the hash of what is no text.
+
+        Of JSON files what is ignored is left out. A file that does not fit into the ``MAX_FILE`` bytes of texts is
+        hashed, too. So equal files have equal texts or hashes, and unequal ones do not.
+        """
+        found: dict[str, JsonValue] = {}
+        left = MAX_FILE
+        with _its_fault():
+            for path, data in self.contents().items():
+                compared = b"" if data is None else self._compared(data)
+                found[path] = None if data is None else {"sha256": hashlib.sha256(compared).hexdigest()}
+                if data is not None and len(compared) <= left:
+                    with suppress(UnicodeDecodeError):
+                        found[path] = compared.decode()
+                        left -= len(compared)
+        return found
+
+    def _compared(self, data: bytes) -> bytes:
+        """Return what a file is compared by: it has one path in every server, also where it is hashed."""
+        if self.path.name.encode() in data:
+            data = self.to_agent(data.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+        if self._cutters:
+            with suppress(UnicodeDecodeError):
+                text = data.decode()
+                for cutter in self._cutters:
+                    text = cutter.cut(text)
+                data = text.encode()
+        return data
 
     def remove(self) -> None:
         """Remove it where its server's supervisor has not. Idempotent."""
@@ -112,7 +142,7 @@ class OwnFolder:
             yield
 
 
-def _read(folder: int, within: str, found: dict[str, JsonValue], left: list[int]) -> None:
+def _read(folder: int, within: str, found: dict[str, bytes | None], left: list[int]) -> None:
     """Add what an open folder holds; ``left`` are the bytes and entries that may still be read."""
     entries = []
     with os.scandir(folder) as listed:
@@ -122,7 +152,7 @@ def _read(folder: int, within: str, found: dict[str, JsonValue], left: list[int]
                 raise EnvironmentFault(f"its folder has more than {MAX_ENTRIES:,} entries")
             if not entry.name.startswith(".") and not entry.is_symlink():
                 entries.append((entry.name, entry.is_dir(follow_symlinks=False)))
-    for name, is_folder in entries:
+    for name, is_folder in sorted(entries):
         if len(found) == MAX_FILES:
             raise EnvironmentFault(f"its folder has more than {MAX_FILES} files")
         path = f"{within}{name}"
@@ -135,10 +165,7 @@ def _read(folder: int, within: str, found: dict[str, JsonValue], left: list[int]
                     found[f"{path}/"] = None
                     _read(inner, f"{path}/", found, left)
             elif (data := _data(folder, name, left)) is not None:
-                try:
-                    found[path] = data.decode()
-                except UnicodeDecodeError:
-                    found[path] = f"sha256 {hashlib.sha256(data).hexdigest()}"
+                found[path] = data
 
 
 def _data(folder: int, name: str, left: list[int]) -> bytes | None:
@@ -151,5 +178,5 @@ def _data(folder: int, name: str, left: list[int]) -> bytes | None:
         data = file.read(left[0] + 1) or b""
     left[0] -= len(data)
     if left[0] < 0:
-        raise EnvironmentFault(f"the files of its folder have more than {MAX_FILE:,} bytes")
+        raise EnvironmentFault(f"the files of its folder have more than {MAX_READ:,} bytes")
     return data

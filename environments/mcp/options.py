@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 from pkgutil import resolve_name
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, JsonValue, ValidationError, field_validator
 
 from environments.addresses import KEYS_VARIABLE, Address, bound_token
 from environments.base import InputError, Record, ToolCall
 from environments.benchmark import Options, explain
 from environments.checkout import append_working_directory
 from environments.mcp.connection import ServerLaunch, handed_on
+from environments.mcp.pointers import Pointer
 from environments.registry import module_spec, where
 from environments.trust import TRUST_VARIABLE, Program, command_program, function_program
 
@@ -31,7 +32,10 @@ _LONGEST_NAME = 255  # bytes, of every usual file system
 
 MAX_FILES = 500
 MAX_FILE = 200_000
-"""Bytes of the files of one start, and of those that a state compares, at most (our choice)."""
+"""Bytes of the files of one start, and of those that a state holds as texts, at most (our choice)."""
+
+MAX_READ = 32_000_000
+"""Bytes of the files that are read for one state, at most (our choice)."""
 
 
 class StartFile(Record):
@@ -125,6 +129,29 @@ class MCPOptions(Options):
         description="what brings a server to its beginning: a tool, or the word files, where all that it keeps is in "
         "{folder}, which is then emptied; null: a new server for each episode, which takes its time to start",
     )
+    ignored: tuple[Pointer, ...] = Field(
+        (),
+        description="what no state is compared by, as JSON Pointers into JSON files of {folder} and answers of the "
+        "probe: [/calls] for a log of all calls",
+    )
+    fixed: dict[str, JsonValue] = Field(
+        {},
+        description="parameters with the value that the environment gives to each tool that documents them: agents and "
+        "tasks do not see them",
+    )
+    answer: Pointer | None = Field(
+        None,
+        description="where in a JSON answer a tool's own answer is, as a JSON Pointer, for a server that wraps all "
+        "answers alike: agents read that part alone; an answer without it is read whole",
+    )
+    samples: int = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="start states made of each of starts, at most, each with some of the records that JSON files of "
+        "{folder} and answers of the probe hold, for explorers; 0: none",
+    )
+    seed: int = Field(0, ge=0, description="what samples are drawn by")
     tools: tuple[str, ...] | None = Field(None, description="names of the tools that agents may call; null: all")
     allow_destructive: bool = Field(False, description="true: agents may call tools with destructiveHint")
     servers: int = Field(4, ge=1, le=64, description="servers that are kept running at a time, at most")

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
+
+from pydantic import JsonValue
 
 SHORTEST_SECRET = 6
 _SHORTEST_PART = 8  # characters of Base64 that identify a value
@@ -23,6 +25,17 @@ def redacted(text: str, variables: Mapping[str, str]) -> str:
         if len(value) >= SHORTEST_SECRET:
             text = _forms(value).sub(rf"${name}".replace("\\", r"\\"), text)
     return text
+
+
+def each_text(value: JsonValue, change: Callable[[str], str]) -> JsonValue:
+    """Return ``value`` with each text in it, keys among them, as ``change`` returns it."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [each_text(one, change) for one in value]
+    if isinstance(value, dict):
+        return {change(key): each_text(one, change) for key, one in value.items()}
+    return value
 
 
 def spelling(value: str) -> str:

@@ -26,7 +26,7 @@ from typing import Protocol, Self, TypeVar, runtime_checkable
 
 from pydantic import JsonValue, ValidationError, model_validator
 
-from environments.base import Environment, InputError, Record, TaskSpec, ToolCall, ToolSpec
+from environments.base import Environment, InputError, Record, TaskSpec, ToolCall, ToolSpec, begun
 from environments.verification.programs import parsed
 
 _WORD = re.compile(r"\w+")
@@ -35,12 +35,13 @@ _WORD = re.compile(r"\w+")
 def fingerprint(task: TaskSpec) -> str:
     """Return the SHA-256 (64 hex digits) of the canonical JSON of initial state, setup and reference with values.
 
-    Key order does not matter, and neither does the way a whole number is written (30 and 30.0 are one value). A task
-    whose first turns are played is another one than the whole task: the number of these turns counts, too.
+    A sample of the state's facts (``environments.base.SAMPLE``) is no part of it. Key order does not matter, and
+    neither does the way a whole number is written (30 and 30.0 are one value). A task whose first turns are played is
+    another one than the whole task: the number of these turns counts, too.
     """
     return _hashed(
         [
-            task.initial_state,
+            begun(task.initial_state),
             [[call.name, call.arguments] for call in task.setup],
             [[[call.name, call.arguments] for call in turn] for turn in task.reference],
             *([task.played] if task.played else []),

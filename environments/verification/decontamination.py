@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from pydantic import ConfigDict, JsonValue, model_validator
 
-from environments.base import Environment, InputError, Record, TaskSpec
+from environments.base import Environment, InputError, Record, TaskSpec, begun
 from environments.verification.canonical import (
     Canonical,
     PublishedSet,
@@ -161,8 +161,9 @@ def record_of(environment: Environment, tasks: Sequence[tuple[str, TaskSpec]]) -
             yield HeldOutStart(label=label, part=part, digest=part_digest(value), words=numbered(state_words(value)))
 
     training: dict[tuple[str, str], HeldOutStart] = {}
-    for begun in map(bare_task, environment.starts()):
-        for start in starts("training", canonical(environment, begun)):
+    different = {json.dumps(begun(one.initial_state), sort_keys=True): one for one in environment.starts()}
+    for place in map(bare_task, different.values()):
+        for start in starts("training", canonical(environment, place)):
             training.setdefault((start.part, start.digest), start)
     held_out: dict[tuple[str, str], HeldOutStart] = {}
     recorded: dict[str, HeldOutTask] = {}

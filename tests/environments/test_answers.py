@@ -44,6 +44,7 @@ Error rate: 2%|No error: all is well|the errors: 3|errors are listed|error: none
 Error::new(kind) makes one
 MeanSquaredError: 0.03|Relative error: 2 %|Error in measurement: 0.03|{'error': None}|terror: a film|Failed: 0
 5 errors
+mean: error: 0.03|total: error: none|a: b error: x|step 2: error: x|a: errors: x|a:error: x
 "Error: x" was said three times|ERROR LOG FOR MONDAY|No error occurred|Error budget: 40%|404|true|null|Unable
 """
 ERRORS = """
@@ -56,6 +57,7 @@ ERRORS = """
 {"error": ["a"]}
 Error: no such table|error: x|ERROR: x|ERROR disk full|**Error:** x|[ERROR] x|[Error] x: y|Error - x|error|Error!
 fatal: x
+1: Error - ENOENT: no such file|/workspace/a.txt: Error: gone|prog: error: no such option|a: ERROR - [x]
 Error opening project: list index out of range|Error executing tool act: boom|Error 404|Error while reading a: b
 Error at 3: x
 Exception: x|ValueError: bad|java.lang.NullPointerException: x|Database error: no such table|HTTP error: 404
@@ -82,7 +84,13 @@ def test_what_is_an_error_by_its_value() -> None:
     assert [row for row in rows(FINE + EMPTY + INFORMATIVE) if says_error(row)] == []
     assert says_error("Error:\nno such file")
     assert says_error("Traceback (most recent call last):\n  File")
-    files = ("Failed to start\nserver 1 ready", "# Error: codes\n1: x", "[ERROR] a\n[INFO] b", "error: null\nid: 3")
+    files = (
+        "a: Error - x\nb: tea",
+        "Failed to start\nserver 1 ready",
+        "# Error: codes\n1: x",
+        "[ERROR] a\n[INFO] b",
+        "error: null\nid: 3",
+    )
     assert not any(map(says_error, (*files, f"ValueError: {'x' * 300}"))), "a file may begin so"
 
 

@@ -70,6 +70,7 @@ def plain():
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "checked_shops.py").write_text(SHOPS)
+    (tmp_path / "mine.yaml").write_text("environment: {name: checked_shops:sound}\nevaluation: {set: null}\n")
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "checked_shops", raising=False)
     return tmp_path
@@ -79,7 +80,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("words", "status", "says"),
     [
         (["checked_shops:sound"], 0, f"all {len(PROPERTIES)} properties hold"),
-        (["checked_shops:sound", "--option", "starts=2"], 0, f"all {len(PROPERTIES)} properties hold"),
+        (["mine.yaml", "--option", "starts=2"], 0, f"all {len(PROPERTIES)} properties hold"),
         (["checked_shops:dice"], 1, "FAILS  tasks can be found in it: exploration found 0 tasks in 40 "),
         (["checked_shops:counts"], 1, "properties do not hold"),
         (
@@ -89,6 +90,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
         (["checked_shops:mute"], 2, "shut_gate"),
         (["checked_shops:plain"], 2, "does not say that it returns an environment"),
+        (["mine.yaml", "--option", "rooms=2"], 2, "does not take them"),
+        (["no.yaml"], 2, "no.yaml"),
         (["checked_shops:sound", "--option", "rooms=2"], 2, "does not take them"),
         (["nowhere:sound"], 2, "there is no module 'nowhere'"),
         (["bfcl"], 0, "all 23 properties hold"),

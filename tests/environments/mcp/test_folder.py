@@ -1,5 +1,6 @@
 """Whatever a server does to its folder, nothing outside is read, written or removed, and its trouble is its fault."""
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 from environments.base import EnvironmentFault
 from environments.mcp import folder as module
 from environments.mcp.folder import OwnFolder
-from environments.mcp.options import DEEPEST, FOLDER, MAX_FILES, ServerStart, StartFile
+from environments.mcp.options import DEEPEST, FOLDER, MAX_FILE, MAX_FILES, ServerStart, StartFile
 
 START = StartFile(path="plans/a.txt", text="tea")
 
@@ -63,7 +64,7 @@ FAULTS = {
     "many files": (lambda path, _: [(path / f"{n}").touch() for n in range(MAX_FILES + 1)], "more than 500 files"),
     "a long file": (
         lambda path, _: os.truncate((path / "a", (path / "a").touch())[0], 1 << 40),
-        "more than 200,000 bytes",
+        "more than 32,000,000 bytes",
     ),
     "many hidden files": (lambda path, _: [(path / f".{n}").touch() for n in range(60)], "more than 50 entries"),
 }
@@ -76,7 +77,7 @@ def test_a_folder_that_cannot_be_read_is_the_servers_fault(kind, own, foreign, m
     prepare, words = FAULTS[kind]
     prepare(own.path, foreign)
     with pytest.raises(EnvironmentFault, match=words):
-        own.texts()
+        own.state()
     if "removed" in kind or "replaced" in kind:
         for act in (own.empty, lambda: own.write(START)):
             with pytest.raises(EnvironmentFault):
@@ -103,12 +104,49 @@ def test_links_pipes_and_files_that_go_meanwhile_are_no_part_of_the_state(own, f
         return type("Listed", (), {"__enter__": lambda _: iter(found), "__exit__": lambda *_: None})()
 
     monkeypatch.setattr(module.os, "scandir", scandir)
-    assert {path: text if path != "bytes" else "?" for path, text in own.texts().items()} == {
-        "in.txt": "tea",
-        "bytes": "?",
-        "empty/": None,
-    }
-    json.dumps(own.texts()).encode()
+    state = own.state()
+    assert state == {"in.txt": "tea", "bytes": {"sha256": hashlib.sha256(b"\xff").hexdigest()}, "empty/": None}
+    assert [*state] == ["bytes", "empty/", "in.txt"], "in one order, whatever the folder lists first"
+
+
+def large(own, calls, **records):
+    """Write what a server keeps: more than a state holds as text, with a log of calls."""
+    (own.path / "db.json").write_text(json.dumps({"db": {"story": "x" * MAX_FILE, **records}, "calls": calls}))
+    return own.state()
+
+
+def test_a_large_file_is_compared_by_its_hash_without_what_is_ignored():
+    plain, short = OwnFolder(), OwnFolder(["/calls", "/no/such"])
+    try:
+        first, second = large(plain, [], a=1), large(short, [], a=1)
+        assert [len(state["db.json"]["sha256"]) for state in (first, second)] == [64, 64]
+        assert large(plain, ["read"], a=1) != first
+        assert large(short, ["read"], a=1) == second != large(short, ["read"], a=2)
+        (short.path / "small.json").write_text('{"calls": [1], "b": 2}')
+        (short.path / "bytes").write_bytes(b"\xff")
+        assert short.state()["small.json"] == '{"calls": null, "b": 2}'
+    finally:
+        plain.remove()
+        short.remove()
+
+
+def test_a_hash_is_the_same_in_every_folder_and_texts_are_kept_while_there_is_room():
+    states = []
+    for _ in range(2):
+        own = OwnFolder()
+        try:
+            (own.path / "a").write_text(f"{own.path}/b " + "x" * MAX_FILE)
+            (own.path / "b").write_text("x" * (MAX_FILE - 3))
+            (own.path / "c").write_text("four")
+            (own.path / "d").write_text("all")
+            states.append(own.state())
+        finally:
+            own.remove()
+    assert states[0] == states[1]
+    whole = f"{FOLDER}/b " + "x" * MAX_FILE
+    assert states[0]["a"] == {"sha256": hashlib.sha256(whole.encode()).hexdigest()}
+    assert states[0]["c"] == {"sha256": hashlib.sha256(b"four").hexdigest()}
+    assert (states[0]["b"], states[0]["d"]) == ("x" * (MAX_FILE - 3), "all")
 
 
 @pytest.mark.parametrize("where", ["plans", "plans/a.txt"])
@@ -124,7 +162,7 @@ def test_a_start_is_written_through_no_link(where, own, foreign):
     os.unlink(own.path / where)
     os.link(foreign / where, own.path / where)  # a second name of their file is not written into either
     own.write(START)
-    assert own.texts() == {"plans/": None, "plans/a.txt": "tea"}
+    assert own.state() == {"plans/": None, "plans/a.txt": "tea"}
     assert (own.path / where).stat().st_mtime == 0
 
 
@@ -138,7 +176,7 @@ def test_emptying_leaves_nothing_and_follows_no_link(ending, own, foreign):
     os.mkfifo(own.path / "wide" / "pipe")
     getattr(own, ending)()
     assert own.path.exists() is (ending == "empty")
-    assert ending == "remove" or own.texts() == {}
+    assert ending == "remove" or own.state() == {}
 
 
 def test_emptying_ends_where_a_server_fills_its_folder(own, monkeypatch):

@@ -9,7 +9,9 @@ import pytest
 
 from environments.base import EnvironmentDefect, EnvironmentFault, InputError, ToolCall
 from environments.mcp import connection
-from environments.mcp.benchmark import BENCHMARK, MAX_SCHEMAS, MAX_TEXT
+from environments.mcp.benchmark import BENCHMARK
+from environments.mcp.listing import MAX_SCHEMAS
+from environments.mcp.server import MAX_TEXT
 from environments.registry import parse_options
 from environments.verification.replay import bare_task
 
