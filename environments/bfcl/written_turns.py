@@ -9,10 +9,9 @@ cannot claim BFCL's single-turn score.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
+from typing import Any, cast
 
 from pydantic import JsonValue
 
@@ -106,14 +105,14 @@ def _call(name: str, given: dict[str, list[Any]]) -> ToolCall:
 def _first(accepted: Any) -> JsonValue:  # noqa: ANN401 - as the package has it
     """Return the first accepted value; None for one that may be left out. Fields of objects list their own values."""
     if not isinstance(accepted, list):
-        return json.loads(json.dumps(accepted))
+        return cast(JsonValue, accepted)
     value = next((one for one in accepted if one != ""), None)
     if isinstance(value, dict):
         fields = {key: _first(inner) for key, inner in value.items()}
         return {key: inner for key, inner in fields.items() if inner is not None}
     if isinstance(value, list):
         return [_first([inner]) if isinstance(inner, dict) else inner for inner in value]
-    return json.loads(json.dumps(value))
+    return cast(JsonValue, value)
 
 
 def _tool(document: dict[str, Any]) -> ToolSpec:
