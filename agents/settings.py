@@ -169,8 +169,9 @@ class ExplorationSettings(Section):
     )
     unguided: Literal["uniform_calls", "same_rules"] = Field(
         "uniform_calls",
-        description="of D_0 and of the unguided baseline; uniform_calls: tools and values that fit are drawn uniformly, "
-        "and half of the answers followed by a tool that takes a value of theirs (ours); same_rules: the guided explorer without an aim (ours)",
+        description="of D_0 and of the unguided baseline; uniform_calls: tools are drawn uniformly, and values of those "
+        "that fit; half of the answers are followed by a tool that takes a value of theirs (ours); same_rules: the "
+        "guided explorer without an aim (ours)",
         json_schema_extra=requires({"explorer.kind": "scripted"}),
     )
 
