@@ -92,9 +92,9 @@ class LocalSettings(Section):
 
     model: str = Field("smollm2-135m", min_length=1, description="folder or hub id of a causal language model")
     adapters: str = Field(
-        "recipes/writer",
+        "runs/roles",
         min_length=1,
-        description="folder of the two adapters that taught it, writer and reader (`python -m training.roles`)",
+        description="folder of its two adapters, writer and reader, as `python -m training.roles` makes them",
     )
     draws: int = Field(6, ge=1, le=256, description="proposals, and wordings, that are drawn for one that is taken")
     temperature: float = Field(0.8, gt=0.0, le=10.0, description="sampling temperature of the writer")
@@ -169,8 +169,8 @@ class ExplorationSettings(Section):
     )
     unguided: Literal["uniform_calls", "same_rules"] = Field(
         "uniform_calls",
-        description="of D_0 and of the unguided baseline; uniform_calls: tools are drawn uniformly, and values of those "
-        "that fit; half of the answers are followed by a tool that takes a value of theirs (ours); same_rules: the "
+        description="of D_0 and of the unguided baseline; uniform_calls: tools are drawn uniformly, and values of "
+        "those that fit; half of the answers are followed by a tool that takes a value of theirs (ours); same_rules: the "
         "guided explorer without an aim (ours)",
         json_schema_extra=requires({"explorer.kind": "scripted"}),
     )
