@@ -170,8 +170,8 @@ class ExplorationSettings(Section):
     unguided: Literal["uniform_calls", "same_rules"] = Field(
         "uniform_calls",
         description="of D_0 and of the unguided baseline; uniform_calls: tools are drawn uniformly, and values of "
-        "those that fit; half of the answers are followed by a tool that takes a value of theirs (ours); same_rules: the "
-        "guided explorer without an aim (ours)",
+        "those that fit; half of the answers are followed by a tool that takes a value of theirs (ours); same_rules: "
+        "the guided explorer without an aim (ours)",
         json_schema_extra=requires({"explorer.kind": "scripted"}),
     )
 
