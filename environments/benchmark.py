@@ -120,7 +120,7 @@ class EvaluationTask(Record):
     strata: dict[str, str] = {}
 
 
-class WrittenTurn(Record):
+class HumanTurn(Record):
     """A user turn that a person wrote, with the calls that answer it.
 
     ``tools`` are those of its calls, ``others`` further ones that were offered. ``state`` is the initial state,
@@ -262,7 +262,7 @@ class Benchmark(Generic[Section]):
         """Return values of training references that no state and no documentation holds, for scripted explorers."""
         return ()
 
-    def written_turns(self, environment: Environment) -> tuple[WrittenTurn, ...]:
+    def written_turns(self, environment: Environment) -> tuple[HumanTurn, ...]:
         """Return turns that people wrote, which may be learnt from; none where the benchmark has none."""
         return ()
 

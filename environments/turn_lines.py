@@ -105,7 +105,7 @@ def read_calls(text: str, tools: Collection[str], most: int) -> tuple[ToolCall, 
     argument.
     """
     calls: list[ToolCall] = []
-    for line in text.partition(f"\n{WORDS}")[0].splitlines():
+    for line in text.partition(f"\n{WORDS}")[0].split("\n"):
         if not line.strip() or line.startswith(WORDS):
             break
         if len(calls) == most:

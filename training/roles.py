@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import typer
 
 from environments.base import InputError, Record, ToolCall, ToolSpec
-from environments.benchmark import WrittenTurn
+from environments.benchmark import HumanTurn
 from environments.checkout import heavy_imports
 from environments.command import OneSentence, exit_statuses, say
 from environments.registry import DEFAULT, benchmark_of, open_named
@@ -84,7 +84,7 @@ class RoleRecord(Record):
 
 
 @dataclass(frozen=True)
-class Row:
+class LearntText:
     """One text to learn: a prompt and its answer. ``whole``: the prompt is learnt, too."""
 
     source: str
@@ -93,7 +93,7 @@ class Row:
     whole: bool
 
 
-def rows_of(turns: Sequence[WrittenTurn], direction: Direction, seed: int) -> list[Row]:
+def rows_of(turns: Sequence[HumanTurn], direction: Direction, seed: int) -> list[LearntText]:
     """Return the rows of one direction in a drawn order: single-turn ones once, the others in several views."""
     rng = random.Random(derive_seed(seed, "roles", direction))
     taught = [turn for turn in turns if not turn.held_out]
@@ -108,7 +108,7 @@ def rows_of(turns: Sequence[WrittenTurn], direction: Direction, seed: int) -> li
     return rows
 
 
-def row_of(turn: WrittenTurn, direction: Direction, rng: random.Random, values: Sequence[KnownFact]) -> Row:
+def row_of(turn: HumanTurn, direction: Direction, rng: random.Random, values: Sequence[KnownFact]) -> LearntText:
     """Return one view of a turn, with drawn tools and values around those that it is about."""
     executed = bool(turn.answers[0])
     offered = (1, 3) if direction == "reader" else (0, 1)
@@ -121,7 +121,7 @@ def row_of(turn: WrittenTurn, direction: Direction, rng: random.Random, values: 
         view = TurnView(tuple(tools), done=turn.done)
         tools_, shown = _masked(tools, shown, rng) if not executed else (tools, shown)
         view = TurnView(tuple(tools_), done=turn.done)
-        return Row(turn.source, reader_prompt(view, words), calls_text(shown), whole=not executed)
+        return LearntText(turn.source, reader_prompt(view, words), calls_text(shown), whole=not executed)
     shown = with_found(calls, turn.answers, words, before)
     own = [(name, str(value)) for call in calls for name, value in call.arguments.items()]
     if executed:
@@ -130,16 +130,19 @@ def row_of(turn: WrittenTurn, direction: Direction, rng: random.Random, values: 
         known = TurnView(tuple(tools), facts, turn.done)
     else:
         tools, shown = _masked(tools, shown, rng)
-        drawn = [*(fact for fact in own if rng.random() < 0.8), *rng.sample(values, rng.randint(3, 8))]
+        drawn = [
+            *(fact for fact in own if rng.random() < 0.8),
+            *rng.sample(values, min(rng.randint(3, 8), len(values))),
+        ]
         known = TurnView(tuple(tools), tuple(rng.sample(drawn, len(drawn))) if rng.random() < 0.5 else ())
-    return Row(turn.source, writer_prompt(known), f"{calls_text(shown)}{WORDS} {words}", whole=not executed)
+    return LearntText(turn.source, writer_prompt(known), f"{calls_text(shown)}{WORDS} {words}", whole=not executed)
 
 
-def wording_of(turn: WrittenTurn, rng: random.Random) -> Row:
+def wording_of(turn: HumanTurn, rng: random.Random) -> LearntText:
     """Return a turn's words behind nothing but the tools that it calls and its calls: what an abstractor asks for."""
     shown = with_found(turn.calls, turn.answers, turn.words, [answer for _, answer in turn.done])
     view = TurnView(tuple(rng.sample(turn.tools, len(turn.tools))))
-    return Row(turn.source, words_prompt(view, shown), f" {one_line(turn.words)}", whole=False)
+    return LearntText(turn.source, words_prompt(view, shown), f" {one_line(turn.words)}", whole=False)
 
 
 def _masked(
@@ -154,7 +157,7 @@ def _masked(
     )
 
 
-def _few_of_each(turns: Sequence[WrittenTurn], rng: random.Random) -> list[WrittenTurn]:
+def _few_of_each(turns: Sequence[HumanTurn], rng: random.Random) -> list[HumanTurn]:
     """Return the turns in a drawn order, at most ``PER_FUNCTION`` of the same functions."""
     met: Counter[tuple[str, ...]] = Counter()
     kept = []
@@ -166,7 +169,7 @@ def _few_of_each(turns: Sequence[WrittenTurn], rng: random.Random) -> list[Writt
     return kept
 
 
-def encoded(rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase) -> list[dict[str, Any]]:
+def encoded(rows: Sequence[LearntText], tokenizer: PreTrainedTokenizerBase) -> list[dict[str, Any]]:
     """Return the rows as ids and the mask of those that are learnt, without the rows that are too long."""
     end = [tokenizer.eos_token_id]
     found = []

@@ -207,7 +207,7 @@ def converted(value: Scalar, parameter: Parameter) -> Scalar | None:
         number = float(value) if parameter.type in ("integer", "float") else math.nan
     except ValueError:
         return None
-    low, *_, high = in_range(parameter) or (-_LARGEST, _LARGEST)
-    if not low <= number <= high or (parameter.type == "integer" and not number.is_integer()):
+    allowed = in_range(parameter) or (-_LARGEST, _LARGEST)
+    if not allowed[0] <= number <= allowed[-1] or (parameter.type == "integer" and not number.is_integer()):
         return None
     return int(number) if parameter.type == "integer" else number

@@ -249,7 +249,8 @@ class _Drawing:
                 break
             more = [one for one in properties if one not in found and properties[one] is not False]
             key = self._one_of(more) if more else self._key(schema.get("propertyNames", {}), name)
-            found.setdefault(key, self._value(properties.get(key, others), key))
+            # A value under a free name is one of what the map is named after.
+            found.setdefault(key, self._value(properties.get(key, others), key if key in properties else name))
         return found
 
     def _key(self, given: Any, name: str) -> str:  # noqa: ANN401 - a schema of a stranger

@@ -36,12 +36,12 @@ from environments.benchmark import (
     ContentLicence,
     EvaluationSet,
     EvaluationTask,
+    HumanTurn,
     KnownValue,
     OfficialTask,
     OfficialTasks,
     Options,
     TestAccess,
-    WrittenTurn,
 )
 from environments.bfcl.evaluation_sets import SETS, describe, is_official, open_tasks
 from environments.bfcl.official import (
@@ -366,7 +366,7 @@ class BFCL(Benchmark[BFCLOptions]):
         """
         return _known_values()
 
-    def written_turns(self, environment: Environment) -> tuple[WrittenTurn, ...]:
+    def written_turns(self, environment: Environment) -> tuple[HumanTurn, ...]:
         """Return the turns of the training tasks, and the single-turn questions."""
         from environments.bfcl.written_turns import human_turns, single_turns
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from environments.base import Environment, Parameter, ToolCall, ToolSpec
-from environments.benchmark import WrittenTurn
+from environments.benchmark import HumanTurn
 from environments.bfcl.official import load_category, read_single_turn
 from environments.task_text import with_own_descriptions
 
@@ -29,12 +29,12 @@ HELD_OUT = 10
 _LONGEST = 400  # characters of a question (ours)
 
 
-def single_turns() -> tuple[WrittenTurn, ...]:
+def single_turns() -> tuple[HumanTurn, ...]:
     """Return the single-turn questions of up to 400 characters, each with the first accepted value of each argument."""
     return tuple(_single_turns())
 
 
-def _single_turns() -> Iterator[WrittenTurn]:
+def _single_turns() -> Iterator[HumanTurn]:
     for category in SINGLE_TURN:
         for entry, answer in read_single_turn(category):
             messages = entry["question"][0]
@@ -46,7 +46,7 @@ def _single_turns() -> Iterator[WrittenTurn]:
             wanted = {name for one in answer for name in one}
             if not wanted <= tools.keys():
                 continue
-            yield WrittenTurn(
+            yield HumanTurn(
                 source="single",
                 tools=tuple(tools[name] for name in sorted(wanted)),
                 others=tuple(tool for name, tool in tools.items() if name not in wanted),
@@ -59,12 +59,12 @@ def _single_turns() -> Iterator[WrittenTurn]:
             )
 
 
-def human_turns(environment: Environment) -> tuple[WrittenTurn, ...]:
+def human_turns(environment: Environment) -> tuple[HumanTurn, ...]:
     """Return the user turns of the training tasks of the category base that ask for calls."""
     return tuple(turn for task in load_category("base", ("train",)) for turn in _turns(environment, task.spec))
 
 
-def _turns(environment: Environment, spec: Any) -> Iterator[WrittenTurn]:  # noqa: ANN401
+def _turns(environment: Environment, spec: Any) -> Iterator[HumanTurn]:  # noqa: ANN401
     tools = {tool.name: tool for tool in with_own_descriptions(environment.tools(spec.tools))}
     done: list[tuple[ToolCall, str]] = []
     with closing(environment.open(spec)) as episode:
@@ -75,7 +75,7 @@ def _turns(environment: Environment, spec: Any) -> Iterator[WrittenTurn]:  # noq
             answers = tuple(episode.step(call).text for call in calls)
             if calls:
                 wanted = {call.name for call in calls}
-                yield WrittenTurn(
+                yield HumanTurn(
                     source="turns",
                     tools=tuple(tools[name] for name in sorted(wanted)),
                     others=tuple(tool for name, tool in tools.items() if name not in wanted),

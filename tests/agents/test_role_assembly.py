@@ -142,3 +142,16 @@ def test_scripted_assembly_imports_no_chat_library() -> None:
 def test_options_that_nobody_would_read_are_errors(given: dict, told: str) -> None:
     with pytest.raises(ValidationError, match=told):
         RolesSettings.model_validate(given)
+
+
+def test_a_local_explorer_explores_without_a_guide_too() -> None:
+    settings = RolesSettings.model_validate({"explorer": {"kind": "local"}, "abstractor": {"kind": "local"}})
+    model = object()
+    ledger = Ledger(None, settings.budget)
+    roles = build_roles(settings, ledger, model)  # type: ignore[arg-type]
+    assert type(roles.explorer).__name__ == "LocalExplorer"
+    assert type(roles.abstractor).__name__ == "LocalAbstractor"
+    assert unguided_roles(roles, settings, ledger, BENCHMARK, model) is roles  # type: ignore[arg-type]
+    assert unguided_exploration(settings, BENCHMARK) == settings.exploration
+    alone = build_roles(settings.model_copy(update={"explorer": RoleSettings()}), ledger, model)  # type: ignore[arg-type]
+    assert isinstance(alone.explorer, GuidedExplorer)

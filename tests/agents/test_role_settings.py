@@ -80,3 +80,16 @@ def test_a_key_in_the_recipe_is_an_error_that_does_not_show_it() -> None:
     with pytest.raises(ValidationError) as caught:
         RoleSettings.model_validate({**CHAT, "api_key": "sk-1234"})
     assert complaint(caught.value, "roles.explorer") == "roles.explorer.api_key: Extra inputs are not permitted"
+
+
+def test_a_model_on_this_machine_explores_and_abstracts_alone() -> None:
+    for name in ("reflector", "validator"):
+        with pytest.raises(ValidationError, match=f"{name}.kind must not be local"):
+            RolesSettings.model_validate({name: {"kind": "local"}})
+    with pytest.raises(ValidationError, match=r"'local' is for explorer\.kind: local or "):
+        RolesSettings.model_validate({"local": {"draws": 3}})
+    for name in ("explorer", "abstractor"):
+        settings = RolesSettings.model_validate({name: {"kind": "local"}, "local": {"draws": 3}})
+        assert settings.plays_locally()
+        assert settings.branches_at_once() == 1
+    assert RolesSettings().branches_at_once() == RolesSettings().concurrency

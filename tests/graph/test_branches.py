@@ -38,8 +38,8 @@ HOPELESS = RepeatedFailure("the endpoint gave no answer to 5 questions")
 def install(monkeypatch: pytest.MonkeyPatch, run: RunDirectory, faults: Mapping[int, Exception | float]) -> None:
     """Let branches, by position in their sorted ids, raise an exception or wait so many seconds before they explore."""
 
-    def faulty_roles(settings: RolesSettings, ledger: Ledger) -> Roles:
-        roles = build_roles(settings, ledger)
+    def faulty_roles(settings: RolesSettings, ledger: Ledger, local: None) -> Roles:
+        roles = build_roles(settings, ledger, local)
 
         async def explore(context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
             branches = sorted(path.name for path in run.iteration(0).branches.iterdir())

@@ -143,9 +143,9 @@ class Shelf:
     def __init__(self, books: list[str]) -> None:
         self.books = books
 
-    def take(self, title: Annotated[str, "title of the book"]) -> str:
+    def take(self, label: Annotated[str, "label of the book"]) -> str:
         """Take a book."""
-        return {}[title]
+        return {}[label]
 
 
 def shelf() -> PythonEnvironment:
@@ -168,7 +168,7 @@ def test_a_bug_in_a_users_tool_stops_at_once_and_is_told_with_its_place(
     own = ("--set", "environment={name: 'broken_shelf:shelf'}")
     result = seed(tmp_path, "--run", tmp_path / "run", "--count", "5", *own)
     assert result.exit_code == 2
-    line = 1 + BROKEN.splitlines().index("        return {}[title]")
+    line = 1 + BROKEN.splitlines().index("        return {}[label]")
     told = result.stderr.splitlines()[-1]
     assert told.startswith("error: Shelf.take failed (KeyError: ")
     assert f" at broken_shelf.py:{line}: a tool raises ToolRefused" in told

@@ -6,18 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
 from support.chat_models import new_tokenizer, random_model, save, template
 
 from agents.local.model import LocalModel
 from environments.base import InputError
-from environments.benchmark import WrittenTurn
+from environments.benchmark import HumanTurn
 from environments.bfcl.benchmark import BFCL
 from environments.bfcl.written_turns import single_turns
 from memory.run import read_json
 from training import roles
-from training.local_model import AdaptedModel, check_local
 
 TOKENS = 14_000
 FEW = single_turns()[:120]
@@ -66,12 +63,17 @@ def test_a_course_that_was_interrupted_ends_as_one_that_was_not(model: Path, ada
 
 
 def test_the_upper_layers_learn(adapters: Path) -> None:
+    import torch
+    from safetensors.torch import load_file
+
     names = load_file(adapters / "writer" / "adapter_model.safetensors")
     assert {name.partition("layers.")[2].partition(".")[0] for name in names} == {"1", "2"}
     assert {value.dtype for value in names.values()} == {torch.bfloat16}
 
 
 def test_a_model_answers_the_roles(model: Path, adapters: Path) -> None:
+    from training.local_model import AdaptedModel
+
     asked: LocalModel = AdaptedModel(str(model), str(adapters), 1)
     prompts = ["Tools:\nf(a: string) Do it.\nCalls:\n", "Tools:\nf(a: string) Do it.\nCalls:\nf()\nWords:"]
     first = asked.write(prompts, [1, 2], "writer", temperature=1.0, most=12)
@@ -89,6 +91,8 @@ def test_a_model_answers_the_roles(model: Path, adapters: Path) -> None:
 
 @pytest.mark.parametrize("missing", ["writer", "reader"])
 def test_adapters_that_are_not_there_are_named(model: Path, tmp_path: Path, missing: str) -> None:
+    from training.local_model import check_local
+
     other = {"writer": "reader", "reader": "writer"}[missing]
     (tmp_path / other).mkdir()
     (tmp_path / other / "adapter_config.json").write_text("{}")
@@ -97,7 +101,7 @@ def test_adapters_that_are_not_there_are_named(model: Path, tmp_path: Path, miss
 
 
 def test_rows_hide_what_is_looked_up_and_show_what_is_known() -> None:
-    turn = WrittenTurn(
+    turn = HumanTurn(
         source="turns",
         tools=FEW[0].tools,
         state={"order": 4711},

@@ -55,7 +55,7 @@ def context(tool: str) -> FailureContext:
     )
 
 
-LABEL = sorted(STARTS.starts()[0].initial_state["parcels"])[0]  # type: ignore[arg-type]
+LABEL = sorted(STARTS.starts()[0].initial_state["Depot"]["parcels"])[0]  # type: ignore[arg-type]
 
 
 def explored(says: Callable[[str, int], str], tool: str, steps: int = 6) -> list[tuple[str, bool, int]]:
@@ -111,7 +111,7 @@ def test_a_refused_call_is_made_again_behind_the_tool_that_its_error_asks_for() 
 
 
 def test_the_likeliest_call_that_was_not_made_yet_is_taken() -> None:
-    other = sorted(STARTS.starts()[0].initial_state["parcels"])[1]  # type: ignore[arg-type]
+    other = sorted(STARTS.starts()[0].initial_state["Depot"]["parcels"])[1]  # type: ignore[arg-type]
     says = [f'weigh_parcel(label="{LABEL}")', f'weigh_parcel(label="{other}")']
     explorer = LocalExplorer(
         EXPLORATION.model_copy(update={"steps": 2}),

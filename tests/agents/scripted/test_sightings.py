@@ -44,7 +44,7 @@ def test_a_state_gives_names_with_their_kind_and_place() -> None:
     assert sightings.kinds() == {"directory", "fil"}
     assert of(sightings, "b.txt").near == {"home", "sub"}
     assert of(sightings, "b.txt").parent == "sub"
-    assert of(sightings, 10.5).key == ("fuel", "level")
+    assert of(sightings, 10.5).key == ("fuel",), "a level is one of something"
     assert of(sightings, "b.txt").key == ()
     assert of(sightings, "b.txt").around == {"content"}
     assert True not in [s.value for s in sightings if isinstance(s.value, bool)]

@@ -273,7 +273,7 @@ def test_a_broken_environment_is_no_refusal():
 def test_every_reason_is_tested():
     tabled = {reason for reason, _, _ in REFUSED}
     apart = {Refusal.HELD_OUT, Refusal.DUPLICATE, Refusal.NONDETERMINISTIC, Refusal.NOT_SOLVED}
-    reasons_of_others = {Refusal.OVER_QUOTA, Refusal.AGENT, Refusal.NOT_VALIDATED}
+    reasons_of_others = {Refusal.MISREAD, Refusal.OVER_QUOTA, Refusal.AGENT, Refusal.NOT_VALIDATED}
     assert tabled | apart | reasons_of_others == set(Refusal)
 
 

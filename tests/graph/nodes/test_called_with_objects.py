@@ -25,7 +25,16 @@ from graph.nodes.weaknesses import deduplicate, extract, reflect
 from graph.settings import RunSettings
 from graph.state import IterationState
 from memory.failures import FailureMemory
-from memory.records import Draft, Evidence, FailureContext, Interaction, Signal, SignalKind
+from memory.records import (
+    Draft,
+    DraftVerification,
+    Evidence,
+    FailureContext,
+    Interaction,
+    Signal,
+    SignalKind,
+    Writing,
+)
 from memory.run import RunDirectory, read_json, read_jsonl, write_jsonl
 from memory.run_files import ExtractionRecord, Failure
 from memory.tasks import admit, load_tasks
@@ -172,6 +181,16 @@ async def test_a_weakness_goes_through_all_nodes(run: RunDirectory, capsys: pyte
     (sent,) = (await dispatch(state, runtime)).goto
     for step in (explore, abstract, verify):
         await step(sent.arg, runtime)
+    branch = run.iteration(0).branch(state.new[0])
+    drafts, accepted = read_jsonl(branch.drafts, Draft), read_jsonl(branch.verdicts, DraftVerification)
+    figures = {"drawn": 6, "wordings": 2, "round_trip": False, "margin": 0.05, "realism": -1.0, "difference": 0.5}
+    for understood in (False, True):
+        worded = [one.model_copy(update={"writing": Writing(**figures, understood=understood)}) for one in drafts]
+        write_jsonl(branch.drafts, worded)
+        await verify(sent.arg, runtime)
+        (verdict,) = read_jsonl(branch.verdicts, DraftVerification)
+        assert verdict == accepted[0] if understood else verdict.reason == "misread"
+        assert understood or "0.05 nats a token" in verdict.detail
     digest = (await join(state, runtime))["digest"]["update"]
     (task,) = (one for one in load_tasks(run) if one.admitted_at == 0)
     assert task.parents[:2] == ("draft-1", *state.new)

@@ -9,7 +9,7 @@ from support import ROOT
 
 from training.rollout.sampling import EpisodeDriver, Sampler
 
-CHOOSE = {"training/rollout/engines.py"}
+CHOOSE = {"training/rollout/engines.py", "training/local_model.py"}  # for a policy, and for the local roles
 ROOMS = ("agents", "environments", "evaluation", "graph", "memory", "training")
 
 
