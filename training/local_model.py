@@ -88,7 +88,7 @@ class AdaptedModel:
         base = AutoModelForCausalLM.from_pretrained(
             place, dtype=torch.float32, local_files_only=True, trust_remote_code=False, use_safetensors=True
         )
-        self._models = {"untaught": base.eval()}
+        self._models = {"untaught": base.eval()}  # type: ignore[no-untyped-call]
         for name in ADAPTERS:
             # Each adapter is merged into a copy: layers beside layers would cost a third of the time of every token.
             try:

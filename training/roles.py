@@ -214,7 +214,8 @@ def teach(
     from datasets import Dataset
     from peft import LoraConfig
     from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
-    from trl import SFTConfig, SFTTrainer
+    from trl.trainer.sft_config import SFTConfig
+    from trl.trainer.sft_trainer import SFTTrainer
 
     from training.rollout.policy import policy_folder
 
@@ -231,7 +232,7 @@ def teach(
     course = out.with_name(f"{out.name}.course")
     report(f"{direction}: {len(rows)} rows of {sum(row['length'] for row in rows)} tokens")
 
-    class Reports(TrainerCallback):  # type: ignore[misc]
+    class Reports(TrainerCallback):
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:  # noqa: ANN401
             if logs and "loss" in logs:
                 report(f"{direction}: update {state.global_step} of {state.max_steps}, loss {logs['loss']:.3f}")
@@ -279,7 +280,8 @@ def teach(
     trainer.remove_callback(PrinterCallback)
     trainer.train(resume_from_checkpoint=any(course.glob("checkpoint-*")) or None)
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    adapter = trainer.model.to(torch.bfloat16)
+    adapter: Any = trainer.model
+    adapter.to(torch.bfloat16)
     for config in adapter.peft_config.values():
         config.base_model_name_or_path = model  # as it was named, not where this machine has it
     adapter.save_pretrained(str(out))
