@@ -25,6 +25,7 @@ from itertools import groupby
 from agents.evidence import call_of, context_task, successful_runs
 from agents.local.model import LocalModel, around, own_tools, same_calls, shuffled
 from agents.scripted.abstractor import Cut, setup_for
+from agents.scripted.links import links
 from agents.settings import ExplorationSettings, LocalSettings
 from agents.spending import RoleRefused
 from environments.base import Environment, TaskSpec, ToolCall, ToolSpec
@@ -157,38 +158,15 @@ def _cuts(
 ) -> Iterator[Cut]:
     """Yield each purpose of a run whole, each call alone, and each call with those that its values are of."""
     for run in successful_runs(interactions):
-        for _, group in groupby(range(len(run)), key=lambda place: run[place].purpose):
-            places = list(group)
-            piece = tuple(run[place] for place in places)[-longest:]
-            if len(piece) > 1:
-                yield Cut(setup_for(run[: places[-1] + 1 - len(piece)], piece, context, environment), piece)
-        for place, target in enumerate(run):
-            sources = _sources(run[:place], call_of(target))[: longest - 1]
-            piece = (*reversed(sources), target)
-            if sources:
-                before = tuple(one for one in run[:place] if one not in sources)
-                yield Cut(setup_for(before, piece, context, environment), piece)
-            yield Cut(setup_for(run[:place], (target,), context, environment), (target,))
-
-
-def _sources(before: Sequence[Interaction], call: ToolCall) -> list[Interaction]:
-    """Return the latest calls whose answers hold an argument of ``call`` that they do not take themselves."""
-    wanted = [leaf for value in call.arguments.values() for leaf in leaves(value) if _is_telling(leaf)]
-    found: list[Interaction] = []
-    for leaf in wanted:
-        for one in reversed(before):
-            own = [part for value in call_of(one).arguments.values() for part in leaves(value)]
-            if leaf not in own and Seen([one.observation.text]).has(leaf):
-                if one not in found:
-                    found.append(one)
-                break
-    return sorted(found, key=lambda one: one.position, reverse=True)
-
-
-def _is_telling(value: object) -> bool:
-    if isinstance(value, str):
-        return len(value) > 2
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) >= 100
+        linked = links(run, context, environment)
+        pieces = [[*places][-longest:] for _, places in groupby(range(len(run)), key=lambda place: run[place].purpose)]
+        for place, kin in enumerate(linked):
+            sources = sorted(earlier for earlier, takes in kin.items() if takes)
+            pieces += [[*sources[max(0, len(sources) + 1 - longest) :], place], [place]]
+        for piece in pieces:
+            members = tuple(run[place] for place in piece)
+            before = [run[place] for place in range(piece[-1]) if place not in piece]
+            yield Cut(setup_for(before, members, context, environment), members)
 
 
 def _ordered(context: FailureContext, cuts: Iterator[Cut], rng: random.Random) -> list[Cut]:

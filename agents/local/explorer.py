@@ -112,7 +112,7 @@ class _Round:
                 if len(self._run.interactions) >= steps or not self._carry_out(call, steps):
                     break
                 aims.succeeded[call.name] += 1
-            aim = aims.next() if number == 0 else aims.any()
+            aim = aims.next()
 
     def _proposal(self, tool: ToolSpec) -> tuple[ToolCall, ...]:
         """Return the calls of one purpose with ``tool`` among them; none where no draw is of use."""

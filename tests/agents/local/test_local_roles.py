@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import pytest
 
@@ -16,8 +17,9 @@ from agents.settings import ExplorationSettings, LocalSettings
 from agents.spending import RoleRefused
 from environments.base import ToolCall
 from environments.example import depot
+from environments.python_class.environment import PythonEnvironment
 from environments.turn_lines import FOUND
-from memory.records import FailureContext
+from memory.records import FailureContext, Interaction
 
 STARTS = depot()
 EXPLORATION = ExplorationSettings(rounds=1, steps=6, drafts_per_context=3)
@@ -55,6 +57,11 @@ def context(tool: str) -> FailureContext:
     )
 
 
+LIGHT = next(
+    label
+    for label, parcel in STARTS.starts()[0].initial_state["Depot"]["parcels"].items()  # type: ignore[call-overload,index,union-attr]
+    if parcel["kilograms"] <= 10
+)
 LABEL = sorted(STARTS.starts()[0].initial_state["Depot"]["parcels"])[0]  # type: ignore[arg-type]
 
 
@@ -96,18 +103,77 @@ def test_a_proposal_of_no_use_is_not_carried_out_and_ends_the_round_in_the_end(t
 
 
 def test_a_refused_call_is_made_again_behind_the_tool_that_its_error_asks_for() -> None:
-    def says(prompt: str, number: int) -> str:
-        aim = prompt.rpartition("Calls:\n")[2]
-        calls = {
-            "send_van": f'load_parcel(label="{LABEL}", van="north")\nsend_van(van="north")',
-            "open_gate": "open_gate()",
-        }
-        wanted = calls.get(aim) or next((calls[name] for name in ("send_van",) if name in prompt), "")
-        return begun(prompt, wanted) if number % 2 == 0 or aim in calls else ""
+    calls = {"send_van": 'send_van(van="north")', "open_gate": "open_gate()"}
 
-    found = explored(says, "send_van", 6)
-    names = [name for name, failed, _ in found if not failed]
-    assert "load_parcel" in names or found == []
+    def says(prompt: str, number: int) -> str:
+        return begun(prompt, calls.get(prompt.rpartition("Calls:\n")[2], ""))
+
+    loaded = ToolCall(name="load_parcel", arguments={"label": LIGHT, "van": "north"})
+    asked = context("send_van").model_copy(update={"setup": (loaded,)})
+    explorer = LocalExplorer(EXPLORATION.model_copy(update={"steps": 3}), LocalSettings(draws=2), Told(says))
+    found = explorer.explore_now(asked, STARTS, 1)
+    assert [(one.action.name, one.observation.failed, one.purpose) for one in found] == [  # type: ignore[union-attr]
+        ("send_van", True, 1),
+        ("open_gate", False, 1),
+        ("send_van", False, 1),
+    ]
+
+
+class Desk:
+    """Orders are found by name, and cancelled by number."""
+
+    def __init__(self, orders: dict[str, int]) -> None:
+        self.orders = orders
+
+    def find_order(self, name: Annotated[str, "name of the customer"]) -> dict[str, int]:
+        """Find the order of a customer."""
+        return {"order": self.orders[name]}
+
+    def cancel_order(self, order: Annotated[int, "number of the order"]) -> str:
+        """Cancel an order."""
+        self.orders = {name: number for name, number in self.orders.items() if number != order}
+        return "cancelled"
+
+
+DESK = PythonEnvironment("desk", Desk, [{"orders": {"Ana": 4711, "Bo": 4712}}])
+
+
+def desk(tool: str) -> FailureContext:
+    start = DESK.starts()[0]
+    return context(tool).model_copy(
+        update={"environment": "desk", "classes": start.classes, "initial_state": start.initial_state}
+        | {"tools": start.tools}
+    )
+
+
+def looked_up() -> tuple[Interaction, ...]:
+    proposal = f'find_order(name="Ana")\ncancel_order(order="{FOUND}")'
+    model = Told(lambda prompt, _: begun(prompt, proposal))
+    explorer = LocalExplorer(EXPLORATION.model_copy(update={"steps": 2}), LocalSettings(draws=2), model)
+    return explorer.explore_now(desk("cancel_order"), DESK, 1)
+
+
+def test_a_value_that_an_earlier_answer_gives_is_filled_in() -> None:
+    found = looked_up()
+    assert [one.action for one in found] == [
+        ToolCall(name="find_order", arguments={"name": "Ana"}),
+        ToolCall(name="cancel_order", arguments={"order": 4711}),
+    ]
+    assert [one.purpose for one in found] == [1, 1]
+
+
+def test_the_writer_does_not_see_a_value_that_is_looked_up() -> None:
+    model = Told(lambda prompt, _: " Please cancel the order of Ana." if prompt.endswith("Words:") else "")
+    exploration = EXPLORATION.model_copy(update={"drafts_per_context": 9})
+    drafts = LocalAbstractor(exploration, LocalSettings(draws=1), model).abstract_now(
+        desk("cancel_order"), looked_up(), DESK, 1
+    )
+    both = next(draft for draft in drafts if len(draft.reference[0]) == 2)
+    assert both.turns == ("Please cancel the order of Ana.",)
+    assert both.reference[0][1].arguments == {"order": 4711}
+    asked = [prompt for prompt in model.prompts if prompt.endswith("Words:")]
+    assert any(f'cancel_order(order="{FOUND}")' in prompt and "4711" not in prompt for prompt in asked)
+    assert all(len(draft.reference[0]) == 2 or draft.reference[0][0].name == "find_order" for draft in drafts)
 
 
 def test_the_likeliest_call_that_was_not_made_yet_is_taken() -> None:
