@@ -371,7 +371,7 @@ def test_the_papers_loop_asks_a_chat_model_ten_times_at_most(tmp_path: Path, mon
     """Over HTTP, with a table of replies: the literal recipe on the embedded policy."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     given = ["policy.path=recipes/starter", "policy.dtype=float32", "training.max_tokens=512"]
-    given += ["environment.options.classes=[GorillaFileSystem]"]
+    given += ["environment.options.classes=[GorillaFileSystem, VehicleControlAPI]"]
     with FaultyServer(lambda asked: answer(asked.schema, asked.prompt)) as server:
         monkeypatch.setenv("DASHSCOPE_API_KEY", KEY)
         monkeypatch.setenv("COEVOLVE_KEYS", f"{server.url}=DASHSCOPE_API_KEY")
