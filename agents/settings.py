@@ -90,11 +90,10 @@ class RoleSettings(ChatSettings):
 class LocalSettings(Section):
     """The language model on this machine that plays the roles of kind local (ours)."""
 
-    model: str = Field("smollm2-135m", min_length=1, description="folder or hub id of a causal language model")
     adapters: str = Field(
         "runs/roles",
         min_length=1,
-        description="folder of its two adapters, writer and reader, as `python -m training.roles` makes them",
+        description="folder of the two adapters, writer and reader, which name their model: `python -m training.roles`",
     )
     draws: int = Field(6, ge=1, le=256, description="proposals, and wordings, that are drawn for one that is taken")
     temperature: float = Field(0.8, gt=0.0, le=10.0, description="sampling temperature of the writer")
@@ -105,7 +104,6 @@ class LocalSettings(Section):
         description="least that words must add to the log-probability of the calls for the reader, in nats per token, "
         "where it does not return the calls exactly",
     )
-    threads: int = Field(2, ge=1, le=1024, description="threads of the processor")
 
 
 class BudgetSettings(Section):

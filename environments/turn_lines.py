@@ -18,6 +18,7 @@ import json
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import JsonValue
 
@@ -25,6 +26,10 @@ from environments.base import ToolCall, ToolSpec
 from environments.python_calls import call_of, expression
 from environments.task_text import Seen, leaves
 from environments.tool_lines import tool_line
+
+Direction = Literal["writer", "reader"]
+Adapter = Direction | Literal["untaught"]
+"""Which weights answer: those that were taught one of the two directions, or the model as it was before."""
 
 FOUND = "<found>"
 """Written in place of a value that an earlier answer gives."""

@@ -43,7 +43,7 @@ def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = T
 
         if environment is not None and benchmark_of(environment).scripted_roles is not None:
             raise InputError(f"roles: {settings.environment.name} has scripted roles of its own: no kind may be local")
-        check_local(settings.roles.local.model, settings.roles.local.adapters)
+        check_local(settings.roles.local.adapters)
     if (initial := settings.tasks.initial) not in (None, OFFICIAL) and not Path(initial).is_file():
         raise InputError(f"tasks.initial: {initial} cannot be read, it does not exist: name a file of tasks")
     check_evaluation(settings.evaluation, environment)

@@ -10,24 +10,21 @@ import copy
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, get_args
 
 import torch
-from peft import PeftModel
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 
 from environments.base import InputError
 from environments.checkout import ROOT
-from environments.turn_lines import WORDS
-from training.policy_files import ADAPTER, check_folder, first_line, read_adapter
+from environments.turn_lines import WORDS, Adapter, Direction
+from training.policy_files import ADAPTER, check_folder
 from training.rollout.in_process import InProcessSampler
-from training.rollout.policy import fetched, policy_folder
+from training.rollout.policy import adapter_base, fetched, load_adapter, load_policy
 from training.rollout.sampling import Sampled, TokenPrompt
 
-Adapter = Literal["writer", "reader", "untaught"]
-
-ADAPTERS = ("writer", "reader")
+ADAPTERS: tuple[Direction, ...] = get_args(Direction)
 
 _TOGETHER = 8  # texts that are scored at once
 _ROWS = 16  # texts that are written at once
@@ -47,13 +44,17 @@ def adapters_folder(path: str) -> Path:
     return folder
 
 
-def check_local(model: str, adapters: str) -> None:
-    """Raise InputError unless the model and both adapters are there, and belong together."""
+def check_local(adapters: str) -> tuple[Path, str]:
+    """Return the folder of the two adapters, and the model that they name.
+
+    Raises InputError where one of them is not there, or cannot be used, and for adapters of two models.
+    """
     folder = adapters_folder(adapters)
-    place = fetched(policy_folder(model))
-    check_folder(place)
-    for name in ADAPTERS:
-        read_adapter(folder / name)
+    writer, reader = (str(adapter_base(str(folder / name))) for name in ADAPTERS)
+    if writer != reader:
+        raise InputError(f"roles.local.adapters: {folder} has adapters of two models, {writer} and {reader}")
+    check_folder(fetched(writer))
+    return folder, writer
 
 
 class _Text:
@@ -78,25 +79,15 @@ class _Text:
 class AdaptedModel:
     """A causal language model with the adapters ``writer`` and ``reader``."""
 
-    def __init__(self, model: str, adapters: str, threads: int) -> None:
-        """Load it. Raises InputError like ``check_local``, and for an adapter of another model."""
-        folder = adapters_folder(adapters)
-        check_local(model, adapters)
-        place = fetched(policy_folder(model), with_weights=True)
-        torch.set_num_threads(threads)
-        self._tokenizer = AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
-        base = AutoModelForCausalLM.from_pretrained(
-            place, dtype=torch.float32, local_files_only=True, trust_remote_code=False, use_safetensors=True
-        )
-        self._models = {"untaught": base.eval()}  # type: ignore[no-untyped-call]
+    def __init__(self, adapters: str) -> None:
+        """Load it as a policy is loaded. Raises InputError like ``check_local`` and ``load_policy``."""
+        folder, base = check_local(adapters)
+        policy = load_policy(base, "cpu")
+        self._tokenizer = policy.tokenizer
+        self._models = {"untaught": policy.model}
         for name in ADAPTERS:
             # Each adapter is merged into a copy: layers beside layers would cost a third of the time of every token.
-            try:
-                adapted = PeftModel.from_pretrained(copy.deepcopy(base), str(folder / name))
-            except Exception as error:
-                raise InputError(
-                    f"roles.local.adapters: {folder / name} does not fit {model}: {first_line(error)}"
-                ) from error
+            adapted: Any = load_adapter(copy.deepcopy(policy.model), str(folder / name))
             self._models[name] = adapted.merge_and_unload().eval()
         self._lock = threading.Lock()
         words = self._tokenizer(WORDS, add_special_tokens=False).input_ids

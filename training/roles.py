@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -30,6 +30,7 @@ from environments.command import OneSentence, exit_statuses, say
 from environments.registry import DEFAULT, benchmark_of, open_named
 from environments.turn_lines import (
     WORDS,
+    Direction,
     KnownFact,
     TurnView,
     calls_text,
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
-Direction = Literal["writer", "reader"]
 RECORD = "role.json"
 
 RANK = 16
@@ -213,11 +213,11 @@ def teach(
     import torch
     from datasets import Dataset
     from peft import LoraConfig
-    from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
+    from transformers import PrinterCallback, TrainerCallback
     from trl.trainer.sft_config import SFTConfig
     from trl.trainer.sft_trainer import SFTTrainer
 
-    from training.rollout.policy import policy_folder
+    from training.rollout.policy import load_policy
 
     began = time.perf_counter()
     environment = open_named(environment_name, None)
@@ -226,8 +226,8 @@ def teach(
         raise InputError(f"--environment {environment_name} has no turns that people wrote: name one that has")
     torch.set_num_threads(threads)
     keep_freed()
-    folder = policy_folder(model)
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    policy = load_policy(model, "cpu")
+    base, tokenizer = policy.model, policy.tokenizer
     rows = within(encoded(rows_of(turns, direction, seed), tokenizer), tokens)
     course = out.with_name(f"{out.name}.course")
     report(f"{direction}: {len(rows)} rows of {sum(row['length'] for row in rows)} tokens")
@@ -238,7 +238,6 @@ def teach(
                 report(f"{direction}: update {state.global_step} of {state.max_steps}, loss {logs['loss']:.3f}")
 
     data = Dataset.from_list([{key: row[key] for key in ("input_ids", "labels", "length")} for row in rows])
-    base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
     # The gradient ends at the lowest layer that learns: a fifth of an update is saved.
     layers = base.config.get_text_config().num_hidden_layers
     trainer = SFTTrainer(

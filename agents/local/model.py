@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 from environments.base import ToolCall, ToolSpec
 from environments.task_text import leaves, normal, with_own_descriptions
 from environments.tool_lines import highest_ranked
-
-Adapter = Literal["writer", "reader", "untaught"]
-"""Which weights answer: one of the two adapters, or the model as it was before."""
+from environments.turn_lines import Adapter
 
 
 class LocalModel(Protocol):

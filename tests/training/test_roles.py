@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def test_the_upper_layers_learn(adapters: Path) -> None:
 def test_a_model_answers_the_roles(model: Path, adapters: Path) -> None:
     from training.local_model import AdaptedModel
 
-    asked: LocalModel = AdaptedModel(str(model), str(adapters), 1)
+    asked: LocalModel = AdaptedModel(str(adapters))
     prompts = ["Tools:\nf(a: string) Do it.\nCalls:\n", "Tools:\nf(a: string) Do it.\nCalls:\nf()\nWords:"]
     first = asked.write(prompts, [1, 2], "writer", temperature=1.0, most=12)
     assert asked.write(prompts[::-1], [2, 1], "writer", temperature=1.0, most=12)[::-1] == first
@@ -97,7 +98,19 @@ def test_adapters_that_are_not_there_are_named(model: Path, tmp_path: Path, miss
     (tmp_path / other).mkdir()
     (tmp_path / other / "adapter_config.json").write_text("{}")
     with pytest.raises(InputError, match=f"{missing} holds no adapter: make one with"):
-        check_local(str(model), str(tmp_path))
+        check_local(str(tmp_path))
+
+
+def test_adapters_of_two_models_are_refused(model: Path, adapters: Path, tmp_path: Path) -> None:
+    from training.local_model import check_local
+
+    assert check_local(str(adapters)) == (adapters, str(model))
+    shutil.copytree(adapters, tmp_path / "both")
+    shutil.copytree(model, tmp_path / "other")
+    config = tmp_path / "both" / "reader" / "adapter_config.json"
+    config.write_text(config.read_text().replace(str(model), str(tmp_path / "other")))
+    with pytest.raises(InputError, match="has adapters of two models"):
+        check_local(str(tmp_path / "both"))
 
 
 def test_rows_hide_what_is_looked_up_and_show_what_is_known() -> None:

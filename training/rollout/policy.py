@@ -26,7 +26,7 @@ from training.settings import LoraSettings, PolicySettings, RenderingOptions
 
 if TYPE_CHECKING:
     import torch
-    from peft import LoraConfig
+    from peft import LoraConfig, PeftModel
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _HUB_ID = re.compile(r"(?=.{3,96}$)(?!.*(--|\.\.|\.git$))\w([\w.-]*\w)?/\w([\w.-]*\w)?", re.ASCII)
@@ -186,7 +186,7 @@ def load_policy(
                 f"{weights}: {name} is not a finite number by its config.json (rope_parameters): restore it"
             )
     if base is not None:
-        _load_adapter(model, path)
+        load_adapter(model, path)
     torch.nn.Module.to(model, place)
     model.train(False)
     return Policy(path, model, tokenizer, rendering, card, adapter=base is not None)
@@ -325,14 +325,17 @@ def lora_config(settings: LoraSettings, model: PreTrainedModel) -> LoraConfig:
     )
 
 
-def _load_adapter(base: PreTrainedModel, path: str) -> None:
-    """Put the adapter in the folder ``path`` into the layers of ``base``, not merged: it rounds as in training."""
+def load_adapter(base: PreTrainedModel, path: str) -> PeftModel:
+    """Put the adapter in the folder ``path`` into the layers of ``base``, not merged: it rounds as in training.
+
+    Return the two as one model. Raises InputError for a folder without an adapter that fits.
+    """
     from peft import PeftModel
 
     if not (Path(path) / ADAPTER_WEIGHTS).is_file():  # peft would ask the hub for it
         raise InputError(f"{path} holds no {ADAPTER_WEIGHTS}: name the folder of an adapter")
     try:
-        PeftModel.from_pretrained(base, path)
+        return PeftModel.from_pretrained(base, path)
     except Exception as error:
         raise InputError(f"{path} holds no adapter that fits its base model: {first_line(error)}") from error
 

@@ -12,13 +12,13 @@ import pytest
 
 from agents.local.abstractor import NOTHING_ASKED, LocalAbstractor
 from agents.local.explorer import LocalExplorer
-from agents.local.model import Adapter, same_calls
+from agents.local.model import same_calls
 from agents.settings import ExplorationSettings, LocalSettings
 from agents.spending import RoleRefused
 from environments.base import ToolCall
 from environments.example import depot
 from environments.python_class.environment import PythonEnvironment
-from environments.turn_lines import FOUND
+from environments.turn_lines import FOUND, Adapter
 from memory.records import FailureContext, Interaction
 
 STARTS = depot()
