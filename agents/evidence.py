@@ -308,7 +308,7 @@ def call_of(interaction: Interaction) -> ToolCall:
 
 
 def is_success(observation: Observation) -> bool:
-    """Return whether a call returned or changed something, and its answer is no error whatever its status says."""
+    """Return whether a call returned or changed something, and its answer is not an error, whatever its status is."""
     return observation.status is ObservationStatus.OK and not says_error(observation.text)
 
 

@@ -180,6 +180,15 @@ def leaves(value: JsonValue) -> Iterator[JsonValue]:
         yield value
 
 
+COUNTS = 100
+"""Whole numbers below it count things, so that two of them are equal by chance (ours)."""
+
+
+def is_count(number: int | float) -> bool:
+    """Return whether a number is whole and small, or a truth value: it is found in many places by chance."""
+    return number % 1 == 0 and abs(number) < COUNTS
+
+
 def written(value: JsonValue, levels: int, characters: int) -> str:
     """Return ``value`` as JSON. Raises ValueError for what no JSON can say and for what is beyond the limits."""
     try:

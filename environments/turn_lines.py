@@ -24,7 +24,7 @@ from pydantic import JsonValue
 
 from environments.base import ToolCall, ToolSpec
 from environments.python_calls import call_of, expression
-from environments.task_text import Seen, leaves
+from environments.task_text import Seen, is_count, leaves
 from environments.tool_lines import tool_line
 
 Direction = Literal["writer", "reader"]
@@ -44,7 +44,6 @@ _DONE = 3  # calls so far
 _TEXT = 400  # of the user's words
 _ARGUMENT = 200  # of one text argument
 _DEEP = 8  # levels of a state that are read
-_SMALL = 100  # integers below it are found everywhere by chance
 
 Answered = tuple[ToolCall, str]
 """A call and the text of its answer."""
@@ -149,9 +148,7 @@ def _is_found(value: JsonValue, said: Seen, seen: Seen) -> bool:
 def _is_telling(value: JsonValue) -> bool:
     if isinstance(value, str):
         return len(value.strip()) > 1
-    return (
-        isinstance(value, int | float) and not isinstance(value, bool) and (value != int(value) or abs(value) >= _SMALL)
-    )
+    return isinstance(value, int | float) and not is_count(value)
 
 
 def known_values(state: Mapping[str, JsonValue]) -> tuple[KnownFact, ...]:

@@ -7,9 +7,9 @@ count: those before them (``TaskSpec.played``) are what it has read. All definit
 - Verbatim and quoted: of the values that are text, the share that the user turn of the call has as a whole, and the
   share that it has in quotes.
 - Dataflow: of the tasks of two calls or more, the share in which a later call takes a value that an earlier answer has
-  and no user turn so far. A value that is documented, a whole number below ``COUNTS``, and a text of fewer than
-  ``LETTERS`` characters do not count: they are equal by chance.
-- Copied identifiers: the share of tasks whose words have a key of the start state that is no plain word, such as
+  and no user turn so far. A value that is documented, a small whole number (``task_text.is_count``), and a text of
+  fewer than ``LETTERS`` characters do not count: they are equal by chance.
+- Copied identifiers: the share of tasks whose words have a key of the start state that is not a plain word, such as
   ``booking_82`` or ``notes.txt``.
 - Call graphs: the functions of a task with the dataflow between them, in any order. Distinct ones by task; the entropy
   of their counts, by that of equal counts; the share of tasks that the ``TOP`` most frequent ones have.
@@ -32,7 +32,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from environments.base import Environment
-from environments.task_text import Seen, leaves, normal
+from environments.task_text import Seen, is_count, leaves, normal
 from environments.verification.programs import functions_of, program_parameters
 from environments.verification.provenance import Source, SourcedValue, sources
 from environments.verification.replay import ReplayedTurn, replay, setup_as_turns
@@ -40,9 +40,6 @@ from environments.verification.turn_text import quotes
 from evaluation.similarity import Table
 from evaluation.statistics import numbered, rarest_functions, resampled_interval, shared_interval
 from memory.records import Task
-
-COUNTS = 100
-"""Whole numbers below it count things, so that two of them are equal by chance."""
 
 LETTERS = 3
 """Characters of the shortest text that is not equal to another by chance."""
@@ -129,15 +126,15 @@ def examine(environment: Environment, task: Task) -> Examined:
 
 def is_distinctive(one: SourcedValue) -> bool:
     """Return whether a value is hardly equal to another one by chance."""
-    if one.documented or isinstance(one.value, bool):
+    if one.documented:
         return False
     if isinstance(one.value, str):
         return len(one.value.strip()) >= LETTERS
-    return isinstance(one.value, int | float) and not (float(one.value).is_integer() and abs(one.value) < COUNTS)
+    return isinstance(one.value, int | float) and not is_count(one.value)
 
 
 def is_identifier(key: str) -> bool:
-    """Return whether a key is no plain word and no small number: it has a digit, an underscore or a point in it."""
+    """Return whether a key is neither a word nor a small number: it has a digit, an underscore or a point in it."""
     marked = any(letter.isdigit() or letter in "_." for letter in key)
     return marked and len(key) >= LETTERS
 

@@ -115,27 +115,24 @@ def row_of(turn: HumanTurn, direction: Direction, rng: random.Random, values: Se
     others = rng.sample(turn.others, min(rng.randint(*offered), len(turn.others)))
     tools = rng.sample([*turn.tools, *others], len(turn.tools) + len(others))
     before = [answer for _, answer in turn.done]
-    calls, words = turn.calls, one_line(turn.words)
-    if direction == "reader":
-        shown = with_found(calls, turn.answers, " ".join([words, *before]), ())
+    words = one_line(turn.words)
+    read = direction == "reader"  # who reads sees the earlier answers, so that their values are there
+    shown = with_found(turn.calls, turn.answers, " ".join([words, *before]) if read else words, () if read else before)
+    if not executed:
+        tools, shown = _masked(tools, shown, rng)
+    if read:
         view = TurnView(tuple(tools), done=turn.done)
-        tools_, shown = _masked(tools, shown, rng) if not executed else (tools, shown)
-        view = TurnView(tuple(tools_), done=turn.done)
         return LearntText(turn.source, reader_prompt(view, words), calls_text(shown), whole=not executed)
-    shown = with_found(calls, turn.answers, words, before)
-    own = [(name, str(value)) for call in calls for name, value in call.arguments.items()]
+    own = [(name, str(value)) for call in turn.calls for name, value in call.arguments.items()]
     if executed:
         wanted = {value for _, value in own} if rng.random() < 0.75 else {name for name, _ in own}
-        facts = chosen_facts(known_values(turn.state), wanted, rng, _FACTS)
-        known = TurnView(tuple(tools), facts, turn.done)
+        known = chosen_facts(known_values(turn.state), wanted, rng, _FACTS)
     else:
-        tools, shown = _masked(tools, shown, rng)
-        drawn = [
-            *(fact for fact in own if rng.random() < 0.8),
-            *rng.sample(values, min(rng.randint(3, 8), len(values))),
-        ]
-        known = TurnView(tuple(tools), tuple(rng.sample(drawn, len(drawn))) if rng.random() < 0.5 else ())
-    return LearntText(turn.source, writer_prompt(known), f"{calls_text(shown)}{WORDS} {words}", whole=not executed)
+        drawn = [fact for fact in own if rng.random() < 0.8]
+        drawn += rng.sample(values, min(rng.randint(3, 8), len(values)))
+        known = tuple(rng.sample(drawn, len(drawn))) if rng.random() < 0.5 else ()
+    view = TurnView(tuple(tools), known, turn.done)
+    return LearntText(turn.source, writer_prompt(view), f"{calls_text(shown)}{WORDS} {words}", whole=not executed)
 
 
 def wording_of(turn: HumanTurn, rng: random.Random) -> LearntText:

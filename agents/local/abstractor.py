@@ -24,7 +24,7 @@ from itertools import groupby
 
 from agents.evidence import call_of, context_task, successful_runs
 from agents.local.model import LocalModel, around, own_tools, same_calls, shuffled
-from agents.scripted.abstractor import Cut, setup_for
+from agents.scripted.abstractor import Cut, with_setup
 from agents.scripted.links import links
 from agents.settings import ExplorationSettings, LocalSettings
 from agents.spending import RoleRefused
@@ -41,7 +41,7 @@ from environments.turn_lines import (
     words_prompt,
     writer_prompt,
 )
-from environments.verification.replay import PlayedReference, reduce, replay
+from environments.verification.replay import reduce, replay
 from memory.jsonl import record_id
 from memory.records import Draft, FailureContext, Interaction, Writing
 
@@ -116,8 +116,7 @@ class LocalAbstractor:
         (calls,) = task.reference
         tools = own_tools(environment.tools(task.tools))
         called = [tools[name] for name in dict.fromkeys(call.name for call in calls)]
-        played = PlayedReference(environment, task, replay(environment, task))
-        answers = [observation.text for turn in played.full.turns for observation in turn.observations]
+        answers = [observation.text for turn in replay(environment, task).turns for observation in turn.observations]
         shown = with_found(calls, answers, "", ())
         view = TurnView(shuffled(called, rng))
         count = self._settings.draws
@@ -163,10 +162,7 @@ def _cuts(
         for place, kin in enumerate(linked):
             sources = sorted(earlier for earlier, takes in kin.items() if takes)
             pieces += [[*sources[max(0, len(sources) + 1 - longest) :], place], [place]]
-        for piece in pieces:
-            members = tuple(run[place] for place in piece)
-            before = [run[place] for place in range(piece[-1]) if place not in piece]
-            yield Cut(setup_for(before, members, context, environment), members)
+        yield from (with_setup(run, piece, context, environment) for piece in pieces)
 
 
 def _ordered(context: FailureContext, cuts: Iterator[Cut], rng: random.Random) -> list[Cut]:

@@ -10,7 +10,6 @@ not made yet. A refused call is tried once more behind a call of the tool that i
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import random
 from collections import Counter
@@ -22,6 +21,7 @@ from agents.evidence import LiveRun, error_message, executed, fact_values, live_
 from agents.local.model import LocalModel, around, own_tools, shuffled
 from agents.scripted.knowledge import PLAIN, Aims, read_context, remedies, sign_in_tools
 from agents.settings import ExplorationSettings, LocalSettings
+from environments.answers import decoded
 from environments.base import Environment, ToolCall, ToolSpec
 from environments.registry import benchmark_of
 from environments.task_text import leaves
@@ -216,12 +216,8 @@ class _Round:
 
 def _keyed(answer: str) -> list[tuple[str, JsonValue]]:
     """Return the plain values in an answer of JSON with their keys."""
-    try:
-        read = json.loads(answer)
-    except (ValueError, RecursionError):
-        return []
     found: list[tuple[str, JsonValue]] = []
-    stack: list[tuple[str, JsonValue]] = [("", read)]
+    stack: list[tuple[str, JsonValue]] = [("", decoded(answer))]
     while stack and len(found) < 1000:
         name, value = stack.pop()
         if isinstance(value, dict):

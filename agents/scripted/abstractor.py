@@ -259,6 +259,14 @@ def _cut(run: Sequence[Interaction], piece: Collection[int], setup: tuple[ToolCa
     return Cut(setup, tuple(run[place] for place in sorted(piece)))
 
 
+def with_setup(
+    run: Sequence[Interaction], piece: Collection[int], context: FailureContext, environment: Environment
+) -> Cut:
+    """Return the calls at the places ``piece`` of a run as a cut, whose setup is of the others before its last one."""
+    members = [run[place] for place in sorted(piece)]
+    return _cut(run, piece, setup_for(_besides(run, piece), members, context, environment))
+
+
 def around(
     run: Sequence[Interaction],
     linked: Links,
@@ -285,8 +293,7 @@ def around(
         if len(pieces) > _MOST_PIECES:
             break
     for piece in pieces[:_MOST_PIECES]:
-        members = [run[p] for p in sorted(piece)]
-        cuts.append(_cut(run, piece, setup_for(_besides(run, piece), members, context, environment)))
+        cuts.append(with_setup(run, piece, context, environment))
     distinct: dict[tuple[str, ...], Cut] = {}
     for cut in cuts:
         distinct.setdefault(tuple(interaction.id for interaction in cut.reference), cut)

@@ -1,7 +1,7 @@
 """Decide whether a value fits a parameter: by its kind, and by the words of the key under which it was seen (ours).
 
 By name: the key's words are words of the parameter or its description, one of the parameter's name at least
-("travel_date" of a booking is no "travel_from"). A key that says nothing ("id"), a record's own key and an item of a
+("travel_date" of a booking is not a "travel_from"). A key without a meaning ("id"), a record's own key and an item of a
 list are named after what holds them: the keys of "parcels" fit "label of the parcel". A description like "the zipcode
 of the city" says what is wanted, whatever the name.
 

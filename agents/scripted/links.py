@@ -12,10 +12,8 @@ from agents.evidence import call_of, context_task
 from agents.scripted.fitting import constants, wanted
 from environments.answers import decoded
 from environments.base import Environment, ToolCall, ToolSpec
-from environments.task_text import leaves
+from environments.task_text import is_count, leaves
 from memory.records import FailureContext, Interaction
-
-_SMALL = 100  # whole numbers below it are too common to have come from an answer (ours)
 
 Links = Sequence[Mapping[int, bool]]
 """For each call of a run the places of earlier ones that it belongs with, and whether it takes a value of theirs."""
@@ -78,7 +76,7 @@ def answers_to(source: Interaction, call: ToolCall) -> bool:
     given = [*leaves(call.arguments)]
     if any(f'"{text}"' in source.observation.text for text in given if isinstance(text, str) and len(text) > 1):
         return True
-    numbers = {one for one in given if isinstance(one, int | float) and (one % 1 or abs(one) >= _SMALL)}
+    numbers = {one for one in given if isinstance(one, int | float) and not is_count(one)}
     return bool(numbers) and not numbers.isdisjoint(
         one for one in leaves(decoded(source.observation.text)) if isinstance(one, int | float)
     )

@@ -143,15 +143,15 @@ def category_entries(category: str) -> tuple[tuple[dict[str, Any], list[list[str
     """Return the official tasks of ``category`` with their references (call texts by turn), as shipped, in order."""
     if category not in CATEGORIES:
         raise InputError(f"{category!r} is not a BFCL multi-turn category: use one of {', '.join(CATEGORIES)}")
-    name = f"BFCL_v4_multi_turn_{category}.json"
-    answers = {
-        answer["id"]: answer["ground_truth"] for answer in _read_lines(_data_folder() / "possible_answer" / name)
-    }
-    return tuple((entry, answers[entry["id"]]) for entry in _read_lines(_data_folder() / name))
+    return _with_answers(f"multi_turn_{category}")
 
 
 def read_single_turn(category: str) -> tuple[tuple[dict[str, Any], list[dict[str, dict[str, list[Any]]]]], ...]:
     """Return the official single-turn questions of ``category`` with their accepted answers, as shipped, in order."""
+    return _with_answers(category)
+
+
+def _with_answers(category: str) -> tuple[tuple[dict[str, Any], Any], ...]:
     name = f"BFCL_v4_{category}.json"
     answers = {
         answer["id"]: answer["ground_truth"] for answer in _read_lines(_data_folder() / "possible_answer" / name)

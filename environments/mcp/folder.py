@@ -99,7 +99,7 @@ class OwnFolder:
         return found
 
     def state(self) -> JsonValue:
-        """Return by path what each file holds: its text, or the hash of what is no text.
+        """Return by path what each file holds: its text, or its hash where it is not text.
 
         Of JSON files what is ignored is left out. A file that does not fit into the ``MAX_FILE`` bytes of texts is
         hashed, too. So equal files have equal texts or hashes, and unequal ones do not.

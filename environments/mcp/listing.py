@@ -125,7 +125,7 @@ def _properties(entry: JsonValue) -> dict[str, JsonValue]:
 def _spec(entry: JsonValue, fixed: Set[str]) -> ToolSpec:
     """Read an entry of a server's list, without the parameters that are ``fixed`` where they are at its schema's root.
 
-    Raises ValueError with the reason where it is no tool that can be called.
+    Raises ValueError with the reason where it is not a tool that can be called.
     """
     if not isinstance(entry, dict):
         raise ValueError("it is no object")

@@ -63,7 +63,7 @@ class Cutter:
         self._around: deque[tuple[str, str]] = deque(maxlen=_KEPT)
 
     def cut(self, text: str) -> str:
-        """Return ``text`` with null in place of the part; as it is where it has none, or is no JSON."""
+        """Return ``text`` with null in place of the part; as it is where it has none, or is not JSON."""
         try:
             for before, after in self._around:
                 if text.startswith(before) and text.endswith(after):

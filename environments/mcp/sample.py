@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
+from environments.verification.canonical import texts_in
+
 LONGEST_SAMPLE = 3_000
 """Characters of a sample as JSON, at most (our choice: it goes into prompts, and into each task's record)."""
 
@@ -118,7 +120,7 @@ class _Links:
         self.mentioned: list[list[int]] = []
         self.mentioning: dict[int, list[int]] = defaultdict(list)
         for at, one in enumerate(records):
-            to = dict.fromkeys(other for text in _texts(one.value) for other in named.get(text, ()) if other != at)
+            to = dict.fromkeys(other for text in texts_in(one.value) for other in named.get(text, ()) if other != at)
             self.mentioned.append([*to])
             for other in to:
                 self.mentioning[other].append(at)
@@ -128,18 +130,6 @@ class _Links:
         found = [at for at in self._all if self.mentioned[at]] or [*self._all]
         rng.shuffle(found)
         return found
-
-
-def _texts(value: JsonValue) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, one in value.items():
-            yield key
-            yield from _texts(one)
-    elif isinstance(value, list):
-        for one in value:
-            yield from _texts(one)
 
 
 def _sample(records: Sequence[_Found], links: _Links, first: int, rng: random.Random) -> dict[str, JsonValue]:
@@ -164,7 +154,7 @@ def _sample(records: Sequence[_Found], links: _Links, first: int, rng: random.Ra
             continue
         tree, misses = larger, 0
         taken[one.place] += 1
-        known.update((one.name, *_texts(kept)))
+        known.update((one.name, *texts_in(kept)))
         back = links.mentioning.get(at, [])
         ways = dict.fromkeys((*links.mentioned[at], *rng.sample(back, min(len(back), OF_ONE_COLLECTION))))
         waiting.extend(other for other in ways if other not in met)

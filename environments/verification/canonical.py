@@ -35,7 +35,7 @@ _WORD = re.compile(r"\w+")
 def fingerprint(task: TaskSpec) -> str:
     """Return the SHA-256 (64 hex digits) of the canonical JSON of initial state, setup and reference with values.
 
-    A sample of the state's facts (``environments.base.SAMPLE``) is no part of it. Key order does not matter, and
+    A sample of the state's facts (``environments.base.SAMPLE``) is not part of it. Key order does not matter, and
     neither does the way a whole number is written (30 and 30.0 are one value). A task whose first turns are played is
     another one than the whole task: the number of these turns counts, too.
     """

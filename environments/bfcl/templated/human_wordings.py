@@ -29,7 +29,7 @@ from pydantic import JsonValue
 from environments.base import Environment, InputError, Record, ToolCall
 from environments.bfcl.official import all_tools
 from environments.bfcl.templated import wordings
-from environments.task_text import Seen, Spec, documented, leaves
+from environments.task_text import Seen, Spec, documented, is_count, leaves
 from environments.verification.canonical import read_fixed
 from environments.verification.replay import replay
 
@@ -267,7 +267,6 @@ def _fields(call: ToolCall, answer: str) -> Iterator[tuple[str, JsonValue]]:
 
 
 _IDENTIFYING = ("_id", "_token")
-_SMALL = 100
 
 
 def _thing(name: str) -> str:
@@ -275,9 +274,10 @@ def _thing(name: str) -> str:
 
 
 def _common(value: JsonValue) -> bool:
-    """Return whether a value stands in many answers by chance: a truth value, a small number, a status."""
-    whole = isinstance(value, int | float) and value % 1 == 0 and abs(value) < _SMALL
-    return isinstance(value, bool) or whole or (isinstance(value, str) and not _BARE.fullmatch(value))
+    """Return whether many answers have a value by chance: a boolean, a small number, a status."""
+    if isinstance(value, int | float):
+        return is_count(value)
+    return isinstance(value, str) and not _BARE.fullmatch(value)
 
 
 def _kind(parameter: str) -> str:
