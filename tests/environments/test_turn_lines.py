@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from environments.base import Parameter, ToolCall, ToolSpec
+from environments.task_text import is_count
 from environments.turn_lines import (
     FOUND,
     TurnView,
@@ -88,6 +89,14 @@ def test_calls_are_read_as_they_are_written(arguments: list[dict[str, object]]) 
 def test_what_a_model_wrote_is_calls_of_the_tools_or_nothing(text: str, names: list[str] | None) -> None:
     calls = read_calls(text, {"weigh", "load"}, 2)
     assert (None if calls is None else [call.name for call in calls]) == names
+
+
+@pytest.mark.parametrize(
+    ("number", "small"), [(0, True), (True, True), (-99.0, True), (99, True), (100, False), (-100, False), (0.5, False)]
+)
+def test_small_whole_numbers_are_counts(number: float, small: bool) -> None:
+    assert is_count(number) is small
+    assert not is_count(float("inf"))
 
 
 def test_a_value_is_found_where_an_answer_has_it_and_the_user_does_not_say_it() -> None:
