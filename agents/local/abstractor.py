@@ -3,8 +3,9 @@
 A cut is one purpose of an explorer's run, one call of it, or a call with the earlier ones whose answers hold its
 values, reduced by replays to the calls that it needs. The writer sees the documentation of the called tools and the
 calls; a value that an earlier answer gives is hidden from it (``environments.turn_lines.FOUND``). Several wordings are
-drawn. Those that lack a value which the user has to say, or that name tools, are left out. Of the others the one is
-taken that says most about the calls.
+drawn. Those that lack a value which the user has to say, or that name tools, are left out. Of the others that say most
+about the calls one is drawn from which a reader gets them back, so that tasks are worded at several lengths; where it
+gets none back, the one that says most is taken.
 
 How much a wording says is what the reader gains by it: the mean log-probability of the calls' tokens with these words,
 less that with words that ask for nothing. The draft carries this number, whether the reader returns exactly the calls
@@ -23,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from agents.evidence import call_of, context_task, successful_runs
-from agents.local.model import LocalModel, around, own_tools, same_calls, shuffled
+from agents.local.model import LocalModel, around, hidden_values, own_tools, same_calls, shuffled
 from agents.scripted.abstractor import Cut, with_setup
 from agents.scripted.links import links
 from agents.settings import ExplorationSettings, LocalSettings
@@ -37,7 +38,6 @@ from environments.turn_lines import (
     one_line,
     read_calls,
     reader_prompt,
-    with_found,
     words_prompt,
     writer_prompt,
 )
@@ -49,7 +49,10 @@ NOTHING_ASKED = "Please go on."
 
 _MOST_TOKENS = 90  # of a wording
 _READ_TOKENS = 96  # of the calls that the reader writes
-_SHOWN = 3  # tools that the reader chooses from
+_SHOWN = 4  # tools that the reader chooses from
+_READ_BACK = 3  # wordings that the reader reads
+_PASSED_ON = 0.7  # probability that a cut comes first in which an answer's value is used
+_LONG = 0.4  # probability that a cut comes before shorter ones
 _SHORTEST = 10  # characters of a wording
 _TOOL_NAME = re.compile(r"\w+_\w+\(?|\w+\(")
 
@@ -117,7 +120,7 @@ class LocalAbstractor:
         tools = own_tools(environment.tools(task.tools))
         called = [tools[name] for name in dict.fromkeys(call.name for call in calls)]
         answers = [observation.text for turn in replay(environment, task).turns for observation in turn.observations]
-        shown = with_found(calls, answers, "", ())
+        shown = hidden_values(calls, answers)
         view = TurnView(shuffled(called, rng))
         count = self._settings.draws
         seeds = [rng.randrange(2**62) for _ in range(count)]
@@ -132,23 +135,26 @@ class LocalAbstractor:
         wanted = calls_text(shown)
         readings = [(reader_prompt(offered, words), wanted) for words in (NOTHING_ASKED, *wordings)]
         nothing, *likely = self._model.likelihood(readings, "reader")
-        best = max(range(len(wordings)), key=lambda place: likely[place])
+        telling = sorted(range(len(wordings)), key=lambda place: -likely[place])[:_READ_BACK]
+        asked = [readings[place + 1][0] for place in telling]
+        read = self._model.write(asked, [0] * len(asked), "reader", temperature=0.0, most=_READ_TOKENS)
+        names = {tool.name for tool in offered.tools}
+        returned = [read_calls(text, names, len(calls) + 1) for text, _ in read]
+        exact = [place for place, one in zip(telling, returned, strict=True) if one and same_calls(one, shown)]
+        best = rng.choice(exact) if exact else telling[0]
         words = wordings[best]
-        ((read, _),) = self._model.write([readings[best + 1][0]], [0], "reader", temperature=0.0, most=_READ_TOKENS)
-        returned = read_calls(read, {tool.name for tool in offered.tools}, len(calls) + 1)
         (realism,) = self._model.likelihood([(writer_prompt(view), wanted)], "writer")
         said = [(prompt, f" {words}")]
         (taught,), (untaught,) = (self._model.likelihood(said, one) for one in ("writer", "untaught"))
-        round_trip = returned is not None and same_calls(returned, shown)
         margin = likely[best] - nothing
         return words, Writing(
             wordings=len(wordings),
             drawn=count,
-            round_trip=round_trip,
+            round_trip=bool(exact),
             margin=round(margin, 4),
             realism=round(realism, 4),
             difference=round(taught - untaught, 4),
-            understood=round_trip or margin >= self._settings.margin,
+            understood=bool(exact) or margin >= self._settings.margin,
         )
 
 
@@ -170,9 +176,10 @@ def _ordered(context: FailureContext, cuts: Iterator[Cut], rng: random.Random) -
     wanted = [name for name in (context.tool, *context.explore) if name]
     rank = {name: place for place, name in reversed(list(enumerate(wanted)))}
 
-    def order(cut: Cut) -> tuple[int, float, float]:
+    def order(cut: Cut) -> tuple[int, bool, float, float]:
         best = min((rank.get(name, len(wanted)) for name in cut.names()), default=len(wanted))
-        return best, -len(cut.reference) * (rng.random() < 0.5), rng.random()
+        first = cut.passes_on() and rng.random() < _PASSED_ON
+        return best, not first, -len(cut.reference) * (rng.random() < _LONG), rng.random()
 
     distinct = {tuple(one.id for one in cut.reference): cut for cut in cuts if not cut.solved_blindly()}
     return sorted(distinct.values(), key=order)

@@ -1,128 +1,138 @@
 """The local explorer: a small language model proposes the calls of one purpose after another (ours).
 
-In a live episode it aims at a tool, as the scripted explorer does: at the context's own first, then at those worth
-reaching, then at any. The model reads the documentation of that tool and of the nearest ones, values that are known,
-and the calls so far with their answers. Several proposals are drawn, half of them begun with the tool's name. Of those
-that are calls of tools on offer, with arguments that the documentation allows, the likeliest one is executed that was
-not made yet. A refused call is tried once more behind a call of the tool that its message asks for.
+It acts as the guided explorer does: the same aims, looks, moves and remedies, the same tools behind an answer. What it
+calls them with is the model's. The model reads the documentation of the tool and of the nearest ones, values that are
+known, and the calls so far with their answers. Of the calls that it proposes, and whose arguments the documentation
+allows, the likeliest one is made that was not made yet; where none is of use, rules draw the arguments. After a call it
+is asked what people would ask for in the same breath.
 """
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from agents.evidence import LiveRun, error_message, executed, fact_values, live_run
-from agents.local.model import LocalModel, around, own_tools, shuffled
-from agents.scripted.knowledge import PLAIN, Aims, read_context, remedies, sign_in_tools
+from agents.evidence import LiveRun, call_of, fact_values
+from agents.local.model import LocalModel, around, keyed, own_tools, shuffled
+from agents.scripted.explorer import GuidedExplorer, GuidedRounds, key_of
+from agents.scripted.knowledge import Guidance
 from agents.settings import ExplorationSettings, LocalSettings
-from environments.answers import decoded
 from environments.base import Environment, ToolCall, ToolSpec
-from environments.registry import benchmark_of
+from environments.benchmark import KnownValue
 from environments.task_text import leaves
 from environments.turn_lines import (
     FOUND,
     KnownFact,
     TurnView,
+    calls_text,
     chosen_facts,
     known_values,
     read_calls,
+    with_found,
     writer_prompt,
 )
 from environments.verification.replay import argument_problem
-from memory.jsonl import derive_seed
 from memory.records import FailureContext, Interaction
 
-_PATIENCE = 3  # aims at a wanted tool before others are preferred
-_MISSES = 4  # aims in a row without a proposal, after which a round ends
 _SHOWN = 4  # tools in one prompt
 _FACTS = 10  # known values in one prompt
 _MOST_TOKENS = 60  # of a proposal
 _MOST_CALLS = 3  # of one purpose
 _AGAIN = 2.0  # nats a token that a call costs for each time that it was made
 _UNSEEN = 1.0  # nats a token that values cost which nothing gave
+_FURTHER = 0.4  # probability that the model is asked how a purpose goes on, where no answer was passed on
 
 
-class LocalExplorer:
+class LocalExplorer(GuidedExplorer):
     """Explorer whose calls a language model proposes."""
 
     def __init__(self, exploration: ExplorationSettings, settings: LocalSettings, model: LocalModel) -> None:
-        self._exploration = exploration
-        self._settings = settings
+        super().__init__(exploration)
+        self._local = settings
         self._model = model
 
-    async def explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
-        """Explore for R rounds of S steps, in a thread."""
-        return await asyncio.to_thread(self.explore_now, context, environment, seed)
-
     def explore_now(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
-        """Explore without an event loop."""
-        found: list[Interaction] = []
-        for number in range(self._exploration.rounds):
-            rng = random.Random(derive_seed(seed, "round", number))
-            with live_run(environment, context, number, self._exploration.steps) as run:
-                _Round(context, environment, self._settings, self._model, run, rng).play(
-                    self._exploration.steps, number, self._exploration.guidance == "context"
-                )
-                found += run.interactions
-        return tuple(found)
+        """Explore without an event loop, by the model wherever a benchmark has rules of its own, too."""
+        return self._explore(context, environment, seed)
+
+    def _rounds(
+        self, context: FailureContext, environment: Environment, values: Sequence[KnownValue], rng: random.Random
+    ) -> GuidedRounds:
+        return LocalRounds(context, environment, values, self._local, self._model, rng)
 
 
-class _Round:
-    """One live episode, and what is known in it."""
+class LocalRounds(GuidedRounds):
+    """Guided rounds in which a language model says what tools are called with, and what belongs together."""
 
     def __init__(
         self,
         context: FailureContext,
         environment: Environment,
+        given: Sequence[KnownValue],
         settings: LocalSettings,
         model: LocalModel,
-        run: LiveRun,
         rng: random.Random,
     ) -> None:
-        self._context, self._settings, self._model, self._run, self._rng = context, settings, model, run, rng
-        self._tools = own_tools(environment.tools(context.tools))
-        given = benchmark_of(environment).known_values(environment)
-        known = [(one.parameter, str(one.value)) for one in given if one.tool in self._tools]
+        super().__init__(context, environment, given, rng)
+        self._settings, self._model = settings, model
+        self._documented = own_tools(self._all)
         told = [(name, str(leaf)) for name, value in fact_values(context.facts) for leaf in leaves(value)]
-        self._facts: list[KnownFact] = list(dict.fromkeys((*known_values(context.initial_state), *told)))
-        self._given = list(dict.fromkeys(known))
-        self._done: list[tuple[ToolCall, str]] = []
-        self._made: Counter[str] = Counter()
+        people = [(one.parameter, str(one.value)) for one in given if one.tool in self._tools]
+        self._facts: list[KnownFact] = list(dict.fromkeys((*known_values(context.initial_state), *told, *people)))
+
+    def play(self, run: LiveRun, steps: int, guidance: Guidance) -> None:
+        """Play one episode; its purposes are counted from 1."""
         self._purpose = 0
+        super().play(run, steps, guidance)
 
-    def play(self, steps: int, number: int, guided: bool) -> None:
-        """Aim at one tool after another until the steps are used up, or nothing is proposed any more."""
-        own = (self._context.tool,) if self._context.tool else ()
-        aims = Aims(sorted(self._tools), [*own, *self._context.explore], _PATIENCE, self._rng)
-        aims.follow(read_context(self._context, number) if guided else PLAIN)
-        missed = 0
-        aim = aims.next()
-        while len(self._run.interactions) < steps and missed < _MISSES:
-            aims.aimed[aim] += 1
-            calls = self._proposal(self._tools[aim])
-            missed = 0 if calls else missed + 1
-            self._purpose += 1
-            for call in calls:
-                if len(self._run.interactions) >= steps or not self._carry_out(call, steps):
-                    break
-                aims.succeeded[call.name] += 1
-            aim = aims.next()
+    def _reach(self, tool: ToolSpec) -> None:
+        self._purpose += 1
+        super()._reach(tool)
 
-    def _proposal(self, tool: ToolSpec) -> tuple[ToolCall, ...]:
-        """Return the calls of one purpose with ``tool`` among them; none where no draw is of use."""
-        shown = shuffled(around([tool], tuple(self._tools.values()), _SHOWN), self._rng)
-        wanted = {p.name for one in shown for p in one.parameters}
-        facts = chosen_facts([*self._facts, *self._given], wanted, self._rng, _FACTS)
-        view = TurnView(shown, facts, tuple(self._done))
-        prompt = writer_prompt(view)
-        draws = self._settings.draws
-        begun = [tool.name if number % 2 else "" for number in range(draws)]
+    def _new_call(self, tool: ToolSpec) -> ToolCall | None:
+        return self._proposed(tool, {}) or super()._new_call(tool)
+
+    def _draw(self, tool: ToolSpec, given: Mapping[str, JsonValue]) -> ToolCall | None:
+        return self._proposed(tool, given) or super()._draw(tool, given)
+
+    def _consume(self) -> None:
+        """Pass a value of the last answer on, or do what the model says belongs to the same purpose."""
+        before = len(self._done)
+        super()._consume()
+        made = [one.action.name for one in self._succeeded(self._purpose) if isinstance(one.action, ToolCall)]
+        if len(self._done) > before or not made or not self._may_act() or self._rng.random() >= _FURTHER:
+            return
+        for call in self._best([""] * self._settings.draws, self._tools[made[-1]], None):
+            filled = self._filled(call, {})
+            if filled is None or not self._may_act() or self._act(filled).failed:
+                return
+
+    def _proposed(self, tool: ToolSpec, given: Mapping[str, JsonValue]) -> ToolCall | None:
+        """Return a call of ``tool`` with the values ``given``; None where no proposal is of use.
+
+        What is proposed before it, for one of its values or for the same purpose, is called at once.
+        """
+        values = ", ".join(f'{name}="{FOUND}"' for name in given)
+        start = f"{tool.name}({values}" if given else tool.name
+        begun = [start if given or number % 2 else "" for number in range(self._settings.draws)]
+        *before, last = self._best(begun, tool, tool.name) or (None,)
+        for call in before:
+            filled = self._filled(call, {}) if call else None
+            if filled is None or not self._may_act() or self._act(filled).failed:
+                return None
+        return self._filled(last, given) if last else None
+
+    def _best(self, begun: Sequence[str], tool: ToolSpec, aim: str | None) -> tuple[ToolCall, ...]:
+        """Draw how the purpose goes on after each of ``begun``, and return the likeliest calls, up to one of ``aim``.
+
+        None of them are returned where the likeliest thing to do is nothing more.
+        """
+        shown = shuffled(around([self._documented[tool.name]], tuple(self._documented.values()), _SHOWN), self._rng)
+        names = {one.name for one in shown}
+        prompt = self._prompt(shown)
         seeds = [self._rng.randrange(2**62) for _ in begun]
         texts = self._model.write(
             [prompt + start for start in begun],
@@ -133,20 +143,33 @@ class _Round:
         )
         found: tuple[ToolCall, ...] = ()
         best = -math.inf
-        names = {one.name for one in shown}
         for start, (text, likely) in zip(begun, texts, strict=True):
-            calls = read_calls(start + text, names, _MOST_CALLS)
-            calls = self._usable(calls, tool.name) if calls else None
-            if calls and likely - self._cost(calls) > best:
-                found, best = calls, likely - self._cost(calls)
+            calls = read_calls(start + text, names, _MOST_CALLS) or ()
+            usable = self._usable(calls, aim)
+            if usable is not None and likely - self._cost(usable) > best:
+                found, best = usable, likely - self._cost(usable)
         return found
 
-    def _usable(self, calls: Sequence[ToolCall], aim: str) -> tuple[ToolCall, ...] | None:
+    def _prompt(self, shown: Sequence[ToolSpec]) -> str:
+        """Return the tools, some known values, the calls of earlier purposes, and then those of this one."""
+        wanted = {p.name for one in shown for p in one.parameters}
+        facts = chosen_facts(self._facts, wanted, self._rng, _FACTS)
+        own = self._succeeded(self._purpose)
+        earlier = [one for one in self._succeeded() if one.purpose != self._purpose]
+        done = tuple((call_of(one), one.observation.text) for one in earlier)
+        calls = with_found(list(map(call_of, own)), [one.observation.text for one in own], "", ())
+        return writer_prompt(TurnView(tuple(shown), facts, done)) + calls_text(calls)
+
+    def _succeeded(self, purpose: int | None = None) -> list[Interaction]:
+        made = [one for one in self._run.interactions if not one.observation.failed]
+        return made if purpose is None else [one for one in made if one.purpose == purpose]
+
+    def _usable(self, calls: Sequence[ToolCall], aim: str | None) -> tuple[ToolCall, ...] | None:
         """Return the calls up to and with the first of ``aim``; None without one, and where arguments do not fit."""
         names = [call.name for call in calls]
-        if aim not in names:
+        if aim is not None and aim not in names:
             return None
-        kept = tuple(calls[: names.index(aim) + 1])
+        kept = tuple(calls if aim is None else calls[: names.index(aim) + 1])
         for call in kept:
             plain = {name: value for name, value in call.arguments.items() if value != FOUND}
             tool = self._tools[call.name]
@@ -158,72 +181,35 @@ class _Round:
 
     def _cost(self, calls: Sequence[ToolCall]) -> float:
         """Return what speaks against calls, in nats a token: they were made, or their values come from nowhere."""
-        seen = {value for _, value in (*self._facts, *self._given)} | {FOUND}
-        answers = " ".join(answer for _, answer in self._done)
+        seen = {value for _, value in self._facts} | {FOUND}
+        answers = " ".join(one.observation.text for one in self._succeeded())
         parts = [leaf for call in calls for value in call.arguments.values() for leaf in leaves(value)]
         strange = [part for part in parts if isinstance(part, str) and part not in seen and part not in answers]
-        return _AGAIN * sum(self._made[executed(call)] for call in calls) + _UNSEEN * len(strange) / max(1, len(parts))
+        made = sum(self._made[key_of(call)] + self._failed[key_of(call)] for call in calls)
+        return _AGAIN * made + _UNSEEN * len(strange) / max(1, len(parts))
 
-    def _carry_out(self, call: ToolCall, steps: int) -> bool:
-        """Make the call, and once more behind the tool that its error asks for; return whether it succeeded."""
-        filled = self._filled(call)
-        if filled is None:
-            return False
-        text = self._act(filled)
-        if text is None:
-            return True
-        tools = tuple(self._tools.values())
-        asked = sign_in_tools(filled, text, tools) or remedies(filled, text, tools)
-        for tool in asked[:1]:
-            for one in self._proposal(tool):
-                before = self._filled(one)
-                if before is None or len(self._run.interactions) >= steps or self._act(before) is not None:
-                    return False
-            again = self._filled(call)
-            return again is not None and len(self._run.interactions) < steps and self._act(again) is None
-        return False
+    def _filled(self, call: ToolCall, given: Mapping[str, JsonValue]) -> ToolCall | None:
+        """Return the call with the values ``given``, and one of an answer or that fits in place of each ``FOUND``.
 
-    def _act(self, call: ToolCall) -> str | None:
-        """Make a call; return the message of its error, None without one."""
-        interaction = self._run.act(call, purpose=self._purpose)
-        observation = interaction.observation
-        self._made[executed(call)] += 1
-        self._done.append((call, observation.text))
-        return error_message(observation.text) if observation.failed else None
-
-    def _filled(self, call: ToolCall) -> ToolCall | None:
-        """Return the call with a value of an earlier answer in place of each ``FOUND``; None where none fits."""
-        found: dict[str, JsonValue] = {}
+        None where none fits.
+        """
         tool = self._tools[call.name]
-        for name, value in call.arguments.items():
-            found[name] = value
-            if value == FOUND:
-                latest = self._latest(name)
-                if latest is None:
-                    return None
-                found[name] = latest
-        filled = call.model_copy(update={"arguments": found})
-        return filled if argument_problem(filled, tool) is None else None
+        known = {name: value for name, value in call.arguments.items() if value != FOUND} | dict(given)
+        for name in [name for name in call.arguments if name not in known]:
+            latest = self._latest(name)
+            if latest is not None:
+                known[name] = latest
+        filled: ToolCall | None = ToolCall(
+            name=call.name, arguments={n: known[n] for n in call.arguments if n in known}
+        )
+        if any(name not in known for name in call.arguments):
+            filled = self._arguments.draw(tool, known)
+        return filled if filled is not None and argument_problem(filled, tool) is None else None
 
     def _latest(self, name: str) -> JsonValue:
         """Return the last value that an answer has under a key of this name, or one that ends or begins like it."""
-        for _, answer in reversed(self._done):
-            for key, value in reversed(_keyed(answer)):
+        for one in reversed(self._succeeded()):
+            for key, value in reversed(keyed(one.observation.text)):
                 if key == name or name.endswith(f"_{key}") or key.endswith(f"_{name}"):
                     return value
         return None
-
-
-def _keyed(answer: str) -> list[tuple[str, JsonValue]]:
-    """Return the plain values in an answer of JSON with their keys."""
-    found: list[tuple[str, JsonValue]] = []
-    stack: list[tuple[str, JsonValue]] = [("", decoded(answer))]
-    while stack and len(found) < 1000:
-        name, value = stack.pop()
-        if isinstance(value, dict):
-            stack += [(str(key), inner) for key, inner in reversed(value.items())]
-        elif isinstance(value, list):
-            stack += [(name, inner) for inner in reversed(value)]
-        elif value is not None and not isinstance(value, bool):
-            found.append((name, value))
-    return found

@@ -10,10 +10,15 @@ import random
 from collections.abc import Sequence
 from typing import Protocol
 
+from pydantic import JsonValue
+
+from environments.answers import decoded
 from environments.base import ToolCall, ToolSpec
 from environments.task_text import leaves, normal, with_own_descriptions
 from environments.tool_lines import highest_ranked
-from environments.turn_lines import Adapter
+from environments.turn_lines import FOUND, Adapter, with_found
+
+_LINE = 120  # characters of an answer in words that is about one thing
 
 
 class LocalModel(Protocol):
@@ -52,6 +57,46 @@ def own_tools(tools: Sequence[ToolSpec]) -> dict[str, ToolSpec]:
 def shuffled(tools: Sequence[ToolSpec], rng: random.Random) -> tuple[ToolSpec, ...]:
     """Return the tools in a drawn order."""
     return tuple(rng.sample(tools, len(tools)))
+
+
+def keyed(answer: str) -> list[tuple[str, JsonValue]]:
+    """Return the plain values in an answer of JSON with their keys; an item of a list has the key of the list."""
+    found: list[tuple[str, JsonValue]] = []
+    stack: list[tuple[str, JsonValue]] = [("", decoded(answer))]
+    while stack and len(found) < 1000:
+        name, value = stack.pop()
+        if isinstance(value, dict):
+            stack += [(str(key), inner) for key, inner in reversed(value.items())]
+        elif isinstance(value, list):
+            stack += [(name, inner) for inner in reversed(value)]
+        elif value is not None and not isinstance(value, bool):
+            found.append((name, value))
+    return found
+
+
+def hidden_values(calls: Sequence[ToolCall], answers: Sequence[str]) -> tuple[ToolCall, ...]:
+    """Return the calls with ``FOUND`` for each value that an earlier answer gives, without others of its kind.
+
+    Of several files, orders or people in one answer a user has to say which; the only one need not be named.
+    """
+    hidden = []
+    for place, (call, shown) in enumerate(zip(calls, with_found(calls, answers, "", ()), strict=True)):
+        given = dict(shown.arguments)
+        for name in [name for name, value in given.items() if value == FOUND]:
+            parts = list(leaves(call.arguments[name]))
+            if not any(all(_is_only(part, answer) for part in parts) for answer in answers[:place]):
+                given[name] = call.arguments[name]
+        hidden.append(call.model_copy(update={"arguments": given}))
+    return tuple(hidden)
+
+
+def _is_only(value: JsonValue, answer: str) -> bool:
+    """Return whether an answer gives the value and no other one under the same key, or is a line with it."""
+    if isinstance(decoded(answer), dict | list):
+        found = keyed(answer)
+        keys = {key for key, one in found if one == value}
+        return any(len({str(one) for key, one in found if key == own}) == 1 for own in keys)
+    return len(answer) <= _LINE and "\n" not in answer and str(value) in answer
 
 
 def same_calls(left: Sequence[ToolCall], right: Sequence[ToolCall]) -> bool:

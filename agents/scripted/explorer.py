@@ -17,10 +17,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import ClassVar
+
+from pydantic import JsonValue
 
 from agents.evidence import LiveRun, error_message, executed, is_success, live_run
 from agents.scripted.arguments import Aim, GuidedArguments, UniformArguments
@@ -63,6 +65,8 @@ class GuidedRounds:
 
     ``needs`` are the calls that a tool was found to need before it, ``in_view`` what a round saw at its start.
     """
+
+    _purpose = 0
 
     def __init__(
         self, context: FailureContext, environment: Environment, given: Sequence[KnownValue], rng: random.Random
@@ -138,14 +142,18 @@ class GuidedRounds:
         takers = self._takers if self._rng.random() < _CONSUMED else []
         if takers and self._may_act():
             tool, given = self._rng.choice(takers)
-            self._attempt(partial(self._arguments.draw, tool, given), 0)
+            self._attempt(partial(self._draw, tool, given), 0)
+
+    def _draw(self, tool: ToolSpec, given: Mapping[str, JsonValue]) -> ToolCall | None:
+        """Draw a call with the arguments ``given`` that is made for its answer, or for what it takes."""
+        return self._arguments.draw(tool, given)
 
     def _new_call(self, tool: ToolSpec) -> ToolCall | None:
         """Draw the call that was made least often at this context, failures counted double; the first of equals."""
 
         def times(call: ToolCall) -> int:
             avoided = bool(self._guidance.avoided) and executed(call) in self._guidance.avoided
-            return self._made[_key(call)] + 2 * self._failed[_key(call)] + _AVOIDED * avoided
+            return self._made[key_of(call)] + 2 * self._failed[key_of(call)] + _AVOIDED * avoided
 
         drawn = (self._arguments.draw(tool) for _ in range(_DRAWS if tool.parameters else 1))
         return min((call for call in drawn if call is not None), key=times, default=None)
@@ -202,7 +210,7 @@ class GuidedRounds:
         sources = sources_of_values(call, text, self._all) if text is not None else ()
         found = sources or makers(call, text, self._all)
         may = bool(found) and depth < _MAX_DEPTH and self._may_act()
-        return may and self._attempt(partial(self._arguments.draw, found[0]), depth + 1)
+        return may and self._attempt(partial(self._draw, found[0], {}), depth + 1)
 
     def _with_what_was_made(self, call: ToolCall) -> ToolCall:
         """Return ``call`` with the values that the last answer gives under its parameters' names."""
@@ -250,9 +258,9 @@ class GuidedRounds:
             self._act(ToolCall(name=chosen))
 
     def _act(self, call: ToolCall) -> Observation:
-        interaction = self._run.act(call)
+        interaction = self._run.act(call, purpose=self._purpose)
         observation, tool = interaction.observation, self._tools[call.name]
-        fine, key, since = is_success(observation), _key(call), len(self._sightings.items)
+        fine, key, since = is_success(observation), key_of(call), len(self._sightings.items)
         self._takers = []
         self._made[key] += fine
         self._failed[key] = 0 if fine else self._failed[key] + 1
@@ -279,7 +287,8 @@ class GuidedRounds:
         return observation
 
 
-def _key(call: ToolCall) -> str:
+def key_of(call: ToolCall) -> str:
+    """Return a call as text, equal for equal calls."""
     return f"{call.name}{sorted(call.arguments.items())}"
 
 
@@ -315,16 +324,22 @@ class GuidedExplorer:
     def _explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         # Both scripted explorers get these values: they differ in their aims, not in their knowledge (ours).
         values = benchmark_of(environment).known_values(environment)
-        rounds = GuidedRounds(context, environment, values, random.Random(seed))
+        rounds = self._rounds(context, environment, values, random.Random(seed))
         interactions: list[Interaction] = []
         for number in range(self._settings.rounds):
             if self._settings.independent and number > 0:
-                rounds = GuidedRounds(context, environment, values, random.Random(derive_seed(seed, "round", number)))
+                rng = random.Random(derive_seed(seed, "round", number))
+                rounds = self._rounds(context, environment, values, rng)
             guidance = read_context(context, number) if self._settings.guidance == "context" else PLAIN
             with live_run(environment, context, number, self._settings.steps) as run:
                 rounds.play(run, self._settings.steps, guidance)
                 interactions += run.interactions
         return tuple(interactions)
+
+    def _rounds(
+        self, context: FailureContext, environment: Environment, values: Sequence[KnownValue], rng: random.Random
+    ) -> GuidedRounds:
+        return GuidedRounds(context, environment, values, rng)
 
 
 _UNREAD = {"kind": None, "cause": None, "focus_pattern": (), "do_not_repeat": ()}

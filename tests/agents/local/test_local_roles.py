@@ -12,7 +12,7 @@ import pytest
 
 from agents.local.abstractor import NOTHING_ASKED, LocalAbstractor
 from agents.local.explorer import LocalExplorer
-from agents.local.model import same_calls
+from agents.local.model import hidden_values, same_calls
 from agents.settings import ExplorationSettings, LocalSettings
 from agents.spending import RoleRefused
 from environments.base import ToolCall
@@ -94,12 +94,12 @@ def test_it_carries_out_what_is_proposed_for_its_aim() -> None:
         f'weigh_parcel(label="{LABEL}", colour="red")',
         "weigh_parcel(label=7)",
         "weigh_parcel()",
-        f'weigh_parcel(label="{FOUND}")',
-        "open_gate()",
     ],
 )
-def test_a_proposal_of_no_use_is_not_carried_out_and_ends_the_round_in_the_end(text: str) -> None:
-    assert explored(lambda prompt, _: begun(prompt, text), "weigh_parcel", 3) == []
+def test_rules_draw_the_arguments_where_no_proposal_is_of_use(text: str) -> None:
+    by_rules = explored(lambda *_: "", "weigh_parcel", 3)
+    assert explored(lambda prompt, _: begun(prompt, text), "weigh_parcel", 3) == by_rules
+    assert len(by_rules) == 3
 
 
 def test_a_refused_call_is_made_again_behind_the_tool_that_its_error_asks_for() -> None:
@@ -127,11 +127,11 @@ class Desk:
 
     def find_order(self, name: Annotated[str, "name of the customer"]) -> dict[str, int]:
         """Find the order of a customer."""
-        return {"order": self.orders[name]}
+        return {"order_id": self.orders[name]}
 
-    def cancel_order(self, order: Annotated[int, "number of the order"]) -> str:
+    def cancel_order(self, order_id: Annotated[int, "id of the order"]) -> str:
         """Cancel an order."""
-        self.orders = {name: number for name, number in self.orders.items() if number != order}
+        self.orders = {name: number for name, number in self.orders.items() if number != order_id}
         return "cancelled"
 
 
@@ -147,7 +147,7 @@ def desk(tool: str) -> FailureContext:
 
 
 def looked_up() -> tuple[Interaction, ...]:
-    proposal = f'find_order(name="Ana")\ncancel_order(order="{FOUND}")'
+    proposal = f'find_order(name="Ana")\ncancel_order(order_id="{FOUND}")'
     model = Told(lambda prompt, _: begun(prompt, proposal))
     explorer = LocalExplorer(EXPLORATION.model_copy(update={"steps": 2}), LocalSettings(draws=2), model)
     return explorer.explore_now(desk("cancel_order"), DESK, 1)
@@ -157,9 +157,48 @@ def test_a_value_that_an_earlier_answer_gives_is_filled_in() -> None:
     found = looked_up()
     assert [one.action for one in found] == [
         ToolCall(name="find_order", arguments={"name": "Ana"}),
-        ToolCall(name="cancel_order", arguments={"order": 4711}),
+        ToolCall(name="cancel_order", arguments={"order_id": 4711}),
     ]
     assert [one.purpose for one in found] == [1, 1]
+
+
+def test_a_value_of_an_answer_is_passed_on_to_a_tool_that_takes_it() -> None:
+    seen: list[str] = []
+
+    def says(prompt: str, number: int) -> str:
+        start = prompt.rpartition("Calls:\n")[2]
+        seen.append(start)
+        return begun(prompt, 'find_order(name="Bo")') if "cancel" not in start else ")"
+
+    explorer = LocalExplorer(EXPLORATION.model_copy(update={"steps": 2}), LocalSettings(draws=2), Told(says))
+    for seed in range(5):
+        found = explorer.explore_now(desk("find_order"), DESK, seed)
+        assert found[0].purpose == 1
+        if found[-1].action.name == "cancel_order":  # type: ignore[union-attr]
+            assert found[-1].action.arguments == {"order_id": 4712}  # type: ignore[union-attr]
+            assert [one.purpose for one in found] == [1, 1]
+            break
+    else:
+        pytest.fail("no value was passed on")
+    assert f'find_order(name="Bo")\ncancel_order(order_id="{FOUND}"' in seen
+
+
+@pytest.mark.parametrize(
+    ("answer", "hidden"),
+    [
+        ('{"order": 4711, "name": "Ana"}', True),
+        ('{"orders": [{"order": 4711}, {"order": 4712}]}', False),
+        ('{"orders": [4711]}', True),
+        ("[4711, 4712]", False),
+        ("Order 4711 was made.", True),
+        ("4711\n4712", False),
+        ('{"order": 4712}', False),
+    ],
+)
+def test_a_user_says_which_of_several_and_need_not_say_the_only_one(answer: str, hidden: bool) -> None:
+    call = ToolCall(name="cancel_order", arguments={"order_id": 4711})
+    shown = hidden_values([ToolCall(name="find_order"), call], [answer, "cancelled"])
+    assert shown[1].arguments == {"order_id": FOUND if hidden else 4711}
 
 
 def test_the_writer_does_not_see_a_value_that_is_looked_up() -> None:
@@ -170,9 +209,9 @@ def test_the_writer_does_not_see_a_value_that_is_looked_up() -> None:
     )
     both = next(draft for draft in drafts if len(draft.reference[0]) == 2)
     assert both.turns == ("Please cancel the order of Ana.",)
-    assert both.reference[0][1].arguments == {"order": 4711}
+    assert both.reference[0][1].arguments == {"order_id": 4711}
     asked = [prompt for prompt in model.prompts if prompt.endswith("Words:")]
-    assert any(f'cancel_order(order="{FOUND}")' in prompt and "4711" not in prompt for prompt in asked)
+    assert any(f'cancel_order(order_id="{FOUND}")' in prompt and "4711" not in prompt for prompt in asked)
     assert all(len(draft.reference[0]) == 2 or draft.reference[0][0].name == "find_order" for draft in drafts)
 
 
@@ -211,14 +250,26 @@ def worded(prompt: str, number: int) -> str:
     return f" {WORDINGS[number]}\nWords: more" if prompt.endswith("Words:") else f'weigh_parcel(label="{LABEL}")\n'
 
 
-def test_the_wording_that_says_most_about_the_calls_is_taken() -> None:
-    (draft,), _ = abstracted(worded, lambda prompt, answer: -1.0 if "Could you" in prompt else -3.0)
-    assert draft.turns == (WORDINGS[1],), "the third lacks the label"
+def read_back(*exact: str) -> Callable[[str, int], str]:
+    """Return a model whose reader returns the calls of the wordings ``exact``, and other ones of the rest."""
+
+    def says(prompt: str, number: int) -> str:
+        if prompt.endswith("Words:"):
+            return worded(prompt, number)
+        return worded(prompt, number) if any(words in prompt for words in exact) else "list_parcels()\n"
+
+    return says
+
+
+@pytest.mark.parametrize(("exact", "taken"), [((), 1), ((WORDINGS[0],), 0), ((WORDINGS[1],), 1)])
+def test_a_wording_that_is_read_back_is_taken_before_the_one_that_says_most(exact: tuple[str, ...], taken: int) -> None:
+    (draft,), _ = abstracted(read_back(*exact), lambda prompt, answer: -1.0 if "Could you" in prompt else -3.0)
+    assert draft.turns == (WORDINGS[taken],), "the third lacks the label"
     assert draft.writing.drawn == 3
     assert draft.writing.wordings == 2
-    assert draft.writing.margin == pytest.approx(2.0)
-    assert draft.writing.round_trip
-    assert draft.writing.understood
+    assert draft.writing.margin == pytest.approx(2.0 if taken else 0.0)
+    assert draft.writing.round_trip is bool(exact)
+    assert draft.writing.understood is bool(exact or taken)
 
 
 @pytest.mark.parametrize(("margin", "understood"), [(0.1, True), (0.3, False)])
