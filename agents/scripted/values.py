@@ -32,6 +32,7 @@ _MAX_OBSERVATION = 20_000
 _MAX_LEAVES = 200
 _MAX_PIECES = 24
 _MAX_NEAR = 12
+_SENTENCE = 3  # words of an answer that is not a name (ours)
 _WORD = re.compile(r"[A-Za-z]{3,}")
 _LONG_WORD = re.compile(r"[A-Za-z]{4,12}")
 _ENDING = re.compile(r"(?<=.)\.[A-Za-z0-9]{1,5}$")
@@ -129,7 +130,10 @@ class Sightings:
         self.place = tops[0] if len(tops) == 1 else None
 
     def see_observation(self, call: ToolCall, observation: Observation) -> None:
-        """Take the leaves of an answer, unless the call failed; they are near the call's arguments."""
+        """Take the leaves of an answer, unless the call failed; they are near the call's arguments.
+
+        A sentence under no key of its own ("Entities deleted successfully") says what was done: its words are values.
+        """
         if observation.failed or says_error(observation.text) or len(observation.text) > _MAX_OBSERVATION:
             return
         self._clock += 1
@@ -140,7 +144,8 @@ class Sightings:
             source = f"{call.name}:{leaf.key}"
             self._latest[source] = self._clock
             self._doubted.discard(leaf.value)
-            self._add(leaf.value, leaf.named(words(call.name)[1:]), near, source)
+            told = not leaf.tells and isinstance(leaf.value, str) and len(leaf.value.split()) >= _SENTENCE
+            self._add(leaf.value, leaf.named(words(call.name)[1:]), near, source, whole=not told)
 
     def see_call(self, call: ToolCall, kinds: Mapping[str, str]) -> None:
         """Take the arguments of a call that ran: what it made can be named again.
@@ -210,10 +215,12 @@ class Sightings:
         source: str = _STATE,
         kind: str = "",
         parent: str | None = None,
+        *,
+        whole: bool = True,
     ) -> None:
         if isinstance(value, str) and value.strip().casefold() in _MISSING:
             return
-        if not isinstance(value, str) or (value.strip() and len(value) <= MAX_TEXT and "\n" not in value):
+        if not isinstance(value, str) or (whole and value.strip() and len(value) <= MAX_TEXT and "\n" not in value):
             self.items.append(Sighting(value, *named, kind, parent, near, source, self._clock))
         for piece in _pieces(value) if isinstance(value, str) else ():
             self.items.append(Sighting(piece, *named, "", None, near, source, self._clock, piece=True))
@@ -270,6 +277,11 @@ class _Leaf(NamedTuple):
     @property
     def key(self) -> str:
         return self.path[-1] if self.path else ""
+
+    @property
+    def tells(self) -> bool:
+        """Whether it has a key that says what it is."""
+        return self.item or not CONTAINERS.issuperset(words(self.key))
 
     def named(self, outside: Sequence[str]) -> Named:
         return _named(self.path, item=self.item, outside=outside)

@@ -56,6 +56,23 @@ def test_texts_give_their_pieces() -> None:
     assert {"red", "green and blue", "green", "blue"} <= set(pieces)
 
 
+@pytest.mark.parametrize(
+    ("answer", "whole"),
+    [
+        ("Entities deleted successfully", False),
+        ('{"result": "Entities deleted successfully"}', False),
+        ("Delivery van", True),
+        ('{"destination": "Port of Spain"}', True),
+        ('["Port of Spain"]', True),
+    ],
+)
+def test_a_sentence_that_says_what_was_done_is_not_a_value(answer: str, whole: bool) -> None:
+    sightings = Sightings()
+    sightings.see_observation(ToolCall(name="delete_entities"), ok(answer))
+    assert any(not one.piece for one in sightings) is whole
+    assert any(one.piece for one in sightings), "its words are values"
+
+
 def test_the_place_moves_down_and_up() -> None:
     sightings = seen_state()
     assert sightings.place == "home"
