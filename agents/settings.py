@@ -163,7 +163,7 @@ class ExplorationSettings(Section):
         "tools",
         description="what of a context guides; tools: its tool, those worth reaching, its facts; context: also "
         "its kind of signal (CoEvolve, figure 10), cause and focus, by rules (ours)",
-        json_schema_extra=requires({"explorer.kind": "scripted"}),
+        json_schema_extra=requires({"explorer.kind": ("scripted", "local")}),
     )
     unguided: Literal["uniform_calls", "same_rules"] = Field(
         "uniform_calls",
