@@ -20,7 +20,7 @@ from environments.base import InputError
 from environments.checkout import ROOT
 from environments.turn_lines import WORDS, Adapter, Direction
 from training.policy_files import ADAPTER, check_folder
-from training.rollout.in_process import InProcessSampler
+from training.rollout.in_process import InProcessSampler, shared_length
 from training.rollout.policy import adapter_base, fetched, load_adapter, load_policy
 from training.rollout.sampling import Sampled, TokenPrompt
 
@@ -123,9 +123,19 @@ class AdaptedModel:
 
     @staticmethod
     def _scored(model: PreTrainedModel, rows: Sequence[tuple[list[int], list[int]]]) -> list[float]:
+        # What all prompts begin with is most of the tokens, and goes through the model once.
+        shared = min(shared_length(rows[0][0], prompt) for prompt, _ in rows)
+        shared = max(0, min(shared, *(len(prompt) - 1 for prompt, _ in rows)))
+        cache = None
+        if shared and len(rows) > 1:
+            begun = model(input_ids=torch.tensor([rows[0][0][:shared]]), use_cache=True, logits_to_keep=1)
+            cache = begun.past_key_values
+            cache.batch_repeat_interleave(len(rows))
+            rows = [(prompt[shared:], answer) for prompt, answer in rows]
         padded = pad_sequence([torch.tensor([*prompt, *answer]) for prompt, answer in rows], batch_first=True)
         first = min(len(prompt) for prompt, _ in rows) - 1
-        logits = model(input_ids=padded, use_cache=False, logits_to_keep=padded.shape[1] - first).logits
+        kept = padded.shape[1] - first
+        logits = model(input_ids=padded, past_key_values=cache, use_cache=cache is not None, logits_to_keep=kept).logits
         means = []
         for row, (prompt, answer) in enumerate(rows):
             start = len(prompt) - 1 - first

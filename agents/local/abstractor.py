@@ -7,11 +7,9 @@ drawn. Those that lack a value which the user has to say, or that name tools, ar
 about the calls one is drawn from which a reader gets them back, so that tasks are worded at several lengths; where it
 gets none back, the one that says most is taken.
 
-How much a wording says is what the reader gains by it: the mean log-probability of the calls' tokens with these words,
-less that with words that ask for nothing. The draft carries this number, whether the reader returns exactly the calls
-(the round trip), how likely the calls are for the writer (their realism), and how much likelier the words are for it
-than for the model before it was taught (Moore and Lewis). A draft whose words the reader does not understand is
-refused before verification, as misread.
+How much a wording says is told by the reader (``agents.local.selection``). The draft carries this, how likely the calls
+are for the writer (their realism), and how much likelier the words are for it than for the model before it was taught
+(Moore and Lewis). A draft whose words the reader does not understand is refused before verification, as misread.
 """
 
 from __future__ import annotations
@@ -24,7 +22,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from agents.evidence import call_of, context_task, successful_runs
-from agents.local.model import LocalModel, around, hidden_values, own_tools, same_calls, shuffled
+from agents.local.model import LocalModel, around, hidden_values, own_tools, shuffled
+from agents.local.selection import readings
 from agents.scripted.abstractor import Cut, with_setup
 from agents.scripted.links import links
 from agents.settings import ExplorationSettings, LocalSettings
@@ -36,8 +35,6 @@ from environments.turn_lines import (
     TurnView,
     calls_text,
     one_line,
-    read_calls,
-    reader_prompt,
     words_prompt,
     writer_prompt,
 )
@@ -45,12 +42,8 @@ from environments.verification.replay import reduce, replay
 from memory.jsonl import record_id
 from memory.records import Draft, FailureContext, Interaction, Writing
 
-NOTHING_ASKED = "Please go on."
-
 _MOST_TOKENS = 90  # of a wording
-_READ_TOKENS = 96  # of the calls that the reader writes
 _SHOWN = 4  # tools that the reader chooses from
-_READ_BACK = 3  # wordings that the reader reads
 _PASSED_ON = 0.7  # probability that a cut comes first in which an answer's value is used
 _LONG = 0.4  # probability that a cut comes before shorter ones
 _SHORTEST = 10  # characters of a wording
@@ -128,33 +121,25 @@ class LocalAbstractor:
         texts = self._model.write(
             [prompt] * count, seeds, "writer", temperature=self._settings.temperature, most=_MOST_TOKENS
         )
-        wordings = [one for one in dict.fromkeys(_words(text) for text, _ in texts) if _says(one, shown, tools)]
+        wordings = [one for one in dict.fromkeys(_words(text) for text, _ in texts) if says(one, shown, tools)]
         if not wordings:
             return None
         offered = TurnView(shuffled(around(called, tuple(tools.values()), _SHOWN), rng))
-        wanted = calls_text(shown)
-        readings = [(reader_prompt(offered, words), wanted) for words in (NOTHING_ASKED, *wordings)]
-        nothing, *likely = self._model.likelihood(readings, "reader")
-        telling = sorted(range(len(wordings)), key=lambda place: -likely[place])[:_READ_BACK]
-        asked = [readings[place + 1][0] for place in telling]
-        read = self._model.write(asked, [0] * len(asked), "reader", temperature=0.0, most=_READ_TOKENS)
-        names = {tool.name for tool in offered.tools}
-        returned = [read_calls(text, names, len(calls) + 1) for text, _ in read]
-        exact = [place for place, one in zip(telling, returned, strict=True) if one and same_calls(one, shown)]
-        best = rng.choice(exact) if exact else telling[0]
-        words = wordings[best]
-        (realism,) = self._model.likelihood([(writer_prompt(view), wanted)], "writer")
+        read = readings(self._model, offered, wordings, shown)
+        exact = [place for place, one in enumerate(read) if one.exact]
+        best = rng.choice(exact) if exact else max(range(len(read)), key=lambda place: read[place].margin)
+        words, reading = wordings[best], read[best]
+        (realism,) = self._model.likelihood([(writer_prompt(view), calls_text(shown))], "writer")
         said = [(prompt, f" {words}")]
         (taught,), (untaught,) = (self._model.likelihood(said, one) for one in ("writer", "untaught"))
-        margin = likely[best] - nothing
         return words, Writing(
             wordings=len(wordings),
             drawn=count,
-            round_trip=bool(exact),
-            margin=round(margin, 4),
+            round_trip=reading.exact,
+            margin=reading.margin,
             realism=round(realism, 4),
             difference=round(taught - untaught, 4),
-            understood=bool(exact) or margin >= self._settings.margin,
+            understood=reading.understood(self._settings.margin),
         )
 
 
@@ -191,7 +176,7 @@ def _words(text: str) -> str:
     return one_line(line).strip(' "')
 
 
-def _says(words: str, calls: Sequence[ToolCall], tools: dict[str, ToolSpec]) -> bool:
+def says(words: str, calls: Sequence[ToolCall], tools: dict[str, ToolSpec]) -> bool:
     """Return whether the words have each value that is not found or documented, and read like a request."""
     if len(words) < _SHORTEST or FOUND in words or _TOOL_NAME.search(words):
         return False

@@ -10,15 +10,16 @@ from typing import Annotated
 
 import pytest
 
-from agents.local.abstractor import NOTHING_ASKED, LocalAbstractor
+from agents.local.abstractor import LocalAbstractor
 from agents.local.explorer import LocalExplorer
 from agents.local.model import hidden_values, same_calls
+from agents.local.selection import NOTHING_ASKED, readings
 from agents.settings import ExplorationSettings, LocalSettings
 from agents.spending import RoleRefused
 from environments.base import ToolCall
 from environments.example import depot
 from environments.python_class.environment import PythonEnvironment
-from environments.turn_lines import FOUND, Adapter
+from environments.turn_lines import FOUND, Adapter, TurnView
 from memory.records import FailureContext, Interaction
 
 STARTS = depot()
@@ -270,6 +271,20 @@ def test_a_wording_that_is_read_back_is_taken_before_the_one_that_says_most(exac
     assert draft.writing.margin == pytest.approx(2.0 if taken else 0.0)
     assert draft.writing.round_trip is bool(exact)
     assert draft.writing.understood is bool(exact or taken)
+
+
+def test_the_call_that_the_words_say_least_of_counts() -> None:
+    calls = [ToolCall(name="open_gate"), ToolCall(name="list_parcels")]
+    view = TurnView(STARTS.tools(("open_gate", "list_parcels")))
+
+    def scores(prompt: str, answer: str) -> float:
+        return -0.5 if "gate" in answer and "gate, please" in prompt else -2.0
+
+    model = Told(lambda *_: "open_gate()\nlist_parcels()\n", scores)
+    one, none = readings(model, view, ["The gate, please.", "What is there?"], calls)
+    assert (one.margin, none.margin) == (0.0, 0.0), "the list is not asked for"
+    assert one.exact
+    assert readings(model, view, ["The gate, please."], calls[:1])[0].margin == pytest.approx(1.5)
 
 
 @pytest.mark.parametrize(("margin", "understood"), [(0.1, True), (0.3, False)])

@@ -1,0 +1,49 @@
+"""Tell by a reader how much a user's words say about calls, and which wording to keep (ours).
+
+A reader was taught from words to calls, on turns that people wrote. It returns the calls (the round trip), or not; and
+what it gains by the words is the mean log-probability of a call's tokens with them, less that with words that ask for
+nothing; of several calls the least gain counts, so that each of them is asked for. A small reader knows some calls
+before it reads, and misses some that are well asked for: a wording is understood by either of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from agents.local.model import LocalModel, same_calls
+from environments.base import ToolCall
+from environments.turn_lines import TurnView, calls_text, read_calls, reader_prompt
+
+NOTHING_ASKED = "Please go on."
+
+_READ_TOKENS = 96  # of the calls that the reader writes
+_READ_BACK = 3  # wordings whose calls the reader writes
+
+
+class Reading(NamedTuple):
+    """What a reader makes of one wording. ``margin`` is in nats a token; ``exact``: it returns the calls."""
+
+    margin: float
+    exact: bool
+
+    def understood(self, margin: float) -> bool:
+        """Return whether the words say what the calls take: they are returned, or gain ``margin``."""
+        return self.exact or self.margin >= margin
+
+
+def readings(model: LocalModel, view: TurnView, wordings: Sequence[str], calls: Sequence[ToolCall]) -> list[Reading]:
+    """Return the reading of each wording of ``calls`` before ``view``. The three that gain most are read back."""
+    prompts = [reader_prompt(view, words) for words in (NOTHING_ASKED, *wordings)]
+    count = len(calls)
+    texts = [(prompt + calls_text(calls[:n]), calls_text(calls[n : n + 1])) for prompt in prompts for n in range(count)]
+    likely = model.likelihood(texts, "reader")
+    each = [likely[start : start + count] for start in range(0, len(likely), count)]
+    gains = [min(with_words - without for with_words, without in zip(one, each[0], strict=True)) for one in each[1:]]
+    telling = sorted(range(len(wordings)), key=lambda place: -gains[place])[:_READ_BACK]
+    asked = [prompts[place + 1] for place in telling]
+    read = model.write(asked, [0] * len(asked), "reader", temperature=0.0, most=_READ_TOKENS)
+    names = {tool.name for tool in view.tools}
+    returned = [read_calls(text, names, len(calls) + 1) for text, _ in read]
+    exact = {place for place, one in zip(telling, returned, strict=True) if one and same_calls(one, calls)}
+    return [Reading(round(gain, 4), place in exact) for place, gain in enumerate(gains)]
