@@ -9,7 +9,6 @@ not made yet. A refused call is tried once more behind a call of the tool that i
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 from collections import Counter
@@ -18,7 +17,7 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from agents.evidence import LiveRun, error_message, executed, fact_values, live_run
-from agents.local.model import LocalModel, around, own_tools, shuffled
+from agents.local.model import LocalModel, around, in_thread, own_tools, shuffled
 from agents.scripted.knowledge import PLAIN, Aims, read_context, remedies, sign_in_tools
 from agents.settings import ExplorationSettings, LocalSettings
 from environments.answers import decoded
@@ -58,7 +57,12 @@ class LocalExplorer:
 
     async def explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         """Explore for R rounds of S steps, in a thread."""
-        return await asyncio.to_thread(self.explore_now, context, environment, seed)
+        return await in_thread(
+            self._model,
+            lambda model: LocalExplorer(self._exploration, self._settings, model).explore_now(
+                context, environment, seed
+            ),
+        )
 
     def explore_now(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         """Explore without an event loop."""
