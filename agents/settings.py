@@ -91,9 +91,10 @@ class LocalSettings(Section):
     """The language model on this machine that plays the roles of kind local (ours)."""
 
     adapters: str = Field(
-        "runs/roles",
+        "recipes/writer",
         min_length=1,
-        description="folder of the two adapters, writer and reader, which name their model: `python -m training.roles`",
+        description="folder of the two adapters, writer and reader, which name their model; recipes/writer ships, "
+        "`python -m training.roles` makes others",
     )
     draws: int = Field(6, ge=1, le=256, description="proposals, and wordings, that are drawn for one that is taken")
     temperature: float = Field(0.8, gt=0.0, le=10.0, description="sampling temperature of the writer")

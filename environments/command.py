@@ -352,7 +352,9 @@ def expect_dropped_branches() -> None:
 
 
 def _give_up() -> None:
-    say("error: a call into the environment does not end: leaving, continue with --resume")
+    say(
+        "error: a call into the environment or of a model on this machine does not end: leaving, continue with --resume"
+    )
     os._exit(1)
 
 

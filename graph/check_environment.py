@@ -19,13 +19,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import chdir
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
 from environments.base import InputError
 from environments.checkout import ROOT
-from environments.command import FAILURE, OneSentence, OneSentenceGroup, check_output, exit_on_signals, exit_statuses
+from environments.command import (
+    FAILURE,
+    OneSentence,
+    OneSentenceGroup,
+    check_output,
+    exit_on_signals,
+    exit_statuses,
+    say,
+)
 from graph.interop.openenv.serve import command as serve_command
 
 if TYPE_CHECKING:
@@ -40,7 +48,20 @@ LONGEST = 3
 """Calls of a task's reference at most."""
 
 HELD_OUT, LESSONS, STARTER, RECIPE = "held-out.jsonl", "lessons.jsonl", "starter", "recipe.yaml"
-HELD_OUT_TASKS = 80
+
+
+class Sizes(NamedTuple):
+    """Held-out tasks, tasks that the first policy learns from, and how often it does."""
+
+    held_out: int
+    lessons: int
+    passes: int
+
+
+SIZES = {"scripted": Sizes(80, 400, 2), "local": Sizes(20, 60, 14)}
+"""By the kind of the roles (ours): a language model takes half a minute for what rules make in a tenth of a second."""
+_RULED = "independent: false       # ours: scripted rules learn from round to round"
+_MODELLED = "rounds: 1                # ours: each call of a language model takes seconds"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _SEEDS = "--set environment.options.seed=1 --set evaluation.tasks=null"
 _TEST = '''"""Holds {name} to the contract of environments: `python -m pytest` in this folder (pip install pytest)."""
@@ -74,10 +95,15 @@ def _group() -> None:
 @app.command("new", cls=OneSentence)
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="of the environment, its module and its folder")],
+    roles: Annotated[
+        Literal["local", "scripted"] | None,
+        typer.Option(help="who words tasks: the language model of make model, or rules; if none, the model once made"),
+    ] = None,
 ) -> None:
     """Write the folder NAME: an environment of your own to change, its recipe, contract test and held-out tasks.
 
     It runs as it is. The commands that make its first policy and start a run are printed. Nothing is overwritten.
+    The recipe states who words the tasks.
 
     Exit status: 0, 2 for a user's mistake, 1 when the environment failed.
     """
@@ -89,20 +115,32 @@ def new(
         if name in packaged_names() or importlib.util.find_spec(name) is not None:
             raise InputError(f"{name} is the name of a benchmark or of an installed module: choose another")
         check_output("NAME", Path(name), "folder")
+        from graph.default_roles import here, words_by
         from graph.seed_tasks import seed_file
         from memory.files import whole_folder
 
+        kind = roles or here()
+        sizes = SIZES[kind]
         with whole_folder(Path(name).absolute()) as folder, chdir(folder):
-            _write(folder, name)
+            _write(folder, name, kind)
+            kinds = {"explorer": kind, "abstractor": kind}
+            say(f"roles: {words_by(kinds, kinds if roles else (), '--roles scripted')}")
             given = ["environment.options.seed=1", "evaluation.tasks=null", "seed=30"]
-            seed_file(Path(RECIPE), [*given, f"tasks.initial_count={HELD_OUT_TASKS}"], None, Path(HELD_OUT))
-        print(_next(name))
+            seed_file(Path(RECIPE), [*given, f"tasks.initial_count={sizes.held_out}"], None, Path(HELD_OUT))
+        print(_next(name, sizes))
 
 
-def _write(folder: Path, name: str) -> None:
+def _write(folder: Path, name: str, kind: str) -> None:
     named = {"environments.example:depot": f"{name}:{name}"}
     of_class = {"def depot(": f"def {name}(", 'PythonEnvironment("depot"': f'PythonEnvironment("{name}"'}
-    of_recipe = {"runs/depot-starter": STARTER, "runs/depot-held-out.jsonl": HELD_OUT}
+    kinds = "".join(f"  {role}: {{kind: {kind}}}\n" for role in ("explorer", "abstractor"))
+    of_recipe = {
+        "runs/depot-starter": STARTER,
+        "runs/depot-held-out.jsonl": HELD_OUT,
+        "\nroles:\n": f"\nroles:\n{kinds}",
+    }
+    if kind == "local":
+        of_recipe[_RULED] = _MODELLED
     code = _adapted("environments/example.py", '"""\n', named | of_class)
     head = f'"""Change the class and its start states, then `coevolve environment check {name}:{name}`."""\n'
     recipe = _adapted("recipes/own-environment.yaml", "\n", named | of_recipe)
@@ -121,18 +159,19 @@ def _adapted(example: str, head: str, changes: dict[str, str]) -> str:
     return text
 
 
-def _next(name: str) -> str:
+def _next(name: str, sizes: Sizes) -> str:
     own = f"{name}:{name}"
     seed = f"python -P -m graph.seed_tasks --recipe {RECIPE}"
+    start = f"python -P -m training.warm_start --model embedded --environment {own}"
     return f"""{name}: {name}.py (the class), {RECIPE}, test_{name}.py, {HELD_OUT} (tasks of other start states)
 next:
 cd {name}
 coevolve environment check {own}
-{seed} --count 400 --seed 1 --output {LESSONS}
-python -P -m training.warm_start --model embedded --environment {own} --tasks {LESSONS} --passes 2 --out {STARTER}
+{seed} --count {sizes.lessons} --seed 1 --output {LESSONS}
+{start} --tasks {LESSONS} --passes {sizes.passes} --out {STARTER}
 coevolve evolve --recipe {RECIPE} --run run
 after a change of the class, make the held-out tasks anew as well:
-rm {HELD_OUT} && {seed} --count {HELD_OUT_TASKS} --seed 30 {_SEEDS} --output {HELD_OUT}"""
+rm {HELD_OUT} && {seed} --count {sizes.held_out} --seed 30 {_SEEDS} --output {HELD_OUT}"""
 
 
 app.command("serve", cls=OneSentence)(serve_command)

@@ -15,6 +15,7 @@ from environments.base import InputError
 from environments.command import OneSentence, Overrides, exit_statuses, run_interruptible
 
 if TYPE_CHECKING:
+    from environments.base import Environment
     from graph.settings import RunSettings
 
 
@@ -24,7 +25,6 @@ def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = T
     ``trains`` is False where no policy is needed, to make D_0 alone. ``opens_own`` is False where no code that the
     settings name may run: an environment of the user's is then looked at, and what needs it open is not checked.
     """
-    from agents.chat.endpoint import resolve
     from environments.registry import benchmark_of, is_import_path, look
     from evaluation.settings import check_evaluation
     from graph.settings import check_benchmark, check_starts
@@ -36,14 +36,7 @@ def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = T
         check_benchmark(settings, f"environment {settings.environment.name}", benchmark_of(environment))
     elif is_import_path(settings.environment.name):
         look(settings.environment.name)
-    for name, role in settings.roles.by_chat().items():
-        resolve(role, name)
-    if settings.roles.plays_locally():
-        from training.local_model import check_local
-
-        if environment is not None and benchmark_of(environment).scripted_roles is not None:
-            raise InputError(f"roles: {settings.environment.name} has scripted roles of its own: no kind may be local")
-        check_local(settings.roles.local.adapters)
+    check_roles(settings, environment)
     if (initial := settings.tasks.initial) not in (None, OFFICIAL) and not Path(initial).is_file():
         raise InputError(f"tasks.initial: {initial} cannot be read, it does not exist: name a file of tasks")
     check_evaluation(settings.evaluation, environment)
@@ -65,6 +58,21 @@ def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = T
         elif elsewhere.engine == "verl" and settings.policy.lora is not None:
             raise InputError("training.elsewhere: verl trains all weights here: set policy.lora to null")
         check_trackers(settings.training.report_to)
+
+
+def check_roles(settings: RunSettings, environment: Environment | None) -> None:
+    """Raise InputError where a chat role lacks its key, or a local one its model; ``environment``: where it is open."""
+    from agents.chat.endpoint import resolve
+    from environments.registry import benchmark_of
+
+    for name, role in settings.roles.by_chat().items():
+        resolve(role, name)
+    if settings.roles.plays_locally():
+        from training.local_model import check_local
+
+        if environment is not None and benchmark_of(environment).scripted_roles is not None:
+            raise InputError(f"roles: {settings.environment.name} has scripted roles of its own: no kind may be local")
+        check_local(settings.roles.local.adapters)
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -66,7 +66,8 @@ def main(
     still spent. Progress goes to stderr, and at the end one line per iteration of this command to stdout.
 
     With --mcp the server is looked at, tasks are made on it and a policy is warmed up before the run begins, by
-    recipes/mcp.yaml; the first page says what was found and what was made.
+    recipes/mcp.yaml; the first page says what was found and what was made. Tasks are worded by a chat model where one
+    is configured, else by the language model of make model, else by rules; the page says by which, and why.
 
     Exit status: 0 when an iteration ended in which a rollout succeeded or a task was admitted. 4 when none did. 2 for a
     user's mistake. 1 when a round of training, an evaluation, a role or the environment failed. 129 on SIGHUP, 130 on
@@ -102,11 +103,13 @@ def begin(command: str, run: Path, given: Sequence[str], tell: Callable[[str], N
 
     The command is the user's own, on the command line, so that it is trusted for this process and its children.
     ``given`` are settings on top of recipes/mcp.yaml. ``tell`` is given the lines of a page: the tools, what was found
-    about the server, and what was made. Raises InputError, before anything is written where it is a setting, the
-    command or the place.
+    about the server, who words tasks, and what was made. Raises InputError, before anything is written where it is a
+    setting, the model of a role, the command or the place.
     """
     from environments.registry import benchmark_of
     from graph.check_environment import findings, line
+    from graph.check_recipe import check_roles
+    from graph.default_roles import default_roles
     from graph.seed_tasks import seed_file
     from graph.settings import load_recipe
     from memory.run import RunDirectory
@@ -122,14 +125,18 @@ def begin(command: str, run: Path, given: Sequence[str], tell: Callable[[str], N
     except ValueError as error:
         raise InputError(f"--mcp {command}: {error}: write the command as in a shell") from None
     stated = [f"environment.options.command={json.dumps(words)}", f"policy.path={json.dumps(str(policy))}"]
+    roles = default_roles(given)
+    given = [*given, *roles.overrides]
     settings = load_recipe(SERVER_RECIPE, [*stated, *given])
     if (program := settings.environment.program) is not None:
         os.environ[TRUST_VARIABLE] = with_entry(program.entry)
     environment = settings.environment.open()
+    check_roles(settings, environment)
     for note in benchmark_of(environment).notes(environment):
         tell(note)
     for found in findings(environment):
         tell(line(found, "note "))
+    tell(f"roles      {roles.words}")
     start.mkdir(parents=True)
     held_out = start / "held-out.jsonl"
     other = [f"seed={settings.seed + 1}", f"tasks.initial_count={HELD_OUT}"]

@@ -19,7 +19,10 @@ from transformers import PreTrainedModel
 from environments.base import InputError
 from environments.checkout import ROOT
 from environments.turn_lines import WORDS, Adapter, Direction
-from training.policy_files import ADAPTER, check_folder
+from memory.files import sha256_of
+from memory.run import read_json
+from training.policy_files import ADAPTER, ADAPTER_WEIGHTS, check_folder
+from training.roles import RECORD, RoleRecord
 from training.rollout.in_process import InProcessSampler, shared_length
 from training.rollout.policy import adapter_base, fetched, load_adapter, load_policy
 from training.rollout.sampling import Sampled, TokenPrompt
@@ -35,11 +38,11 @@ def adapters_folder(path: str) -> Path:
     """Return the folder of the two adapters; one of the checkout's has its name everywhere. Raises InputError."""
     given = Path(path)
     folder = ROOT / given if not given.is_absolute() and (ROOT / given).is_dir() else given
-    for name in ADAPTERS:
-        if not (folder / name / ADAPTER).is_file():
+    for file in (folder / name / part for name in ADAPTERS for part in (ADAPTER, ADAPTER_WEIGHTS, RECORD)):
+        if not file.is_file():
             raise InputError(
-                f"roles.local.adapters: {folder / name} holds no adapter: make one with python -m training.roles --out "
-                f"{path}"
+                f"roles.local.adapters: {file.parent} holds no {file.name}: make adapters with python -m "
+                f"training.roles --out {path}"
             )
     return folder
 
@@ -47,14 +50,28 @@ def adapters_folder(path: str) -> Path:
 def check_local(adapters: str) -> tuple[Path, str]:
     """Return the folder of the two adapters, and the model that they name.
 
-    Raises InputError where one of them is not there, or cannot be used, and for adapters of two models.
+    Raises InputError where one of them is not there, or cannot be used, for weights that its record does not have, and
+    for adapters of two models.
     """
     folder = adapters_folder(adapters)
     writer, reader = (str(adapter_base(str(folder / name))) for name in ADAPTERS)
     if writer != reader:
         raise InputError(f"roles.local.adapters: {folder} has adapters of two models, {writer} and {reader}")
+    for name in ADAPTERS:
+        check_weights(folder / name)
     check_folder(fetched(writer))
     return folder, writer
+
+
+def check_weights(folder: Path) -> RoleRecord:
+    """Return the record of an adapter. Raises InputError where it is of other weights."""
+    record = read_json(folder / RECORD, RoleRecord)
+    if sha256_of(folder / ADAPTER_WEIGHTS) != record.weights_sha256:
+        raise InputError(
+            f"roles.local.adapters: {folder}: {ADAPTER_WEIGHTS} is not the file that {RECORD} records: restore both "
+            "from one copy"
+        )
+    return record
 
 
 class _Text:

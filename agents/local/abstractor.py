@@ -14,7 +14,6 @@ are for the writer (their realism), and how much likelier the words are for it t
 
 from __future__ import annotations
 
-import asyncio
 import random
 import re
 from collections import Counter
@@ -22,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from agents.evidence import call_of, context_task, successful_runs
-from agents.local.model import LocalModel, around, hidden_values, own_tools, shuffled
+from agents.local.model import LocalModel, around, hidden_values, in_thread, own_tools, shuffled
 from agents.local.selection import readings
 from agents.scripted.abstractor import Cut, with_setup
 from agents.scripted.links import links
@@ -62,7 +61,12 @@ class LocalAbstractor:
         self, context: FailureContext, interactions: Sequence[Interaction], environment: Environment, seed: int
     ) -> tuple[Draft, ...]:
         """Make at most ``drafts_per_context`` drafts. Raises RoleRefused when no cut can be put into words."""
-        return await asyncio.to_thread(self.abstract_now, context, interactions, environment, seed)
+        return await in_thread(
+            self._model,
+            lambda model: LocalAbstractor(self._exploration, self._settings, model).abstract_now(
+                context, interactions, environment, seed
+            ),
+        )
 
     def abstract_now(
         self, context: FailureContext, interactions: Sequence[Interaction], environment: Environment, seed: int

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pydantic import JsonValue
 
 from agents.evidence import LiveRun, call_of, fact_values
-from agents.local.model import LocalModel, around, keyed, own_tools, shuffled
+from agents.local.model import LocalModel, around, in_thread, keyed, own_tools, shuffled
 from agents.scripted.explorer import GuidedExplorer, GuidedRounds, key_of
 from agents.scripted.knowledge import Guidance
 from agents.settings import ExplorationSettings, LocalSettings
@@ -53,6 +53,13 @@ class LocalExplorer(GuidedExplorer):
         super().__init__(exploration)
         self._local = settings
         self._model = model
+
+    async def explore(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
+        """Explore for R rounds of S steps, in a thread."""
+        return await in_thread(
+            self._model,
+            lambda model: LocalExplorer(self._settings, self._local, model).explore_now(context, environment, seed),
+        )
 
     def explore_now(self, context: FailureContext, environment: Environment, seed: int) -> tuple[Interaction, ...]:
         """Explore without an event loop, by the model wherever a benchmark has rules of its own, too."""

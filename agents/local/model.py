@@ -6,9 +6,11 @@ it.
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Sequence
-from typing import Protocol
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from pydantic import JsonValue
 
@@ -19,6 +21,8 @@ from environments.tool_lines import highest_ranked
 from environments.turn_lines import FOUND, Adapter, with_found
 
 _LINE = 120  # characters of an answer in words that is about one thing
+
+Result = TypeVar("Result")
 
 
 class LocalModel(Protocol):
@@ -37,6 +41,45 @@ class LocalModel(Protocol):
     def likelihood(self, texts: Sequence[tuple[str, str]], adapter: Adapter) -> list[float]:
         """Return the mean log-probability of the tokens of each answer after its prompt, in nats."""
         ...
+
+
+class Abandoned(Exception):
+    """Nobody waits for what the model would be asked for."""
+
+
+class _Awaited:
+    """A model that answers as long as somebody waits."""
+
+    def __init__(self, model: LocalModel) -> None:
+        self._model = model
+        self.abandoned = threading.Event()
+
+    def write(
+        self, prompts: Sequence[str], seeds: Sequence[int], adapter: Adapter, *, temperature: float, most: int
+    ) -> list[tuple[str, float]]:
+        self._check()
+        return self._model.write(prompts, seeds, adapter, temperature=temperature, most=most)
+
+    def likelihood(self, texts: Sequence[tuple[str, str]], adapter: Adapter) -> list[float]:
+        self._check()
+        return self._model.likelihood(texts, adapter)
+
+    def _check(self) -> None:
+        if self.abandoned.is_set():
+            raise Abandoned
+
+
+async def in_thread(model: LocalModel, work: Callable[[LocalModel], Result]) -> Result:
+    """Return what ``work`` does with the model, in a thread of its own.
+
+    Cancelled, by a signal or by ``roles.branch_timeout``, the thread ends before its next question: it would keep the
+    process, and the model from other branches, for minutes.
+    """
+    awaited = _Awaited(model)
+    try:
+        return await asyncio.to_thread(work, awaited)
+    finally:
+        awaited.abandoned.set()
 
 
 def around(wanted: Sequence[ToolSpec], tools: Sequence[ToolSpec], count: int) -> tuple[ToolSpec, ...]:

@@ -7,6 +7,7 @@ what each node leaves in the state for people; no node reads them, and no record
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -24,6 +25,7 @@ from memory.records import (
     Task,
     Trajectory,
     Unsignalled,
+    Writing,
 )
 from memory.run_files import Evolution, ExtractionRecord, Failure
 from training.signals import SignalSettings
@@ -168,6 +170,36 @@ def draft_words(draft: Draft, width: int = WIDTH) -> str:
     return one_line(f"{grade}{' / '.join(draft.turns)} -> {calls}", width)
 
 
+def writing_words(writing: Writing) -> str:
+    """Return how a language model on this machine worded a draft: of how many, and how well another reads it."""
+    read = "exactly the calls (which" if writing.round_trip else "other calls (the right ones"
+    likelier = math.exp(min(writing.margin, _LARGEST_MARGIN))
+    return (
+        f"by a language model, the best of {number_words(writing.wordings, 'usable wording')} out of {writing.drawn}; "
+        f"from these words a second model writes {read} become {likelier:.3g} times as likely per token)"
+    )
+
+
+def writing_figures(writing: Writing) -> str:
+    """Return the other figures of a draft's wording."""
+    return (
+        f"in nats per token: the words add {writing.margin:.2f} to the calls for the reader; the calls have "
+        f"{writing.realism:.2f} for the writer; teaching it added {writing.difference:.2f} to the words"
+    )
+
+
+def written_words(drafts: Iterable[tuple[Draft, DraftVerification | None]]) -> str:
+    """Return one line on the drafts that a language model on this machine worded; an empty one where there are none."""
+    worded = [(draft.writing, result_of(result)) for draft, result in drafts if draft.writing is not None]
+    if not worded:
+        return ""
+    exact, misread = sum(one.round_trip for one, _ in worded), sum(result == "misread" for _, result in worded)
+    return (
+        f"of {number_words(len(worded), 'draft')} that a language model on this machine worded, "
+        f"{exact / len(worded):.0%} are read back exactly, {misread} refused as misread"
+    )
+
+
 def result_of(verification: DraftVerification | None) -> str:
     """Return what became of a draft in a word: ``accepted``, ``not verified``, or the reason of its refusal."""
     if verification is None:
@@ -197,6 +229,8 @@ def counts_words(counts: Iterable[tuple[str, int]]) -> str:
     """Return ``3 duplicate, 1 not_solved``; ``none`` for no counts."""
     return ", ".join(f"{count} {name}" for name, count in counts if count) or "none"
 
+
+_LARGEST_MARGIN = 20.0  # nats, of which the exponential has nine digits
 
 Digest = dict[str, list[str]]
 """Lines by the name of the node that left them."""

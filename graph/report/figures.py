@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from environments.settings import EnvironmentSettings
 from evaluation.outcomes import Score
-from graph.report.digest import REASONS, kind_words, one_line, result_of, spoken, task_words
+from graph.report.digest import REASONS, kind_words, one_line, result_of, spoken, task_words, written_words
 from graph.report.effect import did_it_help, finished_iterations, tool_map, weak_tasks
 from graph.report.lineage import History
 from graph.report.stories import first_story, tools_of
@@ -80,6 +80,7 @@ def overview(history: History) -> Json:
         "numbers": iterations_table(list(summaries.values())),
         "effect": weak_tasks(history),
         "story": story and {"id": story.task.id, "words": task_words(story.task)},
+        "worded": written_words((one.draft, one.verification) for one in history.drafted),
         "numbered": history.iterations,
         "map": tool_map(history),
         "stages": [(name, name) for name in map(stage_name, (None, *history.iterations))],

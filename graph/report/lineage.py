@@ -195,6 +195,11 @@ class History:
         """Return the chains that begin with a signal, a rollout or a weak task of this id."""
         return tuple(self.chains[one] for one in self._from.get(parent_id, ()))
 
+    @property
+    def drafted(self) -> Iterator[Drafted]:
+        """Yield every draft with what became of it."""
+        return (one for chain in self.chains.values() for one in chain.outcomes)
+
     def chains_in(self, iteration: int | None) -> tuple[Chain, ...]:
         """Return the chains of an iteration, those of D_0 for None."""
         return tuple(one for one in self.chains.values() if one.iteration == iteration)

@@ -23,6 +23,7 @@ from graph.report.digest import (
     signal_words,
     spoken,
     task_words,
+    written_words,
 )
 from graph.report.lineage import Chain, History, called
 from graph.report.story import (
@@ -133,11 +134,13 @@ def tools_of(history: History) -> list[str]:
 def run_story(history: History) -> list[Chapter]:
     """Return what can be shown of a run: the newest admitted tasks of each iteration, and its tools."""
     given = sum(task.admitted_at is None for task in history.tasks.values())
-    head = (
+    head: tuple[Row, ...] = (
         Row("tasks", f"{given} at the start, {len(history.tasks) - given} admitted"),
         Row("rollouts", f"{len(history.rollouts)} in {number_words(len(history.iterations), 'iteration')}"),
         Row("contexts", f"{len(history.chains)} weaknesses, {len(history.signals)} signals"),
     )
+    if worded := written_words((one.draft, one.verification) for one in history.drafted):
+        head = (*head, Row("wording", worded))
     steps = [Chapter("run", str(history.run.root), "", head)]
     if story := first_story(history):
         about = "it has rollouts, and its weak task has later ones"

@@ -32,6 +32,8 @@ from graph.report.digest import (
     spoken,
     task_words,
     verification_words,
+    writing_figures,
+    writing_words,
 )
 from graph.report.lineage import Chain, Drafted, Group, History, Rollout, pooled
 from memory.records import Cause, Interaction, Signal, Step, Task, Trajectory, TrajectoryTurn
@@ -351,6 +353,9 @@ def _draft_rows(one: Drafted, this: Task | None) -> Iterator[Row]:
         yield Row("", f"{words}: {one.task.id}", "quiet", to=("task", one.task.id))
     else:
         yield Row("", words if one.task is None else f"{words}: this task", "quiet")
+    if draft.writing is not None:
+        figures = Row("figures", writing_figures(draft.writing), "quiet")
+        yield Row("wording", writing_words(draft.writing), "quiet", more=(figures,))
 
 
 def _spoken_rows(turns: Sequence[str], reference: Iterable[Sequence[ToolCall]], played: int = 0) -> Iterator[Row]:

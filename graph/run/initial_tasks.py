@@ -161,9 +161,9 @@ async def make_seeds(services: RunServices, count: int, stage: Stage) -> Seeds:
     await asyncio.to_thread(_begin_again, services.run.seed)
     graph = seed_graph().compile()
     roles = services.settings.roles
-    asks = bool(roles.by_chat().keys() - {"reflector"})
+    asks = roles.plays_locally() or bool(roles.by_chat().keys() - {"reflector"})
     drafts = unguided_exploration(roles, benchmark).drafts_per_context if asks else None
-    at_once = roles.branches_at_once() if asks or roles.plays_locally() else BRANCHES_AT_ONCE
+    at_once = roles.branches_at_once() if asks else BRANCHES_AT_ONCE
     seeds = Seeds()
     known: set[str] = set()
     barren, whole = 0, benchmark.exploration.seed_chunk
@@ -190,7 +190,7 @@ async def make_seeds(services: RunServices, count: int, stage: Stage) -> Seeds:
 def start_states(whole: int, missing: int, barren: int, drafts: int | None) -> int:
     """Return how many start states the next chunk explores, at most ``whole``.
 
-    ``drafts`` is the most that a start state can give where a model is paid for it, None elsewhere. With it, a chunk
+    ``drafts`` is the most that a start state can give where a model is asked for it, None elsewhere. With it, a chunk
     has the fewest start states that can give the ``missing`` tasks. Add ``barren``, the start states explored in vain
     since the last task was found, so that the search for a rare task widens.
     """

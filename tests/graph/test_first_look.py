@@ -1,8 +1,10 @@
 """What is found about an environment before a run, what follows, and the run that a server's command begins."""
 
 import random
+import sys
 
 import pytest
+from support import ROOT
 from support.commands import run_here
 
 from environments.example import Depot, depot
@@ -89,4 +91,17 @@ def test_a_mistake_before_a_servers_run_writes_nothing(words, says, tmp_path, mo
     done = run_here("graph.run_iteration", *words, "--run", str(tmp_path / "run"))
     assert (done.returncode, done.stdout) == (2, "")
     assert says in done.stderr
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.process
+def test_a_role_without_its_model_is_refused_before_a_servers_run_writes(tmp_path, monkeypatch):
+    monkeypatch.setenv(TRUST_VARIABLE, "")
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'tests'}")
+    sets = ["environment.options.env=[PYTHONPATH]", "roles.local.adapters=nowhere"]
+    given = [word for one in sets for word in ("--set", one)]
+    server = f"{sys.executable} -m support.mcp_depot"
+    done = run_here("graph.run_iteration", "--mcp", server, "--run", str(tmp_path / "run"), *given)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "roles.local.adapters: nowhere/writer holds no adapter_config.json" in done.stderr
     assert [*tmp_path.iterdir()] == []

@@ -13,10 +13,12 @@ import pytest
 from support.commands import run_here
 from support.preloaded import HERE
 
-from environments import example
+from environments import checkout, example
 from environments.contract.checks import PROPERTIES
 from environments.verification.canonical import fingerprint
 from environments.verification.verify import verify
+from graph.check_environment import SIZES
+from graph.settings import load_recipe
 from memory.jsonl import read_jsonl
 from memory.records import Task, Trajectory
 from memory.run import RunDirectory
@@ -24,8 +26,8 @@ from memory.run import RunDirectory
 COMMAND = "graph.check_environment"
 
 
-def new(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return run_here(COMMAND, "new", *words, cwd=folder)
+def new(folder: Path, *words: str, roles: str = "scripted") -> subprocess.CompletedProcess[str]:
+    return run_here(COMMAND, "new", *words, *(("--roles", roles) if roles else ()), cwd=folder)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,26 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ValueError, match="is full"):
         new(tmp_path, "bakery")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["local", "scripted"])
+def test_the_recipe_states_who_words_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    given: list[str] = []
+    monkeypatch.setattr("graph.seed_tasks.seed_file", lambda recipe, settings, *_: given.extend(settings))
+    monkeypatch.setattr(checkout, "PACKAGED_FOLDER", tmp_path)
+    if kind == "local":
+        (tmp_path / "config.json").write_text("{}")
+    done = new(tmp_path, "bakery", roles="")
+    roles = load_recipe(tmp_path / "bakery" / "recipe.yaml", ["environment.name=environments.example:depot"]).roles
+    assert (roles.explorer.kind, roles.abstractor.kind) == (kind, kind)
+    assert (roles.exploration.rounds, roles.exploration.independent) == ((1, True) if kind == "local" else (4, False))
+    sizes = SIZES[kind]
+    assert f"tasks.initial_count={sizes.held_out}" in given
+    assert f"--count {sizes.lessons} --seed 1" in done.stdout
+    assert f"--passes {sizes.passes} " in done.stdout
+    assert f"--count {sizes.held_out} --seed 30" in done.stdout
+    why = "; for rules: --roles scripted" if kind == "local" else "by rules (smollm2-135m is not here: make model)"
+    assert done.stderr.strip().endswith(why)
 
 
 SMALLER = {"--count 400 --seed 1": "--count 100 --seed 9", "coevolve environment": f"python -m {COMMAND}"}

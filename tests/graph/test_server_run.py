@@ -38,6 +38,7 @@ def test_evolve_on_a_command_alone_and_go_on_as_its_last_lines_say(
     monkeypatch.setattr("memory.processes.watch_parent", lambda: None)
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'tests'}")
     monkeypatch.setenv(TRUST_VARIABLE, "")  # set by the command itself, and put back when the test ends
+    monkeypatch.setattr("environments.checkout.PACKAGED_FOLDER", tmp_path)
     run = tmp_path / "run"
     sets = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
     server = f"{sys.executable} -m support.mcp_depot"
@@ -46,6 +47,7 @@ def test_evolve_on_a_command_alone_and_go_on_as_its_last_lines_say(
     page, _, last = done.stdout.partition("Next\n")
     assert "left out   burn_down: it says that it destroys" in page
     assert "ok     it begins alike each time" in page
+    assert "\nroles      calls and words of tasks by rules (smollm2-135m is not here: make model)\n" in page
     assert f"tasks      6 verified in {run}, 3 held out in {run}-start/held-out.jsonl" in page
     assert len(read_jsonl(Path(f"{run}-start") / "held-out.jsonl", Task)) == 3
     assert len([one for one in read_jsonl(run / "tasks.jsonl", Task) if one.origin == "seed"]) == 6

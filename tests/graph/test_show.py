@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from support.commands import run_here
 from support.hostile_run import HALF_PAIR, make_hostile_run
 
 from graph.report.lineage import History
+from graph.report.page import make_page
 from graph.report.stories import first_story, story_of, tools_of
-from memory.run import RunDirectory
+from memory.records import Draft, DraftVerification, Writing
+from memory.run import RunDirectory, read_jsonl, write_jsonl
 
 Show = Callable[..., str]
 
@@ -211,3 +214,41 @@ def test_hostile_records_are_shown_as_text(grown_run: RunDirectory, show: Show, 
     assert path.read_text() != whole
     done = run_here("graph.show", "--run", str(run.root))
     assert (done.returncode, "trajectories.jsonl, line" in done.stderr) == (2, True)
+
+
+def test_what_a_local_model_worded_is_told_on_the_page_too(grown_run: RunDirectory, show: Show, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    shutil.copytree(grown_run.root, run.root)
+    folder = run.iteration(0)
+    first, *others = read_jsonl(folder.drafts, Draft)
+    figures = {"drawn": 6, "realism": -1.5, "difference": 0.25}
+    exact = Writing(wordings=2, round_trip=True, margin=1.0, understood=True, **figures)
+    vague = Writing(wordings=1, round_trip=False, margin=-0.5, understood=False, **figures)
+    write_jsonl(
+        folder.drafts,
+        [first.model_copy(update={"writing": exact}), others[0].model_copy(update={"writing": vague}), *others[1:]],
+    )
+    verdicts = {one.draft_id: one for one in read_jsonl(folder.verdicts, DraftVerification)}
+    refused = {"accepted": False, "reason": "misread", "detail": "unclear"}
+    verdicts[others[0].id] = verdicts[others[0].id].model_copy(update=refused)
+    write_jsonl(folder.verdicts, [*verdicts.values()])
+
+    said = "of 2 drafts that a language model on this machine worded, 50% are read back exactly, 1 refused as misread"
+    assert f"wording {said}" in words(show(run=run.root))
+    page = make_page(run).html
+    assert f"Wording: {said}." in page.decode()
+    assert "Wording:" not in make_page(grown_run).html.decode()
+
+    best = "wording by a language model, the best of 2 usable wordings out of 6; from these words a second model writes"
+    told = words(show(first.id, run=run.root))
+    assert f"{best} exactly the calls (which become 2.72 times as likely per token)" in told
+    assert "nats" not in told
+    told = words(show(others[0].id, run=run.root))
+    assert "the best of 1 usable wording out of 6" in told
+    assert "writes other calls (the right ones become 0.607 times as likely per token)" in told
+    chapters = story_of(History.read(run), first.id)
+    (row,) = (row for chapter in chapters for row in chapter.rows if row.label == "wording" and "2.72" in row.text)
+    assert row.more[0].text == (
+        "in nats per token: the words add 1.00 to the calls for the reader; the calls have -1.50 for the writer; "
+        "teaching it added 0.25 to the words"
+    )

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
@@ -303,6 +305,41 @@ def test_words_that_the_reader_does_not_return_need_a_margin(margin: float, unde
 def test_a_wording_that_lacks_a_value_or_names_a_tool_is_none(words: str) -> None:
     with pytest.raises(RoleRefused, match="no wording of 1 paths"):
         abstracted(lambda prompt, _: words, lambda *_: -1.0)
+
+
+@pytest.mark.parametrize("role", ["explorer", "abstractor"])
+def test_a_role_that_nobody_waits_for_asks_nothing_more(role: str) -> None:
+    asked, go = threading.Event(), threading.Event()
+    questions: list[str] = []
+
+    def says(prompt: str, number: int) -> str:
+        if number == 0:
+            questions.append(prompt)
+        asked.set()
+        assert go.wait(20)
+        return " Please cancel the order of Ana." if role == "abstractor" else "nothing"
+
+    def scores(prompt: str, _: str) -> float:
+        questions.append(prompt)
+        return -1.0
+
+    model = Told(says, scores)
+
+    async def cancelled() -> None:
+        if role == "explorer":
+            work = LocalExplorer(EXPLORATION, LocalSettings(), model).explore(desk("find_order"), DESK, 1)
+        else:
+            found = looked_up()
+            work = LocalAbstractor(EXPLORATION, LocalSettings(), model).abstract(desk("find_order"), found, DESK, 1)  # type: ignore[assignment]
+        task = asyncio.create_task(work)  # type: ignore[arg-type]
+        await asyncio.to_thread(asked.wait, 20)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        go.set()
+
+    asyncio.run(cancelled())  # ends after its threads
+    assert len(questions) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,83 @@
+"""Who explores and words tasks where nothing says it, what is printed of that, and what a run or a folder records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from environments import checkout
+from graph.default_roles import RATE, default_roles
+from graph.run_iteration import SERVER_RECIPE
+from graph.settings import load_recipe
+
+VARIABLE = "COEVOLVE_CHAT_MODEL"
+ONE_ROUND = ["exploration.rounds=1", "exploration.independent=true"]
+LOCAL = ["explorer.kind=local", "abstractor.kind=local", *ONE_ROUND]
+BOTH = "for rules: --set roles.explorer.kind=scripted --set roles.abstractor.kind=scripted"
+ABSENT = "smollm2-135m is not here: make model"
+SMALL = "a small language model on this machine"
+
+
+@pytest.mark.parametrize(
+    ("given", "here", "variable", "added", "words"),
+    [
+        ([], True, "", LOCAL, f"calls and words of tasks by {SMALL} ({RATE}); {BOTH}"),
+        ([], False, "", ["explorer.kind=scripted", "abstractor.kind=scripted"], f"words of tasks by rules ({ABSENT})"),
+        (
+            ["chat.model=m"],
+            True,
+            "",
+            ["explorer.kind=local", "abstractor.kind=chat", *ONE_ROUND],
+            f"calls of tasks by {SMALL}, their words by the model of an endpoint ({RATE}; roles.chat names it); {BOTH}",
+        ),
+        (
+            [],
+            False,
+            "m",
+            ["explorer.kind=scripted", "abstractor.kind=chat"],
+            f"by rules, their words by the model of an endpoint ({VARIABLE} names it; {ABSENT}); "
+            "for rules: --set roles.abstractor.kind=scripted",
+        ),
+        (["explorer.kind=scripted", "abstractor.kind=scripted"], True, "m", [], "words of tasks by rules (as stated)"),
+        (
+            ["explorer={kind: scripted}"],
+            True,
+            "",
+            ["abstractor.kind=local"],
+            f"by rules, their words by {SMALL} ({RATE}); for rules: --set roles.abstractor.kind=scripted",
+        ),
+        (
+            ["local.adapters=here", "exploration.rounds=2"],
+            False,
+            "",
+            [*LOCAL[:2], ONE_ROUND[1]],
+            f"by {SMALL} ({RATE}); {BOTH}",
+        ),
+        (["abstractor.kind=local", "explorer.kind=local"], True, "", ONE_ROUND, f"by {SMALL} ({RATE}; as stated)"),
+    ],
+)
+def test_who_plays_where_nothing_says_it(
+    given: list[str],
+    here: bool,
+    variable: str,
+    added: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if here:
+        (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setattr(checkout, "PACKAGED_FOLDER", tmp_path)
+    monkeypatch.setenv(VARIABLE, variable)
+    stated = [f"roles.{one}" for one in given]
+    roles = default_roles(stated)
+    assert list(roles.overrides) == [f"roles.{one}" for one in added]
+    assert roles.words.endswith(words)
+    settings = load_recipe(SERVER_RECIPE, [*stated, *roles.overrides])
+    assert settings.roles.exploration.independent is (settings.roles.explorer.kind == "local")
+
+
+def test_what_is_no_section_is_left_to_validation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "")
+    assert default_roles(["roles=5"]).overrides == default_roles([]).overrides
