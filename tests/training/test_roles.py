@@ -121,8 +121,6 @@ def test_weights_that_are_not_those_of_their_record_are_refused(adapters: Path, 
         AdaptedModel(str(tmp_path / "mixed"))
 
 
-# Enable: remove this mark when recipes/writer is committed; the test then passes, which strict counts as a failure.
-@pytest.mark.xfail(raises=InputError, strict=True, reason="recipes/writer is not there yet")
 def test_the_adapters_that_ship_are_those_of_their_records() -> None:
     from training.local_model import ADAPTERS, adapters_folder, check_weights
 
