@@ -1,9 +1,10 @@
 """Tell by a reader how much a user's words say about calls, and which wording to keep (ours).
 
 A reader was taught from words to calls, on turns that people wrote. It returns the calls (the round trip), or not; and
-what it gains by the words is the mean log-probability of a call's tokens with them, less that with words that ask for
-nothing; of several calls the least gain counts, so that each of them is asked for. A small reader knows some calls
-before it reads, and misses some that are well asked for: a wording is understood by either of the two.
+what it gains by the words is the mean log-probability of a call's tokens with them, less that with words that hold the
+same values and ask for nothing; of several calls the least gain counts, so that each of them is asked for. A small
+reader knows some calls before it reads, and misses some that are well asked for: a wording is understood by either of
+the two.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import NamedTuple
 
 from agents.local.model import LocalModel, same_calls
 from environments.base import ToolCall
-from environments.turn_lines import TurnView, calls_text, read_calls, reader_prompt
+from environments.task_text import leaves
+from environments.turn_lines import FOUND, TurnView, calls_text, read_calls, reader_prompt
 
 NOTHING_ASKED = "Please go on."
+"""Words that ask for nothing; the values that a user would say are put behind them."""
 
 _READ_TOKENS = 96  # of the calls that the reader writes
 _READ_BACK = 3  # wordings whose calls the reader writes
@@ -34,7 +37,11 @@ class Reading(NamedTuple):
 
 def readings(model: LocalModel, view: TurnView, wordings: Sequence[str], calls: Sequence[ToolCall]) -> list[Reading]:
     """Return the reading of each wording of ``calls`` before ``view``. The three that gain most are read back."""
-    prompts = [reader_prompt(view, words) for words in (NOTHING_ASKED, *wordings)]
+    values = [
+        str(leaf) for call in calls for value in call.arguments.values() for leaf in leaves(value) if leaf != FOUND
+    ]
+    nothing = " ".join((NOTHING_ASKED, *dict.fromkeys(values)))
+    prompts = [reader_prompt(view, words) for words in (nothing, *wordings)]
     count = len(calls)
     texts = [(prompt + calls_text(calls[:n]), calls_text(calls[n : n + 1])) for prompt in prompts for n in range(count)]
     likely = model.likelihood(texts, "reader")
