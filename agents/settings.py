@@ -232,9 +232,13 @@ class RolesSettings(Section):
         roles = {name: getattr(self, name) for name in ROLES}
         return {name: role.over(self.chat) for name, role in roles.items() if role is not None and role.kind == "chat"}
 
+    def by_local(self) -> tuple[str, ...]:
+        """Return the roles that a language model on this machine plays, by their key."""
+        return tuple(name for name in LOCAL if getattr(self, name).kind == "local")
+
     def plays_locally(self) -> bool:
         """Return whether a language model on this machine plays a role."""
-        return any(getattr(self, name).kind == "local" for name in LOCAL)
+        return self.by_local() != ()
 
     def branches_at_once(self) -> int:
         """Return how many contexts are worked on at the same time: a model on this machine answers one at a time."""

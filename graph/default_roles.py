@@ -14,8 +14,8 @@ from agents.chat.endpoint import MODEL_VARIABLE
 from environments.checkout import PACKAGED_MODEL, shipped_policy
 from memory.jsonl import changes_given, put
 
-RATE = "2 to 4 tasks a minute on two cores"
-"""What the local roles make of an environment with some six tools (measured)."""
+RATE = "about 2 tasks a minute on two cores"
+"""What the local roles make, beside other work on the same cores."""
 
 ONE_ROUND = {"rounds": "1", "independent": "true"}
 """``roles.exploration`` of a local explorer (ours): each call takes seconds, and rounds share nothing."""

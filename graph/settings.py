@@ -105,10 +105,11 @@ class RunSettings(Section):
             raise ValueError(
                 f"signals.last_steps is {read} and a round has {steps} steps (training.steps): make it {steps} at most"
             )
-        if self.training.expert is not None and self.training.expert.reword and "abstractor" in self.roles.by_chat():
+        writer = self.roles.abstractor.kind
+        if self.training.expert is not None and self.training.expert.reword and writer != "scripted":
             raise ValueError(
                 "training.expert.reword writes user turns anew by rules, which would replace those of "
-                "roles.abstractor of kind chat: set it to false"
+                f"roles.abstractor of kind {writer}: set it to false"
             )
         mode = self.verification.mode
         if mode != "deterministic" and self.roles.validator is None:

@@ -17,6 +17,7 @@ from typing import Any
 from huggingface_hub import DatasetCard, DatasetCardData
 
 from agents.chat.endpoint import model_of
+from agents.settings import RolesSettings
 from environments.command import table_cell
 from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES, RunContent
 from graph.report.digest import REASONS, counts_words, result_of
@@ -46,7 +47,6 @@ def dataset_card(content: RunContent, tables: Mapping[str, int]) -> str:
             for one in COLUMNS
         ],
     )
-    chat = settings.roles.by_chat()
     stated = stated_settings(settings)
     provenance = {
         "environment": settings.environment.name,
@@ -55,8 +55,7 @@ def dataset_card(content: RunContent, tables: Mapping[str, int]) -> str:
         "steps of GRPO": content.records[max(content.records)].last_step,
         "initial policy": stated.get("policy.path", "the project's embedded one"),
         "tasks by origin": counts_words(sorted(Counter(task.origin for task in content.tasks).items())),
-        "chat models of the roles": ", ".join(f"{name}: {model_of(role, name)}" for name, role in chat.items())
-        or "none (rules)",
+        **players(settings.roles),
         "exported with": f"coevolve {version('coevolve')}",
     }
     of_d0 = {"accepted": "those of the iterations are tasks; of D_0's, as many as it was asked for"}
@@ -73,7 +72,7 @@ def dataset_card(content: RunContent, tables: Mapping[str, int]) -> str:
         verification=[(table_cell(name), count, (REASONS | of_d0).get(name, "")) for name, count in counts],
         decontamination=_decontamination(content),
         licences=_licences(content),
-        scripted=not chat,
+        scripted=settings.roles.abstractor.kind == "scripted",
         tasks=tables[TASKS],
         trajectories=tables[TRAJECTORIES],
     )
@@ -94,6 +93,14 @@ def _decontamination(content: RunContent) -> str:
         f"({len(held_out.fingerprints)} fingerprints{own}): "
         f"none equals a held-out task. {during}{' The run has a held-out file that was not there.' if gone else ''}"
     )
+
+
+def players(roles: RolesSettings) -> dict[str, str]:
+    """Return what plays the roles: chat models, a language model on the run's machine, rules."""
+    chat, local = roles.by_chat(), roles.by_local()
+    named = ", ".join(f"{name}: {model_of(role, name)}" for name, role in chat.items())
+    found = {"chat models of the roles": named or ("none" if local else "none (rules)")}
+    return found | ({"roles of a small language model": ", ".join(local)} if local else {})
 
 
 def _licences(content: RunContent) -> str:

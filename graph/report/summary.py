@@ -265,10 +265,11 @@ def _score_change(folder: IterationDirectory, settings: RunSettings) -> ScoreCha
 
 
 def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tuple[str, ...]:
-    chat, environment, evaluation = settings.roles.by_chat(), settings.environment, settings.evaluation
+    chat, local = settings.roles.by_chat(), settings.roles.by_local()
+    environment, evaluation = settings.environment, settings.evaluation
     # A baseline's contexts are made without a reflector.
     asked = ("reflector",) if settings.signals.contexts == "signals" else ()
-    scripted = [name for name in (*asked, "explorer", "abstractor") if name not in chat]
+    scripted = [name for name in (*asked, "explorer", "abstractor") if name not in (*chat, *local)]
     models = sorted({model_of(role, name) for name, role in chat.items()})
     card = PolicyDirectory(run.root / record.policy).card
     compact = card.is_file() and read_json(card, PolicyCard).rendering == "compact"
@@ -276,7 +277,8 @@ def _labels(run: RunDirectory, record: RoundRecord, settings: RunSettings) -> tu
     given = evaluation.scored is not None or any(environment.benchmark.evaluation_sets.values())
     cut = evaluation.limit is not None and evaluation.scored is not None
     labels = (
-        (scripted, "scripted roles" + (f": {', '.join(scripted)}" if chat else "")),
+        (scripted, "scripted roles" + (f": {', '.join(scripted)}" if chat or local else "")),
+        (local, f"roles of a language model on this machine: {', '.join(local)}"),
         (chat, f"chat roles on {', '.join(models)}"),
         (compact, COMPACT_LABEL),
         (environment.is_own, f"own environment {environment.name}"),

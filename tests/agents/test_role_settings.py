@@ -90,6 +90,7 @@ def test_a_model_on_this_machine_explores_and_abstracts_alone() -> None:
         RolesSettings.model_validate({"local": {"draws": 3}})
     for name in ("explorer", "abstractor"):
         settings = RolesSettings.model_validate({name: {"kind": "local"}, "local": {"draws": 3}})
+        assert settings.by_local() == (name,)
         assert settings.plays_locally()
         assert settings.branches_at_once() == 1
     assert RolesSettings().branches_at_once() == RolesSettings().concurrency

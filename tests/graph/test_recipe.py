@@ -71,6 +71,11 @@ MISTAKES = [
         [],
         "training.expert.reword writes user turns anew by rules",
     ),
+    (
+        "{training: {expert: {passes: 2, reword: true}}, roles: {abstractor: {kind: local}}}",
+        [],
+        "which would replace those of roles.abstractor of kind local: set it to false",
+    ),
     ("roles: {validator: {kind: scripted}}", [], "roles: validator.kind must be chat: no scripted validator exists"),
     (
         "roles: {validator_actions: 5}",

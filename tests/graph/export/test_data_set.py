@@ -13,12 +13,13 @@ import pytest
 from support.commands import run_here
 from support.made_run import first_tasks
 
+from agents.settings import RolesSettings
 from environments.base import InputError, MalformedCall, Observation, ObservationStatus, ToolCall
 from environments.bfcl.benchmark import BFCL
 from environments.checkout import ROOT
 from environments.registry import packaged, packaged_names
 from environments.verification.decontamination import HeldOut
-from graph.export.cards import _decontamination, _licences
+from graph.export.cards import _decontamination, _licences, players
 from graph.export.conversations import rollout_messages
 from graph.export.dataset import COLUMNS, TASKS, TRAJECTORIES, RunContent, refuse_unpublishable
 from graph.report.lineage import History
@@ -244,6 +245,24 @@ def test_the_licence_of_a_model_of_the_hub_is_named(evolved: RunDirectory) -> No
     said = "Rollouts were written by Qwen/Qwen3-4B in training, whose licence may cover what it writes."
     assert licences("Qwen/Qwen3-4B").endswith(said)
     assert "Rollouts were written" not in licences("recipes/starter")
+
+
+@pytest.mark.parametrize(
+    ("roles", "shown"),
+    [
+        ({}, {"chat models of the roles": "none (rules)"}),
+        (
+            {"explorer": {"kind": "local"}, "abstractor": {"kind": "chat", "model": "m"}},
+            {"chat models of the roles": "abstractor: m", "roles of a small language model": "explorer"},
+        ),
+        (
+            {"explorer": {"kind": "local"}, "abstractor": {"kind": "local"}},
+            {"chat models of the roles": "none", "roles of a small language model": "explorer, abstractor"},
+        ),
+    ],
+)
+def test_what_plays_the_roles_is_named(roles: dict[str, Any], shown: dict[str, str]) -> None:
+    assert players(RolesSettings.model_validate(roles)) == shown
 
 
 def test_content_that_must_not_be_published_is_refused(

@@ -83,6 +83,15 @@ def test_the_labels_name_the_models_of_chat_roles(scored: RunDirectory) -> None:
     assert labels[:2] == ("scripted roles: reflector, abstractor", "chat roles on some-model")
 
 
+def test_the_labels_name_the_roles_of_a_local_model(scored: RunDirectory) -> None:
+    settings = load_recipe(scored.settings_path, ["roles.abstractor.kind=local"])
+    labels = summarise(scored, settings, 0).labels
+    assert labels[:2] == (
+        "scripted roles: reflector, explorer",
+        "roles of a language model on this machine: abstractor",
+    )
+
+
 def test_signals_are_counted_by_trajectory_and_task(scored: RunDirectory) -> None:
     summary = summary_of(scored)
     assert (summary.signals, summary.marked) == (dict(zip(SignalKind, (30, 20, 2), strict=True)), 40)
