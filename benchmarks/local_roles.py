@@ -1,9 +1,9 @@
 """`python -m benchmarks.local_roles`: what the local roles' adapters do on questions that they were not taught.
 
 The questions are BFCL's single-turn ones whose functions are held out (``Benchmark.written_turns``), drawn by hash. The
-reader gets people's words for the calls, and the words that people wrote for another question (exchanged): of the first
-it should understand all, of the second none. The writer words the calls anew, as the abstractor asks it to; what the
-reader makes of these words is the yield of the round trip.
+reader gets people's words for the calls, and the words that people wrote for another question (exchanged), bare and
+with the values of the calls behind them: of the first it should understand all, of the others none. The writer words
+the calls anew, as the abstractor asks it to; what the reader makes of these words is the yield of the round trip.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from agents.local.selection import Reading, readings
 from agents.settings import LocalSettings
 from environments.benchmark import HumanTurn
 from environments.registry import DEFAULT, benchmark_of, open_named
+from environments.task_text import leaves
 from environments.turn_lines import TurnView, one_line, words_prompt
 from memory.jsonl import derive_seed
 
@@ -49,7 +50,12 @@ def main(
 
 def measured(model: LocalModel, turns: Sequence[HumanTurn], settings: LocalSettings) -> dict[str, list[Reading]]:
     """Return the readings by kind of words."""
-    found: dict[str, list[Reading]] = {"people's": [], "exchanged": [], "written": []}
+    found: dict[str, list[Reading]] = {
+        "people's": [],
+        "exchanged": [],
+        "exchanged, with the values": [],
+        "written": [],
+    }
     complete, examples = 0, list[str]()
     for place, turn in enumerate(turns):
         rng = random.Random(derive_seed(0, "measured", turn.words))
@@ -59,9 +65,13 @@ def measured(model: LocalModel, turns: Sequence[HumanTurn], settings: LocalSetti
             decoys += rng.sample(strange, _DECOYS - len(decoys))
         view = TurnView(shuffled([*turn.tools, *decoys], rng))
         other = next(one for one in (*turns[place + 1 :], *turns) if one.tools != turn.tools)
-        people, exchanged = (readings(model, view, [one_line(one.words)], turn.calls)[0] for one in (turn, other))
-        found["people's"].append(people)
-        found["exchanged"].append(exchanged)
+        values = " ".join(
+            str(leaf) for call in turn.calls for value in call.arguments.values() for leaf in leaves(value)
+        )
+        said = [one_line(turn.words), one_line(other.words), f"{one_line(other.words)} {values}"]
+        read = readings(model, view, said, turn.calls)
+        for name, one in zip(("people's", "exchanged", "exchanged, with the values"), read, strict=True):
+            found[name].append(one)
         prompt = words_prompt(TurnView(shuffled(turn.tools, rng)), turn.calls)
         draws = settings.draws
         texts = model.write([prompt] * draws, list(range(draws)), "writer", temperature=settings.temperature, most=90)

@@ -133,9 +133,9 @@ class LocalAbstractor:
         exact = [place for place, one in enumerate(read) if one.exact]
         best = rng.choice(exact) if exact else max(range(len(read)), key=lambda place: read[place].margin)
         words, reading = wordings[best], read[best]
-        (realism,) = self._model.likelihood([(writer_prompt(view), calls_text(shown))], "writer")
-        said = [(prompt, f" {words}")]
-        (taught,), (untaught,) = (self._model.likelihood(said, one) for one in ("writer", "untaught"))
+        said = (prompt, f" {words}")
+        realism, taught = self._model.likelihood([(writer_prompt(view), calls_text(shown)), said], "writer")
+        (untaught,) = self._model.likelihood([said], "untaught")
         return words, Writing(
             wordings=len(wordings),
             drawn=count,

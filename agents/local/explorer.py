@@ -37,7 +37,7 @@ from environments.turn_lines import (
 from environments.verification.replay import argument_problem
 from memory.records import FailureContext, Interaction
 
-_SHOWN = 4  # tools in one prompt
+_SHOWN = 3  # tools in one prompt
 _FACTS = 10  # known values in one prompt
 _MOST_TOKENS = 60  # of a proposal
 _MOST_CALLS = 3  # of one purpose
@@ -122,6 +122,8 @@ class LocalRounds(GuidedRounds):
 
         What is proposed before it, for one of its values or for the same purpose, is called at once.
         """
+        if not tool.parameters:
+            return ToolCall(name=tool.name)
         values = ", ".join(f'{name}="{FOUND}"' for name in given)
         start = f"{tool.name}({values}" if given else tool.name
         begun = [start if given or number % 2 else "" for number in range(self._settings.draws)]
