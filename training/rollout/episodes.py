@@ -38,6 +38,10 @@ LEARNABLE = frozenset({"seed", "evolved", "given", "official"})
 """Origins of tasks whose references may be learnt from: verified ones, and a benchmark's own of its training split."""
 
 
+ASKS_BACK = "I cannot do that yet: something that it needs is missing."
+"""The closing message of a demonstrated turn in which the reference has no call: nothing is done yet."""
+
+
 class EpisodeLimits(Record):
     """The limits of an episode.
 
@@ -237,6 +241,10 @@ def refused_whole(actions: Sequence[Action], offered: Collection[str]) -> Sequen
     )
 
 
+def _closing(calls: Sequence[object]) -> EndTurn:
+    return EndTurn() if calls else EndTurn(text=ASKS_BACK)
+
+
 @dataclass(slots=True)
 class _Turn:
     """The user turn in progress."""
@@ -309,7 +317,7 @@ class EpisodeRollout(EpisodeDriver):
         tools = self._environment.tools(names)
         self.observe()
         for calls in self._task.reference[self._task.played :]:
-            actions: list[ToolCall | EndTurn] = [*in_order(calls, tools), EndTurn()]
+            actions: list[ToolCall | EndTurn] = [*in_order(calls, tools), _closing(calls)]
             for action in actions:
                 prompt = self.observe()
                 if prompt is None:
@@ -398,7 +406,7 @@ class EpisodeRollout(EpisodeDriver):
         for call, observation in played.steps:
             self._prompt += self._written(call)
             self._prompt += self._dialogue.observe([observation])
-        self._prompt += self._written(EndTurn())
+        self._prompt += self._written(_closing(played.steps))
         self._prompt += self._dialogue.next_turn(following, self._environment.tools(following.tools))
 
     def _written(self, action: ToolCall | EndTurn) -> list[int]:
