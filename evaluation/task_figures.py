@@ -11,7 +11,7 @@ count: those before them (``TaskSpec.played``) are what it has read. All definit
   fewer than ``LETTERS`` characters do not count: they are equal by chance.
 - Copied identifiers: the share of tasks whose words have a key of the start state that is not a plain word, such as
   ``booking_82`` or ``notes.txt``.
-- Abstention turns: user turns whose reference has no call, because the next turn brings what it needs. They are left out
+- Abstention turns: user turns whose reference has no call, because the next one brings what it needs. They are left out
   of the calls per turn, and what they say is an earlier turn's for the calls that follow.
 - Call graphs: the functions of a task with the dataflow between them, in any order. Distinct ones by task; the entropy
   of their counts, by that of equal counts; the share of tasks that the ``TOP`` most frequent ones have.

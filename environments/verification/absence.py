@@ -63,7 +63,7 @@ def unneeded_turn(environment: Environment, task: TaskSpec) -> str | None:
         if first.name in offered[t + 1] and first.name not in offered[t]:
             continue
         if known := _known_detail(recorded(environment), task, played, t, offered[t]):
-            return f"turn {t + 1} has no call, though {first.name} is on offer and {known}"
+            return f"turn {t + 1} has no call, though {first.name} is not withheld until turn {t + 2}, and {known}"
     return None
 
 
@@ -112,7 +112,7 @@ def _answering(
     for tool in environment.tools(offered):
         if any(parameter.required for parameter in tool.parameters):
             continue
-        tried = _instead(environment, task, t, ToolCall(name=tool.name), going_on=False)
+        tried = _with_call(environment, task, t, ToolCall(name=tool.name))
         (answer,) = tried.turns[t].observations
         if answer.failed or tried.end_states()[t] != _before(tried, t):
             continue
@@ -129,17 +129,16 @@ def _made_good(environment: Environment, task: TaskSpec, t: int, tool: ToolSpec,
         guess = first.model_copy(update={"arguments": {**first.arguments, name: other}})
         if argument_problem(guess, tool) is not None:
             continue
-        tried = _instead(environment, task, t, guess, going_on=True)
+        tried = _with_call(environment, task, t, guess)
         changed = tried.end_states()[t] != _before(tried, t)
         if changed and not tried.turns[t].observations[0].failed and tried.outcome.success:
             return other
     return None
 
 
-def _instead(environment: Environment, task: TaskSpec, t: int, call: ToolCall, *, going_on: bool) -> Replay:
-    """Replay the reference with ``call`` in turn ``t``; without ``going_on`` the turns after it have no call."""
-    after = task.reference[t + 1 :] if going_on else ((),) * len(task.reference[t + 1 :])
-    return replay(environment, task, (*task.reference[:t], (call,), *after))
+def _with_call(environment: Environment, task: TaskSpec, t: int, call: ToolCall) -> Replay:
+    """Replay the reference with ``call`` in its turn ``t``."""
+    return replay(environment, task, (*task.reference[:t], (call,), *task.reference[t + 1 :]))
 
 
 def _before(played: Replay, t: int) -> str:
@@ -156,7 +155,7 @@ def _is_text(value: JsonValue) -> bool | None:
 def _others(value: JsonValue, tool: ToolSpec, name: str, task: TaskSpec) -> Iterator[JsonValue]:
     """Yield values that an agent may guess in place of ``value``: those that it may have read first."""
     if isinstance(value, str):
-        known = {one for one in texts_in(task.initial_state) if 0 < len(one) <= _LONGEST_GUESS and one != value}
+        known = {one for one in texts_in(task.initial_state) if len(one) <= _LONGEST_GUESS and one != value}
         yield f"{value} 2"
         yield from sorted(known, key=lambda one: (abs(len(one) - len(value)), one))
     elif isinstance(value, int | float) and not isinstance(value, bool):

@@ -29,17 +29,13 @@ from environments.base import (
 from environments.turns import GivenTurn, open_for_agent
 from memory.jsonl import derive_seed
 from memory.records import Step, StopReason, Task, TrajectoryTurn
-from training.rendering.base import Dialogue, EndTurn, Rendering, Unwritable
+from training.rendering.base import ASKS_BACK, Dialogue, EndTurn, Rendering, Unwritable
 from training.rollout.policy import Policy
 from training.rollout.sampling import EpisodeDriver, Sampled, Sampler, TokenPrompt
 from training.settings import TrainingSettings
 
 LEARNABLE = frozenset({"seed", "evolved", "given", "official"})
 """Origins of tasks whose references may be learnt from: verified ones, and a benchmark's own of its training split."""
-
-
-ASKS_BACK = "I cannot do that yet: something that it needs is missing."
-"""The closing message of a demonstrated turn in which the reference has no call: nothing is done yet."""
 
 
 class EpisodeLimits(Record):
