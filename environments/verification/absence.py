@@ -161,7 +161,7 @@ def _others(value: JsonValue, tool: ToolSpec, name: str, task: TaskSpec) -> Iter
     elif isinstance(value, int | float) and not isinstance(value, bool):
         parameter = tool.parameter(name)
         stated = sorted(numbers(parameter.description)) if parameter is not None else []
-        near = [Decimal(str(value)) + step for step in (1, -1)]
-        for number in (*near, Decimal(str(value)) * 2, *stated):
-            if number != Decimal(str(value)):
+        own = Decimal(str(value))
+        for number in (own + 1, own - 1, own * 2, *stated):
+            if number != own:
                 yield int(number) if isinstance(value, int) else float(number)

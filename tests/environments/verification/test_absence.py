@@ -332,13 +332,14 @@ def test_numbers_that_an_agent_may_guess(guess: float) -> None:
 
 
 def test_texts_that_an_agent_may_guess_are_those_of_the_start_by_length() -> None:
-    far = [f"a much longer name of a lamp, {number}" for number in range(9)]
+    far = [*map(str, range(9))]
     made = call("name", name="moon")
     assert "a guess of its name, 'star', is" in str(
         unneeded_turn(LAMPS, lamps("moon", made, names=["moon", "star", *far]))
     )
     named = lamps("moon", made, names=["moon", "moon 2"])
     assert "a guess of its name, 'moon 2', is" in str(unneeded_turn(LAMPS, named))
+    assert "a guess of its name, 'xxx" in str(unneeded_turn(LAMPS, lamps("moon", made, names=["moon", "x" * 60])))
     assert unneeded_turn(LAMPS, lamps("moon", made, names=["moon", "x" * 61])) is None
 
 
