@@ -10,12 +10,13 @@ calls, and brings what the first of them needs (our rules):
 An agent must not get by without the detail, either. No read without arguments may answer it as the only value of its
 kind, and the call with another value must not be made good by the calls of the next turn (``_GUESSES`` values are
 tried). Otherwise an agent that guesses succeeds as one that asks back does. A call that only reads changes no outcome,
-guessed or not: it is neither rewarded nor punished, as in BFCL.
+guessed or not: it is neither rewarded nor punished, as in BFCL. And the next turn's other calls, as far as an agent can
+make them at once with equal answers, must be no mistake there: the remaining ones still succeed after them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from decimal import Decimal
 from itertools import islice
@@ -26,7 +27,7 @@ from environments.answers import decoded
 from environments.base import Environment, TaskSpec, ToolCall, ToolSpec, UserTurn, recorded
 from environments.task_text import leaves, numbers
 from environments.verification.canonical import texts_in
-from environments.verification.provenance import HIDDEN, Source, sources
+from environments.verification.provenance import HIDDEN, Source, SourcedValue, sources
 from environments.verification.replay import Replay, argument_problem, replay
 
 _GUESSES = 8
@@ -58,12 +59,16 @@ def unneeded_turn(environment: Environment, task: TaskSpec) -> str | None:
     if not empty:
         return None
     played, offered = replay(environment, task), _offered(environment, task)
+    environment = recorded(environment)
     for t in empty:
         first = task.reference[t + 1][0]
-        if first.name in offered[t + 1] and first.name not in offered[t]:
-            continue
-        if known := _known_detail(recorded(environment), task, played, t, offered[t]):
+        withheld = first.name in offered[t + 1] and first.name not in offered[t]
+        silent = task.model_copy(update={"turns": (*task.turns[: t + 1], "", *task.turns[t + 2 :])})
+        unspoken = [one for one in sources(environment, silent, played.turns) if one.place[0] == t + 1]
+        if not withheld and (known := _known_detail(environment, task, played, t, offered[t], unspoken)):
             return f"turn {t + 1} has no call, though {first.name} is not withheld until turn {t + 2}, and {known}"
+        if early := _spoilt_by(environment, task, played, t, offered[t], unspoken):
+            return f"turn {t + 1} has no call, though {early} can be made in it, and the task fails after that"
     return None
 
 
@@ -79,17 +84,23 @@ def _offered(environment: Environment, task: TaskSpec) -> list[tuple[str, ...]]:
 
 
 def _known_detail(
-    environment: Environment, task: TaskSpec, played: Replay, t: int, offered: tuple[str, ...]
+    environment: Environment,
+    task: TaskSpec,
+    played: Replay,
+    t: int,
+    offered: Collection[str],
+    unspoken: Sequence[SourcedValue],
 ) -> str | None:
-    """Return a phrase on why the call after turn ``t`` could be made in it, None where a required value is missing."""
-    first, place = task.reference[t + 1][0], (t + 1, 0)
-    (tool,) = environment.tools((first.name,))
-    silent = task.model_copy(update={"turns": (*task.turns[: t + 1], "", *task.turns[t + 2 :])})
-    spoken, unspoken = (
-        [one for one in sources(environment, spec, played.turns) if one.place == place] for spec in (task, silent)
-    )
+    """Return a phrase on why the call after turn ``t`` could be made in it, None where a required value is missing.
+
+    ``unspoken`` has the values of the next turn's calls, with their sources where that turn says nothing.
+    """
+    (tool,) = environment.tools((task.reference[t + 1][0].name,))
+    spoken = [one for one in sources(environment, task, played.turns) if one.place[0] == t + 1]
     why = f"requires no value that turn {t + 2} says"
     for one, before in zip(spoken, unspoken, strict=True):
+        if one.place[1]:
+            break
         parameter = tool.parameter(one.parameter)
         if parameter is None or not parameter.required or one.source is not Source.WORDS or one.literal:
             continue
@@ -105,11 +116,38 @@ def _known_detail(
     return why
 
 
+def _spoilt_by(
+    environment: Environment,
+    task: TaskSpec,
+    played: Replay,
+    t: int,
+    offered: Collection[str],
+    unspoken: Sequence[SourcedValue],
+) -> str | None:
+    """Return the names of the next turn's calls that an agent can make in turn ``t``, where the task then fails."""
+    unknown = {one.place[1] for one in unspoken if one.source in HIDDEN or (one.producer or (0, 0))[0] > t}
+    calls = task.reference[t + 1]
+    early = [c for c, call in enumerate(calls) if call.name in offered and c not in unknown]
+    answers = played.turns[t + 1].observations
+    tried = _at_once(environment, task, t, early)
+    same = [c for c, answer in zip(early, tried.turns[t].observations, strict=True) if answer == answers[c]]
+    if not same or _at_once(environment, task, t, same).outcome.success:
+        return None
+    return " and ".join(dict.fromkeys(calls[c].name for c in same))
+
+
+def _at_once(environment: Environment, task: TaskSpec, t: int, early: Sequence[int]) -> Replay:
+    """Replay the reference with these calls of the turn after turn ``t`` in turn ``t``."""
+    calls = task.reference[t + 1]
+    rest = tuple(call for c, call in enumerate(calls) if c not in early)
+    return replay(environment, task, (*task.reference[:t], [calls[c] for c in early], rest, *task.reference[t + 2 :]))
+
+
 def _answering(
-    environment: Environment, task: TaskSpec, t: int, offered: tuple[str, ...], value: JsonValue
+    environment: Environment, task: TaskSpec, t: int, offered: Iterable[str], value: JsonValue
 ) -> str | None:
     """Return the first read without arguments whose answer has ``value`` as the only one of its kind."""
-    for tool in environment.tools(offered):
+    for tool in environment.tools(tuple(offered)):
         if any(parameter.required for parameter in tool.parameters):
             continue
         tried = _with_call(environment, task, t, ToolCall(name=tool.name))

@@ -70,6 +70,23 @@ GOOD = {
         ),
     ),
     "withheld read": (ENVIRONMENT, draft(FILES, ('Sort "notes.txt".', []), (NOW, [SORT]), withheld={1: ("sort",)})),
+    "a further call that waits for the withheld one": (
+        ENVIRONMENT,
+        draft(
+            FILES,
+            ('Make the directory "old notes", sort "notes.txt" and move "notes.txt" to "old notes".', []),
+            (NOW, [MAKE, SORT, ("mv", {"source": "notes.txt", "destination": "old notes"})]),
+            withheld={1: ("mkdir",)},
+        ),
+    ),
+    "a further call that can be made at once": (
+        DEPOT,
+        parcels(
+            ("Weigh the lamp and put the seeds into the north van.", []),
+            (NOW, [("weigh_parcel", {"label": "lamp"}), ("load_parcel", {"label": "seeds", "van": "north"})]),
+            withheld={1: ("weigh_parcel",)},
+        ),
+    ),
     "missing label": (DEPOT, parcels(PUT, ("It's the lamp.", [LOAD]))),
     "withheld tool of the depot": (
         DEPOT,
@@ -158,6 +175,24 @@ MISSES: list[tuple[str, Environment, TaskSpec]] = [
             (NOW, [MAKE]),
             ('Sort "notes.txt".', [SORT]),
             withheld={2: ("mkdir",)},
+        ),
+    ),
+    (
+        "turn 1 has no call, though load_parcel can be made in it, and the task fails after that",
+        DEPOT,
+        parcels(
+            ("List what waits, then put the lamp into the north van.", []),
+            (NOW, [("list_parcels", {}), LOAD]),
+            withheld={1: ("list_parcels",)},
+        ),
+    ),
+    (
+        "though open_gate and load_parcel can be made in it",
+        DEPOT,
+        parcels(
+            ("List what waits, open the gate and put the lamp into the north van.", []),
+            (NOW, [("list_parcels", {}), ("open_gate", {}), LOAD]),
+            withheld={1: ("list_parcels",)},
         ),
     ),
     ("list_parcels answers its label 'lamp', and no other", DEPOT, parcels(PUT, ("The lamp.", [LOAD]), start=["lamp"])),
@@ -307,6 +342,15 @@ LAMPS = PythonEnvironment("lamps", Lamps, [{"lit": ["shed"], "level": 1.0, "leve
 def test_reads_without_arguments_and_guesses(answer: str, made: tuple[str, dict], says: str | None) -> None:
     found = unneeded_turn(LAMPS, lamps(answer, call(made[0], **made[1])))
     assert (found is None) if says is None else (says in str(found))
+
+
+def test_a_call_that_takes_a_value_of_the_missing_ones_answer_is_not_made_at_once() -> None:
+    task = lamps("Now.", call("forget")).model_copy(
+        update={"reference": ((), (call("forget"), call("light", place="garden"))), "withheld": {1: ("forget",)}}
+    )
+    assert unneeded_turn(LAMPS, task) is None
+    said = task.model_copy(update={"turns": ("Light the garden.", "Now.")})
+    assert "though light can be made in it" in str(unneeded_turn(LAMPS, said))
 
 
 def lamps(answer: str, made: ToolCall, **start: object) -> TaskSpec:
