@@ -87,6 +87,15 @@ GOOD = {
             withheld={1: ("weigh_parcel",)},
         ),
     ),
+    "a further call that can be made at once, and a further turn": (
+        DEPOT,
+        parcels(
+            ("Weigh the lamp and put the seeds into the north van.", []),
+            (NOW, [("weigh_parcel", {"label": "lamp"}), ("load_parcel", {"label": "seeds", "van": "north"})]),
+            ("Put the lamp into the south van.", [("load_parcel", {"label": "lamp", "van": "south"})]),
+            withheld={1: ("weigh_parcel",)},
+        ),
+    ),
     "missing label": (DEPOT, parcels(PUT, ("It's the lamp.", [LOAD]))),
     "withheld tool of the depot": (
         DEPOT,
