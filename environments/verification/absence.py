@@ -126,7 +126,9 @@ def _spoilt_by(
 ) -> str | None:
     """Return the names of the next turn's calls that an agent can make in turn ``t``, where the task then fails."""
     unknown = {
-        one.place[1] for one in unspoken if one.source in HIDDEN or (one.producer is not None and one.producer[0] > t)
+        one.place[1]
+        for one in unspoken
+        if one.source in HIDDEN or (one.producer is not None and one.producer[0] == t + 1)
     }
     calls = task.reference[t + 1]
     early = [c for c, call in enumerate(calls) if call.name in offered and c not in unknown]
