@@ -20,6 +20,7 @@ from memory.jsonl import record_id
 from memory.records import AgentValidation, Draft, Evidence, FailureContext, Interaction, Unsignalled
 
 if TYPE_CHECKING:
+    from agents.absence import Wording
     from agents.chat.models import StructuredModel
     from agents.local.model import LocalModel
     from agents.spending import Ledger
@@ -106,16 +107,24 @@ def _local_explorer(settings: RolesSettings, local: LocalModel | None) -> Explor
 
 
 def _abstractor(settings: RolesSettings, ledger: Ledger, local: LocalModel | None) -> Abstractor:
-    if settings.abstractor.kind == "local":
-        from agents.local.abstractor import LocalAbstractor
-
-        assert local is not None, "a run with local roles opens their model"
-        return LocalAbstractor(settings.exploration, settings.local, local)
     model = _opened(settings, "abstractor", ledger)
     if model is not None:
         from agents.chat.abstractor import ChatAbstractor
 
         return ChatAbstractor(model, settings.exploration)
+    from agents.absence import AbsenceAbstractor
+
+    wording = _wording(settings, local)
+    share = settings.exploration.absent
+    return AbsenceAbstractor(wording, share) if share else wording
+
+
+def _wording(settings: RolesSettings, local: LocalModel | None) -> Wording:
+    if settings.abstractor.kind == "local":
+        from agents.local.abstractor import LocalAbstractor
+
+        assert local is not None, "a run with local roles opens their model"
+        return LocalAbstractor(settings.exploration, settings.local, local)
     from agents.scripted.abstractor import TemplateAbstractor
 
     return TemplateAbstractor(settings.exploration)

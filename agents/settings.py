@@ -154,6 +154,14 @@ class ExplorationSettings(Section):
         description="share of the drafts of two calls and more that have two user turns (ours)",
         json_schema_extra=requires({"abstractor.kind": "scripted"}),
     )
+    absent: float = Field(
+        0.0,
+        ge=0.0,
+        le=1.0,
+        description="share of the drafts of one user turn that become tasks of two: in the first a detail or a tool is "
+        "missing, so that nothing can be called yet, where this can be put into words (ours)",
+        json_schema_extra=requires({"abstractor.kind": ("scripted", "local")}),
+    )
     compositions: int = Field(
         0,
         ge=0,
@@ -176,7 +184,7 @@ class ExplorationSettings(Section):
 
     def of_general_rules(self) -> str | None:
         """Return the first option that is stated and that only the general scripted roles follow, None without one."""
-        return next(iter(self._given("two_turns", "compositions", "guidance", "unguided")), None)
+        return next(iter(self._given("two_turns", "absent", "compositions", "guidance", "unguided")), None)
 
     @model_validator(mode="after")
     def _some_length_is_allowed(self) -> Self:

@@ -57,8 +57,9 @@ Played = TypeVar("Played")
 class Turns(Generic[Played]):
     """The user turns of one attempt at ``task``: begun once, ended one after the other, and measured.
 
-    ``callable`` are the tools that the task has in any of its turns, those withheld at first included. ``steps``,
-    ``calls`` and ``malformed`` count actions of the current turn; the episode adds to them. ``measure`` returns what
+    ``callable`` are the tools that the task has in any of its turns, those withheld at first included; ``shown`` are
+    those on offer in the current turn. ``steps``, ``calls`` and ``malformed`` count actions of the current turn; the
+    episode adds to them. ``measure`` returns what
     the episode records of a turn, as the world is now, by the turn's index, calls and malformed actions.
     """
 
@@ -71,7 +72,7 @@ class Turns(Generic[Played]):
         self._measure = measure
         self._ended: list[Played] = []
         self._task = task
-        self._shown = tuple(name for name in task.tools if name not in withheld)
+        self.shown = tuple(name for name in task.tools if name not in withheld)
 
     def expect_new(self) -> None:
         """Raise RuntimeError when the first turn was opened already."""
@@ -123,8 +124,8 @@ class Turns(Generic[Played]):
 
     def _open(self) -> UserTurn:
         self.index += 1
-        self._shown += self._task.withheld.get(self.index, ())
-        return UserTurn(index=self.index, text=self._task.turns[self.index], tools=self._shown)
+        self.shown += self._task.withheld.get(self.index, ())
+        return UserTurn(index=self.index, text=self._task.turns[self.index], tools=self.shown)
 
 
 class EpisodeWorld(Protocol):

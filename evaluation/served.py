@@ -41,7 +41,7 @@ from evaluation.attempts import outcome_of
 from evaluation.outcomes import TaskOutcome
 from evaluation.sets import Item
 from memory.records import StopReason
-from training.rendering.base import EndTurn
+from training.rendering.base import ASKS_BACK, DONE, EndTurn
 from training.rendering.tool_calls import (
     HermesReader,
     behind_thinking,
@@ -57,7 +57,6 @@ from training.rollout.episodes import EpisodeLimits, refused_whole
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
-_DONE = "Done."
 """Stands for a reply without words in the messages that follow: some endpoints refuse empty ones."""
 _NOTHING = "(no output)"
 
@@ -172,7 +171,7 @@ class _Attempt:
                 self._answer("", _Read((call,), (written,)), [answer])
             else:
                 self._answer(block_text(call), _Read((call,), None), [answer])
-        self.messages.append({"role": "assistant", "content": _DONE})
+        self.messages.append({"role": "assistant", "content": DONE if played.steps else ASKS_BACK})
 
     async def _turn(self, episode: Episode, offered: Offered) -> StopReason:
         """Act until the model ends the turn or a limit is reached; return which."""
@@ -204,7 +203,7 @@ class _Attempt:
                 self.sampled += reply.tokens[1]
             read = read_reply(reply, offered)
             if isinstance(read, EndTurn):
-                self.messages.append({"role": "assistant", "content": encodable(read.text) or _DONE})
+                self.messages.append({"role": "assistant", "content": encodable(read.text) or DONE})
                 return StopReason.END_OF_TURN
             answers = []
             if self.limits.strict_messages:
@@ -221,7 +220,7 @@ class _Attempt:
         text = encodable(shortened(said, LONGEST_SHOWN) if len(said) > LONGEST_REPLY else said)
         if read.calls is None:
             observed = "\n".join(answer.full_text for answer in answers)
-            self.messages.append({"role": "assistant", "content": text or _DONE})
+            self.messages.append({"role": "assistant", "content": text or DONE})
             self.messages.append({"role": "user", "content": encodable(observed) or _NOTHING})
             return
         made = [

@@ -11,6 +11,8 @@ count: those before them (``TaskSpec.played``) are what it has read. All definit
   fewer than ``LETTERS`` characters do not count: they are equal by chance.
 - Copied identifiers: the share of tasks whose words have a key of the start state that is not a plain word, such as
   ``booking_82`` or ``notes.txt``.
+- Abstention turns: user turns whose reference has no call, because the next one brings what it needs. They are left out
+  of the calls per turn, and what they say is an earlier turn's for the calls that follow.
 - Call graphs: the functions of a task with the dataflow between them, in any order. Distinct ones by task; the entropy
   of their counts, by that of equal counts; the share of tasks that the ``TOP`` most frequent ones have.
 - Novelty: the share of tasks with a function, a call graph, a start state, or a source of a parameter's value, that
@@ -72,6 +74,11 @@ class Examined(NamedTuple):
     def words(self) -> tuple[str, ...]:
         """The user turns that the agent answers."""
         return self.task.turns[self.task.played :]
+
+    @property
+    def acting(self) -> int:
+        """How many of these turns have calls."""
+        return sum(map(bool, self.task.reference[self.task.played :]))
 
     @property
     def texts(self) -> tuple[SourcedValue, ...]:
@@ -191,7 +198,8 @@ MEASURES = (
     ),
     _of_task("task with a copied identifier", lambda one: bool(one.copied)),
     _of_task("task with a failing call", lambda one: one.failed),
-    Measure("calls per turn", lambda one: one.calls, lambda one: len(one.words), is_share=False),
+    _of_task("task with an abstention turn", lambda one: one.acting < len(one.words)),
+    Measure("calls per turn", lambda one: one.calls, lambda one: one.acting, is_share=False),
     Measure(
         "words per turn",
         lambda one: sum(len(text.split()) for text in one.words),

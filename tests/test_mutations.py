@@ -17,6 +17,7 @@ OF = {
     "training.grpo.advantages": ["tests/training/grpo/test_loss.py", "tests/training/grpo/test_reward.py"],
     "training.grpo.loss": ["tests/training/grpo/test_loss.py"],
     "environments.verification.verify": [VERIFICATION],
+    "environments.verification.absence": [f"{VERIFICATION}/test_absence.py"],
     "environments.verification.replay": [VERIFICATION],
     "environments.verification.provenance": [
         f"{VERIFICATION}/test_provenance.py",

@@ -20,6 +20,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from pydantic import JsonValue
+
+from agents.absence import without_value
 from agents.evidence import call_of, context_task, successful_runs
 from agents.local.model import LocalModel, around, hidden_values, in_thread, own_tools, shuffled
 from agents.local.selection import readings
@@ -111,13 +114,25 @@ class LocalAbstractor:
             raise RoleRefused(f"no wording of {tried} paths of context {context.id} says what the calls take")
         return tuple(drafts)
 
-    def _worded(self, task: TaskSpec, environment: Environment, rng: random.Random) -> tuple[str, Writing] | None:
-        """Return the wording that says most about the calls, with its figures; None where none says what it must."""
+    def reworded(self, draft: Draft, missing: JsonValue, environment: Environment, rng: random.Random) -> Draft | None:
+        """Return ``draft`` in words for its calls without the value ``missing``, which the writer does not see."""
+        worded = self._worded(draft, environment, rng, missing)
+        return None if worded is None else draft.model_copy(update={"turns": worded[:1], "writing": worded[1]})
+
+    def _worded(
+        self, task: TaskSpec, environment: Environment, rng: random.Random, missing: JsonValue = None
+    ) -> tuple[str, Writing] | None:
+        """Return the wording that says most about the calls, with its figures; None where none says what it must.
+
+        Arguments that are ``missing`` are left out of the calls, and the words must not have them.
+        """
         (calls,) = task.reference
         tools = own_tools(environment.tools(task.tools))
         called = [tools[name] for name in dict.fromkeys(call.name for call in calls)]
         answers = [observation.text for turn in replay(environment, task).turns for observation in turn.observations]
         shown = hidden_values(calls, answers)
+        if missing is not None:
+            shown = without_value(shown, missing)
         view = TurnView(shuffled(called, rng))
         count = self._settings.draws
         seeds = [rng.randrange(2**62) for _ in range(count)]
@@ -125,7 +140,8 @@ class LocalAbstractor:
         texts = self._model.write(
             [prompt] * count, seeds, "writer", temperature=self._settings.temperature, most=_MOST_TOKENS
         )
-        wordings = [one for one in dict.fromkeys(_words(text) for text, _ in texts) if says(one, shown, tools)]
+        distinct = dict.fromkeys(_words(text) for text, _ in texts)
+        wordings = [one for one in distinct if says(one, shown, tools) and not Seen([one]).has(missing)]
         if not wordings:
             return None
         offered = TurnView(shuffled(around(called, tuple(tools.values()), _SHOWN), rng))

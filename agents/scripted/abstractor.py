@@ -17,10 +17,14 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import chain
 from typing import NamedTuple
 
+from pydantic import JsonValue
+
+from agents.absence import cut_out, without_value
 from agents.evidence import call_of, context_task, successful_runs
 from agents.scripted.knowledge import PLAIN, read_context
 from agents.scripted.links import Links, answers_to, links, told
@@ -35,6 +39,7 @@ from memory.records import Draft, FailureContext, Interaction
 _AGAIN = 0.7
 _SAME_SEQUENCE = 2.0
 _HELD = 1.5  # lengths that a cut with a sequence of the focus pattern may be off
+_WORDINGS = 8  # of a draft from which a value may be cut out
 _PASSED_ON = 0.5  # as much for one in which a call takes a value of another's answer
 
 
@@ -90,6 +95,16 @@ class TemplateAbstractor:
         if unworded and not drafts:
             raise RoleRefused(f"the templates fit no cut of context {context.id}; the last: {unworded}")
         return tuple(drafts)
+
+    def reworded(self, draft: Draft, missing: JsonValue, environment: Environment, rng: random.Random) -> Draft | None:
+        """Return ``draft`` worded without the value ``missing``: by the templates, or cut out of its words."""
+        render = benchmark_of(environment).render
+        left = draft.model_copy(update={"reference": (without_value(draft.reference[0], missing),)})
+        with suppress(InputError):  # most templates have all values that a call requires
+            return draft.model_copy(update={"turns": render(environment, left, rng).turns})
+        wordings = (render(environment, draft, rng).turns[0] for _ in range(_WORDINGS))
+        cut = next(filter(None, (cut_out(text, missing) for text in chain(draft.turns, wordings))), None)
+        return None if cut is None else draft.model_copy(update={"turns": (cut,)})
 
     def _cuts(
         self,

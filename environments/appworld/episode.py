@@ -264,7 +264,7 @@ class AppWorldEpisode(WorldEpisode[PlayedWorld | RecordedWorld, PlayedTurn]):
             self._turns.malformed += 1
             return Observation(text=f"Malformed action: {action.reason}", status=ObservationStatus.MALFORMED)
         self._turns.calls += 1
-        if action.name not in self._turns.callable:
+        if action.name not in self._turns.shown:
             return refused(f"there is no tool {action.name!r} in this task")
         return world.run(action)
 

@@ -65,8 +65,8 @@ class PythonEpisode(WorldEpisode[EpisodeWorld, _Played]):
     The rule (BFCL's, our choice for own environments): after every user turn that the reference acts in, the state is
     the reference's, and the agent has received every result that the reference received in that turn, in any order and
     among other answers; of both, floats are compared as ``answers.rounded``. Every turn has to be reached.
-    ``Outcome.partial`` counts the checks of state and response that an agent without actions fails. Methods that are
-    called out of order raise RuntimeError.
+    ``Outcome.partial`` counts the checks of state and response that an agent without actions fails. A withheld tool is
+    unknown before its turn. Methods that are called out of order raise RuntimeError.
 
     Args:
         task: the task.
@@ -92,7 +92,7 @@ class PythonEpisode(WorldEpisode[EpisodeWorld, _Played]):
             self._turns.malformed += 1
             return Observation(text=f"malformed call: {action.reason}", status=ObservationStatus.MALFORMED)
         self._turns.calls += 1
-        known = action.name in self._turns.callable
+        known = action.name in self._turns.shown
         observation: Observation = self._live().run(action) if known else unknown_tool(action.name)
         if not observation.failed:
             self._received.add(compared(observation.text))

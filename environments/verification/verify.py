@@ -16,6 +16,7 @@ from itertools import chain
 
 from environments.base import Environment, InputError, Record, TaskSpec, ToolCall, ToolSpec, recorded
 from environments.settings import VerificationSettings
+from environments.verification.absence import asked_at_once, unneeded_turn
 from environments.verification.canonical import canonical, fingerprint
 from environments.verification.decontamination import HeldOut
 from environments.verification.replay import (
@@ -82,10 +83,10 @@ class Refusal(StrEnum):
     """
 
     EMPTY_REFERENCE = "empty_reference"
-    EMPTY_TURN = "empty_turn"
     TOO_LONG = "too_long"
     UNKNOWN_TOOL = "unknown_tool"
     BAD_ARGUMENTS = "bad_arguments"
+    EMPTY_TURN = "empty_turn"
     HELD_OUT = "sealed"
     DUPLICATE = "duplicate"
     FOREIGN_TEXT = "foreign_text"
@@ -134,8 +135,9 @@ def verify(
     property of the draft.
     """
     settings = settings or VerificationSettings()
-    given = chain(_form(draft, settings), _calls(draft, environment), _fingerprint(draft, environment, known, held_out))
-    return _first(chain(given, _turn_text(draft, environment, observed), _behaviour(draft, environment)))
+    given = chain(_form(draft, settings), _calls(draft, environment), _empty_turns(draft, environment))
+    new = chain(_fingerprint(draft, environment, known, held_out), _turn_text(draft, environment, observed))
+    return _first(chain(given, new, _behaviour(draft, environment)))
 
 
 def can_train(
@@ -193,9 +195,6 @@ def _form(draft: TaskSpec, settings: VerificationSettings) -> Iterator[_Refused]
     total = sum(len(turn) for turn in draft.reference)
     if total == 0:
         yield Refusal.EMPTY_REFERENCE, "The reference has no call."
-    for t, (text, turn) in enumerate(zip(draft.turns, draft.reference, strict=True), start=1):
-        if not turn or not text.strip():
-            yield Refusal.EMPTY_TURN, f"Turn {t} has no {'text' if turn else 'call'}."
     if total > settings.max_calls:
         yield Refusal.TOO_LONG, f"The reference has {total} calls, {settings.max_calls} are allowed."
 
@@ -217,6 +216,14 @@ def _calls(draft: TaskSpec, environment: Environment) -> Iterator[_Refused]:
     for place, call in _places(draft, setup=False):
         if problem := argument_problem(call, tools[call.name]):
             yield Refusal.BAD_ARGUMENTS, f"{place}: {problem}."
+
+
+def _empty_turns(draft: TaskSpec, environment: Environment) -> Iterator[_Refused]:
+    for t, text in enumerate(draft.turns, start=1):
+        if not text.strip():
+            yield Refusal.EMPTY_TURN, f"Turn {t} has no text."
+    if unneeded := unneeded_turn(environment, draft):
+        yield Refusal.EMPTY_TURN, _sentence(unneeded)
 
 
 def _fingerprint(
@@ -254,7 +261,11 @@ def _behaviour(draft: TaskSpec, environment: Environment) -> Iterator[_Refused]:
         yield Refusal.NONDETERMINISTIC, f"A second replay differs from the first {_difference(first, again)}."
     ends = (first.initial, *first.end_states())
     for t, turn in enumerate(first.turns):
-        if ends[t] == ends[t + 1] and not any(is_informative(observation) for observation in turn.observations):
+        if (
+            turn.calls
+            and ends[t] == ends[t + 1]
+            and not any(is_informative(observation) for observation in turn.observations)
+        ):
             yield Refusal.NO_EFFECT, f"Turn {t + 1} changes nothing and returns nothing informative."
     if not first.outcome.success:
         yield Refusal.NOT_SOLVED, f"The reference itself does not succeed: {first.outcome.failure}."
@@ -279,8 +290,11 @@ def _difference(first: Replay, again: Replay) -> str:
 
 
 def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> Iterator[_Refused]:
-    played = PlayedReference(environment, draft, first)
-    if unmet := unmet_request(played):
+    played = asked = PlayedReference(environment, draft, first)
+    if not all(draft.reference):  # what such a turn asks for is done in the next one
+        whole = asked_at_once(draft)
+        asked = PlayedReference(environment, whole, replay(environment, whole))
+    if unmet := unmet_request(asked):
         yield Refusal.UNMET_REQUEST, _sentence(unmet)
     if policy := solving_policy(environment, draft):
         yield Refusal.TRIVIAL_POLICY, f"It is solved by {policy} in every turn."
@@ -291,7 +305,7 @@ def _worth(draft: TaskSpec, environment: Environment, first: Replay) -> Iterator
     for missing in ungrounded(environment, draft, first):
         said = f"Neither the turns, nor earlier observations, nor the documentation state {missing}."
         yield Refusal.UNGROUNDED_ARGUMENT, said
-    if unasked := unasked_call(played):
+    if unasked := unasked_call(asked):
         yield Refusal.UNASKED_CALL, _sentence(unasked)
 
 

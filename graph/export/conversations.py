@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from environments.base import Action, Environment, Episode, Observation, TaskSpec, ToolCall, UserTurn
 from environments.turns import open_for_agent
 from memory.records import Trajectory
-from training.rendering.chat_template import DONE, announced
+from training.rendering.base import ASKS_BACK, DONE
+from training.rendering.chat_template import announced
 from training.rendering.tool_calls import Schema, call_message, tool_schema
 
 ChatMessage = dict[str, Any]
@@ -107,7 +108,7 @@ def begin(environment: Environment, episode: Episode, task: TaskSpec, documented
         said.open(opened, environment)
         for call, observation in steps:
             said.act(call, observation)
-        said.say("assistant", DONE)
+        said.say("assistant", DONE if steps else ASKS_BACK)
     said.open(turn, environment)
     return said
 
@@ -123,7 +124,7 @@ class TaskMessages(NamedTuple):
 def task_messages(environment: Environment, task: TaskSpec) -> TaskMessages:
     """Carry out the reference of ``task`` and return it as messages. Raises EnvironmentFault like a rollout.
 
-    References hold no words: each turn of the agent ends with those of a teacher in training (``DONE``).
+    References hold no words: each turn of the agent ends with those of a teacher in training (``DONE``, ``ASKS_BACK``).
     """
     with closing(environment.open(task)) as episode:
         said = begin(environment, episode, task)
@@ -131,7 +132,7 @@ def task_messages(environment: Environment, task: TaskSpec) -> TaskMessages:
         for calls in task.reference[task.played :]:
             for call in calls:
                 said.act(call, episode.step(call))
-            said.say("assistant", DONE)
+            said.say("assistant", DONE if calls else ASKS_BACK)
             following = episode.end_turn()
             if following is not None:
                 said.open(following, environment)

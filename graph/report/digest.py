@@ -41,10 +41,10 @@ NEED = "a tool that few tasks exercise and at whose calls rollouts fail, or that
 
 REASONS = {
     "empty_reference": "its reference has no call",
-    "empty_turn": "a user turn of it has no call or no text",
     "too_long": "its reference has more calls than the settings allow",
     "unknown_tool": "a call of its reference names a tool that is not there",
     "bad_arguments": "a call of its reference has an unknown, missing or wrong argument",
+    "empty_turn": "a user turn of it has no text, or no call though nothing that its calls need is missing",
     "sealed": "it equals a held-out task, or has its start and its calls",
     "duplicate": "the task set has it already",
     "foreign_text": "a user turn of it has markup or invisible characters, or repeats what the environment says",

@@ -152,6 +152,9 @@ def test_a_local_explorer_explores_without_a_guide_too() -> None:
     assert type(roles.explorer).__name__ == "LocalExplorer"
     assert type(roles.abstractor).__name__ == "LocalAbstractor"
     assert unguided_roles(roles, settings, ledger, BENCHMARK, model) is roles  # type: ignore[arg-type]
+    some = settings.model_copy(update={"exploration": ExplorationSettings(absent=0.3)})
+    changed = build_roles(some, ledger, model).abstractor  # type: ignore[arg-type]
+    assert (type(changed).__name__, type(changed.inner).__name__) == ("AbsenceAbstractor", "LocalAbstractor")  # type: ignore[attr-defined]
     assert unguided_exploration(settings, BENCHMARK) == settings.exploration
     alone = build_roles(settings.model_copy(update={"explorer": RoleSettings()}), ledger, model)  # type: ignore[arg-type]
     assert isinstance(alone.explorer, GuidedExplorer)

@@ -172,6 +172,14 @@ def test_lengths_are_by_turn() -> None:
     assert (value_of("calls per turn", *tasks), value_of("words per turn", *tasks)) == (4 / 3, 8 / 3)
 
 
+def test_turns_without_calls_are_counted_apart() -> None:
+    asking = examined(("Weigh it.", []), ("It's the lamp, of course.", [LAMP, LIST]))
+    behind = examined(("Weigh it.", []), ("The lamp.", [LAMP]), played=1)
+    tasks = [asking, behind, examined(("Weigh the lamp.", [LAMP]))]
+    assert value_of("task with an abstention turn", *tasks) == 1 / 3
+    assert (value_of("calls per turn", *tasks), value_of("words per turn", asking)) == (4 / 3, 7 / 2)
+
+
 def test_call_graphs_are_without_order_and_values() -> None:
     one, other = examined(("Weigh the lamp.", [LAMP, LIST])), examined(("Weigh the red crate.", [LIST, CRATE]))
     joined = examined(("Weigh it.", [LIST, CRATE]))

@@ -246,6 +246,7 @@ def test_an_own_environment_has_no_evaluation_set(tmp_path: Path) -> None:
     ("key", "section"),
     [
         ("roles.exploration.two_turns", "roles: {exploration: {two_turns: 0.5}}"),
+        ("roles.exploration.absent", "roles: {exploration: {absent: 0.5}}"),
         ("roles.exploration.unguided", "roles: {exploration: {unguided: same_rules}}"),
         ("roles.exploration.guidance", "roles: {exploration: {guidance: context}}"),
         ("training.expert.reword", "training: {expert: {reword: true}}"),

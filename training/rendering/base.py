@@ -16,6 +16,13 @@ class Unwritable(InputError):
     """An action that a format cannot hold, so that its message would not be read back; demonstrations leave it out."""
 
 
+DONE = "Done."
+"""A teacher's message that ends a turn: references hold no words."""
+
+ASKS_BACK = "I cannot do that yet: something that it needs is missing."
+"""The same of a turn in which the reference has no call: nothing is done."""
+
+
 class EndTurn(Record):
     """The agent's decision to end the current user turn; ``text`` is its closing message, if any."""
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from environments.base import Action, InputError, MalformedCall, Observation, ToolCall, ToolSpec, UserTurn
 from environments.task_text import with_own_descriptions
 from environments.tool_lines import highest_ranked, tool_line
-from training.rendering.base import EndTurn, Unwritable
+from training.rendering.base import DONE, EndTurn, Unwritable
 from training.rendering.control_tokens import ControlTokens, marker_for
 from training.rendering.template_process import TemplateFailure, TemplateProcess
 from training.rendering.template_readers import response_template_reader, tagged_reader
@@ -144,8 +144,6 @@ _NO_NAME = "unknown"
 _TODAY = datetime(2024, 7, 26)
 """The time of every template (the date that Llama 3's show by default), so that a run on another day has equal prompts.
 """
-DONE = "Done."
-"""A teacher's message that ends a turn: references hold no words."""
 
 
 class ChatTemplateRendering:

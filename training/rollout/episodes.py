@@ -29,7 +29,7 @@ from environments.base import (
 from environments.turns import GivenTurn, open_for_agent
 from memory.jsonl import derive_seed
 from memory.records import Step, StopReason, Task, TrajectoryTurn
-from training.rendering.base import Dialogue, EndTurn, Rendering, Unwritable
+from training.rendering.base import ASKS_BACK, Dialogue, EndTurn, Rendering, Unwritable
 from training.rollout.policy import Policy
 from training.rollout.sampling import EpisodeDriver, Sampled, Sampler, TokenPrompt
 from training.settings import TrainingSettings
@@ -237,6 +237,10 @@ def refused_whole(actions: Sequence[Action], offered: Collection[str]) -> Sequen
     )
 
 
+def _closing(calls: Sequence[object]) -> EndTurn:
+    return EndTurn() if calls else EndTurn(text=ASKS_BACK)
+
+
 @dataclass(slots=True)
 class _Turn:
     """The user turn in progress."""
@@ -309,7 +313,7 @@ class EpisodeRollout(EpisodeDriver):
         tools = self._environment.tools(names)
         self.observe()
         for calls in self._task.reference[self._task.played :]:
-            actions: list[ToolCall | EndTurn] = [*in_order(calls, tools), EndTurn()]
+            actions: list[ToolCall | EndTurn] = [*in_order(calls, tools), _closing(calls)]
             for action in actions:
                 prompt = self.observe()
                 if prompt is None:
@@ -398,7 +402,7 @@ class EpisodeRollout(EpisodeDriver):
         for call, observation in played.steps:
             self._prompt += self._written(call)
             self._prompt += self._dialogue.observe([observation])
-        self._prompt += self._written(EndTurn())
+        self._prompt += self._written(_closing(played.steps))
         self._prompt += self._dialogue.next_turn(following, self._environment.tools(following.tools))
 
     def _written(self, action: ToolCall | EndTurn) -> list[int]:

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import pytest
 
+from agents.absence import with_absence
 from agents.local.abstractor import LocalAbstractor
 from agents.local.explorer import LocalExplorer
 from agents.local.model import hidden_values, same_calls
@@ -340,6 +342,30 @@ def test_a_role_that_nobody_waits_for_asks_nothing_more(role: str) -> None:
 
     asyncio.run(cancelled())  # ends after its threads
     assert len(questions) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "made"),
+    [("Could you weigh a parcel for me?", True), (f"Could you weigh the {LABEL}?", False), ("weigh it", False)],
+)
+def test_the_writer_is_asked_without_the_missing_value_and_must_not_say_it(asked: str, made: bool) -> None:
+    def says(prompt: str, number: int) -> str:
+        if not prompt.endswith("Words:"):
+            return "weigh_parcel()\n"
+        return f" {asked if 'weigh_parcel()' in prompt else WORDINGS[0]}"
+
+    (draft,), model = abstracted(says, lambda *_: -1.0)
+    abstractor = LocalAbstractor(EXPLORATION, LocalSettings(draws=3), model)
+    changed = [with_absence(draft, abstractor, STARTS, random.Random(seed)) for seed in range(9)]
+    assert any(LABEL not in prompt for prompt in model.prompts if prompt.endswith("Words:"))
+    of_detail, of_tool = ([one for one in changed if one and bool(one.withheld) is kind] for kind in (False, True))
+    assert bool(of_detail) is made
+    for one in of_detail:
+        assert one.turns[0] == asked
+        assert LABEL in one.turns[1]
+        assert (one.writing.round_trip, draft.writing.round_trip) == (True, False)  # type: ignore[union-attr]
+    for one in of_tool:
+        assert (one.turns[0], one.writing) == (WORDINGS[0], draft.writing)
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,7 @@ def test_the_setting_reaches_d_0_and_is_off_in_recorded_recipes(environment) -> 
     ("role", "exploration", "told"),
     [
         ("explorer", {"unguided": "same_rules"}, r"exploration\.unguided' is for explorer.kind: scripted"),
+        ("abstractor", {"absent": 0.5}, r"exploration\.absent' is for abstractor.kind: scripted or local"),
         ("abstractor", {"two_turns": 0.5}, r"exploration\.two_turns' is for abstractor.kind: scripted"),
     ],
 )

@@ -94,6 +94,25 @@ def test_nested_arguments_are_documented_checked_and_carried_out():
     assert json.loads(state)["dump_state"]["vans"] == {"north": ["lamp"], "south": []}
 
 
+def test_a_tool_can_be_withheld_until_a_later_turn():
+    environment = opened(**FACTORY, reset="rebuild")
+    start = environment.starts()[0]
+    task = bare_task(start, 2).model_copy(
+        update={
+            "turns": ("Put the lamp into the north van.", "You can do that now, please."),
+            "reference": ((), (ToolCall(name=ORDER[0], arguments=ORDER[1]),)),
+            "withheld": {1: ORDER[:1]},
+        }
+    )
+    assert verify(task, environment, (), ()).accepted
+    with closing(environment.open(task)) as episode:
+        assert ORDER[0] not in episode.start().tools
+        assert episode.step(task.reference[1][0]).failed
+        assert ORDER[0] in episode.end_turn().tools
+    shown = task.model_copy(update={"withheld": {}})
+    assert verify(shown, environment, (), ()).reason is Refusal.EMPTY_TURN
+
+
 def by_hand():
     """A server of one tool of the depot, which keeps the orders."""
     (tool,) = opened(**FACTORY).tools([ORDER[0]])

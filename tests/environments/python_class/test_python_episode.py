@@ -268,6 +268,7 @@ def test_withheld_tools_are_shown_from_their_turn_on():
     episode = ENVIRONMENT.open(task((PUT,), (LOOK,), tools=("put",), withheld={1: ("look",)}))
     assert episode.start().tools == ("put",)
     assert episode.step(call("count")).status == "error"
+    assert episode.step(LOOK).status == "error"
     following = episode.end_turn()
     assert following is not None
     assert following.tools == ("put", "look")

@@ -18,6 +18,7 @@ from environments.bfcl.benchmark import BFCLEnvironment
 from environments.turns import behind
 from graph.export.conversations import task_messages
 from memory.run import RunDirectory
+from training.rendering.base import ASKS_BACK, DONE
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_DISABLE_TELEMETRY="1")
 torch = Late("torch")
@@ -39,6 +40,14 @@ def two_turns() -> TaskSpec:
         reference=((MAKE,), (TOUCH,)),
         withheld={1: ("touch",)},
     )
+
+
+def test_a_turn_without_calls_ends_with_other_words_than_one_that_is_done() -> None:
+    environment, task = BFCLEnvironment((FILES,)), two_turns().model_copy(update={"reference": ((), (TOUCH,))})
+    whole, cut = task_messages(environment, task), task_messages(environment, behind(task, 1))
+    said = [one["content"] for one in whole.completion if one["role"] == "assistant"]
+    assert said == [ASKS_BACK, "", DONE]
+    assert cut.prompt[1]["content"] == ASKS_BACK
 
 
 def roles(messages: list[dict[str, Any]]) -> str:
