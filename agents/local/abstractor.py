@@ -2,10 +2,10 @@
 
 A cut is one purpose of an explorer's run, one call of it, or a call with the earlier ones whose answers hold its
 values, reduced by replays to the calls that it needs. The writer sees the documentation of the called tools and the
-calls; a value that an earlier answer gives is hidden from it (``environments.turn_lines.FOUND``). Several wordings are
-drawn. Those that lack a value which the user has to say, or that name tools, are left out. Of the others that say most
-about the calls one is drawn from which a reader gets them back, so that tasks are worded at several lengths; where it
-gets none back, the one that says most is taken.
+calls; a value that an earlier answer gives is hidden from it (``environments.turn_lines.FOUND``). Calls that it holds
+for unlikely are left out. Of the others several wordings are drawn. Those that lack a value which the user has to say,
+or that name tools, are left out. One is drawn from which a reader gets the calls back, so that tasks are worded at
+several lengths; where it gets them back from none, the one that says most is taken.
 
 How much a wording says is told by the reader (``agents.local.selection``). The draft carries this, how likely the calls
 are for the writer (their realism), and how much likelier the words are for it than for the model before it was taught
@@ -48,6 +48,7 @@ _MOST_TOKENS = 90  # of a wording
 _SHOWN = 4  # tools that the reader chooses from
 _PASSED_ON = 0.7  # probability that a cut comes first in which an answer's value is used
 _LONG = 0.4  # probability that a cut comes before shorter ones
+_LIKELY = -2.5  # nats a token: calls that are less likely for the writer are not worded
 _SHORTEST = 10  # characters of a wording
 _TOOL_NAME = re.compile(r"\w+_\w+\(?|\w+\(")
 
@@ -134,6 +135,9 @@ class LocalAbstractor:
         if missing is not None:
             shown = without_value(shown, missing)
         view = TurnView(shuffled(called, rng))
+        (realism,) = self._model.likelihood([(writer_prompt(view), calls_text(shown))], "writer")
+        if realism < _LIKELY:
+            return None
         count = self._settings.draws
         seeds = [rng.randrange(2**62) for _ in range(count)]
         prompt = words_prompt(view, shown)
@@ -150,8 +154,7 @@ class LocalAbstractor:
         best = rng.choice(exact) if exact else max(range(len(read)), key=lambda place: read[place].margin)
         words, reading = wordings[best], read[best]
         said = (prompt, f" {words}")
-        realism, taught = self._model.likelihood([(writer_prompt(view), calls_text(shown)), said], "writer")
-        (untaught,) = self._model.likelihood([said], "untaught")
+        (taught,), (untaught,) = (self._model.likelihood([said], one) for one in ("writer", "untaught"))
         return words, Writing(
             wordings=len(wordings),
             drawn=count,
@@ -191,14 +194,14 @@ def _ordered(context: FailureContext, cuts: Iterator[Cut], rng: random.Random) -
 
 
 def _words(text: str) -> str:
-    """Return the first line of what a writer wrote, as a user would send it."""
-    line = next((line for line in text.splitlines() if line.strip()), "")
-    return one_line(line).strip(' "')
+    """Return the first line of what a writer wrote, as a user would send it: without quotes around the whole."""
+    line = one_line(next((line for line in text.splitlines() if line.strip()), ""))
+    return line[1:-1] if len(line) > 1 and line[0] == line[-1] == '"' and line.count('"') == 2 else line
 
 
 def says(words: str, calls: Sequence[ToolCall], tools: dict[str, ToolSpec]) -> bool:
     """Return whether the words have each value that is not found or documented, and read like a request."""
-    if len(words) < _SHORTEST or FOUND in words or _TOOL_NAME.search(words):
+    if len(words) < _SHORTEST or FOUND in words or _TOOL_NAME.search(words) or words.count('"') % 2:
         return False
     seen = Seen([words])
     for call in calls:

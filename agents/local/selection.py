@@ -20,8 +20,8 @@ from environments.turn_lines import FOUND, TurnView, calls_text, read_calls, rea
 NOTHING_ASKED = "Please go on."
 """Words that ask for nothing; the values that a user would say are put behind them."""
 
-_READ_TOKENS = 96  # of the calls that the reader writes
-_READ_BACK = 3  # wordings whose calls the reader writes
+_READ_TOKENS = 80  # of the calls that the reader writes
+_READ_BACK = 2  # wordings whose calls the reader writes
 
 
 class Reading(NamedTuple):
@@ -36,7 +36,7 @@ class Reading(NamedTuple):
 
 
 def readings(model: LocalModel, view: TurnView, wordings: Sequence[str], calls: Sequence[ToolCall]) -> list[Reading]:
-    """Return the reading of each wording of ``calls`` before ``view``. The three that gain most are read back."""
+    """Return the reading of each wording of ``calls`` before ``view``. The two that gain most are read back."""
     values = [
         str(leaf) for call in calls for value in call.arguments.values() for leaf in leaves(value) if leaf != FOUND
     ]
