@@ -315,8 +315,8 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     out: Annotated[Path, typer.Option(help="folder of the two adapters, writer and reader")],
     model: Annotated[str, typer.Option(help="folder of the language model, or smollm2-135m")] = "smollm2-135m",
-    writer_tokens: Annotated[int, typer.Option(min=1, help="tokens that the writer learns from")] = 300_000,
-    reader_tokens: Annotated[int, typer.Option(min=1, help="tokens that the reader learns from")] = 140_000,
+    writer_tokens: Annotated[int, typer.Option(min=1, help="tokens that the writer learns from")] = 200_000,
+    reader_tokens: Annotated[int, typer.Option(min=1, help="tokens that the reader learns from")] = 100_000,
     seed: Annotated[int, typer.Option(min=0, help="every random draw derives from it")] = 0,
     threads: Annotated[int, typer.Option(min=1, help="threads of the processor")] = 2,
 ) -> None:
