@@ -169,14 +169,28 @@ class LocalAbstractor:
 def _cuts(
     interactions: Sequence[Interaction], longest: int, context: FailureContext, environment: Environment
 ) -> Iterator[Cut]:
-    """Yield each purpose of a run whole, each call alone, and each call with those that its values are of."""
+    """Yield each purpose of a run whole, each call alone, and each call with those that it goes with.
+
+    These are the earlier calls that answer what a user need not say, or the last one that it needs or that is about the
+    same thing.
+    """
     for run in successful_runs(interactions):
         linked = links(run, context, environment)
         pieces = [[*places][-longest:] for _, places in groupby(range(len(run)), key=lambda place: run[place].purpose)]
         for place, kin in enumerate(linked):
-            sources = sorted(earlier for earlier, takes in kin.items() if takes)
-            pieces += [[*sources[max(0, len(sources) + 1 - longest) :], place], [place]]
+            pieces.append([place])
+            sources = sorted(earlier for earlier, takes in kin.items() if takes)[1 - longest :]
+            if sources and longest > 1 and _is_looked_up(run, [*sources, place]):
+                pieces.append([*sources, place])
+            if (others := [earlier for earlier, takes in kin.items() if not takes]) and longest > 1:
+                pieces.append([max(others), place])
         yield from (with_setup(run, piece, context, environment) for piece in pieces)
+
+
+def _is_looked_up(run: Sequence[Interaction], places: Sequence[int]) -> bool:
+    """Return whether the last of the calls takes a value that the user need not say."""
+    shown = hidden_values([call_of(run[place]) for place in places], [run[place].observation.text for place in places])
+    return FOUND in shown[-1].arguments.values()
 
 
 def _ordered(context: FailureContext, cuts: Iterator[Cut], rng: random.Random) -> list[Cut]:

@@ -20,11 +20,12 @@ from agents.local.model import LocalModel, around, in_thread, keyed, own_tools, 
 from agents.scripted.explorer import GuidedExplorer, GuidedRounds, key_of
 from agents.scripted.knowledge import Guidance
 from agents.settings import ExplorationSettings, LocalSettings
-from environments.base import Environment, ToolCall, ToolSpec
+from environments.base import Environment, Observation, ToolCall, ToolSpec
 from environments.benchmark import KnownValue
 from environments.task_text import leaves
 from environments.turn_lines import (
     FOUND,
+    Answered,
     KnownFact,
     TurnView,
     calls_text,
@@ -92,12 +93,13 @@ class LocalRounds(GuidedRounds):
 
     def play(self, run: LiveRun, steps: int, guidance: Guidance) -> None:
         """Play one episode; its purposes are counted from 1."""
-        self._purpose = 0
+        self._purpose, self._joined = 0, False
         super().play(run, steps, guidance)
 
-    def _reach(self, tool: ToolSpec) -> None:
-        self._purpose += 1
-        super()._reach(tool)
+    def _act(self, call: ToolCall) -> Observation:
+        self._purpose += not self._joined
+        self._joined = False
+        return super()._act(call)
 
     def _new_call(self, tool: ToolSpec) -> ToolCall | None:
         return self._proposed(tool, {}) or super()._new_call(tool)
@@ -109,13 +111,10 @@ class LocalRounds(GuidedRounds):
         """Pass a value of the last answer on, or do what the model says belongs to the same purpose."""
         before = len(self._done)
         super()._consume()
-        made = [one.action.name for one in self._succeeded(self._purpose) if isinstance(one.action, ToolCall)]
-        if len(self._done) > before or not made or not self._may_act() or self._rng.random() >= _FURTHER:
+        if len(self._done) > before or not self._done or not self._may_act() or self._rng.random() >= _FURTHER:
             return
-        for call in self._best([""] * self._settings.draws, self._tools[made[-1]], None):
-            filled = self._filled(call, {})
-            if filled is None or not self._may_act() or self._act(filled).failed:
-                return
+        latest = self._tools[self._done[-1].name]
+        self._made_together(self._best([""] * self._settings.draws, latest, None, joined=True), joined=True)
 
     def _proposed(self, tool: ToolSpec, given: Mapping[str, JsonValue]) -> ToolCall | None:
         """Return a call of ``tool`` with the values ``given``; None where no proposal is of use.
@@ -127,21 +126,31 @@ class LocalRounds(GuidedRounds):
         values = ", ".join(f'{name}="{FOUND}"' for name in given)
         start = f"{tool.name}({values}" if given else tool.name
         begun = [start if given or number % 2 else "" for number in range(self._settings.draws)]
-        *before, last = self._best(begun, tool, tool.name) or (None,)
-        for call in before:
-            filled = self._filled(call, {}) if call else None
-            if filled is None or not self._may_act() or self._act(filled).failed:
-                return None
-        return self._filled(last, given) if last else None
+        calls = self._best(begun, tool, tool.name, joined=bool(given))
+        if not calls or not self._made_together(calls[:-1], joined=bool(given)):
+            return None
+        self._joined = bool(given) or len(calls) > 1
+        return self._filled(calls[-1], given)
 
-    def _best(self, begun: Sequence[str], tool: ToolSpec, aim: str | None) -> tuple[ToolCall, ...]:
-        """Draw how the purpose goes on after each of ``begun``, and return the likeliest calls, up to one of ``aim``.
+    def _made_together(self, calls: Sequence[ToolCall], *, joined: bool) -> bool:
+        """Make calls of one purpose, that of the call before them if ``joined``; return whether each succeeded."""
+        for call in calls:
+            filled = self._filled(call, {})
+            if filled is None or not self._may_act():
+                return False
+            self._joined, joined = joined, True
+            if self._act(filled).failed:
+                return False
+        return True
 
-        None of them are returned where the likeliest thing to do is nothing more.
+    def _best(self, begun: Sequence[str], tool: ToolSpec, aim: str | None, *, joined: bool) -> tuple[ToolCall, ...]:
+        """Draw calls that begin with each of ``begun``, and return the likeliest ones, up to one of ``aim``.
+
+        ``joined``: they go on with the purpose of the last call; none is returned where the likeliest is nothing more.
         """
         shown = shuffled(around([self._documented[tool.name]], tuple(self._documented.values()), _SHOWN), self._rng)
         names = {one.name for one in shown}
-        prompt = self._prompt(shown)
+        prompt = self._prompt(shown, self._purpose if joined else None)
         seeds = [self._rng.randrange(2**62) for _ in begun]
         texts = self._model.write(
             [prompt + start for start in begun],
@@ -159,19 +168,18 @@ class LocalRounds(GuidedRounds):
                 found, best = usable, likely - self._cost(usable)
         return found
 
-    def _prompt(self, shown: Sequence[ToolSpec]) -> str:
-        """Return the tools, some known values, the calls of earlier purposes, and then those of this one."""
+    def _prompt(self, shown: Sequence[ToolSpec], purpose: int | None) -> str:
+        """Return the tools, some known values, the calls so far, and behind them those of the ``purpose``."""
         wanted = {p.name for one in shown for p in one.parameters}
         facts = chosen_facts(self._facts, wanted, self._rng, _FACTS)
-        own = self._succeeded(self._purpose)
-        earlier = [one for one in self._succeeded() if one.purpose != self._purpose]
-        done = tuple((call_of(one), one.observation.text) for one in earlier)
-        calls = with_found(list(map(call_of, own)), [one.observation.text for one in own], "", ())
-        return writer_prompt(TurnView(tuple(shown), facts, done)) + calls_text(calls)
+        done, own = list[Answered](), list[Answered]()
+        for one in self._succeeded():
+            (own if one.purpose == purpose else done).append((call_of(one), one.observation.text))
+        calls = with_found([call for call, _ in own], [answer for _, answer in own], "", ())
+        return writer_prompt(TurnView(tuple(shown), facts, tuple(done))) + calls_text(calls)
 
-    def _succeeded(self, purpose: int | None = None) -> list[Interaction]:
-        made = [one for one in self._run.interactions if not one.observation.failed]
-        return made if purpose is None else [one for one in made if one.purpose == purpose]
+    def _succeeded(self) -> list[Interaction]:
+        return [one for one in self._run.interactions if not one.observation.failed]
 
     def _usable(self, calls: Sequence[ToolCall], aim: str | None) -> tuple[ToolCall, ...] | None:
         """Return the calls up to and with the first of ``aim``; None without one, and where arguments do not fit."""

@@ -119,8 +119,8 @@ def test_a_refused_call_is_made_again_behind_the_tool_that_its_error_asks_for() 
     found = explorer.explore_now(asked, STARTS, 1)
     assert [(one.action.name, one.observation.failed, one.purpose) for one in found] == [  # type: ignore[union-attr]
         ("send_van", True, 1),
-        ("open_gate", False, 1),
-        ("send_van", False, 1),
+        ("open_gate", False, 2),
+        ("send_van", False, 3),
     ]
 
 
