@@ -99,11 +99,11 @@ class LocalSettings(Section):
     draws: int = Field(6, ge=1, le=256, description="proposals, and wordings, that are drawn for one that is taken")
     temperature: float = Field(0.8, gt=0.0, le=10.0, description="sampling temperature of the writer")
     margin: float = Field(
-        0.2,
+        0.0,
         ge=-100.0,
         le=100.0,
         description="least that words must add to the log-probability of the calls for the reader, in nats per token, "
-        "where it does not return the calls exactly",
+        "beside that it returns the calls exactly",
     )
 
 

@@ -150,8 +150,8 @@ class LocalAbstractor:
             return None
         offered = TurnView(shuffled(around(called, tuple(tools.values()), _SHOWN), rng))
         read = readings(self._model, offered, wordings, shown)
-        exact = [place for place, one in enumerate(read) if one.exact]
-        best = rng.choice(exact) if exact else max(range(len(read)), key=lambda place: read[place].margin)
+        understood = [place for place, one in enumerate(read) if one.understood(self._settings.margin)]
+        best = rng.choice(understood) if understood else max(range(len(read)), key=lambda place: read[place].margin)
         words, reading = wordings[best], read[best]
         said = (prompt, f" {words}")
         (taught,), (untaught,) = (self._model.likelihood([said], one) for one in ("writer", "untaught"))

@@ -3,8 +3,8 @@
 A reader was taught from words to calls, on turns that people wrote. It returns the calls (the round trip), or not; and
 what it gains by the words is the mean log-probability of a call's tokens with them, less that with words that hold the
 same values and ask for nothing; of several calls the least gain counts, so that each of them is asked for. A small
-reader knows some calls before it reads, and misses some that are well asked for: a wording is understood by either of
-the two.
+reader guesses some calls before it reads, from the tools and the values alone: a wording is understood where the calls
+are returned and the words gain something.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NOTHING_ASKED = "Please go on."
 """Words that ask for nothing; the values that a user would say are put behind them."""
 
 _READ_TOKENS = 80  # of the calls that the reader writes
-_READ_BACK = 2  # wordings whose calls the reader writes
+_READ_BACK = 4  # wordings whose calls the reader writes
 
 
 class Reading(NamedTuple):
@@ -31,12 +31,12 @@ class Reading(NamedTuple):
     exact: bool
 
     def understood(self, margin: float) -> bool:
-        """Return whether the words say what the calls take: they are returned, or gain ``margin``."""
-        return self.exact or self.margin >= margin
+        """Return whether the words ask for the calls: these are returned, and the words gain ``margin``."""
+        return self.exact and self.margin >= margin
 
 
 def readings(model: LocalModel, view: TurnView, wordings: Sequence[str], calls: Sequence[ToolCall]) -> list[Reading]:
-    """Return the reading of each wording of ``calls`` before ``view``. The two that gain most are read back."""
+    """Return the reading of each wording of ``calls`` before ``view``. The four that gain most are read back."""
     values = [
         str(leaf) for call in calls for value in call.arguments.values() for leaf in leaves(value) if leaf != FOUND
     ]

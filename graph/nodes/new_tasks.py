@@ -163,7 +163,8 @@ def _verifications(
 
 def misread(writing: Writing) -> str:
     """Return the reason in a sentence."""
-    return f"its words add {writing.margin:.2f} nats a token to the calls, and the reader does not return them"
+    read = "returns the calls" if writing.round_trip else "does not return the calls"
+    return f"the reader {read}, and its words add {writing.margin:.2f} nats a token to them"
 
 
 @lru_cache(maxsize=1)

@@ -241,7 +241,7 @@ def weighed() -> tuple[FailureContext, tuple[object, ...]]:
     return asked, found
 
 
-def abstracted(says: Callable[[str, int], str], scores: Callable[[str, str], float], margin: float = 0.2):  # type: ignore[no-untyped-def]
+def abstracted(says: Callable[[str, int], str], scores: Callable[[str, str], float], margin: float = 0.0):  # type: ignore[no-untyped-def]
     asked, found = weighed()
     model = Told(says, scores)
     abstractor = LocalAbstractor(EXPLORATION, LocalSettings(draws=3, margin=margin), model)
@@ -274,7 +274,7 @@ def test_a_wording_that_is_read_back_is_taken_before_the_one_that_says_most(exac
     assert draft.writing.wordings == 2
     assert draft.writing.margin == pytest.approx(1.0 if taken else 0.0)
     assert draft.writing.round_trip is bool(exact)
-    assert draft.writing.understood is bool(exact or taken)
+    assert draft.writing.understood is bool(exact)
 
 
 def test_the_call_that_the_words_say_least_of_counts() -> None:
@@ -296,13 +296,16 @@ def test_calls_that_nobody_would_make_are_not_worded() -> None:
         abstracted(worded, lambda prompt, _: -1.0 if "Words:" in prompt else -3.0)
 
 
-@pytest.mark.parametrize(("margin", "understood"), [(0.1, True), (0.3, False)])
-def test_words_that_the_reader_does_not_return_need_a_margin(margin: float, understood: bool) -> None:
-    def says(prompt: str, number: int) -> str:
-        return worded(prompt, number) if prompt.endswith("Words:") else "list_parcels()\n"
+@pytest.mark.parametrize(
+    ("exact", "margin", "understood"), [(True, 0.1, True), (True, 0.3, False), (False, 0.1, False)]
+)
+def test_words_are_understood_that_gain_something_and_return_the_calls(
+    exact: bool, margin: float, understood: bool
+) -> None:
+    says = read_back(*(WORDINGS if exact else ()))
 
     (draft,), _ = abstracted(says, lambda prompt, _: -2.0 if NOTHING_ASKED in prompt else -1.8, margin)
-    assert not draft.writing.round_trip
+    assert draft.writing.round_trip is exact
     assert draft.writing.understood is understood
 
 
