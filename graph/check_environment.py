@@ -115,11 +115,11 @@ def new(
         if name in packaged_names() or importlib.util.find_spec(name) is not None:
             raise InputError(f"{name} is the name of a benchmark or of an installed module: choose another")
         check_output("NAME", Path(name), "folder")
-        from graph.default_roles import here, words_by
+        from graph.default_roles import words_by
         from graph.seed_tasks import seed_file
         from memory.files import whole_folder
 
-        kind = roles or here()
+        kind = roles or "scripted"
         sizes = SIZES[kind]
         with whole_folder(Path(name).absolute()) as folder, chdir(folder):
             _write(folder, name, kind)

@@ -1,4 +1,7 @@
-"""Who explores and words tasks where a command is told nothing of it: an endpoint, a language model here, or rules.
+"""Who explores and words tasks where a command is told nothing of it: an endpoint, or rules.
+
+A language model here (kind local) does it where it is stated: on tools that are unlike those that it was taught on it
+makes few tasks, and takes minutes for each (docs/models.md).
 
 `coevolve evolve --mcp` and `coevolve environment new` decide it before they write anything, and write it down: a run
 keeps it in settings.yaml, a new folder in its recipe. Recipes that are stated have the default of their own settings.
@@ -8,14 +11,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from agents.chat.endpoint import MODEL_VARIABLE
-from environments.checkout import PACKAGED_MODEL, shipped_policy
 from memory.jsonl import changes_given, put
 
-RATE = "about 2 tasks a minute on two cores"
-"""What the local roles make, beside other work on the same cores."""
+RATE = "about one task a minute on two cores, fewer on unfamiliar tools"
+"""What the local roles make (docs/models.md)."""
 
 ONE_ROUND = {"rounds": "1", "independent": "true"}
 """``roles.exploration`` of a local explorer (ours): each call takes seconds, and rounds share nothing."""
@@ -30,22 +32,17 @@ class DefaultRoles(NamedTuple):
     words: str
 
 
-def here() -> Literal["local", "scripted"]:
-    """Return the kind of explorer and abstractor that needs no endpoint: local once ``make model`` has run."""
-    return "local" if shipped_policy(PACKAGED_MODEL) is not None else "scripted"
-
-
 def default_roles(given: Sequence[str]) -> DefaultRoles:
     """Return what the settings ``given`` leave open: explorer and abstractor, and the rounds of a local explorer.
 
-    A chat model words where one is configured, by ``roles.chat`` or its variable. Else both are those of ``here``,
-    local also where ``roles.local`` is stated. Raises InputError for a setting that cannot be read.
+    A chat model words where one is configured, by ``roles.chat`` or its variable. Else both are rules, and local where
+    ``roles.local`` is stated. Raises InputError for a setting that cannot be read.
     """
     tree: dict[str, Any] = {}
     for change in changes_given(given):
         put(tree, change.keys, change.value, f"--set {change.given}")
     roles = _section(tree, "roles")
-    without = "local" if "local" in roles else here()
+    without = "local" if "local" in roles else "scripted"
     configured = "roles.chat" if "chat" in roles else MODEL_VARIABLE if os.environ.get(MODEL_VARIABLE) else None
     default = {"explorer": without, "abstractor": without if configured is None else "chat"}
     stated = {name: kind for name in default if (kind := _section(roles, name).get("kind")) is not None}
@@ -72,7 +69,7 @@ def words_by(kinds: Mapping[str, str], stated: Container[str], rules: str, confi
     chosen = {kind for name, kind in kinds.items() if name not in stated}
     why = [RATE] if "local" in kinds.values() else []
     why += [f"{configured} names it"] if "chat" in chosen else []
-    why += [f"{PACKAGED_MODEL} is not here: make model"] if "scripted" in chosen else []
+    why += ["by default"] if "scripted" in chosen else []
     why += [] if chosen else ["as stated"]
     return f"{words} ({'; '.join(why)})" + (f"; for rules: {rules}" if chosen - {"scripted"} else "")
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from environments import checkout
 from graph.default_roles import RATE, default_roles
 from graph.run_iteration import SERVER_RECIPE
 from graph.settings import load_recipe
@@ -15,60 +12,52 @@ VARIABLE = "COEVOLVE_CHAT_MODEL"
 ONE_ROUND = ["exploration.rounds=1", "exploration.independent=true"]
 LOCAL = ["explorer.kind=local", "abstractor.kind=local", *ONE_ROUND]
 BOTH = "for rules: --set roles.explorer.kind=scripted --set roles.abstractor.kind=scripted"
-ABSENT = "smollm2-135m is not here: make model"
+RULES = "by default"
 SMALL = "a small language model on this machine"
 
 
 @pytest.mark.parametrize(
-    ("given", "here", "variable", "added", "words"),
+    ("given", "variable", "added", "words"),
     [
-        ([], True, "", LOCAL, f"calls and words of tasks by {SMALL} ({RATE}); {BOTH}"),
-        ([], False, "", ["explorer.kind=scripted", "abstractor.kind=scripted"], f"words of tasks by rules ({ABSENT})"),
+        (["local.draws=4"], "", LOCAL, f"calls and words of tasks by {SMALL} ({RATE}); {BOTH}"),
+        ([], "", ["explorer.kind=scripted", "abstractor.kind=scripted"], f"words of tasks by rules ({RULES})"),
         (
             ["chat.model=m"],
-            True,
             "",
-            ["explorer.kind=local", "abstractor.kind=chat", *ONE_ROUND],
-            f"calls of tasks by {SMALL}, their words by the model of an endpoint ({RATE}; roles.chat names it); {BOTH}",
+            ["explorer.kind=scripted", "abstractor.kind=chat"],
+            f"by rules, their words by the model of an endpoint (roles.chat names it; {RULES}); "
+            "for rules: --set roles.abstractor.kind=scripted",
         ),
         (
             [],
-            False,
             "m",
             ["explorer.kind=scripted", "abstractor.kind=chat"],
-            f"by rules, their words by the model of an endpoint ({VARIABLE} names it; {ABSENT}); "
+            f"by rules, their words by the model of an endpoint ({VARIABLE} names it; {RULES}); "
             "for rules: --set roles.abstractor.kind=scripted",
         ),
-        (["explorer.kind=scripted", "abstractor.kind=scripted"], True, "m", [], "words of tasks by rules (as stated)"),
+        (["explorer.kind=scripted", "abstractor.kind=scripted"], "m", [], "words of tasks by rules (as stated)"),
         (
             ["explorer={kind: scripted}"],
-            True,
             "",
-            ["abstractor.kind=local"],
-            f"by rules, their words by {SMALL} ({RATE}); for rules: --set roles.abstractor.kind=scripted",
+            ["abstractor.kind=scripted"],
+            f"words of tasks by rules ({RULES})",
         ),
         (
             ["local.adapters=here", "exploration.rounds=2"],
-            False,
             "",
             [*LOCAL[:2], ONE_ROUND[1]],
             f"by {SMALL} ({RATE}); {BOTH}",
         ),
-        (["abstractor.kind=local", "explorer.kind=local"], True, "", ONE_ROUND, f"by {SMALL} ({RATE}; as stated)"),
+        (["abstractor.kind=local", "explorer.kind=local"], "", ONE_ROUND, f"by {SMALL} ({RATE}; as stated)"),
     ],
 )
 def test_who_plays_where_nothing_says_it(
     given: list[str],
-    here: bool,
     variable: str,
     added: list[str],
     words: str,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if here:
-        (tmp_path / "config.json").write_text("{}")
-    monkeypatch.setattr(checkout, "PACKAGED_FOLDER", tmp_path)
     monkeypatch.setenv(VARIABLE, variable)
     stated = [f"roles.{one}" for one in given]
     roles = default_roles(stated)

@@ -69,7 +69,7 @@ def test_the_recipe_states_who_words_tasks(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(checkout, "PACKAGED_FOLDER", tmp_path)
     if kind == "local":
         (tmp_path / "config.json").write_text("{}")
-    done = new(tmp_path, "bakery", roles="")
+    done = new(tmp_path, "bakery", roles="local" if kind == "local" else "")
     roles = load_recipe(tmp_path / "bakery" / "recipe.yaml", ["environment.name=environments.example:depot"]).roles
     assert (roles.explorer.kind, roles.abstractor.kind) == (kind, kind)
     assert (roles.exploration.rounds, roles.exploration.independent) == ((1, True) if kind == "local" else (4, False))
@@ -78,7 +78,7 @@ def test_the_recipe_states_who_words_tasks(tmp_path: Path, monkeypatch: pytest.M
     assert f"--count {sizes.lessons} --seed 1" in done.stdout
     assert f"--passes {sizes.passes} " in done.stdout
     assert f"--count {sizes.held_out} --seed 30" in done.stdout
-    why = "; for rules: --roles scripted" if kind == "local" else "by rules (smollm2-135m is not here: make model)"
+    why = "; as stated)" if kind == "local" else "by rules (by default)"
     assert done.stderr.strip().endswith(why)
 
 

@@ -47,7 +47,7 @@ def test_evolve_on_a_command_alone_and_go_on_as_its_last_lines_say(
     page, _, last = done.stdout.partition("Next\n")
     assert "left out   burn_down: it says that it destroys" in page
     assert "ok     it begins alike each time" in page
-    assert "\nroles      calls and words of tasks by rules (smollm2-135m is not here: make model)\n" in page
+    assert "\nroles      calls and words of tasks by rules (by default)\n" in page
     assert f"tasks      6 verified in {run}, 3 held out in {run}-start/held-out.jsonl" in page
     assert len(read_jsonl(Path(f"{run}-start") / "held-out.jsonl", Task)) == 3
     assert len([one for one in read_jsonl(run / "tasks.jsonl", Task) if one.origin == "seed"]) == 6
