@@ -1,7 +1,7 @@
 """Make tasks in which nothing can be called at first out of finished drafts of one user turn (ours).
 
-The papers have no such tasks; BFCL's miss_param and miss_func are of this kind. A draft becomes a task of two turns,
-whose first has an empty reference and whose second has the draft's calls:
+The papers have no such tasks. A draft becomes a task of two turns, whose first has an empty reference and whose second
+has the draft's calls:
 
 - *missing detail*: the first turn asks for the calls without the value of an argument that the first call requires;
   the second gives the value, as people answer to a question back. The abstractor words the first turn

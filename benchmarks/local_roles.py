@@ -80,9 +80,10 @@ def measured(model: LocalModel, turns: Sequence[HumanTurn], settings: LocalSetti
         complete += sum(says(words, turn.calls, tools) for words in wordings)
         kept = [words for words in dict.fromkeys(wordings) if says(words, turn.calls, tools)]
         if kept:
-            best = max(readings(model, view, kept, turn.calls), key=lambda one: (one.exact, one.margin))
-            found["written"].append(best)
-            examples.append(f"{turn.calls}\n    people: {one_line(turn.words)}\n    written: {kept[0]}")
+            read = readings(model, view, kept, turn.calls)
+            best = max(range(len(kept)), key=lambda place: (read[place].exact, read[place].margin))
+            found["written"].append(read[best])
+            examples.append(f"{turn.calls}\n    people: {one_line(turn.words)}\n    written: {kept[best]}")
     print("\n".join(examples))
     print(
         f"{complete} of {len(turns) * settings.draws} wordings have every value; {len(examples)} of {len(turns)} calls"

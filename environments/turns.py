@@ -59,8 +59,8 @@ class Turns(Generic[Played]):
 
     ``callable`` are the tools that the task has in any of its turns, those withheld at first included; ``shown`` are
     those on offer in the current turn. ``steps``, ``calls`` and ``malformed`` count actions of the current turn; the
-    episode adds to them. ``measure`` returns what
-    the episode records of a turn, as the world is now, by the turn's index, calls and malformed actions.
+    episode adds to them. ``measure`` returns what the episode records of a turn, as the world is now, by the turn's
+    index, calls and malformed actions.
     """
 
     def __init__(self, task: TaskSpec, measure: Callable[[int, int, int], Played]) -> None:

@@ -97,7 +97,7 @@ def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="of the environment, its module and its folder")],
     roles: Annotated[
         Literal["local", "scripted"] | None,
-        typer.Option(help="who words tasks: the language model of make model, or rules; if none, the model once made"),
+        typer.Option(help="who words tasks: rules, or the language model of make model; rules if none"),
     ] = None,
 ) -> None:
     """Write the folder NAME: an environment of your own to change, its recipe, contract test and held-out tasks.

@@ -1,4 +1,4 @@
-"""Who explores and words tasks where a command is told nothing of it: an endpoint, or rules.
+"""Choose who explores and words tasks where no setting does: an endpoint, or rules.
 
 A language model here (kind local) does it where it is stated: on tools that are unlike those that it was taught on it
 makes few tasks, and takes minutes for each (docs/models.md).

@@ -67,7 +67,7 @@ def main(
 
     With --mcp the server is looked at, tasks are made on it and a policy is warmed up before the run begins, by
     recipes/mcp.yaml; the first page says what was found and what was made. Tasks are worded by a chat model where one
-    is configured, else by the language model of make model, else by rules; the page says by which, and why.
+    is configured, else by rules; the page says by which, and why.
 
     Exit status: 0 when an iteration ended in which a rollout succeeded or a task was admitted. 4 when none did. 2 for a
     user's mistake. 1 when a round of training, an evaluation, a role or the environment failed. 129 on SIGHUP, 130 on

@@ -7,7 +7,7 @@ for unlikely are left out. Of the others several wordings are drawn. Those that 
 or that name tools, are left out. One is drawn from which a reader gets the calls back, so that tasks are worded at
 several lengths; where it gets them back from none, the one that says most is taken.
 
-How much a wording says is told by the reader (``agents.local.selection``). The draft carries this, how likely the calls
+The reader measures how much a wording says (``agents.local.selection``). The draft carries this, how likely the calls
 are for the writer (their realism), and how much likelier the words are for it than for the model before it was taught
 (Moore and Lewis). A draft whose words the reader does not understand is refused before verification, as misread.
 """

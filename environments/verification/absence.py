@@ -1,7 +1,7 @@
-"""Verify user turns in which nothing can be called yet (BFCL's miss_param and miss_func).
+"""Verify user turns in which nothing can be called yet (ours).
 
 The reference of such a turn is empty: an agent can only ask back, or say that it cannot do it. The turn after it has
-calls, and brings what the first of them needs (our rules):
+calls, and brings what the first of them needs:
 
 - a *withheld tool*: the environment offers the tool of that call from its turn on, and not before;
 - a *missing detail*: the turn says the value of a required argument of that call, and nothing that an agent has read
@@ -10,7 +10,7 @@ calls, and brings what the first of them needs (our rules):
 An agent must not get by without the detail, either. No read without arguments may answer it as the only value of its
 kind, and the call with another value must not be made good by the calls of the next turn (``_GUESSES`` values are
 tried). Otherwise an agent that guesses succeeds as one that asks back does. A call that only reads changes no outcome,
-guessed or not: it is neither rewarded nor punished, as in BFCL. And the next turn's other calls, as far as an agent can
+guessed or not: it is neither rewarded nor punished. And the next turn's other calls, as far as an agent can
 make them at once with equal answers, must be no mistake there: the remaining ones still succeed after them.
 """
 

@@ -38,7 +38,6 @@ def test_evolve_on_a_command_alone_and_go_on_as_its_last_lines_say(
     monkeypatch.setattr("memory.processes.watch_parent", lambda: None)
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'tests'}")
     monkeypatch.setenv(TRUST_VARIABLE, "")  # set by the command itself, and put back when the test ends
-    monkeypatch.setattr("environments.checkout.PACKAGED_FOLDER", tmp_path)
     run = tmp_path / "run"
     sets = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
     server = f"{sys.executable} -m support.mcp_depot"
