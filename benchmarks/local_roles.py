@@ -34,7 +34,7 @@ def main(
     adapters: Annotated[str, typer.Option(help="folder of the two adapters")] = LocalSettings().adapters,
     count: Annotated[int, typer.Option(min=2, help="questions")] = 60,
 ) -> None:
-    """Print the tables as Markdown; takes some five seconds of two cores for each question."""
+    """Print the tables as Markdown; takes some half a minute of two cores for each question."""
     from training.local_model import AdaptedModel
 
     environment = open_named(DEFAULT, None)
@@ -62,7 +62,7 @@ def measured(model: LocalModel, turns: Sequence[HumanTurn], settings: LocalSetti
         decoys = rng.sample(turn.others, min(_DECOYS, len(turn.others)))
         if len(decoys) < _DECOYS:
             strange = [tool for other in turns for tool in other.tools if tool not in turn.tools]
-            decoys += rng.sample(strange, _DECOYS - len(decoys))
+            decoys += rng.sample(strange, min(_DECOYS - len(decoys), len(strange)))
         view = TurnView(shuffled([*turn.tools, *decoys], rng))
         other = next(one for one in (*turns[place + 1 :], *turns) if one.tools != turn.tools)
         values = " ".join(
