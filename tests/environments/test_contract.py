@@ -24,7 +24,7 @@ from environments.base import (
     UserTurn,
 )
 from environments.contract.checks import PROPERTIES, WITHOUT_TASKS, Contract
-from environments.example import Depot, Label, Van, depot
+from environments.example import LABELS, Depot, Label, Van, depot
 from environments.python_class.environment import PythonEnvironment
 from graph.check_environment import explored_tasks
 
@@ -238,10 +238,12 @@ class EvaluatesAnswersOnly(Passing):
 
 
 @noticed_by("the_outcome_can_be_asked_at_any_time")
-class EvaluatingOpensTheGate(Passing):
+class EvaluatingInsuresWhatWaits(Passing):
     def outcome(self):
         outcome = super().outcome()
-        self.inner._world.run(ToolCall(name="open_gate"))
+        # Every start has parcels that wait, and no task insures each of them.
+        for label in LABELS:
+            self.inner._world.run(ToolCall(name="insure_parcel", arguments={"label": label, "euros": 400}))
         return outcome
 
 
