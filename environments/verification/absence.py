@@ -16,8 +16,9 @@ make them at once with equal answers, must be no mistake there: the remaining on
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
 
@@ -64,10 +65,11 @@ def unneeded_turn(environment: Environment, task: TaskSpec) -> str | None:
         first = task.reference[t + 1][0]
         withheld = first.name in offered[t + 1] and first.name not in offered[t]
         silent = task.model_copy(update={"turns": (*task.turns[: t + 1], "", *task.turns[t + 2 :])})
-        unspoken = [one for one in sources(environment, silent, played.turns) if one.place[0] == t + 1]
-        if not withheld and (known := _known_detail(environment, task, played, t, offered[t], unspoken)):
+        unspoken = tuple(one for one in sources(environment, silent, played.turns) if one.place[0] == t + 1)
+        turn = _EmptyTurn(environment, task, played, t, offered[t], unspoken)
+        if not withheld and (known := turn.known_detail()):
             return f"turn {t + 1} has no call, though {first.name} is not withheld until turn {t + 2}, and {known}"
-        if early := _spoilt_by(environment, task, played, t, offered[t], unspoken):
+        if early := turn.spoilt_by():
             return f"turn {t + 1} has no call, though {early} can be made in it, and the task fails after that"
     return None
 
@@ -83,108 +85,105 @@ def _offered(environment: Environment, task: TaskSpec) -> list[tuple[str, ...]]:
         return found
 
 
-def _known_detail(
-    environment: Environment,
-    task: TaskSpec,
-    played: Replay,
-    t: int,
-    offered: Collection[str],
-    unspoken: Sequence[SourcedValue],
-) -> str | None:
-    """Return a phrase on why the call after turn ``t`` could be made in it, None where a required value is missing.
+@dataclass(frozen=True)
+class _EmptyTurn:
+    """Turn ``t`` of a task, which has no call, and the task as it was ``played``.
 
-    ``unspoken`` has the values of the next turn's calls, with their sources where that turn says nothing.
+    ``offered`` are the tools of the turn. ``unspoken`` has the values of the next turn's calls, with their sources
+    where that turn says nothing.
     """
-    (tool,) = environment.tools((task.reference[t + 1][0].name,))
-    spoken = [one for one in sources(environment, task, played.turns) if one.place[0] == t + 1]
-    why = f"requires no value that turn {t + 2} says"
-    for one, before in zip(spoken, unspoken, strict=True):
-        if one.place[1]:
-            break
-        parameter = tool.parameter(one.parameter)
-        if parameter is None or not parameter.required or one.source is not Source.WORDS or one.literal:
-            continue
-        if before.source not in HIDDEN:
-            where = before.source.replace("_", " ")
-            why = f"its {one.parameter} {one.value!r:.80} is known before turn {t + 2} ({where})"
-        elif name := _answering(environment, task, t, offered, one.value):
-            why = f"{name} answers its {one.parameter} {one.value!r:.80}, and no other"
-        elif (other := _made_good(environment, task, t, tool, one.parameter)) is not None:
-            why = f"a guess of its {one.parameter}, {other!r:.80}, is made good by turn {t + 2}"
-        else:
+
+    environment: Environment
+    task: TaskSpec
+    played: Replay
+    t: int
+    offered: tuple[str, ...]
+    unspoken: tuple[SourcedValue, ...]
+
+    @property
+    def next_calls(self) -> tuple[ToolCall, ...]:
+        return self.task.reference[self.t + 1]
+
+    def known_detail(self) -> str | None:
+        """Return a phrase on why the next call could be made already, None where a required value is missing."""
+        after = self.t + 2
+        (tool,) = self.environment.tools((self.next_calls[0].name,))
+        spoken = [one for one in sources(self.environment, self.task, self.played.turns) if one.place[0] == self.t + 1]
+        why = f"requires no value that turn {after} says"
+        for one, before in zip(spoken, self.unspoken, strict=True):
+            if one.place[1]:
+                break
+            parameter = tool.parameter(one.parameter)
+            if parameter is None or not parameter.required or one.source is not Source.WORDS or one.literal:
+                continue
+            if before.source not in HIDDEN:
+                where = before.source.replace("_", " ")
+                why = f"its {one.parameter} {one.value!r:.80} is known before turn {after} ({where})"
+            elif name := self._answering(one.value):
+                why = f"{name} answers its {one.parameter} {one.value!r:.80}, and no other"
+            elif (other := self._made_good(tool, one.parameter)) is not None:
+                why = f"a guess of its {one.parameter}, {other!r:.80}, is made good by turn {after}"
+            else:
+                return None
+        return why
+
+    def spoilt_by(self) -> str | None:
+        """Return the names of the next turn's calls that an agent can make in this one, where the task then fails."""
+        unknown = {
+            one.place[1]
+            for one in self.unspoken
+            if one.source in HIDDEN or (one.producer is not None and one.producer[0] == self.t + 1)
+        }
+        calls = self.next_calls
+        early = [c for c, call in enumerate(calls) if call.name in self.offered and c not in unknown]
+        answers = self.played.turns[self.t + 1].observations
+        tried = self._at_once(early).turns[self.t].observations
+        same = [c for c, answer in zip(early, tried, strict=True) if answer == answers[c]]
+        if not same or self._at_once(same).outcome.success:
             return None
-    return why
+        return " and ".join(dict.fromkeys(calls[c].name for c in same))
 
+    def _at_once(self, early: Sequence[int]) -> Replay:
+        """Replay the reference with these calls of the next turn in this one."""
+        rest = tuple(call for c, call in enumerate(self.next_calls) if c not in early)
+        return self._with_calls([self.next_calls[c] for c in early], rest)
 
-def _spoilt_by(
-    environment: Environment,
-    task: TaskSpec,
-    played: Replay,
-    t: int,
-    offered: Collection[str],
-    unspoken: Sequence[SourcedValue],
-) -> str | None:
-    """Return the names of the next turn's calls that an agent can make in turn ``t``, where the task then fails."""
-    unknown = {
-        one.place[1]
-        for one in unspoken
-        if one.source in HIDDEN or (one.producer is not None and one.producer[0] == t + 1)
-    }
-    calls = task.reference[t + 1]
-    early = [c for c, call in enumerate(calls) if call.name in offered and c not in unknown]
-    answers = played.turns[t + 1].observations
-    tried = _at_once(environment, task, t, early)
-    same = [c for c, answer in zip(early, tried.turns[t].observations, strict=True) if answer == answers[c]]
-    if not same or _at_once(environment, task, t, same).outcome.success:
+    def _answering(self, value: JsonValue) -> str | None:
+        """Return the first read without arguments whose answer has ``value`` as the only one of its kind."""
+        for tool in self.environment.tools(self.offered):
+            if any(parameter.required for parameter in tool.parameters):
+                continue
+            tried = self._with_calls([ToolCall(name=tool.name)], self.next_calls)
+            (answer,) = tried.turns[self.t].observations
+            if answer.failed or self._changed(tried):
+                continue
+            alike = {leaf for leaf in leaves(decoded(answer.text)) if _is_text(leaf) is _is_text(value)}
+            if alike == {value}:
+                return tool.name
         return None
-    return " and ".join(dict.fromkeys(calls[c].name for c in same))
 
+    def _made_good(self, tool: ToolSpec, name: str) -> JsonValue:
+        """Return a wrong value with which the next call succeeds here and the task still does, None without one."""
+        first = self.next_calls[0]
+        for other in islice(_others(first.arguments[name], tool, name, self.task), _GUESSES):
+            guess = first.model_copy(update={"arguments": {**first.arguments, name: other}})
+            if argument_problem(guess, tool) is not None:
+                continue
+            tried = self._with_calls([guess], self.next_calls)
+            failed = tried.turns[self.t].observations[0].failed
+            if self._changed(tried) and not failed and tried.outcome.success:
+                return other
+        return None
 
-def _at_once(environment: Environment, task: TaskSpec, t: int, early: Sequence[int]) -> Replay:
-    """Replay the reference with these calls of the turn after turn ``t`` in turn ``t``."""
-    calls = task.reference[t + 1]
-    rest = tuple(call for c, call in enumerate(calls) if c not in early)
-    return replay(environment, task, (*task.reference[:t], [calls[c] for c in early], rest, *task.reference[t + 2 :]))
+    def _with_calls(self, calls: Sequence[ToolCall], then: Sequence[ToolCall]) -> Replay:
+        """Replay the reference with ``calls`` in this turn, and others in the next one."""
+        before, after = self.task.reference[: self.t], self.task.reference[self.t + 2 :]
+        return replay(self.environment, self.task, (*before, calls, then, *after))
 
-
-def _answering(
-    environment: Environment, task: TaskSpec, t: int, offered: Iterable[str], value: JsonValue
-) -> str | None:
-    """Return the first read without arguments whose answer has ``value`` as the only one of its kind."""
-    for tool in environment.tools(tuple(offered)):
-        if any(parameter.required for parameter in tool.parameters):
-            continue
-        tried = _with_call(environment, task, t, ToolCall(name=tool.name))
-        (answer,) = tried.turns[t].observations
-        if answer.failed or tried.end_states()[t] != _before(tried, t):
-            continue
-        alike = {leaf for leaf in leaves(decoded(answer.text)) if _is_text(leaf) is _is_text(value)}
-        if alike == {value}:
-            return tool.name
-    return None
-
-
-def _made_good(environment: Environment, task: TaskSpec, t: int, tool: ToolSpec, name: str) -> JsonValue:
-    """Return a wrong value with which the call succeeds in turn ``t`` and the task still does, None without one."""
-    first = task.reference[t + 1][0]
-    for other in islice(_others(first.arguments[name], tool, name, task), _GUESSES):
-        guess = first.model_copy(update={"arguments": {**first.arguments, name: other}})
-        if argument_problem(guess, tool) is not None:
-            continue
-        tried = _with_call(environment, task, t, guess)
-        changed = tried.end_states()[t] != _before(tried, t)
-        if changed and not tried.turns[t].observations[0].failed and tried.outcome.success:
-            return other
-    return None
-
-
-def _with_call(environment: Environment, task: TaskSpec, t: int, call: ToolCall) -> Replay:
-    """Replay the reference with ``call`` in its turn ``t``."""
-    return replay(environment, task, (*task.reference[:t], (call,), *task.reference[t + 1 :]))
-
-
-def _before(played: Replay, t: int) -> str:
-    return (played.initial, *played.end_states())[t]
+    def _changed(self, tried: Replay) -> bool:
+        """Return whether the state at the end of this turn differs from that at its begin."""
+        states = (tried.initial, *tried.end_states())
+        return states[self.t + 1] != states[self.t]
 
 
 def _is_text(value: JsonValue) -> bool | None:
