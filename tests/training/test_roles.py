@@ -163,7 +163,4 @@ def test_rows_hide_what_is_looked_up_and_show_what_is_known() -> None:
     assert writer.answer.endswith('(order="<found>")\nWords: Send the order that you found.')
     assert reader.answer.endswith("(order=4711)\n"), "the reader sees the earlier answer"
     assert "Words: Send the order" in reader.prompt
-    assert not writer.whole
-    single = roles.rows_of([turn.model_copy(update={"answers": ("",), "done": ()})], "writer", 0)
-    assert sorted(row.whole for row in single) == [False, True]
     assert roles.rows_of([turn.model_copy(update={"held_out": True})], "writer", 0) == []
