@@ -96,8 +96,14 @@ class LocalSettings(Section):
         description="folder of the two adapters, writer and reader, which name their model; recipes/writer ships, "
         "`python -m training.roles` makes others",
     )
+    words: str | None = Field(
+        None,
+        min_length=1,
+        description="a model that follows instructions and words calls in place of the writer: a folder, or an id on "
+        "the Hugging Face hub; null: the writer",
+    )
     draws: int = Field(6, ge=1, le=256, description="proposals, and wordings, that are drawn for one that is taken")
-    temperature: float = Field(0.8, gt=0.0, le=10.0, description="sampling temperature of the writer")
+    temperature: float = Field(0.8, gt=0.0, le=10.0, description="sampling temperature of proposals and wordings")
     margin: float = Field(
         0.0,
         ge=-100.0,

@@ -1,7 +1,8 @@
-"""Run the language model of the local roles: its two adapters, the in-process sampler, one call at a time (ours).
+"""Run the language models of the local roles: two adapters, the in-process sampler, one call at a time (ours).
 
-A folder of adapters ships with the project, or is of `python -m training.roles`. Import this module late: it needs
-torch.
+A folder of adapters ships with the project, or is of `python -m training.roles`. Calls are worded by the writer, or by
+a model that follows instructions, asked by its chat template behind two worked examples. Import this module late: it
+needs torch.
 """
 
 from __future__ import annotations
@@ -16,16 +17,19 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
-from environments.base import InputError
+from environments.base import InputError, UserTurn
 from environments.checkout import ROOT
-from environments.turn_lines import WORDS, Adapter, Direction
+from environments.turn_lines import FOUND, WORDS, Adapter, Direction
 from memory.files import sha256_of
 from memory.run import read_json
 from training.policy_files import ADAPTER, ADAPTER_WEIGHTS, check_folder
+from training.rendering.base import EndTurn
+from training.rendering.chat_template import ChatTemplateRendering
 from training.roles import RECORD, RoleRecord
 from training.rollout.in_process import InProcessSampler, shared_length
-from training.rollout.policy import adapter_base, fetched, load_adapter, load_policy
+from training.rollout.policy import adapter_base, fetched, load_adapter, load_policy, load_rendering, policy_folder
 from training.rollout.sampling import Sampled, TokenPrompt
+from training.settings import RenderingOptions
 
 ADAPTERS: tuple[Direction, ...] = get_args(Direction)
 
@@ -47,11 +51,11 @@ def adapters_folder(path: str) -> Path:
     return folder
 
 
-def check_local(adapters: str) -> tuple[Path, str]:
+def check_local(adapters: str, words: str | None = None) -> tuple[Path, str]:
     """Return the folder of the two adapters, and the model that they name.
 
-    Raises InputError where one of them is not there, or cannot be used, for weights that its record does not have, and
-    for adapters of two models.
+    Raises InputError where one of them is not there, or cannot be used, for weights that its record does not have, for
+    adapters of two models, and for a model of ``words`` that is not there.
     """
     folder = adapters_folder(adapters)
     writer, reader = (str(adapter_base(str(folder / name))) for name in ADAPTERS)
@@ -59,7 +63,8 @@ def check_local(adapters: str) -> tuple[Path, str]:
         raise InputError(f"roles.local.adapters: {folder} has adapters of two models, {writer} and {reader}")
     for name in ADAPTERS:
         check_weights(folder / name)
-    check_folder(fetched(writer))
+    for model in (writer, *([] if words is None else [words])):
+        check_folder(fetched(model))
     return folder, writer
 
 
@@ -89,16 +94,85 @@ class _Text:
 
     def act(self, message: Sampled) -> None:
         self._prompt = None
-        self.ids = [one for one in message.ids if one not in self.stop_ids]
+        self.ids = message.ids
         self.likelihood = sum(message.logprobs) / len(message.logprobs)
 
 
-class AdaptedModel:
-    """A causal language model with the adapters ``writer`` and ``reader``."""
+INSTRUCTION = (
+    "You write what a user of an assistant types. You get tools, and the calls of them that the assistant will make. "
+    "Write one message in the user's own everyday words that asks for exactly these calls, in this order, with every "
+    f"value that the assistant needs. A value {FOUND} is one that an earlier call answers: say what it is instead. "
+    "Name no tool."
+)
+EXAMPLES = (
+    (
+        "Tools:\n"
+        "renew_loan(loan: integer, weeks: integer) Keep a borrowed book for longer.\n"
+        "Calls:\n"
+        "renew_loan(loan=4417, weeks=2)\n",
+        "I'm not through with my book yet. Could you extend loan 4417 by two weeks?",
+    ),
+    (
+        "Tools:\n"
+        "reserve_room(room: string, hour: integer) Reserve a reading room.\n"
+        "list_rooms(floor: integer) List the reading rooms that are free.\n"
+        "Calls:\n"
+        "list_rooms(floor=3)\n"
+        f'reserve_room(room="{FOUND}", hour=15)\n',
+        "See which reading rooms on floor 3 are free, and get me one of them for 15:00.",
+    ),
+)
+"""What a model that follows instructions sees before it words calls, as turns of a conversation (ours)."""
 
-    def __init__(self, adapters: str) -> None:
+
+class _Instructed:
+    """A model that follows instructions, and words calls: its chat template, and what ends a message of one line."""
+
+    def __init__(self, path: str) -> None:
+        """Load it. Raises InputError like ``load_policy``, and for a policy without a chat template."""
+        policy = load_policy(path, "cpu", options=_without_thinking(path))
+        if not isinstance(policy.rendering, ChatTemplateRendering):
+            raise InputError(f"roles.local.words: {path} has no chat template: name a model that follows instructions")
+        self.model, self._rendering = policy.model, policy.rendering
+        # A token may end a line and have other characters before that.
+        lines = (number for number in policy.tokenizer.get_vocab().values() if "\n" in self._decoded([number]))
+        self.stop_ids = self._rendering.stop_ids | frozenset(lines)
+
+    def ids(self, prompt: str) -> list[int]:
+        """Return the ids of the conversation that asks for the words of ``words_prompt``'s text."""
+        dialogue = self._rendering.begin()
+        shown, words = zip(*EXAMPLES, strict=True)
+        ids = dialogue.first(UserTurn(index=0, text=shown[0], tools=(), preface=INSTRUCTION), ())
+        for said, asked in zip(words, (*shown[1:], prompt.removesuffix(WORDS)), strict=True):
+            ids += (message := dialogue.demonstrate(EndTurn(text=said)))
+            dialogue.parse(message)
+            ids += dialogue.next_turn(UserTurn(index=1, text=asked, tools=()), ())
+        return ids
+
+    def text(self, text: _Text) -> str:
+        """Return what was written."""
+        return self._decoded(text.ids)
+
+    def _decoded(self, ids: list[int]) -> str:
+        return str(self._rendering.tokenizer.decode(ids, skip_special_tokens=True))
+
+
+def _without_thinking(path: str) -> RenderingOptions | None:
+    """Return the options with which a model words at once, None where its template has none."""
+    quiet = RenderingOptions(thinking=False)
+    try:
+        load_rendering(policy_folder(path), quiet)
+    except InputError:
+        return None
+    return quiet
+
+
+class AdaptedModel:
+    """A causal language model with the adapters ``writer`` and ``reader``, and one of its own for words, or none."""
+
+    def __init__(self, adapters: str, words: str | None = None) -> None:
         """Load it as a policy is loaded. Raises InputError like ``check_local`` and ``load_policy``."""
-        folder, base = check_local(adapters)
+        folder, base = check_local(adapters, words)
         policy = load_policy(base, "cpu")
         self._tokenizer = policy.tokenizer
         self._models = {"untaught": policy.model}
@@ -106,12 +180,13 @@ class AdaptedModel:
             # Each adapter is merged into a copy: layers beside layers would cost a third of the time of every token.
             adapted: Any = load_adapter(copy.deepcopy(policy.model), str(folder / name))
             self._models[name] = adapted.merge_and_unload().eval()
+        self._instructed = None if words is None else _Instructed(words)
         self._lock = threading.Lock()
-        words = self._tokenizer(WORDS, add_special_tokens=False).input_ids
+        line = self._tokenizer(WORDS, add_special_tokens=False).input_ids
         end = self._tokenizer.eos_token_id
         # The user's words are one line, and are not written where calls are asked for.
         self._end_of_words = frozenset([end, *self._tokenizer("\n", add_special_tokens=False).input_ids])
-        self._end_of_calls = frozenset([end, words[0]])
+        self._end_of_calls = frozenset([end, line[0]])
 
     def write(
         self, prompts: Sequence[str], seeds: Sequence[int], adapter: Adapter, *, temperature: float, most: int
@@ -120,13 +195,17 @@ class AdaptedModel:
 
         It ends where the model ends it, at the line of the words where calls are asked for, or after ``most`` tokens.
         """
+        instructed = self._instructed if adapter == "words" else None
+        encoded = self._ids if instructed is None else instructed.ids
+        read = {prompt: encoded(prompt)[-_LONGEST:] for prompt in dict.fromkeys(prompts)}
         texts = []
         for prompt, seed in zip(prompts, seeds, strict=True):
-            ids = self._ids(prompt)[-_LONGEST:]
-            texts.append(_Text(ids, seed, self._end_of_words if prompt.endswith(WORDS) else self._end_of_calls, most))
+            ends = self._end_of_words if prompt.endswith(WORDS) else self._end_of_calls
+            texts.append(_Text(read[prompt], seed, ends if instructed is None else instructed.stop_ids, most))
+        model = self._taught(adapter) if instructed is None else instructed.model
         with self._lock:
-            InProcessSampler(self._models[adapter]).run(texts, temperature=temperature, concurrency=_ROWS)
-        return [(str(self._tokenizer.decode(text.ids)), text.likelihood) for text in texts]
+            InProcessSampler(model).run(texts, temperature=temperature, concurrency=_ROWS)
+        return [(self._text(text) if instructed is None else instructed.text(text), text.likelihood) for text in texts]
 
     @torch.no_grad()
     def likelihood(self, texts: Sequence[tuple[str, str]], adapter: Adapter) -> list[float]:
@@ -135,7 +214,9 @@ class AdaptedModel:
         found: list[float] = []
         with self._lock:
             for start in range(0, len(rows), _TOGETHER):
-                found += self._scored(self._models[adapter], rows[start : start + _TOGETHER])
+                found += self._scored(
+                    self._models["writer" if adapter == "words" else adapter], rows[start : start + _TOGETHER]
+                )
         return found
 
     @staticmethod
@@ -159,6 +240,12 @@ class AdaptedModel:
             chosen = logits[row, start : start + len(answer)].log_softmax(-1)
             means.append(float(chosen.gather(1, torch.tensor(answer)[:, None]).mean()))
         return means
+
+    def _taught(self, adapter: Adapter) -> PreTrainedModel:
+        return self._models["writer" if adapter == "words" else adapter]
+
+    def _text(self, text: _Text) -> str:
+        return str(self._tokenizer.decode([one for one in text.ids if one not in text.stop_ids]))
 
     def _ids(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer(text, add_special_tokens=False).input_ids

@@ -142,7 +142,7 @@ class LocalAbstractor:
         seeds = [rng.randrange(2**62) for _ in range(count)]
         prompt = words_prompt(view, shown)
         texts = self._model.write(
-            [prompt] * count, seeds, "writer", temperature=self._settings.temperature, most=_MOST_TOKENS
+            [prompt] * count, seeds, "words", temperature=self._settings.temperature, most=_MOST_TOKENS
         )
         distinct = dict.fromkeys(_words(text) for text, _ in texts)
         wordings = [one for one in distinct if says(one, shown, tools) and not Seen([one]).has(missing)]
