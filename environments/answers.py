@@ -19,12 +19,25 @@ _WORDS_FOR_NOTHING = frozenset(("", "none", "null", "''"))
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"\s*")
 _MOST_VALUES = 1000
+_DEEPEST = 100
+"""Levels of lists and objects within one another that are read: whoever walks a value may recurse that often."""
+
+
+def is_shallow(value: JsonValue) -> bool:
+    """Return whether a value has no more than 100 levels."""
+    level = [value]
+    for _ in range(_DEEPEST + 1):
+        if not level:
+            return True
+        inside = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list))
+        level = [item for items in inside for item in items]
+    return not level
 
 
 def decoded(text: str) -> JsonValue:
     """Return the value of a JSON text, the list of several values behind one another, or any other text as it is.
 
-    MCP's SDK writes each item of a list as a text of its own.
+    MCP's SDK writes each item of a list as a text of its own. What is nested too deeply stays text.
     """
     values: list[JsonValue] = []
     written, place = text.strip(), 0
@@ -37,6 +50,8 @@ def decoded(text: str) -> JsonValue:
             values.append(value)
     except (ValueError, RecursionError):
         return text
+    if not all(map(is_shallow, values)):
+        return text
     return values if len(values) > 1 else values[0] if values else text
 
 
@@ -45,15 +60,19 @@ def is_empty(value: JsonValue) -> bool:
 
     Empty are null, blank text, the words "none" and "null", an empty object, a list whose items all are empty or blank,
     and any of these as JSON text or under the lone key ``result``, which SDKs put around it. Under other keys, and in
-    numbers and booleans, there is information: 0, false, ``{"items": []}``.
+    numbers and booleans, there is information: 0, false, ``{"items": []}``. What is nested too deeply is not empty.
     """
+    return is_shallow(value) and _is_empty(value)
+
+
+def _is_empty(value: JsonValue) -> bool:
     if isinstance(value, str):
         inner = decoded(value)
-        return value.strip().casefold() in _WORDS_FOR_NOTHING if inner == value else is_empty(inner)
+        return value.strip().casefold() in _WORDS_FOR_NOTHING if inner == value else _is_empty(inner)
     if isinstance(value, list):
-        return all(not item.strip() if isinstance(item, str) else is_empty(item) for item in value)
+        return all(not item.strip() if isinstance(item, str) else _is_empty(item) for item in value)
     if isinstance(value, dict):
-        return not value or (value.keys() == {"result"} and is_empty(value["result"]))
+        return not value or (value.keys() == {"result"} and _is_empty(value["result"]))
     return value is None
 
 
@@ -101,12 +120,12 @@ def says_error(value: JsonValue) -> bool:
     "Standard error: 0.03". A file may begin like "ValueError: ...", "Error opening ...: ...", "notes.txt: Error - ...",
     "Failed to ..." or "Unable to ...", so that these count only where the text is one line of at most 300 characters.
     """
+    while isinstance(value, dict) and value.keys() == {"result"}:
+        value = value["result"]
     if isinstance(value, str):
         return _text_says_error(value.strip())
     if not isinstance(value, dict):
         return False
-    if value.keys() == {"result"}:
-        return says_error(value["result"])
     named = {key.replace("_", "").casefold(): item for key, item in value.items()}
     flags = ((_plain(named.get(flag)), good) for flag, good in _FLAGS.items())
     if _holds(named.get("error")) or _holds(named.get("exception")):
@@ -145,7 +164,7 @@ def _holds(value: JsonValue) -> bool:
     if isinstance(value, str):
         return value.strip().casefold() not in _WORDS_FOR_NOTHING
     if isinstance(value, list | dict):
-        return any(map(_holds, value.values() if isinstance(value, dict) else value))
+        return not is_shallow(value) or any(map(_holds, value.values() if isinstance(value, dict) else value))
     return bool(value) and not (isinstance(value, float) and not value.is_integer())
 
 

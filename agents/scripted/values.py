@@ -287,12 +287,19 @@ class _Leaf(NamedTuple):
         return _named(self.path, item=self.item, outside=outside)
 
 
-def _leaves(node: JsonValue, path: tuple[str, ...] = (), item: bool = False) -> list[_Leaf]:
-    if isinstance(node, dict):
-        return [leaf for name, child in node.items() for leaf in _leaves(child, (*path, name))]
-    if isinstance(node, list):
-        return [leaf for child in node for leaf in _leaves(child, path, item=True)]
-    return [_Leaf(node, path, item)] if isinstance(node, str | int | float) and not isinstance(node, bool) else []
+def _leaves(node: JsonValue) -> list[_Leaf]:
+    """Return the texts and numbers within a value in order. A server nests answers deeper than Python may recurse."""
+    found: list[_Leaf] = []
+    stack: list[tuple[JsonValue, tuple[str, ...], bool]] = [(node, (), False)]
+    while stack:
+        one, path, item = stack.pop()
+        if isinstance(one, dict):
+            stack += [(child, (*path, name), False) for name, child in reversed(one.items())]
+        elif isinstance(one, list):
+            stack += [(child, path, True) for child in reversed(one)]
+        elif isinstance(one, str | int | float) and not isinstance(one, bool):
+            found.append(_Leaf(one, path, item))
+    return found
 
 
 def scalars(node: JsonValue) -> list[Scalar]:

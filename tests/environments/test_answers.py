@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import permutations
 from typing import Annotated, Any
 
@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.openenv_host import CounterHost, observation, tells
 
-from environments.answers import compared, is_empty, rounded, says_error
-from environments.base import Environment, EnvironmentFault, ObservationStatus, TaskSpec, ToolCall
+from agents.scripted.values import Sightings
+from environments.answers import compared, decoded, is_empty, rounded, says_error
+from environments.base import Environment, EnvironmentFault, Observation, ObservationStatus, TaskSpec, ToolCall
 from environments.openenv import host as host_module
 from environments.openenv.host import Stepped
 from environments.python_class.environment import PythonEnvironment
@@ -262,3 +263,20 @@ def test_numbers_added_in_another_order_reach_the_state_and_the_answer(opened: C
     assert 0.1 + 0.5 != 0.1 + 0.2 + 0.3
     assert attempt(environment, task, (some,)).success
     assert not attempt(environment, task, (others,)).success
+
+
+@pytest.mark.parametrize("levels", [100, 101, 600, 990, 100_000])
+@pytest.mark.parametrize(("opened", "closed"), [("[", "]"), ('{"result": ', "}"), ('{"error": ', "}")])
+def test_however_deep_an_answer_is_it_is_read_without_recursing_into_it(levels: int, opened: str, closed: str) -> None:
+    text = f"{opened * levels}1{closed * levels}"
+    assert not is_empty(text)
+    says_error(text)
+    compared(text)
+    assert (decoded(text) == text) is (levels > 100), "what is too deep stays text"
+    with suppress(RecursionError):  # what a server answers as a value
+        value = json.loads(text)
+        assert not is_empty(value)
+        says_error(value)
+        assert says_error({"error": value})
+    sightings = Sightings()
+    sightings.see_observation(ToolCall(name="f"), Observation(text=text, status=ObservationStatus.OK))
