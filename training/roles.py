@@ -67,7 +67,10 @@ SAVED = 32  # updates between two checkpoints
 
 
 class RoleRecord(Record):
-    """``role.json``: how an adapter was taught. Losses are in nats per learnt token, of the first and last updates."""
+    """``role.json``: how an adapter was taught.
+
+    Losses are in nats per learnt token, means of the first and of the last eight updates.
+    """
 
     direction: Direction
     model: str

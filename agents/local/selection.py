@@ -1,15 +1,17 @@
 """Tell by a reader how much a user's words say about calls, and which wording to keep (ours).
 
-A reader was taught from words to calls, on turns that people wrote. It returns the calls (the round trip), or not; and
-what it gains by the words is the mean log-probability of a call's tokens with them, less that with words that hold the
-same values and ask for nothing; of several calls the least gain counts, so that each of them is asked for. A small
-reader guesses some calls before it reads, from the tools and the values alone: a wording is understood where the calls
-are returned and the words gain something.
+A reader was taught from words to calls, on turns that people wrote. It returns the calls (the round trip), with the
+tools in one order or in the other, or not: a small one is swayed by the order. And what it gains by the words is the
+mean log-probability of a call's tokens with them, less that with words that hold the same values and ask for nothing;
+of several calls the least gain counts, so that each of them is asked for. A small reader guesses some calls before it
+reads, from the tools and the values alone: a wording is understood where the calls are returned and the words gain
+something.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from agents.local.model import LocalModel, same_calls
@@ -25,7 +27,8 @@ _READ_BACK = 4  # wordings whose calls the reader writes
 
 
 class Reading(NamedTuple):
-    """What a reader makes of one wording. ``margin`` is in nats a token; ``exact``: it returns the calls."""
+    """What a reader makes of one wording. ``margin`` is in nats a token; ``exact``: it returns the calls, of the tools
+    in one order or the other."""
 
     margin: float
     exact: bool
@@ -48,9 +51,17 @@ def readings(model: LocalModel, view: TurnView, wordings: Sequence[str], calls: 
     each = [likely[start : start + count] for start in range(0, len(likely), count)]
     gains = [min(with_words - without for with_words, without in zip(one, each[0], strict=True)) for one in each[1:]]
     telling = sorted(range(len(wordings)), key=lambda place: -gains[place])[:_READ_BACK]
-    asked = [prompts[place + 1] for place in telling]
-    read = model.write(asked, [0] * len(asked), "reader", temperature=0.0, most=_READ_TOKENS)
+    exact = set[int]()
+    for tools in (view.tools, view.tools[::-1]):
+        asked = [place for place in telling if place not in exact]
+        exact |= _returned(model, replace(view, tools=tools), {place: wordings[place] for place in asked}, calls)
+    return [Reading(round(gain, 4), place in exact) for place, gain in enumerate(gains)]
+
+
+def _returned(model: LocalModel, view: TurnView, wordings: Mapping[int, str], calls: Sequence[ToolCall]) -> set[int]:
+    """Return the places of the wordings for which the reader writes the calls."""
+    prompts = [reader_prompt(view, words) for words in wordings.values()]
+    read = model.write(prompts, [0] * len(prompts), "reader", temperature=0.0, most=_READ_TOKENS) if prompts else []
     names = {tool.name for tool in view.tools}
     returned = [read_calls(text, names, len(calls) + 1) for text, _ in read]
-    exact = {place for place, one in zip(telling, returned, strict=True) if one and same_calls(one, calls)}
-    return [Reading(round(gain, 4), place in exact) for place, gain in enumerate(gains)]
+    return {place for place, one in zip(wordings, returned, strict=True) if one and same_calls(one, calls)}

@@ -291,6 +291,20 @@ def test_the_call_that_the_words_say_least_of_counts() -> None:
     assert readings(model, view, ["The gate, please."], calls[:1])[0].margin == pytest.approx(1.5)
 
 
+@pytest.mark.parametrize(("first", "exact"), [("open_gate", True), ("list_parcels", True), ("neither", False)])
+def test_a_wording_is_read_with_the_tools_in_both_orders(first: str, exact: bool) -> None:
+    view = TurnView(STARTS.tools(("open_gate", "list_parcels")))
+    asked = list[str]()
+
+    def says(prompt: str, number: int) -> str:
+        asked.append(prompt)
+        return "open_gate()\n" if prompt.startswith(f"Tools:\n{first}(") else "list_parcels()\n"
+
+    (reading,) = readings(Told(says, lambda *_: -1.0), view, ["The gate, please."], [ToolCall(name="open_gate")])
+    assert reading.exact is exact
+    assert len(asked) == (1 if first == "open_gate" else 2), "what is read right once is not read again"
+
+
 def test_calls_that_nobody_would_make_are_not_worded() -> None:
     with pytest.raises(RoleRefused, match="no wording of 1 paths"):
         abstracted(worded, lambda prompt, _: -1.0 if "Words:" in prompt else -3.0)
