@@ -14,9 +14,9 @@ from typing import Annotated
 import pytest
 
 from agents.absence import with_absence
-from agents.local.abstractor import LocalAbstractor
+from agents.local.abstractor import LocalAbstractor, says
 from agents.local.explorer import LocalExplorer
-from agents.local.model import hidden_values, same_calls
+from agents.local.model import hidden_values, own_tools, same_calls
 from agents.local.selection import NOTHING_ASKED, readings
 from agents.settings import ExplorationSettings, LocalSettings
 from agents.spending import RoleRefused
@@ -303,6 +303,25 @@ def test_a_wording_is_read_with_the_tools_in_both_orders(first: str, exact: bool
     (reading,) = readings(Told(says, lambda *_: -1.0), view, ["The gate, please."], [ToolCall(name="open_gate")])
     assert reading.exact is exact
     assert len(asked) == (1 if first == "open_gate" else 2), "what is read right once is not read again"
+
+
+@pytest.mark.parametrize(
+    ("words", "fine"),
+    [
+        ("Weigh the red crate, then put it into the north van.", True),
+        ("Weigh the RED CRATE, then put the red crate into the north van.", True),
+        ("Weigh the red crate and the red crate, then put the red crate into the north van.", False),
+        ("Weigh the red crates, then put the red crate into the north van: the red crate.", True),
+        ("North, the north van, takes the red crate when you know its weight.", False),
+        ("Weigh it, then put it into the north van.", False),
+    ],
+)
+def test_a_wording_says_each_value_and_none_more_often_than_the_calls(words: str, fine: bool) -> None:
+    calls = [
+        ToolCall(name="weigh_parcel", arguments={"label": "red crate"}),
+        ToolCall(name="load_parcel", arguments={"label": "red crate", "van": "north"}),
+    ]
+    assert says(words, calls, own_tools(STARTS.tools(("weigh_parcel", "load_parcel")))) is fine
 
 
 def test_calls_that_nobody_would_make_are_not_worded() -> None:
