@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from agents.chat.endpoint import MODEL_VARIABLE
 from memory.jsonl import changes_given, put
 
-RATE = "about one task a minute on two cores, fewer on unfamiliar tools"
+RATE = "some two tasks in three minutes on two cores, few good ones on unfamiliar tools"
 """What the local roles make (docs/models.md)."""
 
 ONE_ROUND = {"rounds": "1", "independent": "true"}
