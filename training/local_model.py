@@ -214,9 +214,7 @@ class AdaptedModel:
         found: list[float] = []
         with self._lock:
             for start in range(0, len(rows), _TOGETHER):
-                found += self._scored(
-                    self._models["writer" if adapter == "words" else adapter], rows[start : start + _TOGETHER]
-                )
+                found += self._scored(self._taught(adapter), rows[start : start + _TOGETHER])
         return found
 
     @staticmethod
