@@ -63,8 +63,12 @@ def check_local(adapters: str, words: str | None = None) -> tuple[Path, str]:
         raise InputError(f"roles.local.adapters: {folder} has adapters of two models, {writer} and {reader}")
     for name in ADAPTERS:
         check_weights(folder / name)
-    for model in (writer, *([] if words is None else [words])):
-        check_folder(fetched(model))
+    check_folder(fetched(writer))
+    if words is not None:
+        try:
+            check_folder(fetched(words))
+        except InputError as error:
+            raise InputError(f"roles.local.words: {error}") from error
     return folder, writer
 
 

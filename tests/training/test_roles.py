@@ -133,7 +133,7 @@ def test_a_model_of_words_without_a_chat_template_is_refused(adapters: Path) -> 
     starter = ROOT / "recipes" / "starter-world"
     with pytest.raises(InputError, match=r"roles\.local\.words: .*starter-world has no chat template: name a model"):
         AdaptedModel(str(adapters), str(starter))
-    with pytest.raises(InputError, match="no_such_folder"):
+    with pytest.raises(InputError, match=r"roles\.local\.words: .*no_such_folder"):
         check_local(str(adapters), "./no_such_folder")
 
 
