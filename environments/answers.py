@@ -15,23 +15,14 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from environments.task_text import is_within
+
 _WORDS_FOR_NOTHING = frozenset(("", "none", "null", "''"))
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"\s*")
 _MOST_VALUES = 1000
 _DEEPEST = 100
-"""Levels of lists and objects within one another that are read: whoever walks a value may recurse that often."""
-
-
-def is_shallow(value: JsonValue) -> bool:
-    """Return whether a value has no more than 100 levels."""
-    level = [value]
-    for _ in range(_DEEPEST + 1):
-        if not level:
-            return True
-        inside = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list))
-        level = [item for items in inside for item in items]
-    return not level
+"""Most levels of nested lists and objects that are read, so that a function may recurse into a value (ours)."""
 
 
 def decoded(text: str) -> JsonValue:
@@ -50,7 +41,7 @@ def decoded(text: str) -> JsonValue:
             values.append(value)
     except (ValueError, RecursionError):
         return text
-    if not all(map(is_shallow, values)):
+    if not all(is_within(value, _DEEPEST) for value in values):
         return text
     return values if len(values) > 1 else values[0] if values else text
 
@@ -62,7 +53,7 @@ def is_empty(value: JsonValue) -> bool:
     and any of these as JSON text or under the lone key ``result``, which SDKs put around it. Under other keys, and in
     numbers and booleans, there is information: 0, false, ``{"items": []}``. What is nested too deeply is not empty.
     """
-    return is_shallow(value) and _is_empty(value)
+    return is_within(value, _DEEPEST) and _is_empty(value)
 
 
 def _is_empty(value: JsonValue) -> bool:
@@ -164,7 +155,7 @@ def _holds(value: JsonValue) -> bool:
     if isinstance(value, str):
         return value.strip().casefold() not in _WORDS_FOR_NOTHING
     if isinstance(value, list | dict):
-        return not is_shallow(value) or any(map(_holds, value.values() if isinstance(value, dict) else value))
+        return not is_within(value, _DEEPEST) or any(map(_holds, value.values() if isinstance(value, dict) else value))
     return bool(value) and not (isinstance(value, float) and not value.is_integer())
 
 

@@ -192,7 +192,8 @@ def is_count(number: int | float) -> bool:
 def written(value: JsonValue, levels: int, characters: int) -> str:
     """Return ``value`` as JSON. Raises ValueError for what no JSON can say and for what is beyond the limits."""
     try:
-        _measure(value, levels)
+        if not is_within(value, levels):
+            raise ValueError("too deep")
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
         text.encode()  # a half of a surrogate pair is no character
     except (TypeError, ValueError, RecursionError) as error:
@@ -202,11 +203,17 @@ def written(value: JsonValue, levels: int, characters: int) -> str:
     return text
 
 
-def _measure(value: JsonValue, levels: int) -> None:
-    if levels < 0:
-        raise ValueError("too deep")
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _measure(inner, levels - 1)
+def is_within(value: JsonValue, levels: int) -> bool:
+    """Return whether lists and objects are nested in one another at most ``levels`` deep in a value."""
+    # Depth first: a value that holds itself is left after so many steps.
+    stack = [(value, 0)]
+    while stack:
+        one, level = stack.pop()
+        if level > levels:
+            return False
+        if isinstance(one, dict | list):
+            stack += [(inner, level + 1) for inner in (one.values() if isinstance(one, dict) else one)]
+    return True
 
 
 def _unescaped(text: str) -> Iterator[str]:

@@ -10,16 +10,19 @@ import asyncio
 import random
 import threading
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Protocol, TypeVar
 
 from pydantic import JsonValue
 
+from agents.scripted.values import scalar_leaves
 from environments.answers import decoded
 from environments.base import ToolCall, ToolSpec
 from environments.task_text import leaves, normal, with_own_descriptions
 from environments.tool_lines import highest_ranked
 from environments.turn_lines import FOUND, Adapter, with_found
 
+_MOST_VALUES = 1000  # of one answer
 _LINE = 120  # characters of an answer in words that is about one thing
 
 Result = TypeVar("Result")
@@ -104,17 +107,7 @@ def shuffled(tools: Sequence[ToolSpec], rng: random.Random) -> tuple[ToolSpec, .
 
 def keyed(answer: str) -> list[tuple[str, JsonValue]]:
     """Return the plain values in an answer of JSON with their keys; an item of a list has the key of the list."""
-    found: list[tuple[str, JsonValue]] = []
-    stack: list[tuple[str, JsonValue]] = [("", decoded(answer))]
-    while stack and len(found) < 1000:
-        name, value = stack.pop()
-        if isinstance(value, dict):
-            stack += [(str(key), inner) for key, inner in reversed(value.items())]
-        elif isinstance(value, list):
-            stack += [(name, inner) for inner in reversed(value)]
-        elif value is not None and not isinstance(value, bool):
-            found.append((name, value))
-    return found
+    return [(leaf.key, leaf.value) for leaf in islice(scalar_leaves(decoded(answer)), _MOST_VALUES)]
 
 
 def hidden_values(calls: Sequence[ToolCall], answers: Sequence[str]) -> tuple[ToolCall, ...]:

@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from pydantic import JsonValue
@@ -138,7 +139,7 @@ class Sightings:
             return
         self._clock += 1
         near = frozenset(scalars(call.arguments))
-        for leaf in _leaves(_parsed(observation.text))[:_MAX_LEAVES]:
+        for leaf in islice(scalar_leaves(_parsed(observation.text)), _MAX_LEAVES):
             if leaf.key.casefold() in _REPORTS:
                 continue
             source = f"{call.name}:{leaf.key}"
@@ -170,7 +171,7 @@ class Sightings:
         for name, value in fact_values(facts):
             if name == OBSERVED and isinstance(value, str):
                 answer = _parsed(value)  # any other text than an object's or a list's may have been cut
-                for leaf in _leaves(answer)[:_MAX_LEAVES] if isinstance(answer, dict | list) else ():
+                for leaf in islice(scalar_leaves(answer), _MAX_LEAVES) if isinstance(answer, dict | list) else ():
                     if not says_error(answer):
                         self._add(leaf.value, leaf.named(()), source="fact")
             elif name not in (SAID, WROTE, OBSERVED):
@@ -267,7 +268,7 @@ def _parsed(text: str) -> JsonValue:
     return text
 
 
-class _Leaf(NamedTuple):
+class Leaf(NamedTuple):
     """A scalar of an answer, the keys to it, and whether it is an item of a list."""
 
     value: Scalar
@@ -287,9 +288,8 @@ class _Leaf(NamedTuple):
         return _named(self.path, item=self.item, outside=outside)
 
 
-def _leaves(node: JsonValue) -> list[_Leaf]:
-    """Return the texts and numbers within a value in order. A server nests answers deeper than Python may recurse."""
-    found: list[_Leaf] = []
+def scalar_leaves(node: JsonValue) -> Iterator[Leaf]:
+    """Yield the texts and numbers within a value in order. A server nests answers deeper than Python may recurse."""
     stack: list[tuple[JsonValue, tuple[str, ...], bool]] = [(node, (), False)]
     while stack:
         one, path, item = stack.pop()
@@ -298,13 +298,12 @@ def _leaves(node: JsonValue) -> list[_Leaf]:
         elif isinstance(one, list):
             stack += [(child, path, True) for child in reversed(one)]
         elif isinstance(one, str | int | float) and not isinstance(one, bool):
-            found.append(_Leaf(one, path, item))
-    return found
+            yield Leaf(one, path, item)
 
 
 def scalars(node: JsonValue) -> list[Scalar]:
     """Return the texts and numbers within a value."""
-    return [leaf.value for leaf in _leaves(node)]
+    return [leaf.value for leaf in scalar_leaves(node)]
 
 
 def ending(name: str) -> str:
