@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from environments.base import InputError, UserTurn
 from environments.checkout import ROOT
@@ -27,7 +27,7 @@ from training.rendering.base import EndTurn
 from training.rendering.chat_template import ChatTemplateRendering
 from training.roles import RECORD, RoleRecord
 from training.rollout.in_process import InProcessSampler, shared_length
-from training.rollout.policy import adapter_base, fetched, load_adapter, load_policy, load_rendering, policy_folder
+from training.rollout.policy import adapter_base, fetched, load_adapter, load_policy
 from training.rollout.sampling import Sampled, TokenPrompt
 from training.settings import RenderingOptions
 
@@ -129,17 +129,43 @@ EXAMPLES = (
 """What a model that follows instructions sees before it words calls, as turns of a conversation (ours)."""
 
 
+class _Lines:
+    """A model that goes on with lines as it was taught, or as it was before."""
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.model, self._tokenizer = model, tokenizer
+        end = tokenizer.eos_token_id
+        # The user's words are one line, and are not written where calls are asked for.
+        self._end_of_words = frozenset([end, *self.ids("\n")])
+        self._end_of_calls = frozenset([end, self.ids(WORDS)[0]])
+
+    def ids(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False).input_ids
+        return ids
+
+    def ends(self, prompt: str) -> frozenset[int]:
+        """Return the ids that end what is written after a prompt."""
+        return self._end_of_words if prompt.endswith(WORDS) else self._end_of_calls
+
+    def text(self, ids: list[int], ends: frozenset[int]) -> str:
+        """Return what was written, without the id that ends it."""
+        return str(self._tokenizer.decode([one for one in ids if one not in ends]))
+
+
 class _Instructed:
-    """A model that follows instructions, and words calls: its chat template, and what ends a message of one line."""
+    """A model that follows instructions, and words calls in one line, in its chat template."""
 
     def __init__(self, path: str) -> None:
         """Load it. Raises InputError like ``load_policy``, and for a policy without a chat template."""
-        policy = load_policy(path, "cpu", options=_without_thinking(path))
+        try:
+            policy = load_policy(path, "cpu", options=RenderingOptions(thinking=False))
+        except InputError:  # for most models: their templates have no such option
+            policy = load_policy(path, "cpu")
         if not isinstance(policy.rendering, ChatTemplateRendering):
             raise InputError(f"roles.local.words: {path} has no chat template: name a model that follows instructions")
         self.model, self._rendering = policy.model, policy.rendering
         # A token may end a line and have other characters before that.
-        lines = (number for number in policy.tokenizer.get_vocab().values() if "\n" in self._decoded([number]))
+        lines = (one for one in policy.tokenizer.get_vocab().values() if "\n" in policy.tokenizer.decode([one]))
         self.stop_ids = self._rendering.stop_ids | frozenset(lines)
 
     def ids(self, prompt: str) -> list[int]:
@@ -153,22 +179,13 @@ class _Instructed:
             ids += dialogue.next_turn(UserTurn(index=1, text=asked, tools=()), ())
         return ids
 
-    def text(self, text: _Text) -> str:
-        """Return what was written."""
-        return self._decoded(text.ids)
+    def ends(self, prompt: str) -> frozenset[int]:
+        """Return the ids that end a message of one line."""
+        return self.stop_ids
 
-    def _decoded(self, ids: list[int]) -> str:
+    def text(self, ids: list[int], ends: frozenset[int]) -> str:
+        """Return what was written. The id that ends it may be a full stop and the end of the line."""
         return str(self._rendering.tokenizer.decode(ids, skip_special_tokens=True))
-
-
-def _without_thinking(path: str) -> RenderingOptions | None:
-    """Return the options with which a model words at once, None where its template has none."""
-    quiet = RenderingOptions(thinking=False)
-    try:
-        load_rendering(policy_folder(path), quiet)
-    except InputError:
-        return None
-    return quiet
 
 
 class AdaptedModel:
@@ -178,19 +195,14 @@ class AdaptedModel:
         """Load it as a policy is loaded. Raises InputError like ``check_local`` and ``load_policy``."""
         folder, base = check_local(adapters, words)
         policy = load_policy(base, "cpu")
-        self._tokenizer = policy.tokenizer
-        self._models = {"untaught": policy.model}
+        self._lines: dict[Adapter, _Lines] = {"untaught": _Lines(policy.model, policy.tokenizer)}
         for name in ADAPTERS:
             # Each adapter is merged into a copy: layers beside layers would cost a third of the time of every token.
             adapted: Any = load_adapter(copy.deepcopy(policy.model), str(folder / name))
-            self._models[name] = adapted.merge_and_unload().eval()
+            self._lines[name] = _Lines(adapted.merge_and_unload().eval(), policy.tokenizer)
+        self._lines["words"] = self._lines["writer"]
         self._instructed = None if words is None else _Instructed(words)
         self._lock = threading.Lock()
-        line = self._tokenizer(WORDS, add_special_tokens=False).input_ids
-        end = self._tokenizer.eos_token_id
-        # The user's words are one line, and are not written where calls are asked for.
-        self._end_of_words = frozenset([end, *self._tokenizer("\n", add_special_tokens=False).input_ids])
-        self._end_of_calls = frozenset([end, line[0]])
 
     def write(
         self, prompts: Sequence[str], seeds: Sequence[int], adapter: Adapter, *, temperature: float, most: int
@@ -199,26 +211,24 @@ class AdaptedModel:
 
         It ends where the model ends it, at the line of the words where calls are asked for, or after ``most`` tokens.
         """
-        instructed = self._instructed if adapter == "words" else None
-        encoded = self._ids if instructed is None else instructed.ids
-        read = {prompt: encoded(prompt)[-_LONGEST:] for prompt in dict.fromkeys(prompts)}
-        texts = []
-        for prompt, seed in zip(prompts, seeds, strict=True):
-            ends = self._end_of_words if prompt.endswith(WORDS) else self._end_of_calls
-            texts.append(_Text(read[prompt], seed, ends if instructed is None else instructed.stop_ids, most))
-        model = self._taught(adapter) if instructed is None else instructed.model
+        asked = self._instructed if adapter == "words" and self._instructed is not None else self._lines[adapter]
+        read = {prompt: asked.ids(prompt)[-_LONGEST:] for prompt in dict.fromkeys(prompts)}
+        texts = [
+            _Text(read[prompt], seed, asked.ends(prompt), most) for prompt, seed in zip(prompts, seeds, strict=True)
+        ]
         with self._lock:
-            InProcessSampler(model).run(texts, temperature=temperature, concurrency=_ROWS)
-        return [(self._text(text) if instructed is None else instructed.text(text), text.likelihood) for text in texts]
+            InProcessSampler(asked.model).run(texts, temperature=temperature, concurrency=_ROWS)
+        return [(asked.text(text.ids, text.stop_ids), text.likelihood) for text in texts]
 
     @torch.no_grad()
     def likelihood(self, texts: Sequence[tuple[str, str]], adapter: Adapter) -> list[float]:
         """Return the mean log-probability of the tokens of each answer after its prompt, in nats."""
-        rows = [(self._ids(prompt)[-_LONGEST:], self._ids(answer)) for prompt, answer in texts]
+        asked = self._lines[adapter]
+        rows = [(asked.ids(prompt)[-_LONGEST:], asked.ids(answer)) for prompt, answer in texts]
         found: list[float] = []
         with self._lock:
             for start in range(0, len(rows), _TOGETHER):
-                found += self._scored(self._taught(adapter), rows[start : start + _TOGETHER])
+                found += self._scored(asked.model, rows[start : start + _TOGETHER])
         return found
 
     @staticmethod
@@ -242,13 +252,3 @@ class AdaptedModel:
             chosen = logits[row, start : start + len(answer)].log_softmax(-1)
             means.append(float(chosen.gather(1, torch.tensor(answer)[:, None]).mean()))
         return means
-
-    def _taught(self, adapter: Adapter) -> PreTrainedModel:
-        return self._models["writer" if adapter == "words" else adapter]
-
-    def _text(self, text: _Text) -> str:
-        return str(self._tokenizer.decode([one for one in text.ids if one not in text.stop_ids]))
-
-    def _ids(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer(text, add_special_tokens=False).input_ids
-        return ids
