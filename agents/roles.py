@@ -108,6 +108,10 @@ def _local_explorer(settings: RolesSettings, local: LocalModel | None) -> Explor
 
 def _abstractor(settings: RolesSettings, ledger: Ledger, local: LocalModel | None) -> Abstractor:
     model = _opened(settings, "abstractor", ledger)
+    if model is not None and settings.exploration.references == "cut":
+        from agents.chat.wording import WordingAbstractor
+
+        return WordingAbstractor(model, settings.exploration)
     if model is not None:
         from agents.chat.abstractor import ChatAbstractor
 

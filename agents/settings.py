@@ -96,12 +96,6 @@ class LocalSettings(Section):
         description="folder of the two adapters, writer and reader, which name their model; recipes/writer ships, "
         "`python -m training.roles` makes others",
     )
-    words: str | None = Field(
-        None,
-        min_length=1,
-        description="a model that follows instructions and words calls in place of the writer: a folder, or an id on "
-        "the Hugging Face hub; null: the writer",
-    )
     draws: int = Field(6, ge=1, le=256, description="proposals, and wordings, that are drawn for one that is taken")
     temperature: float = Field(0.8, gt=0.0, le=10.0, description="sampling temperature of proposals and wordings")
     margin: float = Field(
@@ -152,6 +146,13 @@ class ExplorationSettings(Section):
         "long_first",
         description="which drafts come first; long_first: those of most calls (CoEvolve, figure 12); easy_first: "
         "one call, then longer ones (ours)",
+    )
+    references: Literal["chosen", "cut"] = Field(
+        "chosen",
+        description="of a chat abstractor's drafts; chosen: the model picks interactions and writes all tasks of a "
+        "context in one reply (CoEvolve); cut: rules cut them, and the model words one at a time and reads it back, "
+        "which a small one can (ours)",
+        json_schema_extra=requires({"abstractor.kind": "chat"}),
     )
     two_turns: float = Field(
         0.0,

@@ -14,9 +14,9 @@ from typing import Annotated
 
 import typer
 
-from agents.local.abstractor import says
-from agents.local.model import LocalModel, shuffled
+from agents.local.model import LocalModel
 from agents.local.selection import Reading, readings
+from agents.said import shuffled, unsaid
 from agents.settings import LocalSettings
 from environments.benchmark import HumanTurn
 from environments.registry import DEFAULT, benchmark_of, open_named
@@ -77,8 +77,8 @@ def measured(model: LocalModel, turns: Sequence[HumanTurn], settings: LocalSetti
         texts = model.write([prompt] * draws, list(range(draws)), "writer", temperature=settings.temperature, most=90)
         wordings = [one_line(text).strip(' "') for text, _ in texts]
         tools = {tool.name: tool for tool in turn.tools}
-        complete += sum(says(words, turn.calls, tools) for words in wordings)
-        kept = [words for words in dict.fromkeys(wordings) if says(words, turn.calls, tools)]
+        complete += sum(unsaid(words, turn.calls, tools) is None for words in wordings)
+        kept = [words for words in dict.fromkeys(wordings) if unsaid(words, turn.calls, tools) is None]
         if kept:
             read = readings(model, view, kept, turn.calls)
             best = max(range(len(kept)), key=lambda place: (read[place].exact, read[place].margin))

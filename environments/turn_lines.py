@@ -28,9 +28,8 @@ from environments.task_text import Seen, is_count, leaves
 from environments.tool_lines import tool_line
 
 Direction = Literal["writer", "reader"]
-Adapter = Direction | Literal["words", "untaught"]
-"""Which weights answer: those that were taught one of the two directions, those that word calls (the writer's, or a
-model of their own), or the model as it was before it was taught."""
+Adapter = Direction | Literal["untaught"]
+"""Which weights answer: those that were taught one of the two directions, or the model as it was before."""
 
 FOUND = "<found>"
 """Written in place of a value that an earlier answer gives."""

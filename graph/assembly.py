@@ -81,7 +81,7 @@ def local_model(settings: LocalSettings) -> LocalModel:
     """Return the language model of the local roles. Raises InputError where it or its adapters cannot be loaded."""
     from training.local_model import AdaptedModel
 
-    return AdaptedModel(settings.adapters, settings.words)
+    return AdaptedModel(settings.adapters)
 
 
 _caching = threading.Lock()  # branches ask at the same time

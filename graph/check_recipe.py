@@ -72,7 +72,7 @@ def check_roles(settings: RunSettings, environment: Environment | None) -> None:
 
         if environment is not None and benchmark_of(environment).scripted_roles is not None:
             raise InputError(f"roles: {settings.environment.name} has scripted roles of its own: no kind may be local")
-        check_local(settings.roles.local.adapters, settings.roles.local.words)
+        check_local(settings.roles.local.adapters)
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

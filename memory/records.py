@@ -10,11 +10,14 @@ import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from functools import partial
 from typing import Literal, NamedTuple
 
 from pydantic import Field, JsonValue
 
 from environments.base import Action, Cue, Observation, Outcome, Record, TaskSpec, ToolCall, guided_text
+
+_MISSING = partial(operator.is_, None)
 
 
 class _RecordedTask(TaskSpec):
@@ -354,20 +357,22 @@ class Difficulty(StrEnum):
 
 
 class Writing(Record):
-    """How a language model on this machine worded a draft (ours). Figures are in nats per token.
+    """How a language model worded a draft whose calls were given (ours). Figures are in nats per token.
 
-    ``drawn`` wordings were drawn, ``wordings`` of them have all that they must. ``margin`` is what the words add to the
-    log-probability of the calls for the reader; ``round_trip``: it returns exactly them. ``realism`` is their
-    log-probability for the writer, ``difference`` what it adds to that of the words for the model before it was taught.
+    ``drawn`` wordings were drawn, ``wordings`` of them have all that they must. ``round_trip``: a reader returns the
+    calls exactly. ``margin`` is what the words add to the log-probability of the calls for the reader, ``realism`` the
+    log-probability of the calls for the writer, ``difference`` what teaching it added to that of the words; the three
+    are None, and not written, where an endpoint words. ``read``: the other calls that the endpoint returned.
     ``understood``: the words ask for the calls, by the reader; other drafts are refused.
     """
 
     drawn: int
     wordings: int
     round_trip: bool
-    margin: float
-    realism: float
-    difference: float
+    margin: float | None = Field(None, exclude_if=_MISSING)
+    realism: float | None = Field(None, exclude_if=_MISSING)
+    difference: float | None = Field(None, exclude_if=_MISSING)
+    read: str = Field("", exclude_if=operator.not_)
     understood: bool
 
 

@@ -1,8 +1,7 @@
 """Run the language models of the local roles: two adapters, the in-process sampler, one call at a time (ours).
 
-A folder of adapters ships with the project, or is of `python -m training.roles`. Calls are worded by the writer, or by
-a model that follows instructions, asked by its chat template behind two worked examples. Import this module late: it
-needs torch.
+A folder of adapters ships with the project, or is of `python -m training.roles`. Import this module late: it needs
+torch.
 """
 
 from __future__ import annotations
@@ -17,19 +16,16 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from environments.base import InputError, UserTurn
+from environments.base import InputError
 from environments.checkout import ROOT
-from environments.turn_lines import FOUND, WORDS, Adapter, Direction
+from environments.turn_lines import WORDS, Adapter, Direction
 from memory.files import sha256_of
 from memory.run import read_json
 from training.policy_files import ADAPTER, ADAPTER_WEIGHTS, check_folder
-from training.rendering.base import EndTurn
-from training.rendering.chat_template import ChatTemplateRendering
 from training.roles import RECORD, RoleRecord
 from training.rollout.in_process import InProcessSampler, shared_length
 from training.rollout.policy import adapter_base, fetched, load_adapter, load_policy
 from training.rollout.sampling import Sampled, TokenPrompt
-from training.settings import RenderingOptions
 
 ADAPTERS: tuple[Direction, ...] = get_args(Direction)
 
@@ -51,11 +47,11 @@ def adapters_folder(path: str) -> Path:
     return folder
 
 
-def check_local(adapters: str, words: str | None = None) -> tuple[Path, str]:
+def check_local(adapters: str) -> tuple[Path, str]:
     """Return the folder of the two adapters, and the model that they name.
 
-    Raises InputError where one of them is not there, or cannot be used, for weights that its record does not have, for
-    adapters of two models, and for a model of ``words`` that is not there.
+    Raises InputError where one of them is not there, or cannot be used, for weights that its record does not have, and
+    for adapters of two models.
     """
     folder = adapters_folder(adapters)
     writer, reader = (str(adapter_base(str(folder / name))) for name in ADAPTERS)
@@ -64,11 +60,6 @@ def check_local(adapters: str, words: str | None = None) -> tuple[Path, str]:
     for name in ADAPTERS:
         check_weights(folder / name)
     check_folder(fetched(writer))
-    if words is not None:
-        try:
-            check_folder(fetched(words))
-        except InputError as error:
-            raise InputError(f"roles.local.words: {error}") from error
     return folder, writer
 
 
@@ -102,33 +93,6 @@ class _Text:
         self.likelihood = sum(message.logprobs) / len(message.logprobs)
 
 
-INSTRUCTION = (
-    "You write what a user of an assistant types. You get tools, and the calls of them that the assistant will make. "
-    "Write one message in the user's own everyday words that asks for exactly these calls, in this order, with every "
-    f"value that the assistant needs. A value {FOUND} is one that an earlier call answers: say what it is instead. "
-    "Name no tool."
-)
-EXAMPLES = (
-    (
-        "Tools:\n"
-        "renew_loan(loan: integer, weeks: integer) Keep a borrowed book for longer.\n"
-        "Calls:\n"
-        "renew_loan(loan=4417, weeks=2)\n",
-        "I'm not through with my book yet. Could you extend loan 4417 by two weeks?",
-    ),
-    (
-        "Tools:\n"
-        "reserve_room(room: string, hour: integer) Reserve a reading room.\n"
-        "list_rooms(floor: integer) List the reading rooms that are free.\n"
-        "Calls:\n"
-        "list_rooms(floor=3)\n"
-        f'reserve_room(room="{FOUND}", hour=15)\n',
-        "See which reading rooms on floor 3 are free, and get me one of them for 15:00.",
-    ),
-)
-"""What a model that follows instructions sees before it words calls, as turns of a conversation (ours)."""
-
-
 class _Lines:
     """A model that goes on with lines as it was taught, or as it was before."""
 
@@ -152,56 +116,18 @@ class _Lines:
         return str(self._tokenizer.decode([one for one in ids if one not in ends]))
 
 
-class _Instructed:
-    """A model that follows instructions, and words calls in one line, in its chat template."""
-
-    def __init__(self, path: str) -> None:
-        """Load it. Raises InputError like ``load_policy``, and for a policy without a chat template."""
-        try:
-            policy = load_policy(path, "cpu", options=RenderingOptions(thinking=False))
-        except InputError:  # for most models: their templates have no such option
-            policy = load_policy(path, "cpu")
-        if not isinstance(policy.rendering, ChatTemplateRendering):
-            raise InputError(f"roles.local.words: {path} has no chat template: name a model that follows instructions")
-        self.model, self._rendering = policy.model, policy.rendering
-        # A token may end a line and have other characters before that.
-        lines = (one for one in policy.tokenizer.get_vocab().values() if "\n" in policy.tokenizer.decode([one]))
-        self.stop_ids = self._rendering.stop_ids | frozenset(lines)
-
-    def ids(self, prompt: str) -> list[int]:
-        """Return the ids of the conversation that asks for the words of ``words_prompt``'s text."""
-        dialogue = self._rendering.begin()
-        shown, words = zip(*EXAMPLES, strict=True)
-        ids = dialogue.first(UserTurn(index=0, text=shown[0], tools=(), preface=INSTRUCTION), ())
-        for said, asked in zip(words, (*shown[1:], prompt.removesuffix(WORDS)), strict=True):
-            ids += (message := dialogue.demonstrate(EndTurn(text=said)))
-            dialogue.parse(message)
-            ids += dialogue.next_turn(UserTurn(index=1, text=asked, tools=()), ())
-        return ids
-
-    def ends(self, prompt: str) -> frozenset[int]:
-        """Return the ids that end a message of one line."""
-        return self.stop_ids
-
-    def text(self, ids: list[int], ends: frozenset[int]) -> str:
-        """Return what was written. The id that ends it may be a full stop and the end of the line."""
-        return str(self._rendering.tokenizer.decode(ids, skip_special_tokens=True))
-
-
 class AdaptedModel:
-    """A causal language model with the adapters ``writer`` and ``reader``, and one of its own for words, or none."""
+    """A causal language model with the adapters ``writer`` and ``reader``."""
 
-    def __init__(self, adapters: str, words: str | None = None) -> None:
+    def __init__(self, adapters: str) -> None:
         """Load it as a policy is loaded. Raises InputError like ``check_local`` and ``load_policy``."""
-        folder, base = check_local(adapters, words)
+        folder, base = check_local(adapters)
         policy = load_policy(base, "cpu")
         self._lines: dict[Adapter, _Lines] = {"untaught": _Lines(policy.model, policy.tokenizer)}
         for name in ADAPTERS:
             # Each adapter is merged into a copy: layers beside layers would cost a third of the time of every token.
             adapted: Any = load_adapter(copy.deepcopy(policy.model), str(folder / name))
             self._lines[name] = _Lines(adapted.merge_and_unload().eval(), policy.tokenizer)
-        self._lines["words"] = self._lines["writer"]
-        self._instructed = None if words is None else _Instructed(words)
         self._lock = threading.Lock()
 
     def write(
@@ -211,7 +137,7 @@ class AdaptedModel:
 
         It ends where the model ends it, at the line of the words where calls are asked for, or after ``most`` tokens.
         """
-        asked = self._instructed if adapter == "words" and self._instructed is not None else self._lines[adapter]
+        asked = self._lines[adapter]
         read = {prompt: asked.ids(prompt)[-_LONGEST:] for prompt in dict.fromkeys(prompts)}
         texts = [
             _Text(read[prompt], seed, asked.ends(prompt), most) for prompt, seed in zip(prompts, seeds, strict=True)

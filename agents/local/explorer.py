@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from pydantic import JsonValue
 
 from agents.evidence import LiveRun, call_of, fact_values
-from agents.local.model import LocalModel, around, in_thread, keyed, own_tools, shuffled
+from agents.local.model import LocalModel, in_thread
+from agents.said import around, keyed, own_tools, shuffled
 from agents.scripted.explorer import GuidedExplorer, GuidedRounds, key_of
 from agents.scripted.knowledge import Guidance
 from agents.settings import ExplorationSettings, LocalSettings

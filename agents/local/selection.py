@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from agents.local.model import LocalModel, same_calls
+from agents.local.model import LocalModel
+from agents.said import same_calls
 from environments.base import ToolCall
 from environments.task_text import leaves
 from environments.turn_lines import FOUND, TurnView, calls_text, read_calls, reader_prompt

@@ -164,7 +164,9 @@ def _verifications(
 def misread(writing: Writing) -> str:
     """Return the reason in a sentence."""
     read = "returns the calls" if writing.round_trip else "does not return the calls"
-    return f"the reader {read}, and its words add {writing.margin:.2f} nats a token to them"
+    gained = "" if writing.margin is None else f", and its words add {writing.margin:.2f} nats a token to them"
+    other = f", but {writing.read}" if writing.read else ""
+    return f"the reader {read}{other}{gained}"
 
 
 @lru_cache(maxsize=1)

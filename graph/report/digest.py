@@ -171,17 +171,23 @@ def draft_words(draft: Draft, width: int = WIDTH) -> str:
 
 
 def writing_words(writing: Writing) -> str:
-    """Return how a language model on this machine worded a draft: of how many, and how well another reads it."""
+    """Return how a language model worded a draft: of how many, and how well it is read back."""
+    usable = number_words(writing.wordings, "usable wording")
+    if writing.margin is None:
+        read = "the calls exactly" if writing.round_trip else f"other calls: {writing.read}"
+        return f"by a language model, the last of {usable}; from these words it reads {read}"
     read = "exactly the calls (which" if writing.round_trip else "other calls (the right ones"
     likelier = math.exp(min(writing.margin, _LARGEST_MARGIN))
     return (
-        f"by a language model, the best of {number_words(writing.wordings, 'usable wording')} out of {writing.drawn}; "
+        f"by a language model, the best of {usable} out of {writing.drawn}; "
         f"from these words a second model writes {read} become {likelier:.3g} times as likely per token)"
     )
 
 
 def writing_figures(writing: Writing) -> str:
-    """Return the other figures of a draft's wording."""
+    """Return the other figures of a draft's wording; empty where an endpoint, which tells none, worded it."""
+    if writing.margin is None or writing.realism is None or writing.difference is None:
+        return ""
     return (
         f"in nats per token: the words add {writing.margin:.2f} to the calls for the reader; the calls have "
         f"{writing.realism:.2f} for the writer; teaching it added {writing.difference:.2f} to the words"
@@ -189,13 +195,13 @@ def writing_figures(writing: Writing) -> str:
 
 
 def written_words(drafts: Iterable[tuple[Draft, DraftVerification | None]]) -> str:
-    """Return one line on the drafts that a language model on this machine worded; an empty one where there are none."""
+    """Return one line on the drafts whose calls a language model worded; an empty one where there are none."""
     worded = [(draft.writing, result_of(result)) for draft, result in drafts if draft.writing is not None]
     if not worded:
         return ""
     exact, misread = sum(one.round_trip for one, _ in worded), sum(result == "misread" for _, result in worded)
     return (
-        f"of {number_words(len(worded), 'draft')} that a language model on this machine worded, "
+        f"of {number_words(len(worded), 'draft')} whose calls a language model worded, "
         f"{exact / len(worded):.0%} are read back exactly, {misread} refused as misread"
     )
 

@@ -354,8 +354,9 @@ def _draft_rows(one: Drafted, this: Task | None) -> Iterator[Row]:
     else:
         yield Row("", words if one.task is None else f"{words}: this task", "quiet")
     if draft.writing is not None:
-        figures = Row("figures", writing_figures(draft.writing), "quiet")
-        yield Row("wording", writing_words(draft.writing), "quiet", more=(figures,))
+        told = writing_figures(draft.writing)
+        figures = (Row("figures", told, "quiet"),) if told else ()
+        yield Row("wording", writing_words(draft.writing), "quiet", more=figures)
 
 
 def _spoken_rows(turns: Sequence[str], reference: Iterable[Sequence[ToolCall]], played: int = 0) -> Iterator[Row]:

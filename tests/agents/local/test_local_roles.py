@@ -14,10 +14,10 @@ from typing import Annotated
 import pytest
 
 from agents.absence import with_absence
-from agents.local.abstractor import LocalAbstractor, says
+from agents.local.abstractor import LocalAbstractor
 from agents.local.explorer import LocalExplorer
-from agents.local.model import hidden_values, own_tools, same_calls
 from agents.local.selection import NOTHING_ASKED, readings
+from agents.said import hidden_values, own_tools, same_calls, unsaid
 from agents.settings import ExplorationSettings, LocalSettings
 from agents.spending import RoleRefused
 from environments.base import ToolCall
@@ -321,7 +321,7 @@ def test_a_wording_says_each_value_and_none_more_often_than_the_calls(words: str
         ToolCall(name="weigh_parcel", arguments={"label": "red crate"}),
         ToolCall(name="load_parcel", arguments={"label": "red crate", "van": "north"}),
     ]
-    assert says(words, calls, own_tools(STARTS.tools(("weigh_parcel", "load_parcel")))) is fine
+    assert (unsaid(words, calls, own_tools(STARTS.tools(("weigh_parcel", "load_parcel")))) is None) is fine
 
 
 def test_calls_that_nobody_would_make_are_not_worded() -> None:

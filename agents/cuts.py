@@ -1,0 +1,142 @@
+"""Cut an explorer's run into the calls of user turns that a language model words, one draft after another.
+
+A cut is one purpose of a run, one call of it, or a call with the earlier ones whose answers hold its values, reduced by
+replays to the calls that it needs. A value that an earlier answer gives is hidden from who words them
+(``environments.turn_lines.FOUND``). All of this is ours.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from agents.evidence import call_of, context_task, successful_runs
+from agents.said import hidden_values
+from agents.scripted.abstractor import Cut, with_setup
+from agents.scripted.links import links
+from agents.settings import ExplorationSettings
+from agents.spending import RoleRefused
+from environments.base import Environment, TaskSpec, ToolCall
+from environments.turn_lines import FOUND
+from environments.verification.replay import reduce
+from memory.jsonl import record_id
+from memory.records import Draft, FailureContext, Interaction, Measured, Writing
+
+_PASSED_ON = 0.7  # probability that a cut comes first in which an answer's value is used
+_LONG = 0.4  # probability that a cut comes before shorter ones
+
+
+class Drafting:
+    """The drafts of one context: calls come out one cut after another, and words go in."""
+
+    def __init__(
+        self,
+        context: FailureContext,
+        interactions: Sequence[Interaction],
+        environment: Environment,
+        settings: ExplorationSettings,
+        rng: random.Random,
+    ) -> None:
+        self._context, self._environment, self._settings = context, environment, settings
+        self._cuts = iter(
+            _ordered(context, _cuts(interactions, settings.max_reference_calls, context, environment), rng)
+        )
+        self._cut: Cut | None = None
+        self._task: TaskSpec | None = None
+        self._references: list[tuple[tuple[ToolCall, ...], ...]] = []
+        self._sequences: Counter[tuple[str, ...]] = Counter()
+        self._drafts: list[Draft] = []
+
+    @property
+    def count(self) -> int:
+        """The drafts so far."""
+        return len(self._drafts)
+
+    def next(self) -> TaskSpec | None:
+        """Return a task without words, of one user turn; None with as many drafts as are wanted, and after all cuts."""
+        most = self._settings.drafts_per_context
+        if self.count == most:
+            return None
+        for cut in self._cuts:
+            if self._sequences[cut.names()] and len(self._references) < 2 * most:
+                continue
+            setup = (*self._context.setup, *cut.setup)
+            reference = (tuple(map(call_of, cut.reference)),)
+            task = context_task(self._context).model_copy(update={"setup": setup, "reference": reference})
+            reduced = reduce(self._environment, task)
+            if reduced is None or reduced.reference in self._references:
+                continue
+            if len(reduced.reference[0]) < self._settings.min_reference_calls:
+                continue
+            self._references.append(reduced.reference)
+            self._cut, self._task = cut, reduced
+            return reduced
+        return None
+
+    def add(self, words: str, writing: Writing, measured: Measured | None = None) -> None:
+        """Make a draft of the last task, in ``words``, that cost ``measured``."""
+        assert self._cut is not None, "next has returned a task"
+        assert self._task is not None, "next has returned a task"
+        self._sequences[self._cut.names()] += 1
+        kept = self._task.reference[0]
+        self._drafts.append(
+            Draft(
+                **self._task.model_copy(update={"turns": (words,)}).model_dump(),
+                id=record_id("draft", self._context.id, len(self._drafts)),
+                context_id=self._context.id,
+                parents=tuple(one.id for one in self._cut.reference if call_of(one) in kept),
+                writing=writing,
+                measured=measured or Measured(),
+            )
+        )
+
+    def drafts(self) -> tuple[Draft, ...]:
+        """Return the drafts. Raises RoleRefused where calls were asked for and none of them could be worded."""
+        if self._references and not self._drafts:
+            tried = len(self._references)
+            raise RoleRefused(f"no wording of {tried} paths of context {self._context.id} says what the calls take")
+        return tuple(self._drafts)
+
+
+def _cuts(
+    interactions: Sequence[Interaction], longest: int, context: FailureContext, environment: Environment
+) -> Iterator[Cut]:
+    """Yield each purpose of a run whole, each call alone, and each call with those that it goes with.
+
+    These are the earlier calls that answer what a user need not say, or the last one that it needs or that is about the
+    same thing.
+    """
+    for run in successful_runs(interactions):
+        linked = links(run, context, environment)
+        purposes = groupby(range(len(run)), key=lambda place: run[place].purpose)
+        pieces = [[*places][-longest:] for purpose, places in purposes if purpose]  # rules tell none
+        for place, kin in enumerate(linked):
+            pieces.append([place])
+            sources = sorted(earlier for earlier, takes in kin.items() if takes)[1 - longest :]
+            if sources and longest > 1 and _is_looked_up(run, [*sources, place]):
+                pieces.append([*sources, place])
+            if (others := [earlier for earlier, takes in kin.items() if not takes]) and longest > 1:
+                pieces.append([max(others), place])
+        yield from (with_setup(run, piece, context, environment) for piece in pieces)
+
+
+def _is_looked_up(run: Sequence[Interaction], places: Sequence[int]) -> bool:
+    """Return whether the last of the calls takes a value that the user need not say."""
+    shown = hidden_values([call_of(run[place]) for place in places], [run[place].observation.text for place in places])
+    return FOUND in shown[-1].arguments.values()
+
+
+def _ordered(context: FailureContext, cuts: Iterator[Cut], rng: random.Random) -> list[Cut]:
+    """Return the cuts: those with the context's tool first, then with tools worth reaching, then others."""
+    wanted = [name for name in (context.tool, *context.explore) if name]
+    rank = {name: place for place, name in reversed(list(enumerate(wanted)))}
+
+    def order(cut: Cut) -> tuple[int, bool, float, float]:
+        best = min((rank.get(name, len(wanted)) for name in cut.names()), default=len(wanted))
+        first = cut.passes_on() and rng.random() < _PASSED_ON
+        return best, not first, -len(cut.reference) * (rng.random() < _LONG), rng.random()
+
+    distinct = {tuple(one.id for one in cut.reference): cut for cut in cuts if not cut.solved_blindly()}
+    return sorted(distinct.values(), key=order)
