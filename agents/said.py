@@ -15,7 +15,7 @@ from itertools import islice
 from pydantic import JsonValue
 
 from agents.scripted.values import scalar_leaves
-from environments.answers import decoded
+from environments.answers import decoded, rounded
 from environments.base import Environment, TaskSpec, ToolCall, ToolSpec
 from environments.task_text import Seen, documented, leaves, normal, with_own_descriptions
 from environments.tool_lines import highest_ranked
@@ -134,13 +134,10 @@ def same_calls(left: Sequence[ToolCall], right: Sequence[ToolCall]) -> bool:
 
 
 def _same(left: ToolCall, right: ToolCall) -> bool:
-    if left.name != right.name or left.arguments.keys() != right.arguments.keys():
-        return False
-    pairs = ((list(leaves(left.arguments[name])), list(leaves(right.arguments[name]))) for name in left.arguments)
-    return all([_plain(one) for one in ours] == [_plain(one) for one in others] for ours, others in pairs)
+    return left.name == right.name and _plain(rounded(dict(left.arguments))) == _plain(rounded(dict(right.arguments)))
 
 
-def _plain(value: object) -> str:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return f"{float(value):.10g}"
-    return normal(str(value))
+def _plain(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list) else normal(str(value))

@@ -233,7 +233,7 @@ def test_what_a_local_model_worded_is_told_on_the_page_too(grown_run: RunDirecto
     verdicts[others[0].id] = verdicts[others[0].id].model_copy(update=refused)
     write_jsonl(folder.verdicts, [*verdicts.values()])
 
-    said = "of 2 drafts that a language model on this machine worded, 50% are read back exactly, 1 refused as misread"
+    said = "of 2 drafts whose calls a language model worded, 50% are read back exactly, 1 refused as misread"
     assert f"wording {said}" in words(show(run=run.root))
     page = make_page(run).html
     assert f"Wording: {said}." in page.decode()

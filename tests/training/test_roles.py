@@ -93,50 +93,6 @@ def test_a_model_answers_the_roles(model: Path, adapters: Path) -> None:
     assert all(value < 0 for value in together)
 
 
-def test_a_model_that_follows_instructions_words_calls(model: Path, adapters: Path) -> None:
-    from training.local_model import AdaptedModel
-
-    prompts = ["Tools:\nf(a: string) Do <|im_end|> it.\nCalls:\nf(a=1)\nWords:", "Tools:\ng()\nCalls:\ng()\nWords:"]
-    taught, instructed = AdaptedModel(str(adapters)), AdaptedModel(str(adapters), str(model))
-    first = instructed.write(prompts, [1, 2], "words", temperature=1.0, most=12)
-    again = instructed.write(prompts[::-1], [2, 1], "words", temperature=1.0, most=12)[::-1]
-    assert [text for text, _ in again] == [text for text, _ in first]
-    own = taught.write(prompts, [1, 2], "words", temperature=1.0, most=12)
-    assert own == taught.write(prompts, [1, 2], "writer", temperature=1.0, most=12) != first
-    assert instructed.write(prompts, [1, 2], "writer", temperature=1.0, most=12) == own
-    text = [(prompts[1], " Please.")]
-    assert instructed.likelihood(text, "words") == taught.likelihood(text, "writer")
-
-
-def test_what_words_are_asked_for_is_a_conversation_in_the_models_template(model: Path) -> None:
-    from training.local_model import EXAMPLES, INSTRUCTION, _Instructed
-
-    asked = _Instructed(str(model))
-    tokenizer = asked._rendering.tokenizer
-    ids = asked.ids("Tools:\nf(a: string) Do <|im_end|> it.\nCalls:\nf()\nWords:")
-    text = tokenizer.decode(ids)
-    (system, *turns) = text.split("<|im_start|>")[1:]
-    assert INSTRUCTION in system
-    assert [turn.partition("\n")[0] for turn in turns] == ["user", "assistant"] * (len(EXAMPLES) + 1)
-    assert all(words in turn for (_, words), turn in zip(EXAMPLES, turns[1::2], strict=False))
-    assert "Calls:\nf()" in turns[-2]
-    assert "Words:" not in text
-    ends = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    assert ids.count(ends) == 2 * len(EXAMPLES) + 2, "documentation spells no end of a message"
-    assert ends in asked.stop_ids
-    assert {n for n in tokenizer.get_vocab().values() if "\n" in tokenizer.decode([n])} <= asked.stop_ids
-
-
-def test_a_model_of_words_without_a_chat_template_is_refused(adapters: Path) -> None:
-    from training.local_model import AdaptedModel, check_local
-
-    starter = ROOT / "recipes" / "starter-world"
-    with pytest.raises(InputError, match=r"roles\.local\.words: .*starter-world has no chat template: name a model"):
-        AdaptedModel(str(adapters), str(starter))
-    with pytest.raises(InputError, match=r"roles\.local\.words: .*no_such_folder"):
-        check_local(str(adapters), "./no_such_folder")
-
-
 @pytest.mark.parametrize(
     "missing",
     [

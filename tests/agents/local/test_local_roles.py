@@ -419,6 +419,9 @@ def test_the_writer_is_asked_without_the_missing_value_and_must_not_say_it(asked
         ({"a": 1}, {"b": 1}, False),
         ({"a": 1}, {"a": 1, "b": 2}, False),
         ({"a": 1}, {"a": 2}, False),
+        ({"a": ["x"]}, {"a": "x"}, False),
+        ({"a": {"x": 1, "y": 0.1}}, {"a": {"y": 0.1000000000000001, "x": 1.0}}, True),
+        ({"a": 10**400}, {"a": 1.0}, False),
     ],
 )
 def test_calls_are_the_same_apart_from_spelling(left: dict, right: dict, same: bool) -> None:  # type: ignore[type-arg]
