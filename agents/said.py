@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 
@@ -51,9 +50,10 @@ def unsaid(words: str, calls: Sequence[ToolCall], tools: dict[str, ToolSpec]) ->
 
 def _repeated(words: str, calls: Sequence[ToolCall]) -> str | None:
     parts = [leaf for call in calls for value in call.arguments.values() for leaf in leaves(value)]
-    names = Counter(part.casefold() for part in parts if isinstance(part, str) and len(part) >= _NAME)
-    for name, count in names.items():
-        if len(re.findall(rf"(?<!\w){re.escape(name)}(?!\w)", words.casefold())) > count:
+    called = "\n".join(part.casefold() for part in parts if isinstance(part, str))  # a path has the name of its file
+    for name in {part.casefold() for part in parts if isinstance(part, str) and len(part) >= _NAME}:
+        alone = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
+        if len(alone.findall(words.casefold())) > len(alone.findall(called)):
             return f"it says {name[:_LINE]!r} more often than the calls do"
     return None
 

@@ -324,6 +324,15 @@ def test_a_wording_says_each_value_and_none_more_often_than_the_calls(words: str
     assert (unsaid(words, calls, own_tools(STARTS.tools(("weigh_parcel", "load_parcel")))) is None) is fine
 
 
+def test_a_value_within_another_one_counts_as_often() -> None:
+    calls = [ToolCall(name="load_parcel", arguments={"label": "box.txt", "van": "old/box.txt"})]
+    tools = own_tools(STARTS.tools(("load_parcel",)))
+    assert unsaid("Put box.txt into old/box.txt.", calls, tools) is None
+    assert unsaid("Put box.txt into old/box.txt, the box.txt.", calls, tools) == (
+        "it says 'box.txt' more often than the calls do"
+    )
+
+
 def test_calls_that_nobody_would_make_are_not_worded() -> None:
     with pytest.raises(RoleRefused, match="no wording of 1 paths"):
         abstracted(worded, lambda prompt, _: -1.0 if "Words:" in prompt else -3.0)
