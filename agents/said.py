@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from pydantic import JsonValue
@@ -34,7 +34,7 @@ def words_of(text: str) -> str:
     return line[1:-1] if len(line) > 1 and line[0] == line[-1] == '"' and line.count('"') == 2 else line
 
 
-def unsaid(words: str, calls: Sequence[ToolCall], tools: dict[str, ToolSpec]) -> str | None:
+def unsaid(words: str, calls: Sequence[ToolCall], tools: Mapping[str, ToolSpec]) -> str | None:
     """Return why words are no request for ``calls``, None where they have all that is not found or documented.
 
     A small writer circles around a value. People say one more often than their calls have it in 6 of 167 turns.
@@ -58,7 +58,7 @@ def _repeated(words: str, calls: Sequence[ToolCall]) -> str | None:
     return None
 
 
-def _missing(words: str, calls: Sequence[ToolCall], tools: dict[str, ToolSpec]) -> str | None:
+def _missing(words: str, calls: Sequence[ToolCall], tools: Mapping[str, ToolSpec]) -> str | None:
     seen = Seen([words])
     for call in calls:
         tool = tools[call.name]

@@ -191,6 +191,8 @@ class ExplorationSettings(Section):
 
     def of_general_rules(self) -> str | None:
         """Return the first option that is stated and that only the general scripted roles follow, None without one."""
+        if self.references == "cut":
+            return "references"
         return next(iter(self._given("two_turns", "absent", "compositions", "guidance", "unguided")), None)
 
     @model_validator(mode="after")

@@ -61,23 +61,16 @@ def check_run(settings: RunSettings, *, trains: bool = True, opens_own: bool = T
 
 
 def check_roles(settings: RunSettings, environment: Environment | None) -> None:
-    """Raise InputError where a chat role lacks its key, or a local one its model; ``environment``: where it is open.
-
-    And where the environment's roles are of its own, because its calls are programs: rules do not cut them.
-    """
+    """Raise InputError where a chat role lacks its key, or a local one its model; ``environment``: where it is open."""
     from agents.chat.endpoint import resolve
     from environments.registry import benchmark_of
 
     for name, role in settings.roles.by_chat().items():
         resolve(role, name)
-    own = environment is not None and benchmark_of(environment).scripted_roles is not None
-    if own and settings.roles.exploration.references == "cut":
-        name = settings.environment.name
-        raise InputError(f"roles.exploration.references: {name} has scripted roles of its own: take chosen")
     if settings.roles.plays_locally():
         from training.local_model import check_local
 
-        if own:
+        if environment is not None and benchmark_of(environment).scripted_roles is not None:
             raise InputError(f"roles: {settings.environment.name} has scripted roles of its own: no kind may be local")
         check_local(settings.roles.local.adapters)
 

@@ -22,6 +22,9 @@ RATE = "some two tasks in three minutes on two cores, few good ones on unfamilia
 ONE_ROUND = {"rounds": "1", "independent": "true"}
 """``roles.exploration`` of a local explorer (ours): each call takes seconds, and rounds share nothing."""
 
+CUT = {"references": "cut"}
+"""``roles.exploration`` of a chat abstractor: it words what rules cut, which a small model behind the endpoint can."""
+
 _BY = {"local": "a small language model on this machine", "scripted": "rules", "chat": "the model of an endpoint"}
 
 
@@ -33,7 +36,7 @@ class DefaultRoles(NamedTuple):
 
 
 def default_roles(given: Sequence[str]) -> DefaultRoles:
-    """Return what the settings ``given`` leave open: explorer and abstractor, and the rounds of a local explorer.
+    """Return what the settings ``given`` leave open: explorer, abstractor, and how these do it.
 
     A chat model words where one is configured, by ``roles.chat`` or its variable. Else both are rules, and local where
     ``roles.local`` is stated. Raises InputError for a setting that cannot be read.
@@ -48,9 +51,9 @@ def default_roles(given: Sequence[str]) -> DefaultRoles:
     stated = {name: kind for name in default if (kind := _section(roles, name).get("kind")) is not None}
     kinds = {**default, **stated}
     added = {f"{name}.kind": kind for name, kind in default.items() if name not in stated}
-    if kinds["explorer"] == "local":
-        exploration = _section(roles, "exploration")
-        added |= {f"exploration.{key}": value for key, value in ONE_ROUND.items() if key not in exploration}
+    how = (ONE_ROUND if kinds["explorer"] == "local" else {}) | (CUT if kinds["abstractor"] == "chat" else {})
+    exploration = _section(roles, "exploration")
+    added |= {f"exploration.{key}": value for key, value in how.items() if key not in exploration}
     rules = " ".join(f"--set roles.{name}.kind=scripted" for name in default if kinds[name] != "scripted")
     words = words_by(kinds, stated, rules, configured)
     return DefaultRoles(tuple(f"roles.{key}={value}" for key, value in added.items()), words)

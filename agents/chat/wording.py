@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, Field, JsonValue
@@ -56,6 +56,55 @@ class ReadCalls(BaseModel):
 
 
 @dataclass(frozen=True)
+class CallWords:
+    """The two questions about the calls of a user turn: their words, and what words ask for.
+
+    ``subject`` and ``iteration`` are those of ``StructuredModel.ask``.
+    """
+
+    model: StructuredModel
+    subject: str
+    iteration: int | None = None
+
+    async def written(
+        self, calls: Sequence[ToolCall], tools: Mapping[str, ToolSpec], misread: tuple[str, str] | None = None
+    ) -> tuple[str, Measured]:
+        """Return words for ``calls`` of ``tools``, which are shown in this order, and what the question cost.
+
+        ``misread``: earlier words, and the calls that were read in them. Raises RoleRefused like ``ask``.
+        """
+        before = ""
+        if misread is not None:
+            said, read = data("user", misread[0]), data("action", misread[1])
+            before = f"\nAn assistant to which the user wrote {said} made other calls: {read}\nWrite it more plainly.\n"
+        shown = data("action", _shown(calls))
+        system, user = prompt("word", tools=_lines(tools.values()), calls=shown, before=before)
+        reply, cost = await self.model.ask(
+            UserMessage,
+            system,
+            user,
+            lambda reply, final: unsaid(words_of(reply.message), calls, tools),
+            subject=self.subject,
+            iteration=self.iteration,
+        )
+        return words_of(reply.message), cost
+
+    async def read(
+        self, words: str, calls: Sequence[ToolCall], offered: Sequence[ToolSpec]
+    ) -> tuple[str | None, Measured]:
+        """Return None where the model reads ``calls`` in the words, else the calls that it reads, and the cost.
+
+        It chooses from the tools ``offered``. Raises RoleRefused like ``ask``.
+        """
+        system, user = prompt("read", tools=_lines(offered), message=data("user", words))
+        reply, cost = await self.model.ask(ReadCalls, system, user, subject=self.subject, iteration=self.iteration)
+        read = [ToolCall(name=one.tool, arguments=one.arguments) for one in reply.calls]
+        tools = {tool.name: tool for tool in offered}
+        same = same_calls(_plain(read, calls, tools), _plain(calls, calls, tools))
+        return None if same else _shown(read) or "no call", cost
+
+
+@dataclass(frozen=True)
 class WordingAbstractor:
     """Abstractor whose drafts' calls are cut by rules and worded by a chat model."""
 
@@ -73,68 +122,45 @@ class WordingAbstractor:
         rng = random.Random(seed)
         drafting = Drafting(context, interactions, environment, self.settings, rng)
         tools = own_tools(await asyncio.to_thread(environment.tools, context.tools))
+        words = CallWords(self.model, context.id, context.iteration)
         for _ in range(_CUTS * self.settings.drafts_per_context):
             task = await asyncio.to_thread(drafting.next)
             if task is None:
                 break
             shown = await asyncio.to_thread(shown_calls, task, environment)
             try:
-                drafting.add(*await self._worded(shown, tools, context, rng))
+                drafting.add(*await _worded(words, shown, tools, rng))
             except RoleRefused as refused:
-                if type(refused) is not RoleRefused and not drafting.count:
+                ends = type(refused) is not RoleRefused  # the endpoint, or a budget: no further question is of use
+                if ends and not drafting.count:
                     raise
-                if type(refused) is not RoleRefused:
+                if ends:
                     break
         return drafting.drafts()
 
-    async def _worded(
-        self, calls: Sequence[ToolCall], tools: dict[str, ToolSpec], context: FailureContext, rng: random.Random
-    ) -> tuple[str, Writing, Measured]:
-        """Return words for the calls, what became of them, and what all questions cost."""
-        called = shuffled([tools[name] for name in dict.fromkeys(call.name for call in calls)], rng)
-        offered = shuffled(around(called, tuple(tools.values()), _SHOWN), rng)
-        costs: list[Measured] = []
-        words = misread = ""
-        for _ in range(_WORDINGS):
-            words, cost = await self._written(calls, called, _told(words, misread), tools, context)
-            read, second = await self._read(words, offered, context)
-            costs += [cost, second]
-            exact = same_calls(_plain(read, calls, tools), _plain(calls, calls, tools))
-            misread = "" if exact else _shown(read) or "no call"
-            if exact:
-                break
-        drawn = len(costs) // 2
-        writing = Writing(drawn=drawn, wordings=drawn, round_trip=exact, read=misread[:_READ], understood=exact)
-        return words, writing, _total(costs)
 
-    async def _written(
-        self,
-        calls: Sequence[ToolCall],
-        called: Sequence[ToolSpec],
-        before: str,
-        tools: dict[str, ToolSpec],
-        context: FailureContext,
-    ) -> tuple[str, Measured]:
-        system, user = prompt("word", tools=_lines(called), calls=data("action", _shown(calls)), before=before)
-        reply, cost = await self.model.ask(
-            UserMessage,
-            system,
-            user,
-            lambda reply, final: unsaid(words_of(reply.message), calls, tools),
-            subject=context.id,
-            iteration=context.iteration,
-        )
-        return words_of(reply.message), cost
-
-    async def _read(
-        self, words: str, offered: Sequence[ToolSpec], context: FailureContext
-    ) -> tuple[tuple[ToolCall, ...], Measured]:
-        system, user = prompt("read", tools=_lines(offered), message=data("user", words))
-        reply, cost = await self.model.ask(ReadCalls, system, user, subject=context.id, iteration=context.iteration)
-        return tuple(ToolCall(name=one.tool, arguments=one.arguments) for one in reply.calls), cost
+async def _worded(
+    words: CallWords, calls: Sequence[ToolCall], tools: Mapping[str, ToolSpec], rng: random.Random
+) -> tuple[str, Writing, Measured]:
+    """Return words for the calls, what became of them, and what all questions cost."""
+    called = shuffled([tools[name] for name in dict.fromkeys(call.name for call in calls)], rng)
+    offered = shuffled(around(called, tuple(tools.values()), _SHOWN), rng)
+    shown = {tool.name: tool for tool in called}
+    costs: list[Measured] = []
+    misread: tuple[str, str] | None = None
+    for drawn in range(1, _WORDINGS + 1):
+        text, cost = await words.written(calls, shown, misread)
+        read, second = await words.read(text, calls, offered)
+        costs += [cost, second]
+        if read is None:
+            return text, Writing(drawn=drawn, wordings=drawn, round_trip=True, understood=True), _total(costs)
+        misread = text, read
+    assert misread is not None, "some words were written"
+    refused = Writing(drawn=_WORDINGS, wordings=_WORDINGS, round_trip=False, read=misread[1][:_READ], understood=False)
+    return misread[0], refused, _total(costs)
 
 
-def _lines(tools: Sequence[ToolSpec]) -> str:
+def _lines(tools: Iterable[ToolSpec]) -> str:
     return "\n".join(tool_line(tool)[:_LINE] for tool in tools)
 
 
@@ -142,27 +168,21 @@ def _shown(calls: Sequence[ToolCall]) -> str:
     return ", ".join(map(call_line, calls))[:_CALLED]
 
 
-def _told(words: str, misread: str) -> str:
-    """Return what the model is told of its last words; empty where there are none."""
-    if not words:
-        return ""
-    return (
-        f"\nAn assistant to which the user wrote {data('user', words)} made other calls: {data('action', misread)}\n"
-        "Write it more plainly.\n"
-    )
-
-
 def _plain(
     calls: Sequence[ToolCall], wanted: Sequence[ToolCall], tools: Mapping[str, ToolSpec]
 ) -> tuple[ToolCall, ...]:
-    """Return the calls without arguments that are the documented default, and ``FOUND`` wherever ``wanted`` has it."""
+    """Return the calls without optional arguments that are empty, zero or the default, and ``FOUND`` where ``wanted`` is.
+
+    Small models write them out.
+    """
     found = []
     for place, call in enumerate(calls):
         arguments = dict(call.arguments)
         hidden = wanted[place].arguments if place < len(wanted) and wanted[place].name == call.name else {}
         for parameter in tools[call.name].parameters if call.name in tools else ():
-            if parameter.default is not None and arguments.get(parameter.name) == parameter.default:
-                del arguments[parameter.name]
+            value = arguments.get(parameter.name)
+            if not parameter.required and (not value or value == parameter.default):
+                arguments.pop(parameter.name, None)
         arguments |= {name: FOUND for name in arguments if hidden.get(name) == FOUND}
         found.append(call.model_copy(update={"arguments": arguments}))
     return tuple(found)

@@ -10,6 +10,7 @@ from graph.settings import load_recipe
 
 VARIABLE = "COEVOLVE_CHAT_MODEL"
 ONE_ROUND = ["exploration.rounds=1", "exploration.independent=true"]
+CUT = "exploration.references=cut"
 LOCAL = ["explorer.kind=local", "abstractor.kind=local", *ONE_ROUND]
 BOTH = "for rules: --set roles.explorer.kind=scripted --set roles.abstractor.kind=scripted"
 RULES = "by default"
@@ -24,18 +25,25 @@ SMALL = "a small language model on this machine"
         (
             ["chat.model=m"],
             "",
-            ["explorer.kind=scripted", "abstractor.kind=chat"],
+            ["explorer.kind=scripted", "abstractor.kind=chat", CUT],
             f"by rules, their words by the model of an endpoint (roles.chat names it; {RULES}); "
             "for rules: --set roles.abstractor.kind=scripted",
         ),
         (
             [],
             "m",
-            ["explorer.kind=scripted", "abstractor.kind=chat"],
+            ["explorer.kind=scripted", "abstractor.kind=chat", CUT],
             f"by rules, their words by the model of an endpoint ({VARIABLE} names it; {RULES}); "
             "for rules: --set roles.abstractor.kind=scripted",
         ),
         (["explorer.kind=scripted", "abstractor.kind=scripted"], "m", [], "words of tasks by rules (as stated)"),
+        (["explorer.kind=scripted", "abstractor.kind=chat"], "m", [CUT], "by the model of an endpoint (as stated)"),
+        (
+            ["explorer.kind=scripted", "abstractor.kind=chat", "exploration.references=chosen"],
+            "m",
+            [],
+            "by the model of an endpoint (as stated)",
+        ),
         (
             ["explorer={kind: scripted}"],
             "",

@@ -249,6 +249,7 @@ def test_an_own_environment_has_no_evaluation_set(tmp_path: Path) -> None:
         ("roles.exploration.absent", "roles: {exploration: {absent: 0.5}}"),
         ("roles.exploration.unguided", "roles: {exploration: {unguided: same_rules}}"),
         ("roles.exploration.guidance", "roles: {exploration: {guidance: context}}"),
+        ("roles.exploration.references", "roles: {abstractor: {kind: chat}, exploration: {references: cut}}"),
         ("training.expert.reword", "training: {expert: {reword: true}}"),
     ],
 )

@@ -30,7 +30,9 @@ class Desk:
     def __init__(self, orders: dict[str, int]) -> None:
         self.orders = orders
 
-    def find_order(self, name: Annotated[str, "name of the customer"], limit: Annotated[int, "most orders"] = 10) -> dict[str, int]:
+    def find_order(
+        self, name: Annotated[str, "name of the customer"], limit: Annotated[int, "most orders"] = 10
+    ) -> dict[str, int]:
         """Find the order of a customer."""
         return {"order_id": self.orders[name]}
 
@@ -133,10 +135,10 @@ async def test_calls_that_cannot_be_worded_make_room_for_the_next_ones(table, sa
     assert len(fake.sent) == 4, "of twice as many cuts as drafts are wanted, each with a repair"
 
 
-@pytest.mark.parametrize("value", [FOUND, "<order_id>", 7])
-async def test_a_value_that_an_answer_gives_is_hidden_and_not_compared(table, say, value: object) -> None:
+@pytest.mark.parametrize(("value", "limit"), [(FOUND, 10), ("<order_id>", 0), (7, 10.0)])
+async def test_a_value_that_an_answer_gives_is_hidden_and_not_compared(table, say, value: object, limit: float) -> None:
     find, cancel = call("find_order", name="Ana"), call("cancel_order", order_id=4711)
-    read = [call("find_order", name="ana", limit=10), call("cancel_order", order_id=value)]
+    read = [call("find_order", name="ana", limit=limit), call("cancel_order", order_id=value)]
     fake, model = table(say("UserMessage", message="Please cancel the order of Ana."), calls_of(say, *read))
     settings = ONE.model_copy(update={"min_reference_calls": 2})
     (draft,) = await abstracted(model, DESK, [find, cancel], settings)
