@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from environments.base import InputError
 from environments.checkout import ROOT
@@ -93,29 +93,6 @@ class _Text:
         self.likelihood = sum(message.logprobs) / len(message.logprobs)
 
 
-class _Lines:
-    """A model that goes on with lines as it was taught, or as it was before."""
-
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-        self.model, self._tokenizer = model, tokenizer
-        end = tokenizer.eos_token_id
-        # The user's words are one line, and are not written where calls are asked for.
-        self._end_of_words = frozenset([end, *self.ids("\n")])
-        self._end_of_calls = frozenset([end, self.ids(WORDS)[0]])
-
-    def ids(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer(text, add_special_tokens=False).input_ids
-        return ids
-
-    def ends(self, prompt: str) -> frozenset[int]:
-        """Return the ids that end what is written after a prompt."""
-        return self._end_of_words if prompt.endswith(WORDS) else self._end_of_calls
-
-    def text(self, ids: list[int], ends: frozenset[int]) -> str:
-        """Return what was written, without the id that ends it."""
-        return str(self._tokenizer.decode([one for one in ids if one not in ends]))
-
-
 class AdaptedModel:
     """A causal language model with the adapters ``writer`` and ``reader``."""
 
@@ -123,11 +100,16 @@ class AdaptedModel:
         """Load it as a policy is loaded. Raises InputError like ``check_local`` and ``load_policy``."""
         folder, base = check_local(adapters)
         policy = load_policy(base, "cpu")
-        self._lines: dict[Adapter, _Lines] = {"untaught": _Lines(policy.model, policy.tokenizer)}
+        self._tokenizer = policy.tokenizer
+        self._models: dict[Adapter, PreTrainedModel] = {"untaught": policy.model}
         for name in ADAPTERS:
             # Each adapter is merged into a copy: layers beside layers would cost a third of the time of every token.
             adapted: Any = load_adapter(copy.deepcopy(policy.model), str(folder / name))
-            self._lines[name] = _Lines(adapted.merge_and_unload().eval(), policy.tokenizer)
+            self._models[name] = adapted.merge_and_unload().eval()
+        end = policy.tokenizer.eos_token_id
+        # The user's words are one line, and are not written where calls are asked for.
+        self._end_of_words = frozenset([end, *self._ids("\n")])
+        self._end_of_calls = frozenset([end, self._ids(WORDS)[0]])
         self._lock = threading.Lock()
 
     def write(
@@ -137,25 +119,29 @@ class AdaptedModel:
 
         It ends where the model ends it, at the line of the words where calls are asked for, or after ``most`` tokens.
         """
-        asked = self._lines[adapter]
-        read = {prompt: asked.ids(prompt)[-_LONGEST:] for prompt in dict.fromkeys(prompts)}
+        read = {prompt: self._ids(prompt)[-_LONGEST:] for prompt in dict.fromkeys(prompts)}
         texts = [
-            _Text(read[prompt], seed, asked.ends(prompt), most) for prompt, seed in zip(prompts, seeds, strict=True)
+            _Text(read[prompt], seed, self._end_of_words if prompt.endswith(WORDS) else self._end_of_calls, most)
+            for prompt, seed in zip(prompts, seeds, strict=True)
         ]
         with self._lock:
-            InProcessSampler(asked.model).run(texts, temperature=temperature, concurrency=_ROWS)
-        return [(asked.text(text.ids, text.stop_ids), text.likelihood) for text in texts]
+            InProcessSampler(self._models[adapter]).run(texts, temperature=temperature, concurrency=_ROWS)
+        written = ([one for one in text.ids if one not in text.stop_ids] for text in texts)
+        return [(str(self._tokenizer.decode(ids)), text.likelihood) for ids, text in zip(written, texts, strict=True)]
 
     @torch.no_grad()
     def likelihood(self, texts: Sequence[tuple[str, str]], adapter: Adapter) -> list[float]:
         """Return the mean log-probability of the tokens of each answer after its prompt, in nats."""
-        asked = self._lines[adapter]
-        rows = [(asked.ids(prompt)[-_LONGEST:], asked.ids(answer)) for prompt, answer in texts]
+        rows = [(self._ids(prompt)[-_LONGEST:], self._ids(answer)) for prompt, answer in texts]
         found: list[float] = []
         with self._lock:
             for start in range(0, len(rows), _TOGETHER):
-                found += self._scored(asked.model, rows[start : start + _TOGETHER])
+                found += self._scored(self._models[adapter], rows[start : start + _TOGETHER])
         return found
+
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False).input_ids
+        return ids
 
     @staticmethod
     def _scored(model: PreTrainedModel, rows: Sequence[tuple[list[int], list[int]]]) -> list[float]:

@@ -171,9 +171,9 @@ def _shown(calls: Sequence[ToolCall]) -> str:
 def _plain(
     calls: Sequence[ToolCall], wanted: Sequence[ToolCall], tools: Mapping[str, ToolSpec]
 ) -> tuple[ToolCall, ...]:
-    """Return the calls without optional arguments that are empty, zero or the default, and ``FOUND`` where ``wanted`` is.
+    """Return the calls with ``FOUND`` where ``wanted`` has it, and without optional arguments of no effect.
 
-    Small models write them out.
+    These are empty, zero or the default; small models write them out.
     """
     found = []
     for place, call in enumerate(calls):
