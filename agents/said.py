@@ -67,7 +67,7 @@ def _missing(words: str, calls: Sequence[ToolCall], tools: Mapping[str, ToolSpec
             for leaf in leaves(value):
                 if leaf == FOUND or seen.has(leaf) or (parameter is not None and documented(leaf, tool, parameter)):
                     continue
-                return f"it lacks the value {str(leaf)[:_LINE]!r}"
+                return f"it has to say {str(leaf)[:_LINE]!r}, whole and as the calls do"
     return None
 
 

@@ -110,7 +110,7 @@ async def test_words_that_are_misread_are_written_once_more_and_then_refused(tab
     ("words", "told"),
     [
         ("", "it is too short"),
-        ("Could you weigh that parcel?", f"it lacks the value '{LABEL}'"),
+        ("Could you weigh that parcel?", f"it has to say '{LABEL}', whole"),
         (f"Call weigh_parcel for the {LABEL}.", "it has 'weigh_parcel', which no user would write"),
         (f"Weigh the {LABEL}, the {LABEL}.", "more often than the calls do"),
         (f'Weigh "{LABEL}, please.', "a quotation mark is missing"),
