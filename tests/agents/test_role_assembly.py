@@ -109,6 +109,9 @@ def test_chat_roles_are_opened_without_a_request(monkeypatch) -> None:
     assert type(roles.abstractor).__name__ == "ChatAbstractor"
     assert type(roles.validator).__name__ == "ChatValidator"
     assert build(RolesSettings(reflector=CHAT)).validator is None
+    cut = RolesSettings(abstractor=CHAT, exploration=ExplorationSettings(references="cut"))
+    assert type(build(cut).abstractor).__name__ == "WordingAbstractor"
+    assert type(unguided(cut).abstractor).__name__ == "WordingAbstractor"
 
 
 def test_roles_keep_their_protocols() -> None:
