@@ -13,14 +13,14 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from agents.evidence import call_of, context_task, successful_runs
-from agents.said import hidden_values
+from agents.said import hidden_values, shown_calls
 from agents.scripted.abstractor import Cut, with_setup
 from agents.scripted.links import links
 from agents.settings import ExplorationSettings
 from agents.spending import RoleRefused
 from environments.base import Environment, TaskSpec, ToolCall
 from environments.turn_lines import FOUND
-from environments.verification.replay import reduce
+from environments.verification.replay import Replay, reduce, replay
 from memory.jsonl import record_id
 from memory.records import Draft, FailureContext, Interaction, Measured, Writing
 
@@ -54,8 +54,11 @@ class Drafting:
         """The drafts so far."""
         return len(self._drafts)
 
-    def next(self) -> TaskSpec | None:
-        """Return a task without words, of one user turn; None with as many drafts as are wanted, and after all cuts."""
+    def next(self) -> tuple[TaskSpec, tuple[ToolCall, ...]] | None:
+        """Return a task without words, of one user turn, and its calls as who words them sees them.
+
+        None with as many drafts as are wanted, and after all cuts. Nobody asks for what the same calls undo.
+        """
         most = self._settings.drafts_per_context
         if self.count == most:
             return None
@@ -70,9 +73,12 @@ class Drafting:
                 continue
             if len(reduced.reference[0]) < self._settings.min_reference_calls:
                 continue
+            played = replay(self._environment, reduced)
+            if _undoes(played):
+                continue
             self._references.append(reduced.reference)
             self._cut, self._task = cut, reduced
-            return reduced
+            return reduced, shown_calls(played)
         return None
 
     def add(self, words: str, writing: Writing, measured: Measured | None = None) -> None:
@@ -98,6 +104,14 @@ class Drafting:
             tried = len(self._references)
             raise RoleRefused(f"no wording of {tried} paths of context {self._context.id} says what the calls take")
         return tuple(self._drafts)
+
+
+def _undoes(played: Replay) -> bool:
+    """Return whether a state comes back that calls had left."""
+    states = [
+        state for state, _ in groupby((played.initial, *(state for turn in played.turns for state in turn.states)))
+    ]
+    return len(set(states)) < len(states)
 
 
 def _cuts(

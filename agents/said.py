@@ -15,11 +15,11 @@ from pydantic import JsonValue
 
 from agents.scripted.values import scalar_leaves
 from environments.answers import decoded, rounded
-from environments.base import Environment, TaskSpec, ToolCall, ToolSpec
+from environments.base import ToolCall, ToolSpec
 from environments.task_text import Seen, documented, leaves, normal, with_own_descriptions
 from environments.tool_lines import highest_ranked
 from environments.turn_lines import FOUND, one_line, with_found
-from environments.verification.replay import replay
+from environments.verification.replay import Replay
 
 _SHORTEST = 10  # characters of a wording
 _NAME = 3  # characters of a value that is not there by chance
@@ -71,11 +71,10 @@ def _missing(words: str, calls: Sequence[ToolCall], tools: Mapping[str, ToolSpec
     return None
 
 
-def shown_calls(task: TaskSpec, environment: Environment) -> tuple[ToolCall, ...]:
-    """Return the calls of a task of one turn, with ``FOUND`` for each value that its user need not say."""
-    (calls,) = task.reference
-    answers = [observation.text for turn in replay(environment, task).turns for observation in turn.observations]
-    return hidden_values(calls, answers)
+def shown_calls(played: Replay) -> tuple[ToolCall, ...]:
+    """Return the calls of a played turn, with ``FOUND`` for each value that its user need not say."""
+    (turn,) = played.turns
+    return hidden_values(turn.calls, [observation.text for observation in turn.observations])
 
 
 def around(wanted: Sequence[ToolSpec], tools: Sequence[ToolSpec], count: int) -> tuple[ToolSpec, ...]:

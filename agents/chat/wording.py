@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field, JsonValue
 from agents.chat.models import StructuredModel
 from agents.chat.transcript import data, prompt
 from agents.cuts import Drafting
-from agents.said import around, own_tools, same_calls, shown_calls, shuffled, unsaid, words_of
+from agents.said import around, own_tools, same_calls, shuffled, unsaid, words_of
 from agents.settings import ExplorationSettings
 from agents.spending import RoleRefused
 from environments.base import Environment, ToolCall, ToolSpec
@@ -124,12 +124,11 @@ class WordingAbstractor:
         tools = own_tools(await asyncio.to_thread(environment.tools, context.tools))
         words = CallWords(self.model, context.id, context.iteration)
         for _ in range(_CUTS * self.settings.drafts_per_context):
-            task = await asyncio.to_thread(drafting.next)
-            if task is None:
+            found = await asyncio.to_thread(drafting.next)
+            if found is None:
                 break
-            shown = await asyncio.to_thread(shown_calls, task, environment)
             try:
-                drafting.add(*await _worded(words, shown, tools, rng))
+                drafting.add(*await _worded(words, found[1], tools, rng))
             except RoleRefused as refused:
                 ends = type(refused) is not RoleRefused  # the endpoint, or a budget: no further question is of use
                 if ends and not drafting.count:

@@ -23,9 +23,10 @@ from agents.local.model import LocalModel, in_thread
 from agents.local.selection import readings
 from agents.said import around, own_tools, shown_calls, shuffled, unsaid, words_of
 from agents.settings import ExplorationSettings, LocalSettings
-from environments.base import Environment, TaskSpec
+from environments.base import Environment, TaskSpec, ToolCall
 from environments.task_text import Seen
 from environments.turn_lines import TurnView, calls_text, words_prompt, writer_prompt
+from environments.verification.replay import replay
 from memory.records import Draft, FailureContext, Interaction, Writing
 
 _MOST_TOKENS = 90  # of a wording
@@ -58,29 +59,31 @@ class LocalAbstractor:
         """Make the drafts without an event loop."""
         rng = random.Random(seed)
         drafting = Drafting(context, interactions, environment, self._exploration, rng)
-        while (task := drafting.next()) is not None:
-            if (worded := self._worded(task, environment, rng)) is not None:
+        while (found := drafting.next()) is not None:
+            if (worded := self._worded(*found, environment, rng)) is not None:
                 drafting.add(*worded)
         return drafting.drafts()
 
     def reworded(self, draft: Draft, missing: JsonValue, environment: Environment, rng: random.Random) -> Draft | None:
         """Return ``draft`` in words for its calls without the value ``missing``, which the writer does not see."""
-        worded = self._worded(draft, environment, rng, missing)
+        shown = without_value(shown_calls(replay(environment, draft)), missing)
+        worded = self._worded(draft, shown, environment, rng, missing)
         return None if worded is None else draft.model_copy(update={"turns": worded[:1], "writing": worded[1]})
 
     def _worded(
-        self, task: TaskSpec, environment: Environment, rng: random.Random, missing: JsonValue = None
+        self,
+        task: TaskSpec,
+        shown: Sequence[ToolCall],
+        environment: Environment,
+        rng: random.Random,
+        missing: JsonValue = None,
     ) -> tuple[str, Writing] | None:
-        """Return the wording that says most about the calls, with its figures; None where none says what it must.
+        """Return the wording that says most about the calls ``shown``, with its figures; None where none says all.
 
-        Arguments that are ``missing`` are left out of the calls, and the words must not have them.
+        The words must not have the value that is ``missing``.
         """
-        (calls,) = task.reference
         tools = own_tools(environment.tools(task.tools))
-        called = [tools[name] for name in dict.fromkeys(call.name for call in calls)]
-        shown = shown_calls(task, environment)
-        if missing is not None:
-            shown = without_value(shown, missing)
+        called = [tools[name] for name in dict.fromkeys(call.name for call in shown)]
         view = TurnView(shuffled(called, rng))
         (realism,) = self._model.likelihood([(writer_prompt(view), calls_text(shown))], "writer")
         if realism < _LIKELY:

@@ -42,6 +42,18 @@ class Desk:
         return "cancelled"
 
 
+class Lamp:
+    """A lamp is on or off."""
+
+    def __init__(self, on: bool) -> None:
+        self.on = on
+
+    def switch(self, on: Annotated[bool, "whether it is on"]) -> str:
+        """Switch the lamp."""
+        self.on = on
+        return f"it is {'on' if on else 'off'}"
+
+
 DESK = PythonEnvironment("desk", Desk, [{"orders": {"Ana": 4711, "Bo": 4712}}])
 
 
@@ -133,6 +145,14 @@ async def test_calls_that_cannot_be_worded_make_room_for_the_next_ones(table, sa
     with pytest.raises(RoleRefused, match="no wording of 2 paths"):
         await abstracted(model, DEPOT, [WEIGH, *others])
     assert len(fake.sent) == 4, "of twice as many cuts as drafts are wanted, each with a repair"
+
+
+async def test_nobody_asks_for_what_is_undone_at_once(table, say) -> None:
+    settings = ONE.model_copy(update={"drafts_per_context": 9})
+    calls = [call("switch", on=True), call("switch", on=False)]
+    words = [say("UserMessage", message="Could you turn the lamp on or off?"), calls_of(say)] * 9
+    drafts = await abstracted(table(*words)[1], PythonEnvironment("lamp", Lamp, [{"on": False}]), calls, settings)
+    assert sorted(len(draft.reference[0]) for draft in drafts) == [1, 1]
 
 
 @pytest.mark.parametrize(("value", "limit"), [(FOUND, 10), ("<order_id>", 0), (7, 10.0)])
