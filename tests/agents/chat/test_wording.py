@@ -152,7 +152,7 @@ async def test_nobody_asks_for_what_is_undone_at_once(table, say) -> None:
     calls = [call("switch", on=True), call("switch", on=False)]
     words = [say("UserMessage", message="Could you turn the lamp on or off?"), calls_of(say)] * 9
     drafts = await abstracted(table(*words)[1], PythonEnvironment("lamp", Lamp, [{"on": False}]), calls, settings)
-    assert sorted(len(draft.reference[0]) for draft in drafts) == [1, 1]
+    assert [len(draft.reference[0]) for draft in drafts] == [1]
 
 
 @pytest.mark.parametrize(("value", "limit"), [(FOUND, 10), ("<order_id>", 0), (7, 10.0)])
