@@ -42,16 +42,21 @@ class Desk:
         return "cancelled"
 
 
-class Lamp:
-    """A lamp is on or off."""
+class Feed:
+    """People are followed."""
 
-    def __init__(self, on: bool) -> None:
-        self.on = on
+    def __init__(self, followed: list[str]) -> None:
+        self.followed = followed
 
-    def switch(self, on: Annotated[bool, "whether it is on"]) -> str:
-        """Switch the lamp."""
-        self.on = on
-        return f"it is {'on' if on else 'off'}"
+    def follow(self, name: Annotated[str, "whom"]) -> str:
+        """Follow somebody."""
+        self.followed = [*self.followed, name]
+        return f"{len(self.followed)} people are followed"
+
+    def unfollow(self, name: Annotated[str, "whom"]) -> str:
+        """Do not follow somebody any more."""
+        self.followed = [one for one in self.followed if one != name]
+        return f"{name} is not followed any more"
 
 
 DESK = PythonEnvironment("desk", Desk, [{"orders": {"Ana": 4711, "Bo": 4712}}])
@@ -149,10 +154,10 @@ async def test_calls_that_cannot_be_worded_make_room_for_the_next_ones(table, sa
 
 async def test_nobody_asks_for_what_is_undone_at_once(table, say) -> None:
     settings = ONE.model_copy(update={"drafts_per_context": 9})
-    calls = [call("switch", on=True), call("switch", on=False)]
-    words = [say("UserMessage", message="Could you turn the lamp on or off?"), calls_of(say)] * 9
-    drafts = await abstracted(table(*words)[1], PythonEnvironment("lamp", Lamp, [{"on": False}]), calls, settings)
-    assert [len(draft.reference[0]) for draft in drafts] == [1]
+    calls = [call("follow", name="Ana"), call("unfollow", name="Ana")]
+    words = [say("UserMessage", message="What about Ana now?"), calls_of(say)] * 9
+    drafts = await abstracted(table(*words)[1], PythonEnvironment("feed", Feed, [{"followed": []}]), calls, settings)
+    assert [len(draft.reference[0]) for draft in drafts] == [1, 1]
 
 
 @pytest.mark.parametrize(("value", "limit"), [(FOUND, 10), ("<order_id>", 0), (7, 10.0)])
