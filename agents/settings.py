@@ -119,6 +119,13 @@ class BudgetSettings(Section):
     money: float | None = Field(None, gt=0, le=1e12, description="in the currency of the roles' prices")
 
 
+CUTS_PER_DRAFT = 2
+"""Most cuts that a chat abstractor words for each draft that is wanted (ours)."""
+
+WORDINGS_PER_CUT = 2
+"""Most wordings of one of them: another one after one that is misread (ours)."""
+
+
 class ExplorationSettings(Section):
     """How long an explorer acts, and how many drafts are made, in counts: a resumed run is equal."""
 
@@ -188,6 +195,15 @@ class ExplorationSettings(Section):
         "the guided explorer without an aim (ours)",
         json_schema_extra=requires({"explorer.kind": "scripted"}),
     )
+
+    def abstractor_questions(self) -> int:
+        """Return how much a chat abstractor asks about one context at most, without repairs.
+
+        That is once, or of each cut for its words and for the calls in them.
+        """
+        if self.references == "chosen":
+            return 1
+        return self.drafts_per_context * CUTS_PER_DRAFT * WORDINGS_PER_CUT * 2
 
     def of_general_rules(self) -> str | None:
         """Return the first option that is stated and that only the general scripted roles follow, None without one."""

@@ -271,7 +271,7 @@ def _requests(settings: RunSettings, rollouts: int) -> int:
         counts = {
             "reflector": int(reflects),
             "explorer": limits.rounds * limits.steps,
-            "abstractor": 1,
+            "abstractor": limits.abstractor_questions(),
             "validator": limits.drafts_per_context * (roles.validator_actions + 1) if validates else 0,  # and the judge
         }
         return sum(counts[role] for role in roles.by_chat())

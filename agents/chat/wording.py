@@ -21,7 +21,7 @@ from agents.chat.models import StructuredModel
 from agents.chat.transcript import data, prompt
 from agents.cuts import Drafting
 from agents.said import around, own_tools, same_calls, shuffled, unsaid, words_of
-from agents.settings import ExplorationSettings
+from agents.settings import CUTS_PER_DRAFT, WORDINGS_PER_CUT, ExplorationSettings
 from agents.spending import RoleRefused
 from environments.base import Environment, ToolCall, ToolSpec
 from environments.tool_lines import tool_line
@@ -29,8 +29,6 @@ from environments.turn_lines import FOUND, call_line
 from memory.records import Draft, FailureContext, Interaction, Measured, Writing
 
 _SHOWN = 6  # tools that the words are read among
-_WORDINGS = 2  # of one cut
-_CUTS = 2  # that are worded for each draft that is wanted
 _LINE = 1000  # characters of one tool's documentation
 _CALLED = 2000  # characters of the calls that are shown
 _READ = 300  # characters of the other calls that are recorded
@@ -123,7 +121,7 @@ class WordingAbstractor:
         drafting = Drafting(context, interactions, environment, self.settings, rng)
         tools = own_tools(await asyncio.to_thread(environment.tools, context.tools))
         words = CallWords(self.model, context.id, context.iteration)
-        for _ in range(_CUTS * self.settings.drafts_per_context):
+        for _ in range(CUTS_PER_DRAFT * self.settings.drafts_per_context):
             found = await asyncio.to_thread(drafting.next)
             if found is None:
                 break
@@ -147,7 +145,7 @@ async def _worded(
     shown = {tool.name: tool for tool in called}
     costs: list[Measured] = []
     misread: tuple[str, str] | None = None
-    for drawn in range(1, _WORDINGS + 1):
+    for drawn in range(1, WORDINGS_PER_CUT + 1):
         text, cost = await words.written(calls, shown, misread)
         read, second = await words.read(text, calls, offered)
         costs += [cost, second]
@@ -155,7 +153,9 @@ async def _worded(
             return text, Writing(drawn=drawn, wordings=drawn, round_trip=True, understood=True), _total(costs)
         misread = text, read
     assert misread is not None, "some words were written"
-    refused = Writing(drawn=_WORDINGS, wordings=_WORDINGS, round_trip=False, read=misread[1][:_READ], understood=False)
+    refused = Writing(
+        drawn=WORDINGS_PER_CUT, wordings=WORDINGS_PER_CUT, round_trip=False, read=misread[1][:_READ], understood=False
+    )
     return misread[0], refused, _total(costs)
 
 

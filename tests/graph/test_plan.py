@@ -91,6 +91,10 @@ def test_signals_of_the_last_step_alone_are_reflected_on() -> None:
     assert settings.signals.last_steps == 1
     contexts = 12 * (32 * 8 * 3)  # iterations, and the rollouts of one step by kind of signal
     assert forecast(settings).requests == contexts * (1 + 3 * 10 + 1) + 100 * (3 * 10 + 1)
+    drafts = settings.roles.exploration.drafts_per_context
+    cut = load_recipe(Path("recipes/paper-bfcl.yaml"), ["roles.exploration.references=cut"])
+    worded = drafts * 2 * 2 * 2  # cuts, wordings, and each is read
+    assert forecast(cut).requests == contexts * (1 + 3 * 10 + worded) + 100 * (3 * 10 + worded)
 
 
 def test_memory_is_said_in_gibibytes() -> None:
