@@ -23,7 +23,7 @@ from environments.verification.replay import Replay
 
 _SHORTEST = 10  # characters of a wording
 _NAME = 3  # characters of a value that is not there by chance
-_TOOL_NAME = re.compile(r"\w+_\w+\(?|\w+\(")
+_NO_WORD = re.compile(rf"{re.escape(FOUND)}|\w+_\w+\(?|\w+\(")  # a tool's name, or a call
 _MOST_VALUES = 1000  # of one answer
 _LINE = 120  # characters of an answer in words that is about one thing
 
@@ -41,20 +41,23 @@ def unsaid(words: str, calls: Sequence[ToolCall], tools: Mapping[str, ToolSpec])
     """
     if len(words) < _SHORTEST:
         return "it is too short"
-    if named := FOUND if FOUND in words else next((one.group() for one in _TOOL_NAME.finditer(words)), None):
-        return f"it has {named[:_LINE]!r}, which no user would write"
-    if words.count('"') % 2:
-        return "a quotation mark is missing"
-    return _repeated(words, calls) or _missing(words, calls, tools)
-
-
-def _repeated(words: str, calls: Sequence[ToolCall]) -> str | None:
     parts = [leaf for call in calls for value in call.arguments.values() for leaf in leaves(value)]
-    called = "\n".join(part.casefold() for part in parts if isinstance(part, str))  # a path has the name of its file
-    for name in {part.casefold() for part in parts if isinstance(part, str) and len(part) >= _NAME}:
-        alone = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
-        if len(alone.findall(words.casefold())) > len(alone.findall(called)):
-            return f"it says {name[:_LINE]!r} more often than the calls do"
+    texts = [part.casefold() for part in parts if isinstance(part, str) and part != FOUND and len(part) >= _NAME]
+    values = "|".join(map(re.escape, sorted(set(texts), key=len, reverse=True)))
+    rest = re.sub(values, " ", words, flags=re.IGNORECASE) if values else words  # a value may look like a tool's name
+    if named := _NO_WORD.search(rest):
+        return f"it has {named.group()[:_LINE]!r}, which no user would write"
+    if rest.count('"') % 2:
+        return "a quotation mark is missing"
+    return _repeated(words.casefold(), texts) or _missing(words, calls, tools)
+
+
+def _repeated(words: str, texts: Sequence[str]) -> str | None:
+    called = "\n".join(texts)  # a path has the name of its file
+    for text in dict.fromkeys(texts):
+        alone = re.compile(rf"(?<!\w){re.escape(text)}(?!\w)")
+        if len(alone.findall(words)) > len(alone.findall(called)):
+            return f"it says {text[:_LINE]!r} more often than the calls do"
     return None
 
 

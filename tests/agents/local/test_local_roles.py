@@ -333,6 +333,22 @@ def test_a_value_within_another_one_counts_as_often() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("Weigh my_old_box, please.", None),
+        ("Weigh MY_OLD_BOX, please.", None),
+        ("Run weigh_parcel on my_old_box.", "it has 'weigh_parcel', which no user would write"),
+        ("Weigh my_old_box_two.", "it has to say 'my_old_box', whole and as the calls do"),
+        ("Weigh(my_old_box)", "it has 'Weigh(', which no user would write"),
+        (f"Weigh {FOUND}, my_old_box.", f"it has '{FOUND}', which no user would write"),
+    ],
+)
+def test_a_value_may_look_like_a_tools_name(words: str, why: str | None) -> None:
+    calls = [ToolCall(name="weigh_parcel", arguments={"label": "my_old_box"})]
+    assert unsaid(words, calls, own_tools(STARTS.tools(("weigh_parcel",)))) == why
+
+
 def test_calls_that_nobody_would_make_are_not_worded() -> None:
     with pytest.raises(RoleRefused, match="no wording of 1 paths"):
         abstracted(worded, lambda prompt, _: -1.0 if "Words:" in prompt else -3.0)
