@@ -153,13 +153,14 @@ def unguided_exploration(roles: RolesSettings, benchmark: AnyBenchmark) -> Explo
     An explorer that is a model has those of the recipe, as for guided exploration (CoEvolve has one process for
     both). A scripted one has a budget of its own (``UNGUIDED_EXPLORATION``), or the recipe's but for one round
     where the benchmark asks for it (``ExplorationHints``). The lengths and the order of drafts are the recipe's in
-    every case.
+    every case, and so is their number where each is questions to a model (``references: cut``).
     """
     guided = roles.exploration
     if roles.explorer.kind != "scripted":
         return guided
     budget = guided if benchmark.exploration.unguided_as_guided else UNGUIDED_EXPLORATION
-    own = {"rounds": 1, "steps": budget.steps, "drafts_per_context": budget.drafts_per_context}
+    drafts = guided if guided.references == "cut" else budget
+    own = {"rounds": 1, "steps": budget.steps, "drafts_per_context": drafts.drafts_per_context}
     return guided.model_copy(update=own)
 
 

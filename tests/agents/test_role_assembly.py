@@ -112,6 +112,8 @@ def test_chat_roles_are_opened_without_a_request(monkeypatch) -> None:
     cut = RolesSettings(abstractor=CHAT, exploration=ExplorationSettings(references="cut"))
     assert type(build(cut).abstractor).__name__ == "WordingAbstractor"
     assert type(unguided(cut).abstractor).__name__ == "WordingAbstractor"
+    own = unguided_exploration(cut, BENCHMARK)
+    assert (own.rounds, own.steps, own.drafts_per_context) == (1, 14, 3), "each draft is questions to a model"
 
 
 def test_roles_keep_their_protocols() -> None:
