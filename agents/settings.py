@@ -152,7 +152,7 @@ class ExplorationSettings(Section):
     order: Literal["long_first", "easy_first"] = Field(
         "long_first",
         description="which drafts come first; long_first: those of most calls (CoEvolve, figure 12); easy_first: "
-        "one call, then longer ones (ours)",
+        "one call, then longer ones (ours); where a model words cuts, the order is drawn",
     )
     references: Literal["chosen", "cut"] = Field(
         "chosen",
