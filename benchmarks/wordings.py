@@ -134,7 +134,7 @@ async def _by_chat(model: StructuredModel, questions: Sequence[Question]) -> dic
         with suppress(RoleRefused):
             tools = {tool.name: tool for tool in shuffled(turn.tools, rng)}
             words["written"], _ = await asked.written(turn.calls, tools)
-            print(_example(turn, words["written"]))
+            print(_example(turn, words["written"]), flush=True)  # each takes half a minute
         for name, text in words.items():
             try:
                 found[name].append((await asked.read(text, turn.calls, offered))[0] is None)
