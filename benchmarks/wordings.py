@@ -14,12 +14,10 @@ import asyncio
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from agents.chat.models import StructuredModel, open_model
-from agents.chat.wording import CallWords
 from agents.local.model import LocalModel
 from agents.local.selection import Reading, readings
 from agents.said import shuffled, unsaid
@@ -31,6 +29,9 @@ from environments.registry import DEFAULT, benchmark_of, open_named
 from environments.task_text import leaves
 from environments.turn_lines import TurnView, one_line, words_prompt
 from memory.jsonl import derive_seed
+
+if TYPE_CHECKING:
+    from agents.chat.models import StructuredModel
 
 _DECOYS = 3
 _MARGINS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
@@ -50,6 +51,8 @@ def main(
     turns = [turn for turn in benchmark_of(environment).written_turns(environment) if turn.held_out]
     questions = list(_questions(sorted(turns, key=lambda turn: derive_seed(0, turn.words))[:count]))
     if model is not None:
+        from agents.chat.models import open_model
+
         chat = RoleSettings.model_validate({"kind": "chat", "model": model, "base_url": base_url})
         asked = open_model(chat, "abstractor", Ledger(None, BudgetSettings()), concurrency=1)
         _table({name: [[one] for one in found] for name, found in asyncio.run(_by_chat(asked, questions)).items()}, [])
@@ -73,7 +76,7 @@ def _table(rows: Mapping[str, Sequence[Sequence[bool]]], columns: Sequence[str])
         print(f"| {name} ({len(found)}) | " + " | ".join(shares) + " |")
 
 
-class Question(NamedTuple):
+class HeldOut(NamedTuple):
     """A turn, the tools that its words are read among, and words: its own, another one's, and these with its values."""
 
     turn: HumanTurn
@@ -82,7 +85,7 @@ class Question(NamedTuple):
     rng: random.Random
 
 
-def _questions(turns: Sequence[HumanTurn]) -> Iterator[Question]:
+def _questions(turns: Sequence[HumanTurn]) -> Iterator[HeldOut]:
     for place, turn in enumerate(turns):
         rng = random.Random(derive_seed(0, "measured", turn.words))
         decoys = rng.sample(turn.others, min(_DECOYS, len(turn.others)))
@@ -95,10 +98,10 @@ def _questions(turns: Sequence[HumanTurn]) -> Iterator[Question]:
             str(leaf) for call in turn.calls for value in call.arguments.values() for leaf in leaves(value)
         )
         said = one_line(turn.words), one_line(other.words), f"{one_line(other.words)} {values}"
-        yield Question(turn, offered, said, rng)
+        yield HeldOut(turn, offered, said, rng)
 
 
-def measured(model: LocalModel, questions: Sequence[Question], settings: LocalSettings) -> dict[str, list[Reading]]:
+def measured(model: LocalModel, questions: Sequence[HeldOut], settings: LocalSettings) -> dict[str, list[Reading]]:
     """Return the readings by kind of words."""
     found: dict[str, list[Reading]] = {name: [] for name in _KINDS}
     complete, examples = 0, list[str]()
@@ -125,8 +128,10 @@ def measured(model: LocalModel, questions: Sequence[Question], settings: LocalSe
     return found
 
 
-async def _by_chat(model: StructuredModel, questions: Sequence[Question]) -> dict[str, list[bool]]:
+async def _by_chat(model: StructuredModel, questions: Sequence[HeldOut]) -> dict[str, list[bool]]:
     """Return whether the model reads the calls, by kind of words; of those that it writes, once, the usable ones."""
+    from agents.chat.wording import CallWords
+
     found: dict[str, list[bool]] = {name: [] for name in _KINDS}
     for turn, offered, said, rng in questions:
         asked = CallWords(model, "benchmark")
