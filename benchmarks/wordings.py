@@ -76,7 +76,7 @@ def _table(rows: Mapping[str, Sequence[Sequence[bool]]], columns: Sequence[str])
         print(f"| {name} ({len(found)}) | " + " | ".join(shares) + " |")
 
 
-class HeldOut(NamedTuple):
+class UntaughtQuestion(NamedTuple):
     """A turn, the tools that its words are read among, and words: its own, another one's, and these with its values."""
 
     turn: HumanTurn
@@ -85,7 +85,7 @@ class HeldOut(NamedTuple):
     rng: random.Random
 
 
-def _questions(turns: Sequence[HumanTurn]) -> Iterator[HeldOut]:
+def _questions(turns: Sequence[HumanTurn]) -> Iterator[UntaughtQuestion]:
     for place, turn in enumerate(turns):
         rng = random.Random(derive_seed(0, "measured", turn.words))
         decoys = rng.sample(turn.others, min(_DECOYS, len(turn.others)))
@@ -98,10 +98,12 @@ def _questions(turns: Sequence[HumanTurn]) -> Iterator[HeldOut]:
             str(leaf) for call in turn.calls for value in call.arguments.values() for leaf in leaves(value)
         )
         said = one_line(turn.words), one_line(other.words), f"{one_line(other.words)} {values}"
-        yield HeldOut(turn, offered, said, rng)
+        yield UntaughtQuestion(turn, offered, said, rng)
 
 
-def measured(model: LocalModel, questions: Sequence[HeldOut], settings: LocalSettings) -> dict[str, list[Reading]]:
+def measured(
+    model: LocalModel, questions: Sequence[UntaughtQuestion], settings: LocalSettings
+) -> dict[str, list[Reading]]:
     """Return the readings by kind of words."""
     found: dict[str, list[Reading]] = {name: [] for name in _KINDS}
     complete, examples = 0, list[str]()
@@ -128,7 +130,7 @@ def measured(model: LocalModel, questions: Sequence[HeldOut], settings: LocalSet
     return found
 
 
-async def _by_chat(model: StructuredModel, questions: Sequence[HeldOut]) -> dict[str, list[bool]]:
+async def _by_chat(model: StructuredModel, questions: Sequence[UntaughtQuestion]) -> dict[str, list[bool]]:
     """Return whether the model reads the calls, by kind of words; of those that it writes, once, the usable ones."""
     from agents.chat.wording import CallWords
 
