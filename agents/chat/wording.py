@@ -31,6 +31,7 @@ from memory.records import Draft, FailureContext, Interaction, Measured, Writing
 _SHOWN = 6  # tools that the words are read among
 _LINE = 1000  # characters of one tool's documentation
 _CALLED = 2000  # characters of the calls that are shown
+_NAME = 80  # characters of a name that is none of the tools
 _READ = 300  # characters of the other calls that are recorded
 
 
@@ -96,8 +97,9 @@ class CallWords:
         """
         system, user = prompt("read", tools=_lines(offered), message=data("user", words))
         reply, cost = await self.model.ask(ReadCalls, system, user, subject=self.subject, iteration=self.iteration)
-        read = [ToolCall(name=one.tool, arguments=one.arguments) for one in reply.calls]
         tools = {tool.name: tool for tool in offered}
+        named = (one.tool if one.tool in tools else ascii(one.tool)[:_NAME] for one in reply.calls)
+        read = [ToolCall(name=name, arguments=one.arguments) for name, one in zip(named, reply.calls, strict=True)]
         same = same_calls(_plain(read, calls, tools), _plain(calls, calls, tools))
         return None if same else _shown(read) or "no call", cost
 

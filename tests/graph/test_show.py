@@ -11,6 +11,8 @@ from rich.cells import cell_len
 from support.commands import run_here
 from support.hostile_run import HALF_PAIR, make_hostile_run
 
+from graph.nodes.new_tasks import misread
+from graph.report.digest import writing_figures, writing_words
 from graph.report.lineage import History
 from graph.report.page import make_page
 from graph.report.stories import first_story, story_of, tools_of
@@ -214,6 +216,18 @@ def test_hostile_records_are_shown_as_text(grown_run: RunDirectory, show: Show, 
     assert path.read_text() != whole
     done = run_here("graph.show", "--run", str(run.root))
     assert (done.returncode, "trajectories.jsonl, line" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("read", "said"), [("", "it reads the calls exactly"), ('ls(a="x")', 'it reads other calls: ls(a="x")')]
+)
+def test_what_an_endpoint_worded_has_no_figures(read: str, said: str) -> None:
+    writing = Writing(drawn=2, wordings=2, round_trip=not read, read=read, understood=not read)
+    assert writing_words(writing).endswith(said)
+    assert writing_figures(writing) == ""
+    assert misread(writing) == (
+        "the reader returns the calls" if not read else f"the reader does not return the calls, but {read}"
+    )
 
 
 def test_what_a_local_model_worded_is_told_on_the_page_too(grown_run: RunDirectory, show: Show, tmp_path: Path) -> None:

@@ -182,6 +182,7 @@ async def test_a_value_that_an_answer_gives_is_hidden_and_not_compared(table, sa
         (call("find_order"),),
         (call("cancel_order", order_id=4711),),
         (call("no_such_tool", name="Ana"),),
+        (call("\x1b[31mfind_order" + "x" * 999, name="Ana"),),
         (call("find_order", name="Ana"), call("find_order", name="Ana")),
         (call("find_order", name=[["Ana"]]),),
     ],
@@ -191,7 +192,8 @@ async def test_other_calls_are_not_the_calls(table, say, read: tuple[ToolCall, .
     _, model = table(words, calls_of(say, *read), words, calls_of(say, *read))
     (draft,) = await abstracted(model, DESK, [call("find_order", name="Ana")])
     assert not draft.writing.understood
-    assert draft.writing.read
+    assert 0 < len(draft.writing.read) <= 300
+    assert draft.writing.read.isprintable()
 
 
 async def test_a_budget_that_is_spent_ends_a_context_with_the_drafts_so_far(table, say, tmp_path) -> None:
