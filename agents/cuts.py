@@ -57,7 +57,8 @@ class Drafting:
     def next(self) -> tuple[TaskSpec, tuple[ToolCall, ...]] | None:
         """Return a task without words, of one user turn, and its calls as who words them sees them.
 
-        None with as many drafts as are wanted, and after all cuts. Nobody asks for what the same calls undo.
+        None with as many drafts as are wanted, and after all cuts. Nobody asks for the same call twice at once, or for
+        what the same calls undo.
         """
         most = self._settings.drafts_per_context
         if self.count == most:
@@ -71,7 +72,8 @@ class Drafting:
             reduced = reduce(self._environment, task)
             if reduced is None or reduced.reference in self._references:
                 continue
-            if len(reduced.reference[0]) < self._settings.min_reference_calls:
+            (calls,) = reduced.reference
+            if len(calls) < self._settings.min_reference_calls or any(calls.count(one) > 1 for one in calls):
                 continue
             played = replay(self._environment, reduced)
             if _undoes(played):

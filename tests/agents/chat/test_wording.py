@@ -42,6 +42,18 @@ class Desk:
         return "cancelled"
 
 
+class Meter:
+    """Words are counted."""
+
+    def __init__(self, counted: int) -> None:
+        self.counted = counted
+
+    def count(self, words: Annotated[str, "what is counted"]) -> str:
+        """Count words."""
+        self.counted += len(words.split())
+        return f"{self.counted} words, of {words} the last"
+
+
 class Feed:
     """People are followed."""
 
@@ -158,6 +170,14 @@ async def test_nobody_asks_for_what_is_undone_at_once(table, say) -> None:
     words = [say("UserMessage", message="What about Ana now?"), calls_of(say)] * 9
     drafts = await abstracted(table(*words)[1], PythonEnvironment("feed", Feed, [{"followed": []}]), calls, settings)
     assert [len(draft.reference[0]) for draft in drafts] == [1, 1]
+
+
+async def test_nobody_asks_for_the_same_twice_at_once(table, say) -> None:
+    settings = ONE.model_copy(update={"drafts_per_context": 9})
+    calls = [call("count", words="a tree"), call("count", words="a tree")]
+    words = [say("UserMessage", message="Count a tree, please."), calls_of(say)] * 9
+    drafts = await abstracted(table(*words)[1], PythonEnvironment("meter", Meter, [{"counted": 0}]), calls, settings)
+    assert {len(draft.reference[0]) for draft in drafts} == {1}
 
 
 @pytest.mark.parametrize(("value", "limit"), [(FOUND, 10), ("<order_id>", 0), (7, 10.0)])
