@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 from agents.evidence import call_of, context_task, successful_runs
 from agents.said import hidden_values, shown_calls
@@ -28,6 +29,14 @@ _PASSED_ON = 0.7  # probability that a cut comes first in which an answer's valu
 _LONG = 0.4  # probability that a cut comes before shorter ones
 
 
+class Path(NamedTuple):
+    """A task of one user turn without words, its calls as who words them sees them, and the cut that it comes from."""
+
+    task: TaskSpec
+    shown: tuple[ToolCall, ...]
+    cut: Cut
+
+
 class Drafting:
     """The drafts of one context: calls come out one cut after another, and words go in."""
 
@@ -43,8 +52,6 @@ class Drafting:
         self._cuts = iter(
             _ordered(context, _cuts(interactions, settings.max_reference_calls, context, environment), rng)
         )
-        self._cut: Cut | None = None
-        self._task: TaskSpec | None = None
         self._references: list[tuple[tuple[ToolCall, ...], ...]] = []
         self._sequences: Counter[tuple[str, ...]] = Counter()
         self._drafts: list[Draft] = []
@@ -54,11 +61,10 @@ class Drafting:
         """The drafts so far."""
         return len(self._drafts)
 
-    def next(self) -> tuple[TaskSpec, tuple[ToolCall, ...]] | None:
-        """Return a task without words, of one user turn, and its calls as who words them sees them.
+    def next(self) -> Path | None:
+        """Return what is to be worded next; None with as many drafts as are wanted, and after all cuts.
 
-        None with as many drafts as are wanted, and after all cuts. Nobody asks for the same call twice at once, or for
-        what the same calls undo.
+        Nobody asks for the same call twice at once, or for what the same calls undo.
         """
         most = self._settings.drafts_per_context
         if self.count == most:
@@ -79,22 +85,19 @@ class Drafting:
             if _undoes(played):
                 continue
             self._references.append(reduced.reference)
-            self._cut, self._task = cut, reduced
-            return reduced, shown_calls(played)
+            return Path(reduced, shown_calls(played), cut)
         return None
 
-    def add(self, words: str, writing: Writing, measured: Measured | None = None) -> None:
-        """Make a draft of the last task, in ``words``, that cost ``measured``."""
-        assert self._cut is not None, "next has returned a task"
-        assert self._task is not None, "next has returned a task"
-        self._sequences[self._cut.names()] += 1
-        kept = self._task.reference[0]
+    def add(self, path: Path, words: str, writing: Writing, measured: Measured | None = None) -> None:
+        """Make a draft of ``path``, in ``words``, that cost ``measured``."""
+        self._sequences[path.cut.names()] += 1
+        kept = path.task.reference[0]
         self._drafts.append(
             Draft(
-                **self._task.model_copy(update={"turns": (words,)}).model_dump(),
+                **path.task.model_copy(update={"turns": (words,)}).model_dump(),
                 id=record_id("draft", self._context.id, len(self._drafts)),
                 context_id=self._context.id,
-                parents=tuple(one.id for one in self._cut.reference if call_of(one) in kept),
+                parents=tuple(one.id for one in path.cut.reference if call_of(one) in kept),
                 writing=writing,
                 measured=measured or Measured(),
             )

@@ -35,7 +35,7 @@ def words_of(text: str) -> str:
 
 
 def unsaid(words: str, calls: Sequence[ToolCall], tools: Mapping[str, ToolSpec]) -> str | None:
-    """Return why words are no request for ``calls``, None where they have all that is not found or documented.
+    """Return why words do not ask for ``calls``; None where they say all that is neither found nor documented.
 
     A small writer circles around a value. People say one more often than their calls have it in 6 of 167 turns.
     """

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from pydantic import BaseModel, Field, JsonValue
 
 from agents.chat.models import StructuredModel
+from agents.chat.sending import EndpointFailed
 from agents.chat.transcript import data, prompt
 from agents.cuts import Drafting
 from agents.said import around, own_tools, same_calls, shuffled, unsaid, words_of
 from agents.settings import CUTS_PER_DRAFT, WORDINGS_PER_CUT, ExplorationSettings
-from agents.spending import RoleRefused
+from agents.spending import BudgetReached, RoleRefused, added
 from environments.base import Environment, ToolCall, ToolSpec
 from environments.tool_lines import tool_line
 from environments.turn_lines import FOUND, call_line
@@ -124,17 +125,17 @@ class WordingAbstractor:
         tools = own_tools(await asyncio.to_thread(environment.tools, context.tools))
         words = CallWords(self.model, context.id, context.iteration)
         for _ in range(CUTS_PER_DRAFT * self.settings.drafts_per_context):
-            found = await asyncio.to_thread(drafting.next)
-            if found is None:
+            path = await asyncio.to_thread(drafting.next)
+            if path is None:
                 break
             try:
-                drafting.add(*await _worded(words, found[1], tools, rng))
-            except RoleRefused as refused:
-                ends = type(refused) is not RoleRefused  # the endpoint, or a budget: no further question is of use
-                if ends and not drafting.count:
+                drafting.add(path, *await _worded(words, path.shown, tools, rng))
+            except (BudgetReached, EndpointFailed):  # no further question is of use
+                if not drafting.count:
                     raise
-                if ends:
-                    break
+                break
+            except RoleRefused:
+                continue
         return drafting.drafts()
 
 
@@ -145,20 +146,18 @@ async def _worded(
     called = shuffled([tools[name] for name in dict.fromkeys(call.name for call in calls)], rng)
     offered = shuffled(around(called, tuple(tools.values()), _SHOWN), rng)
     shown = {tool.name: tool for tool in called}
-    costs: list[Measured] = []
-    misread: tuple[str, str] | None = None
+    cost, misread = Measured(), None
     for drawn in range(1, WORDINGS_PER_CUT + 1):
-        text, cost = await words.written(calls, shown, misread)
-        read, second = await words.read(text, calls, offered)
-        costs += [cost, second]
+        text, writing_cost = await words.written(calls, shown, misread)
+        read, reading_cost = await words.read(text, calls, offered)
+        cost = added(cost, added(writing_cost, reading_cost))
+        writing = Writing(
+            drawn=drawn, wordings=drawn, round_trip=read is None, read=(read or "")[:_READ], understood=read is None
+        )
         if read is None:
-            return text, Writing(drawn=drawn, wordings=drawn, round_trip=True, understood=True), _total(costs)
+            break
         misread = text, read
-    assert misread is not None, "some words were written"
-    refused = Writing(
-        drawn=WORDINGS_PER_CUT, wordings=WORDINGS_PER_CUT, round_trip=False, read=misread[1][:_READ], understood=False
-    )
-    return misread[0], refused, _total(costs)
+    return text, writing, cost
 
 
 def _lines(tools: Iterable[ToolSpec]) -> str:
@@ -187,7 +186,3 @@ def _plain(
         arguments |= {name: FOUND for name in arguments if hidden.get(name) == FOUND}
         found.append(call.model_copy(update={"arguments": arguments}))
     return tuple(found)
-
-
-def _total(costs: Sequence[Measured]) -> Measured:
-    return Measured(**{name: sum(getattr(one, name) for one in costs) for name in Measured.model_fields})

@@ -59,9 +59,9 @@ class LocalAbstractor:
         """Make the drafts without an event loop."""
         rng = random.Random(seed)
         drafting = Drafting(context, interactions, environment, self._exploration, rng)
-        while (found := drafting.next()) is not None:
-            if (worded := self._worded(*found, environment, rng)) is not None:
-                drafting.add(*worded)
+        while (path := drafting.next()) is not None:
+            if (worded := self._worded(path.task, path.shown, environment, rng)) is not None:
+                drafting.add(path, *worded)
         return drafting.drafts()
 
     def reworded(self, draft: Draft, missing: JsonValue, environment: Environment, rng: random.Random) -> Draft | None:

@@ -185,7 +185,7 @@ def writing_words(writing: Writing) -> str:
 
 
 def writing_figures(writing: Writing) -> str:
-    """Return the other figures of a draft's wording; empty where an endpoint, which tells none, worded it."""
+    """Return the other figures of a draft's wording; empty for words of an endpoint, which gives none."""
     if writing.margin is None or writing.realism is None or writing.difference is None:
         return ""
     return (
