@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import pytest
+from support.desk import DESK
 
 from agents.chat.wording import WordingAbstractor
 from agents.evidence import live_run
@@ -22,24 +23,6 @@ LABELS = sorted(DEPOT.starts()[0].initial_state["Depot"]["parcels"])  # type: ig
 LABEL = LABELS[0]
 ONE = ExplorationSettings(rounds=1, steps=4, drafts_per_context=1)
 PLAIN = f"How heavy is the {LABEL}?"
-
-
-class Desk:
-    """Orders are found by name, and cancelled by number."""
-
-    def __init__(self, orders: dict[str, int]) -> None:
-        self.orders = orders
-
-    def find_order(
-        self, name: Annotated[str, "name of the customer"], limit: Annotated[int, "most orders"] = 10
-    ) -> dict[str, int]:
-        """Find the order of a customer."""
-        return {"order_id": self.orders[name]}
-
-    def cancel_order(self, order_id: Annotated[int, "id of the order"]) -> str:
-        """Cancel an order."""
-        self.orders = {name: number for name, number in self.orders.items() if number != order_id}
-        return "cancelled"
 
 
 class Meter:
@@ -69,9 +52,6 @@ class Feed:
         """Do not follow somebody any more."""
         self.followed = [one for one in self.followed if one != name]
         return f"{name} is not followed any more"
-
-
-DESK = PythonEnvironment("desk", Desk, [{"orders": {"Ana": 4711, "Bo": 4712}}])
 
 
 def call(name: str, /, **arguments: Any) -> ToolCall:

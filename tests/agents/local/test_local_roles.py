@@ -9,9 +9,9 @@ import asyncio
 import random
 import threading
 from collections.abc import Callable, Sequence
-from typing import Annotated
 
 import pytest
+from support.desk import DESK
 
 from agents.absence import with_absence
 from agents.local.abstractor import LocalAbstractor
@@ -22,7 +22,6 @@ from agents.settings import ExplorationSettings, LocalSettings
 from agents.spending import RoleRefused
 from environments.base import ToolCall
 from environments.example import depot
-from environments.python_class.environment import PythonEnvironment
 from environments.turn_lines import FOUND, Adapter, TurnView
 from memory.records import FailureContext, Interaction
 
@@ -122,25 +121,6 @@ def test_a_refused_call_is_made_again_behind_the_tool_that_its_error_asks_for() 
         ("open_gate", False, 2),
         ("send_van", False, 3),
     ]
-
-
-class Desk:
-    """Orders are found by name, and cancelled by number."""
-
-    def __init__(self, orders: dict[str, int]) -> None:
-        self.orders = orders
-
-    def find_order(self, name: Annotated[str, "name of the customer"]) -> dict[str, int]:
-        """Find the order of a customer."""
-        return {"order_id": self.orders[name]}
-
-    def cancel_order(self, order_id: Annotated[int, "id of the order"]) -> str:
-        """Cancel an order."""
-        self.orders = {name: number for name, number in self.orders.items() if number != order_id}
-        return "cancelled"
-
-
-DESK = PythonEnvironment("desk", Desk, [{"orders": {"Ana": 4711, "Bo": 4712}}])
 
 
 def desk(tool: str) -> FailureContext:
