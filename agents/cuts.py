@@ -29,7 +29,7 @@ _PASSED_ON = 0.7  # probability that a cut comes first in which an answer's valu
 _LONG = 0.4  # probability that a cut comes before shorter ones
 
 
-class Path(NamedTuple):
+class Unworded(NamedTuple):
     """A task of one user turn without words, its calls as who words them sees them, and the cut that it comes from."""
 
     task: TaskSpec
@@ -61,7 +61,7 @@ class Drafting:
         """The drafts so far."""
         return len(self._drafts)
 
-    def next(self) -> Path | None:
+    def next(self) -> Unworded | None:
         """Return what is to be worded next; None with as many drafts as are wanted, and after all cuts.
 
         Nobody asks for the same call twice at once, or for what the same calls undo.
@@ -85,10 +85,10 @@ class Drafting:
             if _undoes(played):
                 continue
             self._references.append(reduced.reference)
-            return Path(reduced, shown_calls(played), cut)
+            return Unworded(reduced, shown_calls(played), cut)
         return None
 
-    def add(self, path: Path, words: str, writing: Writing, measured: Measured | None = None) -> None:
+    def add(self, path: Unworded, words: str, writing: Writing, measured: Measured | None = None) -> None:
         """Make a draft of ``path``, in ``words``, that cost ``measured``."""
         self._sequences[path.cut.names()] += 1
         kept = path.task.reference[0]
