@@ -49,11 +49,10 @@ class Drafting:
         rng: random.Random,
     ) -> None:
         self._context, self._environment, self._settings = context, environment, settings
-        self._cuts = iter(
-            _ordered(context, _cuts(interactions, settings.max_reference_calls, context, environment), rng)
-        )
+        self._wanted = [name for name in (context.tool, *context.explore) if name]
+        self._cuts = _drawn(_cuts(interactions, settings.max_reference_calls, context, environment), rng)
         self._references: list[tuple[tuple[ToolCall, ...], ...]] = []
-        self._sequences: Counter[tuple[str, ...]] = Counter()
+        self._names: Counter[str] = Counter()
         self._drafts: list[Draft] = []
 
     @property
@@ -64,14 +63,13 @@ class Drafting:
     def next(self) -> Unworded | None:
         """Return what is to be worded next; None with as many drafts as are wanted, and after all cuts.
 
-        Nobody asks for the same call twice at once, or for what the same calls undo.
+        Nobody asks for the same call twice at once, for what the same calls undo, or with one value for two things.
         """
-        most = self._settings.drafts_per_context
-        if self.count == most:
+        if self.count == self._settings.drafts_per_context:
             return None
-        for cut in self._cuts:
-            if self._sequences[cut.names()] and len(self._references) < 2 * most:
-                continue
+        while self._cuts:
+            cut = min(self._cuts, key=self._order)
+            self._cuts.remove(cut)
             setup = (*self._context.setup, *cut.setup)
             reference = (tuple(map(call_of, cut.reference)),)
             task = context_task(self._context).model_copy(update={"setup": setup, "reference": reference})
@@ -81,16 +79,24 @@ class Drafting:
             (calls,) = reduced.reference
             if len(calls) < self._settings.min_reference_calls or any(calls.count(one) > 1 for one in calls):
                 continue
+            if any(map(_gives_one_twice, calls)):
+                continue
             played = replay(self._environment, reduced)
             if _undoes(played):
                 continue
             self._references.append(reduced.reference)
+            self._names.update({call.name for call in calls})
             return Unworded(reduced, shown_calls(played), cut)
         return None
 
+    def _order(self, cut: Cut) -> tuple[int, float]:
+        """Return what comes first: the context's tool, then tools worth reaching; then what is new to the context."""
+        names = set(cut.names())
+        wanted = (place for place, name in enumerate(self._wanted) if name in names)
+        return next(wanted, len(self._wanted)), sum(self._names[name] for name in names) / len(names)
+
     def add(self, path: Unworded, words: str, writing: Writing, measured: Measured | None = None) -> None:
         """Make a draft of ``path``, in ``words``, that cost ``measured``."""
-        self._sequences[path.cut.names()] += 1
         kept = path.task.reference[0]
         self._drafts.append(
             Draft(
@@ -109,6 +115,12 @@ class Drafting:
             tried = len(self._references)
             raise RoleRefused(f"no wording of {tried} paths of context {self._context.id} says what the calls take")
         return tuple(self._drafts)
+
+
+def _gives_one_twice(call: ToolCall) -> bool:
+    """Return whether one value is in two arguments, as in none of 167 turns of people: rules fill what they see in."""
+    values = [str(one) for one in call.arguments.values() if isinstance(one, str | float) and one != ""]
+    return len(set(values)) < len(values)
 
 
 def _undoes(played: Replay) -> bool:
@@ -147,15 +159,12 @@ def _is_looked_up(run: Sequence[Interaction], places: Sequence[int]) -> bool:
     return FOUND in shown[-1].arguments.values()
 
 
-def _ordered(context: FailureContext, cuts: Iterator[Cut], rng: random.Random) -> list[Cut]:
-    """Return the cuts: those with the context's tool first, then with tools worth reaching, then others."""
-    wanted = [name for name in (context.tool, *context.explore) if name]
-    rank = {name: place for place, name in reversed(list(enumerate(wanted)))}
+def _drawn(cuts: Iterator[Cut], rng: random.Random) -> list[Cut]:
+    """Return the cuts in a drawn order, which often begins with those that pass an answer's value on."""
 
-    def order(cut: Cut) -> tuple[int, bool, float, float]:
-        best = min((rank.get(name, len(wanted)) for name in cut.names()), default=len(wanted))
+    def order(cut: Cut) -> tuple[bool, float, float]:
         first = cut.passes_on() and rng.random() < _PASSED_ON
-        return best, not first, -len(cut.reference) * (rng.random() < _LONG), rng.random()
+        return not first, -len(cut.reference) * (rng.random() < _LONG), rng.random()
 
     distinct = {tuple(one.id for one in cut.reference): cut for cut in cuts if not cut.solved_blindly()}
     return sorted(distinct.values(), key=order)
