@@ -126,7 +126,11 @@ async def test_words_that_are_misread_are_written_once_more_and_then_refused(tab
     ],
 )
 async def test_words_that_nobody_would_send_are_asked_for_again(table, say, words: str, told: str) -> None:
-    fake, model = table(say("UserMessage", situation="somebody waits", message=words), say("UserMessage", situation="somebody waits", message=PLAIN), calls_of(say, WEIGH))
+    fake, model = table(
+        say("UserMessage", situation="somebody waits", message=words),
+        say("UserMessage", situation="somebody waits", message=PLAIN),
+        calls_of(say, WEIGH),
+    )
     (draft,) = await abstracted(model, DEPOT, [WEIGH])
     assert draft.turns == (PLAIN,)
     assert told in fake.sent[1][-1].content
@@ -135,7 +139,11 @@ async def test_words_that_nobody_would_send_are_asked_for_again(table, say, word
 async def test_calls_that_cannot_be_worded_make_room_for_the_next_ones(table, say) -> None:
     wrong = say("UserMessage", situation="somebody waits", message="Weigh something, please.")
     others = [call("weigh_parcel", label=label) for label in LABELS[1:3]]
-    right = say("UserMessage", situation="somebody waits", message=f"How heavy are the {LABELS[0]}, the {LABELS[1]} and the {LABELS[2]}?")
+    right = say(
+        "UserMessage",
+        situation="somebody waits",
+        message=f"How heavy are the {LABELS[0]}, the {LABELS[1]} and the {LABELS[2]}?",
+    )
     _, model = table(wrong, wrong, right, calls_of(say), right, calls_of(say))
     assert len(await abstracted(model, DEPOT, [WEIGH, *others])) == 1
     fake, model = table(*[wrong] * 9)
@@ -164,7 +172,9 @@ async def test_nobody_asks_for_the_same_twice_at_once(table, say) -> None:
 async def test_a_value_that_an_answer_gives_is_hidden_and_not_compared(table, say, value: object, limit: float) -> None:
     find, cancel = call("find_order", name="Ana"), call("cancel_order", order_id=4711)
     read = [call("find_order", name="ana", limit=limit), call("cancel_order", order_id=value)]
-    fake, model = table(say("UserMessage", situation="somebody waits", message="Please cancel the order of Ana."), calls_of(say, *read))
+    fake, model = table(
+        say("UserMessage", situation="somebody waits", message="Please cancel the order of Ana."), calls_of(say, *read)
+    )
     settings = ONE.model_copy(update={"min_reference_calls": 2})
     (draft,) = await abstracted(model, DESK, [find, cancel], settings)
     assert draft.reference == ((find, cancel),)
@@ -197,7 +207,11 @@ async def test_other_calls_are_not_the_calls(table, say, read: tuple[ToolCall, .
 
 
 async def test_a_budget_that_is_spent_ends_a_context_with_the_drafts_so_far(table, say, tmp_path) -> None:
-    replies = [say("UserMessage", situation="somebody waits", message=PLAIN), calls_of(say, WEIGH), say("UserMessage", situation="somebody waits", message=PLAIN)]
+    replies = [
+        say("UserMessage", situation="somebody waits", message=PLAIN),
+        calls_of(say, WEIGH),
+        say("UserMessage", situation="somebody waits", message=PLAIN),
+    ]
     for calls, drafts in ((2, 1), (1, None)):
         ledger = Ledger(tmp_path / f"{calls}.jsonl", BudgetSettings(calls=calls))
         _, model = table(*replies, ledger=ledger)
