@@ -170,14 +170,13 @@ def _states(value: JsonValue, tool: ToolSpec, parameter: Parameter) -> bool:
 
 def leaves(value: JsonValue) -> Iterator[JsonValue]:
     """Yield the items of lists and the values of objects, however deep; any other value itself."""
-    if isinstance(value, list):
-        for item in value:
-            yield from leaves(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from leaves(item)
-    else:
-        yield value
+    left = [value]
+    while left:
+        value = left.pop()
+        if isinstance(value, list | dict):
+            left.extend(reversed(value if isinstance(value, list) else value.values()))
+        else:
+            yield value
 
 
 COUNTS = 100

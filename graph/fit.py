@@ -42,11 +42,12 @@ ADAPTERS_RATE = 1e-5
 class Forecast(Record):
     """The costs of a run. None: not known without a rate of section plan that is missing.
 
-    ``rollouts``: iterations x steps x tasks per step x K. ``sampled_tokens``: at most ``training.max_tokens`` each.
-    ``gpu_hours``: rollouts x ``plan.gpu_seconds``; ``hours``: over the machine's GPUs. ``requests``: of chat roles, at
-    most, without retries. Where exploration makes D_0, as many contexts as tasks are counted for it, an assumption:
-    some give several tasks and some none. ``prompt_tokens`` and ``completion_tokens``: requests x tokens of a request.
-    ``roles_money``: the roles' tokens x their prices, the dearest of several roles.
+    ``rollouts``: iterations x steps x tasks per step x K, with every resample at most. ``sampled_tokens``: at most
+    ``training.max_tokens`` each. ``gpu_hours``: rollouts x ``plan.gpu_seconds``; ``hours``: over the machine's GPUs.
+    ``requests``: of chat roles, at most, without retries. Where exploration makes D_0, as many contexts as tasks are
+    counted for it, an assumption: some give several tasks and some none. ``prompt_tokens`` and
+    ``completion_tokens``: requests x tokens of a request. ``roles_money``: the roles' tokens x their prices, the
+    dearest of several roles.
     """
 
     rollouts: int
@@ -237,7 +238,7 @@ def in_gib(size: float) -> str:
 def forecast(settings: RunSettings) -> Forecast:
     """Return what a run with ``settings`` takes; ``Forecast`` has the formulas."""
     training, plan = settings.training, settings.plan
-    per_iteration = training.steps * training.tasks_per_step * training.rollouts_per_task
+    per_iteration = training.steps * training.tasks_per_step * training.rollouts_per_task * (1 + training.resamples)
     rollouts = settings.iterations * per_iteration
     gpu_hours = None if plan.gpu_seconds is None else rollouts * plan.gpu_seconds / 3600
     served = settings.sampling.engine != "in_process"  # each process and server has a GPU where none are stated

@@ -240,6 +240,20 @@ class TrainingSettings(Section):
         description="reward that a success loses per call beyond the reference's number, down to one half (paper: "
         "0; others are ours)",
     )
+    similarity_reward: float = Field(
+        0.0,
+        ge=0.0,
+        le=0.5,
+        description="reward of a failure that makes the reference's calls, less where its calls are less like them: "
+        "below every success (ours, after STAR's Sim-RL; papers: 0)",
+    )
+    resamples: int = Field(
+        0,
+        ge=0,
+        le=100,
+        description="times that a group is sampled anew while its rewards are all equal; the last is learnt from, all "
+        "are recorded (dynamic sampling as in DAPO, which draws other tasks; papers: 0)",
+    )
     max_grad_norm: float = Field(1.0, gt=0, le=1e12, description="gradients are clipped to this norm (SEAL: 1.0)")
     weight_decay: float = Field(
         0.0, ge=0.0, le=10.0, description="AdamW's, of all weights but biases and norms (SEAL as released: 0.01)"
@@ -318,7 +332,7 @@ class TrainingSettings(Section):
     def _another_engine_can(self) -> Self:
         if self.elsewhere is None:
             return self
-        for key in self._given("expert", "seal", "launch", "max_trained_tokens"):
+        for key in self._given("expert", "seal", "launch", "max_trained_tokens", "resamples"):
             raise ValueError(f"elsewhere: {self.elsewhere.engine} trains without {key}: remove one of the two")
         if self.elsewhere.engine == "verl" and self.loss == "group_tokens":
             raise ValueError("elsewhere: verl has no loss group_tokens: set loss to grpo or dapo")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from environments.base import Outcome, TaskSpec
 from environments.turns import agent_calls
 from memory.records import TrajectoryTurn
+from training.grpo.call_similarity import similarity
 from training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -41,11 +42,16 @@ def reward(outcome: Outcome, calls: int, reference_calls: int, settings: Trainin
 def reward_of(
     outcome: Outcome | None, turns: Iterable[TrajectoryTurn], task: TaskSpec, settings: TrainingSettings
 ) -> float | None:
-    """Return the reward of a rollout of ``task``, None without an outcome: an infrastructure error has no reward."""
+    """Return the reward of a rollout of ``task``, None without an outcome: an infrastructure error has no reward.
+
+    A failure has ``similarity_reward``, which is below every success, times how alike its calls are to the reference's.
+    """
     if outcome is None:
         return None
-    actions = sum(len(turn.steps) for turn in turns if not turn.played)
-    return reward(outcome, actions, agent_calls(task), settings)
+    own = [[step.action for step in turn.steps] for turn in turns if not turn.played]
+    if not outcome.success and settings.similarity_reward and task.reference:
+        return settings.similarity_reward * similarity(own, task.reference[task.played :])
+    return reward(outcome, sum(map(len, own)), agent_calls(task), settings)
 
 
 def group_advantages(rewards: torch.Tensor, size: int) -> torch.Tensor:

@@ -63,10 +63,11 @@ class GroupRollouts:
         step = trainer.state.global_step // self.settings.updates_per_step + 1
         began = time.perf_counter()
         self.sampler.load_weights(step - 1)
-        results, own = self._play(step, prompts, trainer)
+        results, own, replaced = self._play(step, prompts, trainer)
         rows, played = chain.from_iterable(self._rows(step)), chain.from_iterable(self.ranks.gather(own))
         by_row = dict(zip(rows, played, strict=True))
         trajectories = [by_row[row] for row in sorted(by_row)]
+        trajectories += chain.from_iterable(self.ranks.gather(replaced))
         _check_any_scored(step, trajectories)
         if self.ranks.first:
             self.keep(trajectories)
@@ -115,8 +116,8 @@ class GroupRollouts:
     def _own(self, step: int, prompts: Sequence[str]) -> list[tuple[Task, int]]:
         """Return the task of each of this process's rows, and its sample index, which counts over all processes.
 
-        A task that a step draws twice has indexes beyond K. Raises RoundFailure when the trainer hands over others than
-        the plan's tasks: steps would be skipped or mixed.
+        A task that a step draws twice has indexes beyond K, and rollouts that replace others have those beyond these.
+        Raises RoundFailure when the trainer hands over others than the plan's tasks: steps would be skipped or mixed.
         """
         seen: Counter[str] = Counter()
         rows = []
@@ -134,18 +135,40 @@ class GroupRollouts:
 
     def _play(
         self, step: int, prompts: Sequence[str], trainer: GRPOTrainer
-    ) -> tuple[Sequence[EpisodeResult], list[Trajectory]]:
-        """Play ``prompts``, task ids, each K times in a row; return each rollout as tokens and as it is recorded."""
+    ) -> tuple[list[EpisodeResult], list[Trajectory], list[Trajectory]]:
+        """Play ``prompts``, task ids, each K times in a row; return each rollout as tokens and as it is recorded.
+
+        A group whose rewards are all equal has no gradient: it is played anew, ``resamples`` times at most. The last
+        are the rollouts that groups had before.
+        """
+        own, size = self._own(step, prompts), self.settings.rollouts_per_task
+        results, played = self._sampled(step, own, trainer)
+        replaced: list[Trajectory] = []
+        drawn = Counter(task.id for task in self._at(step))
+        for again in range(1, self.settings.resamples + 1):
+            groups = [range(start, start + size) for start in range(0, len(own), size)]
+            alike = [place for group in groups if _are_equal([played[place] for place in group]) for place in group]
+            if not alike:
+                break
+            anew = [(task, sample + again * size * drawn[task.id]) for task, sample in (own[place] for place in alike)]
+            replaced += [played[place] for place in alike]
+            for place, result, trajectory in zip(alike, *self._sampled(step, anew, trainer), strict=True):
+                results[place], played[place] = result, trajectory
+        return results, played, replaced
+
+    def _sampled(
+        self, step: int, rows: Sequence[tuple[Task, int]], trainer: GRPOTrainer
+    ) -> tuple[list[EpisodeResult], list[Trajectory]]:
+        """Play rollouts of tasks by their sample indexes."""
         began = time.perf_counter()
-        own, seed = self._own(step, prompts), self.plan.run_seed
-        requests = [EpisodeRequest.of_rollout(task, seed, step, sample) for task, sample in own]
+        requests = [EpisodeRequest.of_rollout(task, self.plan.run_seed, step, sample) for task, sample in rows]
         device, bfloat16 = self.policy.model.device.type, bool(trainer.args.bf16)
         with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=bfloat16):
             limits, temperature = limits_of(self.settings), self.settings.temperature
             results = run_episodes(self.policy, self.sampler, self.played_in, requests, limits, temperature)
         seconds = (time.perf_counter() - began) / len(requests)
-        played = zip(results, own, strict=True)
-        return results, [self._trajectory(result, step, sample, seconds) for result, (_, sample) in played]
+        played = zip(results, rows, strict=True)
+        return list(results), [self._trajectory(result, step, sample, seconds) for result, (_, sample) in played]
 
     def _trajectory(self, result: EpisodeResult, step: int, sample: int, seconds: float) -> Trajectory:
         task = result.task
@@ -167,6 +190,11 @@ class GroupRollouts:
                 completion_tokens=sampled,
             ),
         )
+
+
+def _are_equal(group: Sequence[Trajectory]) -> bool:
+    """Return whether all rewards of a group are equal; without one the environment failed, and would again."""
+    return len({one.reward for one in group if one.reward is not None}) == 1
 
 
 def step_seed(run_seed: int, update: int) -> int:

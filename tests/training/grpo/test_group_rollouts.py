@@ -107,3 +107,38 @@ def test_why_turns_stopped_is_counted_by_step_and_by_round(starter: Path) -> Non
     assert [one.stop_reasons for one in record.steps] == [{StopReason.END_OF_TURN: 6}, {StopReason.ACTIONS: 6}]
     assert record.stop_reasons == {StopReason.END_OF_TURN: 6, StopReason.ACTIONS: 6}
     assert '"stop_reasons":{"end_of_turn":6,"actions":6}' in record.model_dump_json()
+
+
+def test_a_group_without_a_difference_is_sampled_anew_and_all_of_it_is_kept(starter: Path) -> None:
+    played = step(starter, "A @pwd\n", "A end\n", resamples=2)
+    assert played.batch["reward"] == [1.0] * K + [0.0] * K
+    assert played.sampler.versions == [DONE]
+    samples = [(one.task_id, one.sample) for one in played.trajectories]
+    assert len(set(samples)) == len(samples) == 3 * 2 * K
+    assert sorted(sample for _, sample in samples) == sorted(2 * list(range(3 * K)))
+    assert len({one.id for one in played.trajectories}) == len(samples)
+    last = [one.sample for one in played.trajectories[: 2 * K]]
+    assert last == 2 * list(range(2 * K, 3 * K)), "those that are learnt from come first"
+
+
+def test_a_group_with_a_difference_is_sampled_once(starter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ScriptedSampler.run
+
+    def varied(self, drivers, **given):
+        run(self, drivers[:1], **given)
+        self.texts = ("A end\n",)
+        run(self, drivers[1:], **given)
+
+    monkeypatch.setattr(ScriptedSampler, "run", varied)
+    played = step(starter, "A @pwd\n", "A end\n", resamples=1)
+    assert played.batch["reward"] == [1.0] + [0.0] * (2 * K - 1)
+    assert [one.sample for one in played.trajectories] == [*range(K), *range(K, 2 * K), *range(K)]
+
+
+def test_a_group_that_the_environment_failed_is_not_sampled_anew(
+    starter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from training.grpo import group_rollouts
+
+    monkeypatch.setattr(group_rollouts, "reward_of", lambda *_: None)
+    assert len(step(starter, "A end\n", resamples=3).trajectories) == 2 * K

@@ -61,3 +61,22 @@ def test_a_rollout_pays_for_its_own_actions_alone_and_a_fault_has_no_reward() ->
     settings = TrainingSettings(length_cost=0.1)
     assert reward_of(SUCCESS, (given, own), both, settings) == pytest.approx(0.9), "one of two is beyond the reference"
     assert reward_of(None, (given, own), both, settings) is None
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5])
+def test_a_failure_that_makes_the_references_calls_gets_its_share_below_every_success(share: float) -> None:
+    reference = (ToolCall(name="mkdir", arguments={"dir_name": "notes"}),)
+    both = task(turns=("", ""), reference=(reference * 3, reference), played=1)
+    step = Step(action=reference[0], observation=Observation(text="None", status=ObservationStatus.OK))
+    given = TrajectoryTurn(text="", steps=(step,) * 3, stop_reason=StopReason.PLAYED)
+    settings = TrainingSettings(similarity_reward=share, length_cost=1.0)
+
+    def of(outcome: Outcome, steps: int) -> float | None:
+        own = TrajectoryTurn(text="", steps=(step,) * steps, stop_reason=StopReason.END_OF_TURN)
+        return reward_of(outcome, (given, own), both, settings)
+
+    assert of(FAILURE, 1) == pytest.approx(share)
+    assert of(FAILURE, 2) == pytest.approx(share / 2)
+    assert of(FAILURE, 0) == 0.0
+    assert (of(SUCCESS, 1), of(SUCCESS, 9)) == (1.0, SUCCESS_FLOOR)
+    assert reward_of(FAILURE, (given,), both.model_copy(update={"reference": ()}), settings) == 0.0
