@@ -59,6 +59,10 @@ def check_policy(
     card = PolicyDirectory(folder).card
     if card.is_file() and read_json(card, PolicyCard).rendering == "compact" and training.seal is None:
         policy.check_compact(policy.path)
+        if training.tag_synthesised:
+            raise InputError(
+                f"training.tag_synthesised: {policy.path} has no chat template, so no system message: set it to false"
+            )
         if not (folder / "tokenizer.json").is_file():
             raise InputError(f"policy.path: {policy.path} holds no tokenizer.json: name the folder of a model")
         return

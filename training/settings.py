@@ -287,6 +287,11 @@ class TrainingSettings(Section):
     seal: SealSettings | None = Field(
         None, description="SEAL's weighted advantages and learning interface; null: neither"
     )
+    tag_synthesised: bool = Field(
+        False,
+        description="say in the system message of a synthesised task, in rollouts and references, that it is one, as "
+        "tagged back-translation does; evaluation never does (ours)",
+    )
     threads: int = Field(
         1, ge=1, le=1024, description="CPU threads of torch; more than one is slow beside a busy process"
     )
@@ -332,7 +337,7 @@ class TrainingSettings(Section):
     def _another_engine_can(self) -> Self:
         if self.elsewhere is None:
             return self
-        for key in self._given("expert", "seal", "launch", "max_trained_tokens", "resamples"):
+        for key in self._given("expert", "seal", "launch", "max_trained_tokens", "resamples", "tag_synthesised"):
             raise ValueError(f"elsewhere: {self.elsewhere.engine} trains without {key}: remove one of the two")
         if self.elsewhere.engine == "verl" and self.loss == "group_tokens":
             raise ValueError("elsewhere: verl has no loss group_tokens: set loss to grpo or dapo")

@@ -36,6 +36,7 @@ from memory.jsonl import complaint, derive_seed, options_given
 from memory.records import Measured, Task
 from memory.run import read_jsonl, write_json
 from training.device_memory import Dtype, known_dtype
+from training.embedded.compact import CompactRendering
 from training.embedded.new_policy import EMBEDDED, new_policy
 from training.rollout.episodes import LEARNABLE, EpisodeLimits, TokenRow, play_references, token_row
 from training.rollout.policy import Policy, check_policy_path, load_policy, save_policy
@@ -63,6 +64,7 @@ class StartSettings(RenderingOptions, Record):
     seed: int = Field(0, ge=0, lt=2**63)
     dtype: Dtype = "float32"
     max_tokens: int = Field(4096, ge=16, le=MOST_TOKENS)
+    tag_synthesised: bool = False
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int = Field(1, ge=1, le=1024)
 
@@ -147,11 +149,14 @@ def warm_start(
         policy = new_policy(environment, together, settings.max_tokens, settings.seed, settings.device)
     else:
         policy = load_policy(model, settings.device, options=settings)
+    if settings.tag_synthesised and policy.rendering.name == CompactRendering.name:
+        raise InputError(f"--tag-synthesised: {model} has no chat template, so no system message: leave it out")
     if policy.adapter:
         raise InputError(f"--model {model} is a LoRA adapter: save the merged model (peft's merge_and_unload)")
     report(f"playing the references of {len(together)} tasks")
     limit = min(settings.max_tokens, policy.positions or settings.max_tokens)
-    fitting = [played(policy, environment, some, file, limit) for file, some in zip(files, tasks, strict=True)]
+    tag = settings.tag_synthesised
+    fitting = [played(policy, environment, some, file, limit, tag=tag) for file, some in zip(files, tasks, strict=True)]
     whole = {id(task) for task in without_parts([task for some in fitting for task, _ in some])}
     rows = [[row for task, row in some if id(task) in whole] for some in fitting]
     for file, left in zip(files, rows, strict=True):
@@ -222,13 +227,13 @@ def refuse_held_out(path: Path, tasks: Iterable[Task], environment: Environment)
 
 
 def played(
-    policy: Policy, environment: Environment, tasks: Sequence[Task], file: Path, limit: int
+    policy: Policy, environment: Environment, tasks: Sequence[Task], file: Path, limit: int, *, tag: bool = False
 ) -> list[tuple[Task, TokenRow]]:
     """Return the tasks whose references succeed within ``limit`` tokens, in their order, with these tokens.
 
-    Raises InputError when none does.
+    ``tag``: the system messages of synthesised ones say so. Raises InputError when none does.
     """
-    limits = EpisodeLimits(max_new_tokens=limit, max_tokens=limit, max_actions=10_000)
+    limits = EpisodeLimits(max_new_tokens=limit, max_tokens=limit, max_actions=10_000, tag_synthesised=tag)
     rows = []
     for task, result in zip(tasks, play_references(policy, environment, tasks, limits), strict=True):
         # One that is cut off in its last message may succeed, and would teach a turn that does not end.
@@ -355,6 +360,9 @@ def main(
     ] = 4096,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
     threads: Annotated[int, typer.Option(help="CPU threads of torch; results differ between numbers of them")] = 1,
+    tag_synthesised: Annotated[
+        bool, typer.Option("--tag-synthesised", help="say in the system message of a synthesised task that it is one")
+    ] = False,
     documentation: Annotated[str | None, typer.Option(help=_help("documentation"), metavar="schemas|lines")] = None,
     tools_shown: Annotated[str | None, typer.Option(help=_help("tools_shown"), metavar="all|K")] = None,
     thinking: Annotated[

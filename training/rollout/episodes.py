@@ -34,8 +34,14 @@ from training.rollout.policy import Policy
 from training.rollout.sampling import EpisodeDriver, Sampled, Sampler, TokenPrompt
 from training.settings import TrainingSettings
 
-LEARNABLE = frozenset({"seed", "evolved", "given", "official"})
+SYNTHESISED = frozenset({"seed", "evolved"})
+"""Origins of tasks that no person wrote."""
+
+LEARNABLE = SYNTHESISED | {"given", "official"}
 """Origins of tasks whose references may be learnt from: verified ones, and a benchmark's own of its training split."""
+
+TAG = "This conversation was made up for training."
+"""The note in the system message of a synthesised task, where the settings ask for it (ours)."""
 
 
 class EpisodeLimits(Record):
@@ -50,6 +56,7 @@ class EpisodeLimits(Record):
     reached fails.
     ``batch`` is the number of episodes that are decoded together; it changes no result, only memory and speed.
     ``strict_messages``: a message with an action that cannot be run is refused whole (``refused_whole``).
+    ``tag_synthesised``: a synthesised task has ``TAG`` in its system message.
     """
 
     max_new_tokens: int = Field(48, ge=1)
@@ -58,6 +65,7 @@ class EpisodeLimits(Record):
     max_steps: int | None = Field(None, ge=1)
     batch: int = Field(128, ge=1)
     strict_messages: bool = False
+    tag_synthesised: bool = False
 
 
 def limits_of(settings: TrainingSettings) -> EpisodeLimits:
@@ -68,6 +76,7 @@ def limits_of(settings: TrainingSettings) -> EpisodeLimits:
         max_actions=settings.max_actions,
         strict_messages=settings.strict_messages,
         max_steps=settings.max_episode_steps,
+        tag_synthesised=settings.tag_synthesised,
     )
 
 
@@ -393,6 +402,8 @@ class EpisodeRollout(EpisodeDriver):
             self._append(suffix, [0.0] * len(suffix), 0)
 
     def _first(self, turn: UserTurn) -> list[int]:
+        if self._limits.tag_synthesised and self._task.origin in SYNTHESISED:
+            turn = turn.model_copy(update={"note": "\n\n".join(filter(None, (turn.note, TAG)))})
         return self._dialogue.first(turn, self._environment.tools(turn.tools))
 
     def _give(self, played: GivenTurn, following: UserTurn) -> None:
