@@ -180,7 +180,8 @@ def chat_tasks() -> tuple[Task, ...]:
 def make_chat_policy(folder: Path) -> None:
     """Warm-start a policy on the tasks' references (half a minute on one core) and write it to ``folder``."""
     from training.rollout.policy import save_policy
-    from training.warm_start import StartSettings, warm_start
+    from training.start_rows import StartSettings
+    from training.warm_start import warm_start
 
     tasks = chat_tasks()
     schemas = [tool_schema(tool) for tool in BFCLEnvironment((CLASS,)).tools(TOOLS)]

@@ -114,7 +114,8 @@ def begin(command: str, run: Path, given: Sequence[str], tell: Callable[[str], N
     from graph.settings import load_recipe
     from memory.run import RunDirectory
     from training.embedded.new_policy import EMBEDDED
-    from training.warm_start import StartSettings, warm_start
+    from training.start_rows import StartSettings
+    from training.warm_start import warm_start
 
     start = run.with_name(f"{run.name}-start")
     policy = start / "initial"

@@ -2,8 +2,8 @@
 
 It starts a language model, goes on with a policy that there is, or makes the tiny embedded policy and its tokenizer
 (``training.embedded.new_policy``). Each reference is played through the policy's own rendering, as in the expert step
-of a round, and ``training.supervised`` learns from its tokens. Tasks are verified ones or a benchmark's own training
-tasks; no evaluation set is opened here, and a task of a held-out set is refused.
+of a round (``training.start_rows``), and ``training.supervised`` learns from its tokens. Tasks are verified ones or a
+benchmark's own training tasks; no evaluation set is opened here, and a task of a held-out set is refused.
 
 With ``tokens`` arms of a comparison are at equal cost: what is counted is every token that goes through the model,
 prompts included, passes counted. Of several files each but the last is learnt from in its number of passes, the last
@@ -18,29 +18,29 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import JsonValue, ValidationError
 
-from environments.base import Environment, InputError, Record, recorded
+from environments.base import InputError, Record, recorded
 from environments.checkout import heavy_imports
 from environments.command import OneSentence, check_output, exit_statuses, say, writing
-from environments.registry import DEFAULT, benchmark_of, is_import_path, open_named
-from environments.verification.canonical import canonical
+from environments.registry import DEFAULT, open_named
 from memory.files import sha256_of, whole_folder
 from memory.jsonl import complaint, derive_seed, options_given
-from memory.records import Measured, Task
-from memory.run import read_jsonl, write_json
-from training.device_memory import Dtype, known_dtype
+from memory.records import Measured
+from memory.run import write_json
+from training.device_memory import known_dtype
 from training.embedded.compact import CompactRendering
 from training.embedded.new_policy import EMBEDDED, new_policy
-from training.rollout.episodes import LEARNABLE, EpisodeLimits, TokenRow, play_references, token_row
+from training.rollout.episodes import TokenRow
 from training.rollout.policy import Policy, check_policy_path, load_policy, save_policy
-from training.settings import MOST_TOKENS, RenderingOptions
+from training.settings import RenderingOptions
+from training.start_rows import LearntFile, StartSettings, read_learnable, refuse_held_out, start_rows
 
 if TYPE_CHECKING:
     from training.supervised import Learning
@@ -48,42 +48,6 @@ if TYPE_CHECKING:
 RECORD = "warm_start.json"
 
 _REPORT_EVERY = 10.0  # seconds
-
-
-class StartSettings(RenderingOptions, Record):
-    """What a supervised start does, as the command's help says, and how its model's chat template renders.
-
-    ``tokens`` reach to the end of a row. ``max_tokens`` are never more than the model has positions; a policy that is
-    made has as many, and a rate for random weights where ``learning_rate`` is None. Weights stay float32.
-    """
-
-    passes: int = Field(1, ge=1, le=100_000)
-    tokens: int | None = Field(None, ge=1, le=10**12)
-    order: Literal["given", "mixed"] = "given"
-    learning_rate: float | None = Field(None, gt=0, le=1.0)
-    seed: int = Field(0, ge=0, lt=2**63)
-    dtype: Dtype = "float32"
-    max_tokens: int = Field(4096, ge=16, le=MOST_TOKENS)
-    tag_synthesised: bool = False
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: int = Field(1, ge=1, le=1024)
-
-
-class LearntFile(Record):
-    """A file of tasks that was learnt from.
-
-    ``parts``: single turns that are not learnt from, because the whole task is. ``left_out``: references that did not
-    succeed within ``max_tokens``. ``rows``: references that went through the model, passes counted, of ``tokens`` in
-    all.
-    """
-
-    file: str
-    sha256: str
-    tasks: int
-    parts: int
-    left_out: int
-    rows: int
-    tokens: int
 
 
 class StartRecord(Record):
@@ -142,27 +106,19 @@ def warm_start(
     with heavy_imports():
         import torch
 
-        from training.supervised import Learning, of_ends, without_parts
+        from training.supervised import Learning, of_ends
 
     torch.set_num_threads(settings.threads)
     if model == EMBEDDED:
         policy = new_policy(environment, together, settings.max_tokens, settings.seed, settings.device)
     else:
         policy = load_policy(model, settings.device, options=settings)
-    if settings.tag_synthesised and policy.rendering.name == CompactRendering.name:
-        raise InputError(f"--tag-synthesised: {model} has no chat template, so no system message: leave it out")
+    _check_rendering(model, policy, settings)
     if policy.adapter:
         raise InputError(f"--model {model} is a LoRA adapter: save the merged model (peft's merge_and_unload)")
     report(f"playing the references of {len(together)} tasks")
-    limit = min(settings.max_tokens, policy.positions or settings.max_tokens)
-    tag = settings.tag_synthesised
-    fitting = [played(policy, environment, some, file, limit, tag=tag) for file, some in zip(files, tasks, strict=True)]
-    whole = {id(task) for task in without_parts([task for some in fitting for task, _ in some])}
-    rows = [[row for task, row in some if id(task) in whole] for some in fitting]
-    for file, left in zip(files, rows, strict=True):
-        if not left:
-            raise InputError(f"{file} has nothing but single turns of tasks that are learnt from whole: leave it out")
-    drawn = draw([[row.length for row in some] for some in rows], settings, files)
+    rows, learnt = start_rows(policy, environment, files, tasks, settings)
+    drawn = draw([[row.length for row in some] for some in rows], settings, [one.file for one in learnt])
     torch.manual_seed(derive_seed(settings.seed, "warm_start", "dropout") % 2**32)
     learning = Learning(rate, bfloat16=settings.dtype == "bfloat16")
     losses = list(_learn(policy, rows, drawn, settings, learning, report))
@@ -174,16 +130,13 @@ def warm_start(
             environment=environment_name,
             settings=settings,
             files=tuple(
-                LearntFile(
-                    file=file.name,
-                    sha256=sha256_of(file),
-                    tasks=len(tasks[number]),
-                    parts=len(fitting[number]) - len(rows[number]),
-                    left_out=len(tasks[number]) - len(fitting[number]),
-                    rows=sum(source == number for source, _ in drawn),
-                    tokens=sum(rows[number][place].length for source, place in drawn if source == number),
+                one.model_copy(
+                    update={
+                        "rows": sum(source == number for source, _ in drawn),
+                        "tokens": sum(rows[number][place].length for source, place in drawn if source == number),
+                    }
                 )
-                for number, file in enumerate(files)
+                for number, one in enumerate(learnt)
             ),
             updates=len(losses),
             tokens=sum(rows[source][place].length for source, place in drawn),
@@ -198,56 +151,15 @@ def warm_start(
     return record
 
 
-def read_learnable(file: Path, environment: str) -> list[Task]:
-    """Read the tasks to learn from. Raises InputError naming the first that must not be learnt from, and why."""
-    tasks = read_jsonl(file, Task)
-    if not tasks:
-        raise InputError(f"{file} holds no task: give one or more")
-    for number, task in enumerate(tasks, start=1):
-        where = f"{file}, line {number}: task {task.id}"
-        if task.split != "train":
-            raise InputError(f"{where} is of the {task.split} split: give train only")
-        if task.origin not in LEARNABLE:
-            raise InputError(f"{where} is held out (its origin is {task.origin}): remove it")
-        if task.environment != environment and not is_import_path(environment):
-            raise InputError(f"{where} is of the environment {task.environment!r}: name it with --environment")
-    return tasks
+def _check_rendering(model: str, policy: Policy, settings: StartSettings) -> None:
+    if policy.rendering.name == CompactRendering.name:
+        if settings.tag_synthesised:
+            raise InputError(f"--tag-synthesised: {model} has no chat template, so no system message: leave it out")
+        if settings.questions:
+            raise InputError(f"--questions: {model} has no chat template, and reads no documentation: leave it out")
 
 
-def refuse_held_out(path: Path, tasks: Iterable[Task], environment: Environment) -> None:
-    """Raise InputError naming the first task of ``path`` whose content is that of a held-out task."""
-    sets = benchmark_of(environment).held_out()
-    for task in tasks:
-        try:
-            same = sets.match(task, canonical(environment, task))
-        except RecursionError:
-            same = "Its state contains itself."
-        if same is not None:
-            raise InputError(f"{path}: task {task.id} is held out: {same} Remove it")
-
-
-def played(
-    policy: Policy, environment: Environment, tasks: Sequence[Task], file: Path, limit: int, *, tag: bool = False
-) -> list[tuple[Task, TokenRow]]:
-    """Return the tasks whose references succeed within ``limit`` tokens, in their order, with these tokens.
-
-    ``tag``: the system messages of synthesised ones say so. Raises InputError when none does.
-    """
-    limits = EpisodeLimits(max_new_tokens=limit, max_tokens=limit, max_actions=10_000, tag_synthesised=tag)
-    rows = []
-    for task, result in zip(tasks, play_references(policy, environment, tasks, limits), strict=True):
-        # One that is cut off in its last message may succeed, and would teach a turn that does not end.
-        if result.outcome is not None and result.outcome.success and result.turns[-1].ended:
-            rows.append((task, token_row(result, filler=0)))
-    if not rows:
-        raise InputError(
-            f"{file}: none of {len(tasks)} references succeeds within {limit} tokens: raise --max-tokens, or give a "
-            "model with more positions"
-        )
-    return rows
-
-
-def draw(lengths: Sequence[Sequence[int]], settings: StartSettings, files: Sequence[Path]) -> list[tuple[int, int]]:
+def draw(lengths: Sequence[Sequence[int]], settings: StartSettings, files: Sequence[str]) -> list[tuple[int, int]]:
     """Return the rows that are learnt from, in order, as (file, row); ``lengths`` are the tokens of each file's rows.
 
     Each pass takes every row of a file once, in an order that the seed draws. The row that reaches ``tokens`` is the
@@ -360,6 +272,9 @@ def main(
     ] = 4096,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
     threads: Annotated[int, typer.Option(help="CPU threads of torch; results differ between numbers of them")] = 1,
+    questions: Annotated[
+        int, typer.Option(help="single-turn questions of the benchmark that are learnt from before the files")
+    ] = 0,
     tag_synthesised: Annotated[
         bool, typer.Option("--tag-synthesised", help="say in the system message of a synthesised task that it is one")
     ] = False,

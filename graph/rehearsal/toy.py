@@ -297,7 +297,8 @@ def make_stand_in(config: Mapping[str, Any], source: str, folder: Path) -> None:
 
 def teach(model: Path, tasks: Path, settings: RunSettings) -> None:
     """Learn the references of ``tasks`` with the recipe's prompts. Raises InputError where none can be learnt."""
-    from training.warm_start import StartSettings, warm_start
+    from training.start_rows import StartSettings
+    from training.warm_start import warm_start
 
     name, own = settings.environment.name, settings.environment.options
     kept = {"max_tokens": settings.training.max_tokens, "device": settings.policy.device}

@@ -50,6 +50,7 @@ from memory.processes import ChildFailure
 from memory.records import KINDS, Measured
 from training.plan import shipped_config
 from training.settings import LaunchSettings, TrainingSettings
+from training.start_rows import StartSettings
 
 LITERAL = Path("recipes/papers/literal-bfcl.yaml")
 NODE = "@recipes/machines/node-8x80gb.yaml"
@@ -196,7 +197,7 @@ def test_batches_fill_each_update_of_each_process(
 def test_a_stand_in_learns_with_the_recipes_environment_and_prompts(
     thinking: bool | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    courses: list[training.warm_start.StartSettings] = []
+    courses: list[StartSettings] = []
 
     def learn(model: str, files: list[Path], out: Path, settings: Any, name: str, *, options: Any) -> None:
         assert (model, files, name, options["wordings"]) == (str(tmp_path), [tmp_path / "d0.jsonl"], "bfcl", "human")

@@ -15,7 +15,7 @@ from environments.base import InputError
 from environments.checkout import QUICKSTART
 from evaluation.study.recipe import StudyRecipe
 from graph.settings import RunSettings, load_recipe
-from training.warm_start import StartSettings
+from training.start_rows import StartSettings
 
 
 def numbers(annotation: Any, metadata: list[Any], name: str) -> Iterator[tuple[str, bool]]:

@@ -42,7 +42,8 @@ def save_taught(folder: Path, name: str) -> Path:
     It learns those turns of the recipe's D_0 that take one call, in half a minute.
     """
     from training.models.smollm2 import TEMPLATE
-    from training.warm_start import StartSettings, warm_start
+    from training.start_rows import StartSettings
+    from training.warm_start import warm_start
 
     everything = folder / "human.jsonl"
     classes = f"environment.options.classes=[{CLASS}]"

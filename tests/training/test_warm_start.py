@@ -19,7 +19,8 @@ from environments.base import InputError, ToolCall
 from environments.bfcl.evaluation_sets import load_set
 from memory.records import Measured, Task
 from memory.run import read_json, write_jsonl
-from training.warm_start import RECORD, StartRecord, StartSettings, app, draw, pools, read_learnable, warm_start
+from training.start_rows import StartSettings, read_learnable
+from training.warm_start import RECORD, StartRecord, app, draw, pools, warm_start
 
 supervised = Late("training.supervised")
 NAMES = (Path("first.jsonl"), Path("second.jsonl"))

@@ -16,7 +16,8 @@ from memory.run import read_json, write_jsonl
 from training.embedded.compact import CompactRendering, CompactSettings
 from training.embedded.new_policy import EMBEDDED, make_model, new_policy, reference_lines, train_tokenizer
 from training.rollout.policy import load_policy
-from training.warm_start import RECORD, StartRecord, StartSettings, app, warm_start
+from training.start_rows import StartSettings
+from training.warm_start import RECORD, StartRecord, app, warm_start
 
 torch = Late("torch")
 

@@ -17,7 +17,8 @@ from training.preflight import check_policy
 from training.rollout.episodes import TAG, EpisodeLimits, limits_of, play_references
 from training.rollout.policy import Policy, load_policy
 from training.settings import PolicySettings, TrainingSettings
-from training.warm_start import StartSettings, warm_start
+from training.start_rows import StartSettings
+from training.warm_start import warm_start
 
 MADE = task((call("mkdir", dir_name="box"),), (call("pwd"),), group=FILES)
 TAGGED = EpisodeLimits(max_new_tokens=200, max_tokens=30000, tag_synthesised=True)
