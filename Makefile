@@ -33,6 +33,7 @@ install: $(INSTALLED)  ## make .venv with what runs need
 HASHED := $(PIP) install --require-hashes --no-deps --no-build-isolation -r
 
 $(INSTALLED): pyproject.toml environments/bfcl/requirements.txt $(wildcard requirements/*.txt)
+	@$(PYTHON) -c 'import sys; sys.version_info < (3, 11) and sys.exit("coevolve needs Python 3.11 or newer, and $(PYTHON) is %d.%d: name another one (make PYTHON=python3.12 ...)" % sys.version_info[:2])'
 	@echo "installing in $(VENV), in three steps (two minutes): 1. the packages of pyproject.toml"
 	$(PYTHON) -m venv $(VENV)
 	$(HASHED) requirements/build.txt

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 import typer
 from pydantic.fields import FieldInfo
 
-from environments.base import InputError
+from environments.base import EnvironmentFault, InputError
 from environments.command import OneSentence, check_output, exit_statuses, say
 from environments.metrics import mixed, pass_at
 from environments.trust import refuse_untrusted
@@ -210,6 +210,11 @@ def _evaluate(settings: ScoringSettings, to: Destination) -> None:
             from evaluation.endpoint import write_card
 
             write_card(to.output, settings, selected, reports[0], published)
+    faults = [one.infrastructure_error for one in outcomes if one.infrastructure_error is not None]
+    if len(faults) == len(outcomes):
+        raise EnvironmentFault(
+            f"none of {len(outcomes)} attempts could be evaluated, and there is no score: {faults[-1]}"
+        )
     if to.as_json:
         for report in reports:
             print(report.model_dump_json())

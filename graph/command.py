@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any
 
 from typer.core import TyperCommand
@@ -47,9 +48,14 @@ def main() -> None:
 
     commands = [Lazy(name, module, line) for name, (module, line) in COMMANDS.items()]
     group = OneSentenceGroup(
-        name="coevolve", commands=commands, help="Train a tool-using agent together with its tasks."
+        name="coevolve",
+        commands=commands,
+        help="Train a tool-using agent together with its tasks (--version: which one).",
     )
     arguments = sys.argv[1:] or ["--help"]
+    if arguments == ["--version"]:
+        print(f"coevolve {version('coevolve')}")
+        return
     run_to_end(lambda: group.main(arguments, prog_name="coevolve"))
 
 

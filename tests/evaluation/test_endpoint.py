@@ -435,6 +435,15 @@ def test_a_spent_budget_is_gone_on_with_and_nothing_is_paid_twice(items: tuple[I
     assert report.spent.calls == len(server.requests), "the costs of both commands"
 
 
+def test_a_dead_endpoint_has_no_score(tmp_path: Path) -> None:
+    output = tmp_path / "outcomes.jsonl"
+    with FaultyServer(lambda request: Raw(503, {"error": {"message": "away"}})) as server:
+        dead = evaluate(server, *BASE, "--limit", "2", "--output", str(output), "--json")
+    assert (dead.returncode, dead.stdout) == (1, "")
+    assert "error: none of 2 attempts could be evaluated, and there is no score: EndpointFailed" in dead.stderr
+    assert len(output.read_text().splitlines()) == 2, "kept for --resume"
+
+
 def test_two_evaluations_into_one_file_do_not_run_at_once(items: tuple[Item, ...], tmp_path: Path) -> None:
     output = tmp_path / "outcomes.jsonl"
     with FaultyServer(player(scripts(base(items)))) as server:

@@ -36,6 +36,13 @@ def test_the_installed_script_is_this_command() -> None:
     assert EntryPoint(*script, group="console_scripts").load() is main
 
 
+def test_the_version_is_the_projects(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["coevolve", "--version"])
+    main()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert capsys.readouterr().out == f"coevolve {project['version']}\n"
+
+
 @pytest.mark.process
 def test_help_of_every_subcommand_imports_nothing_heavy(tmp_path: Path) -> None:
     code = f"""
