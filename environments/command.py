@@ -262,12 +262,13 @@ INTERVAL = 5.0  # seconds between two lines of one stage
 
 
 class Stage:
-    """One piece of work in ``total`` parts (None: unknown)."""
+    """One piece of work in ``total`` parts (None: unknown); ``result`` is said when it is done."""
 
     def __init__(self, label: str, total: int | None) -> None:
         self._label = label
         self._total = total
         self._first: tuple[int, float] | None = None
+        self.result = ""
         self._shown_at = time.monotonic()
 
     def update(self, done: int, total: int | None = None, note: str = "") -> None:
@@ -291,11 +292,11 @@ class Stage:
 
 @contextmanager
 def show_stage(label: str, total: int | None = None) -> Iterator[Stage]:
-    """Show a stage while the block runs, and its seconds when it did not fail."""
+    """Show a stage while the block runs, and its seconds and ``Stage.result`` when it did not fail."""
     say(f"{label} ...")
-    begun = time.monotonic()
-    yield Stage(label, total)
-    say(f"{label}: done in {time.monotonic() - begun:.1f} s")
+    begun, stage = time.monotonic(), Stage(label, total)
+    yield stage
+    say(", ".join(filter(None, (f"{label}: done in {time.monotonic() - begun:.1f} s", stage.result))))
 
 
 Result = TypeVar("Result")

@@ -19,6 +19,9 @@ from memory.run import read_existing, read_json
 Pairs = Sequence[tuple[float, float]]
 """Success of a task in an iteration and in the next one that rolled it out, in [0, 1]."""
 
+LEAST_PAIRS = 10
+"""Fewest pairs of which an interval is shown (ours): of three, one of a hundred points and more says nothing."""
+
 
 def finished_iterations(history: History) -> list[Summary]:
     """Return the summaries of the iterations that are finished, in their order."""
@@ -77,12 +80,15 @@ def _changes(history: History, task_id: str) -> dict[int, tuple[float, float]]:
 
 
 def went(pairs: Pairs) -> str:
-    """Return ``41% to 60% (+19 points, 95 %: 10 to 28; 23 pairs)``: means, and Student's t with pairs independent."""
+    """Return ``41% to 60% (+19 points, 95 %: 10 to 28; 23 pairs)``: means, and Student's t with pairs independent.
+
+    No interval comes of fewer pairs than ``LEAST_PAIRS``, and none is wider than rates can differ.
+    """
     if not pairs:
         return "no pair yet"
     before, after = (fmean(shares) for shares in zip(*pairs, strict=True))
-    interval = t_interval([after - before for before, after in pairs])
-    spread = "" if interval is None else f", 95 %: {100 * interval[0]:.0f} to {100 * interval[1]:.0f}"
+    interval = t_interval([after - before for before, after in pairs]) if len(pairs) >= LEAST_PAIRS else None
+    spread = "" if interval is None else f", 95 %: {100 * max(-1, interval[0]):.0f} to {100 * min(1, interval[1]):.0f}"
     change = f"{100 * (after - before):+.0f} points{spread}"
     return f"{before:.0%} to {after:.0%} ({change}; {number_words(len(pairs), 'pair')})"
 

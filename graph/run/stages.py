@@ -169,6 +169,7 @@ async def _score(run: Run, iteration: int, what: Literal["before", "after", "loo
 
         await _child(command, files.log, settings.deadlines.evaluation, on_line)
         score = printed_score(lines, files.log)
+        stage.result = f"{score.success:.1%} of {score.n} tasks solved"
     write_json(files.score, score)
 
 

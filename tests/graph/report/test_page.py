@@ -173,8 +173,11 @@ def test_weak_tasks_are_compared_with_those_that_were_not_followed() -> None:
         history.signals[signal.id] = signal
     words = weak_tasks(history)
     assert "were made: no pair yet;" in words
-    assert "none was made: 38% to 62% (+25 points, 95 %: -293 to 343; 2 pairs)" in words
+    assert "none was made: 38% to 62% (+25 points; 2 pairs)" in words
     assert went([(0.25, 0.75)]) == "25% to 75% (+50 points; 1 pair)"
+    assert went([(0.0, 1.0), (1.0, 0.5)] * 4) == "50% to 75% (+25 points; 8 pairs)"
+    assert went([(0.0, 1.0), (1.0, 0.5)] * 5) == "50% to 75% (+25 points, 95 %: -32 to 82; 10 pairs)"
+    assert went([(0.0, 1.0)] * 9 + [(1.0, 0.0)]) == "10% to 90% (+80 points, 95 %: 35 to 100; 10 pairs)"
 
 
 def test_the_map_has_what_was_weak_and_its_success_before_and_after(grown_run: RunDirectory) -> None:
