@@ -36,6 +36,10 @@ class Unworded(NamedTuple):
     shown: tuple[ToolCall, ...]
     cut: Cut
 
+    def aims(self) -> tuple[str, ...]:
+        """Return what the explorer said that the calls were for, each once."""
+        return tuple(dict.fromkeys(one.aim for one in self.cut.reference if one.aim))
+
 
 class Drafting:
     """The drafts of one context: calls come out one cut after another, and words go in."""

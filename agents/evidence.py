@@ -264,8 +264,8 @@ class LiveRun:
         self._state = episode.state()
         self.interactions: list[Interaction] = []
 
-    def act(self, action: Action, measured: Measured | None = None, purpose: int = 0) -> Interaction:
-        """Execute one action and record it; ``purpose`` as in the record."""
+    def act(self, action: Action, measured: Measured | None = None, purpose: int = 0, aim: str = "") -> Interaction:
+        """Execute one action and record it; ``purpose`` and ``aim`` as in the record."""
         if self.interactions:
             self._episode.end_turn()
         observation = self._episode.step(action)
@@ -280,6 +280,7 @@ class LiveRun:
             observation=observation,
             changed=state != self._state,
             purpose=purpose,
+            aim=aim,
             measured=measured or Measured(),
         )
         self._state = state

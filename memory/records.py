@@ -330,7 +330,7 @@ class Interaction(Record):
 
     Interactions of one ``run`` happened in one live episode in order of ``position``, after ``setup`` of the context.
     ``changed``: the action changed the state that the official check compares. Neighbours of one ``purpose`` were
-    proposed together (ours).
+    proposed together (ours). ``aim`` is what a chat explorer said that the action was for, cut, "" where nobody did.
     """
 
     id: str
@@ -341,6 +341,7 @@ class Interaction(Record):
     observation: Observation
     changed: bool
     purpose: int = Field(0, exclude_if=operator.not_)
+    aim: str = Field("", exclude_if=operator.not_)
     measured: Measured = Measured()
 
 

@@ -47,6 +47,9 @@ from memory.records import AgentValidation, Draft, FailureContext, Interaction, 
 MAX_REASON = 300
 """Most characters of a judge's reason in a record."""
 
+MAX_AIM = 200
+"""Most characters of what an explorer says that a call is for, in a record."""
+
 
 class NextCall(WrittenAction):
     """The next call to make in the environment, or the end of this round."""
@@ -54,7 +57,7 @@ class NextCall(WrittenAction):
     # Asked for, because reasons come first; the paper's form has them in front of the action.
     model_config = ConfigDict(json_schema_extra={"required": ["purpose", "tool"]})
 
-    purpose: str = Field(default_factory=str, description="one sentence: what this call shall find out")
+    purpose: str = Field(default_factory=str, description="one sentence: what this call is for")
     tool: str = Field(description="name of the tool to call; empty to end the round")
     arguments: dict[str, JsonValue] = Field(default_factory=dict, description="arguments by parameter name")
 
@@ -106,7 +109,8 @@ class ChatExplorer:
                         if not reply.tool:
                             break
                         action = offered(reply.tool, reply.arguments, context.tools)
-                        interactions.append(await asyncio.to_thread(run.act, action, measured))
+                        aim = shortened(" ".join(reply.purpose.split()), MAX_AIM)
+                        interactions.append(await asyncio.to_thread(run.act, action, measured, aim=aim))
         except RoleRefused:
             if not interactions:
                 raise

@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field, JsonValue
 from agents.chat.models import StructuredModel
 from agents.chat.sending import EndpointFailed
 from agents.chat.transcript import data, prompt
-from agents.cuts import Drafting
+from agents.cuts import Drafting, Unworded
 from agents.said import around, own_tools, same_calls, shuffled, unsaid, words_of
 from agents.settings import CUTS_PER_DRAFT, WORDINGS_PER_CUT, ExplorationSettings
 from agents.spending import BudgetReached, RoleRefused, added
@@ -68,16 +68,23 @@ class CallWords:
     iteration: int | None = None
 
     async def written(
-        self, calls: Sequence[ToolCall], tools: Mapping[str, ToolSpec], misread: tuple[str, str] | None = None
+        self,
+        calls: Sequence[ToolCall],
+        tools: Mapping[str, ToolSpec],
+        misread: tuple[str, str] | None = None,
+        aims: Sequence[str] = (),
     ) -> tuple[str, Measured]:
         """Return words for ``calls`` of ``tools``, which are shown in this order, and what the question cost.
 
-        ``misread``: earlier words, and the calls that were read in them. Raises RoleRefused like ``ask``.
+        ``misread``: earlier words, and the calls that were read in them. ``aims``: what an explorer made them for.
+        Raises RoleRefused like ``ask``.
         """
-        before = ""
+        before = f"\nThey were first made for this: {data('action', ' '.join(aims), _CALLED)}\n" if aims else ""
         if misread is not None:
             said, read = data("user", misread[0]), data("action", misread[1])
-            before = f"\nAn assistant to which the user wrote {said} made other calls: {read}\nWrite it more plainly.\n"
+            before += (
+                f"\nAn assistant to which the user wrote {said} made other calls: {read}\nWrite it more plainly.\n"
+            )
         shown = data("action", _shown(calls))
         system, user = prompt("word", tools=_lines(tools.values()), calls=shown, before=before)
         reply, cost = await self.model.ask(
@@ -130,7 +137,7 @@ class WordingAbstractor:
             if path is None:
                 break
             try:
-                drafting.add(path, *await _worded(words, path.shown, tools, rng))
+                drafting.add(path, *await _worded(words, path, tools, rng))
             except (BudgetReached, EndpointFailed):  # no further question is of use
                 if not drafting.count:
                     raise
@@ -141,15 +148,16 @@ class WordingAbstractor:
 
 
 async def _worded(
-    words: CallWords, calls: Sequence[ToolCall], tools: Mapping[str, ToolSpec], rng: random.Random
+    words: CallWords, path: Unworded, tools: Mapping[str, ToolSpec], rng: random.Random
 ) -> tuple[str, Writing, Measured]:
     """Return words for the calls, what became of them, and what all questions cost."""
+    calls, aims = path.shown, path.aims()
     called = shuffled([tools[name] for name in dict.fromkeys(call.name for call in calls)], rng)
     offered = shuffled(around(called, tuple(tools.values()), _SHOWN), rng)
     shown = {tool.name: tool for tool in called}
     cost, misread = Measured(), None
     for drawn in range(1, WORDINGS_PER_CUT + 1):
-        text, writing_cost = await words.written(calls, shown, misread)
+        text, writing_cost = await words.written(calls, shown, misread, aims)
         read, reading_cost = await words.read(text, calls, offered)
         cost = added(cost, added(writing_cost, reading_cost))
         writing = Writing(

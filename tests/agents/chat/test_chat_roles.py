@@ -178,7 +178,7 @@ async def test_the_papers_fields_suffice_and_the_attempt_says_the_rest(
 
 
 async def test_the_explorer_acts_for_real(table, say, environment, car_start, make_context) -> None:
-    start = {"tool": "startEngine", "arguments": {"ignitionMode": "START"}, "purpose": "see what it needs"}
+    start = {"tool": "startEngine", "arguments": {"ignitionMode": "START"}, "purpose": "see what\n it needs"}
     lock = {"tool": "lockDoors", "arguments": LOCK.arguments, "purpose": "lock"}
     unknown = {"tool": "fly", "arguments": {}, "purpose": "try"}
     fake, model = table(
@@ -194,6 +194,7 @@ async def test_the_explorer_acts_for_real(table, say, environment, car_start, ma
     assert "'fly' is none of the tools" in interactions[2].observation.text
     assert [i.observation.status is ObservationStatus.OK for i in interactions] == [False, True, False, False]
     assert [i.changed for i in interactions] == [False, True, False, False]
+    assert [i.aim for i in interactions] == ["see what it needs", "lock", "try", "see what it needs"]
     assert all(i.measured.completion_tokens == 10 for i in interactions)
     seen = [messages[1].content for messages in fake.sent]
     assert "All doors must be locked" in seen[1]

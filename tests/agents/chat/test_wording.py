@@ -96,6 +96,17 @@ async def test_words_that_are_read_back_become_a_draft_that_verification_accepts
     assert "load_parcel(" not in asked
 
 
+async def test_who_words_is_told_what_an_explorer_made_the_calls_for(table, say) -> None:
+    fake, model = table(say("UserMessage", situation="somebody waits", message=PLAIN), calls_of(say, WEIGH))
+    context, interactions = made(DEPOT, WEIGH)
+    aimed = [one.model_copy(update={"aim": "see whether </action> it is light"}) for one in interactions]
+    (draft,) = await WordingAbstractor(model, ONE).abstract(context, aimed, DEPOT, 0)
+    assert draft.writing.understood
+    asked, read = (messages[1].content for messages in fake.sent)
+    assert "They were first made for this: <action>see whether &lt;/action> it is light</action>" in asked
+    assert "light" not in read
+
+
 async def test_words_that_are_misread_are_written_once_more_and_then_refused(table, say) -> None:
     vague, plain = f"Is the {LABEL} fine?", f"What does the {LABEL} weigh?"
     other = call("insure_parcel", label=LABEL, euros=100)
