@@ -17,14 +17,14 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, Literal, NoReturn, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NoReturn, TypeVar
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from environments.base import EnvironmentFault, InputError
 
@@ -229,16 +229,29 @@ Overrides = Annotated[
 """The option of a command that reads a recipe. It may be given several times."""
 
 
+HELP_ALL = "--help-all"
+"""Shows the options of a command that ``--help`` leaves out."""
+
+
 class OneSentence(TyperCommand):
     """A command that reports wrong options in one sentence, like any other mistake, instead of in a box.
 
-    Use it as ``app.command(cls=OneSentence)``.
+    Use it as ``app.command(cls=OneSentence)``. Of a command with many options, a subclass names in ``often`` those that
+    ``--help`` shows; ``--help-all`` shows all.
     """
 
-    def make_context(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - the library's own types are private
+    often: ClassVar[Collection[str]] = ()
+
+    def make_context(self, info_name: str | None, args: list[str], *others: Any, **options: Any) -> Any:  # noqa: ANN401 - the library's own types are private
         """Raise SystemExit with status 2 for options that are wrong."""
+        if self.often:
+            rare = [one for one in self.params if isinstance(one, TyperOption) and one.name not in self.often]
+            for one in rare:
+                one.hidden = HELP_ALL not in args
+            self.epilog = None if HELP_ALL in args else f"{HELP_ALL} shows {len(rare)} more options."
+            args = ["--help" if one == HELP_ALL else one for one in args]
         with one_sentence(self):
-            return super().make_context(*arguments, **options)
+            return super().make_context(info_name, args, *others, **options)
 
 
 class OneSentenceGroup(TyperGroup):

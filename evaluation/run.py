@@ -36,7 +36,13 @@ if TYPE_CHECKING:
 MOST_PASSES = 8
 """The largest k of the pass@k that a report has, as groups of GRPO have 8 rollouts (ours)."""
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+class Evaluation(OneSentence):
+    """The command, whose help shows what is given most often."""
+
+    often = ("model", "evaluation_set", "tasks", "limit", "base_url", "output", "as_json")
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -88,7 +94,7 @@ def _tools_shown(text: str) -> str | int:
         raise typer.BadParameter(str(error)) from None
 
 
-@app.command(cls=OneSentence)
+@app.command(cls=Evaluation)
 @with_options
 def main(
     settings: Annotated[
@@ -122,6 +128,11 @@ def main(
     With --model openai:NAME the model is one that an OpenAI-compatible endpoint serves. Its key is read from the
     environment variable of its address (docs/models.md). Outcomes are added to --output as they come, with a card
     beside them at the end; --resume goes on.
+
+    \b
+    coevolve evaluate --evaluation-set human-dev --model Qwen/Qwen3-4B
+    coevolve evaluate --evaluation-set all@dev --model openai:NAME --limit 20
+    coevolve evaluate --tasks tasks.jsonl --output outcomes.jsonl
 
     Exit status: 0; 2 for a user's mistake; 1 when the endpoint only failed or a budget is spent.
     """

@@ -112,3 +112,16 @@ def test_from_a_folder_with_packages_and_recipes_of_its_own(tmp_path: Path) -> N
     done = coevolve("check", "recipes/wrong.yaml", cwd=tmp_path)
     assert done.returncode == 2
     assert "./recipes/starter" in done.stderr
+
+
+@pytest.mark.process
+def test_the_help_of_evaluate_is_short_and_the_rest_is_a_flag_away(tmp_path: Path) -> None:
+    short, whole = (coevolve("evaluate", flag, cwd=tmp_path).stdout for flag in ("--help", "--help-all"))
+    options = [set(re.findall(r"^  (--[\w-]+)", text, re.MULTILINE)) - {"--help-all"} for text in (short, whole)]
+    assert len(short.splitlines()) <= 42
+    assert options[0] < options[1]
+    assert f"--help-all shows {len(options[1]) - len(options[0])} more options." in short
+    assert "--help-all" not in whole
+    assert coevolve("evaluate", "--concurrency", "0", cwd=tmp_path).returncode == 2, (
+        "a hidden option is one all the same"
+    )
