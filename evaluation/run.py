@@ -39,7 +39,7 @@ MOST_PASSES = 8
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
-class Evaluation(OneSentence):
+class EvaluateCommand(OneSentence):
     """The command, whose help shows what is given most often."""
 
     often = ("model", "evaluation_set", "tasks", "limit", "base_url", "output", "as_json")
@@ -94,7 +94,7 @@ def _tools_shown(text: str) -> str | int:
         raise typer.BadParameter(str(error)) from None
 
 
-@app.command(cls=Evaluation)
+@app.command(cls=EvaluateCommand)
 @with_options
 def main(
     settings: Annotated[
