@@ -307,7 +307,7 @@ def findings(environment: Environment) -> Iterator[Checked]:
     yield Checked(
         "every tool was called and ran",
         f"{', '.join(never)} did not" if never else None,
-        f"A run that explores more than these {LOOKED_AT} episodes may still reach them. Where it does not: give starts "
+        f"A run that explores more than these {LOOKED_AT} episodes may still reach them. Else give starts "
         "in which they work, and documentation that names values.",
     )
 
