@@ -83,7 +83,7 @@ def parted(turns: Sequence[Turn]) -> list[Turn] | None:
     """Return the first turn in two, and what follows; None where no place between its sentences divides its calls.
 
     The first part names all of the values of its calls and none that only the others take, and the second one those
-    that only its own take. What begins as a remark on the first part is no request of its own.
+    that only its own take. A second part that only comments on the first is not a request.
     """
     first, *rest = turns
     sentences = _SENTENCE.split(first.words)
@@ -115,7 +115,7 @@ def _with(task: TaskSpec, turns: Sequence[Turn]) -> TaskSpec:
 
 
 def _is_equal(usual: Replay, changed: Replay) -> bool:
-    """Return whether each call has the answer that it had, however often and wherever it is, and the state its end."""
+    """Return whether each call has the same answer as before, in any order, and the last state is the same."""
     return _answers(usual) == _answers(changed) and usual.end_states()[-1] == changed.end_states()[-1]
 
 

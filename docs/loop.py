@@ -233,7 +233,10 @@ def verified(
 
 def unrepeated(tasks: Sequence[Task]) -> list[Task]:
     """Return the tasks, the first of equal ones: D_{t+1} is D_t and these."""
-    return list({fingerprint(task): task for task in reversed(tasks)}.values())[::-1]
+    first: dict[str, Task] = {}
+    for task in tasks:
+        first.setdefault(fingerprint(task), task)
+    return list(first.values())
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ and after the same history wherever it acts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -256,6 +257,12 @@ def open_for_agent(episode: Episode, task: TaskSpec) -> tuple[tuple[GivenTurn, .
 def agent_calls(task: TaskSpec) -> int:
     """Count the calls of the reference in the turns that the agent plays."""
     return sum(map(len, task.reference[task.played :]))
+
+
+def lengths_words(tasks: Iterable[TaskSpec]) -> str:
+    """Return how many tasks have how many calls, as in ``3 of 1 calls, 5 of 2 calls``."""
+    lengths = Counter(map(agent_calls, tasks))
+    return ", ".join(f"{lengths[length]} of {length} calls" for length in sorted(lengths))
 
 
 def turn_id(task_id: str, turn: int) -> str:

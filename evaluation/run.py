@@ -208,9 +208,9 @@ def _evaluate(settings: ScoringSettings, to: Destination) -> None:
         )
         reports.append(report)
         outcomes += made.outcomes
-    for outcome in outcomes:
-        if outcome.infrastructure_error is not None:
-            say(f"{outcome.task_id} could not be evaluated: {outcome.infrastructure_error}")
+    faults = [one for one in outcomes if one.infrastructure_error is not None]
+    for fault in faults:
+        say(f"{fault.task_id} could not be evaluated: {fault.infrastructure_error}")
     if to.output is not None:
         from memory.run import write_jsonl
 
@@ -221,11 +221,9 @@ def _evaluate(settings: ScoringSettings, to: Destination) -> None:
             from evaluation.endpoint import write_card
 
             write_card(to.output, settings, selected, reports[0], published)
-    faults = [one.infrastructure_error for one in outcomes if one.infrastructure_error is not None]
-    if len(faults) == len(outcomes):
-        raise EnvironmentFault(
-            f"none of {len(outcomes)} attempts could be evaluated, and there is no score: {faults[-1]}"
-        )
+    if faults and len(faults) == len(outcomes):
+        cause = faults[-1].infrastructure_error
+        raise EnvironmentFault(f"none of {len(outcomes)} attempts could be evaluated, and there is no score: {cause}")
     if to.as_json:
         for report in reports:
             print(report.model_dump_json())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +11,7 @@ import typer
 
 from environments.base import Environment, InputError, TaskSpec
 from environments.command import OneSentence, check_output, exit_statuses, say
-from environments.turns import agent_calls
+from environments.turns import lengths_words
 
 if TYPE_CHECKING:
     from environments.benchmark import OfficialTask
@@ -57,9 +56,7 @@ def main(
         if not tasks:
             raise InputError(f"{recipe}: none of {len(official)} official tasks can be recombined: name other classes")
         write_jsonl(output, tasks)
-    lengths = Counter(agent_calls(task) for task in tasks)
-    text = ", ".join(f"{lengths[length]} of {length} calls" for length in sorted(lengths))
-    print(f"{len(tasks)} tasks of {len(official)} conversations ({text}) in {output}")
+    print(f"{len(tasks)} tasks of {len(official)} conversations ({lengths_words(tasks)}) in {output}")
 
 
 def _recombined(

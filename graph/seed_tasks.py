@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +11,7 @@ import typer
 
 from environments.base import InputError
 from environments.command import OneSentence, Overrides, check_output, exit_on_signals, exit_statuses, run_interruptible
-from environments.turns import agent_calls
+from environments.turns import lengths_words
 
 if TYPE_CHECKING:
     from graph.settings import RunSettings
@@ -49,9 +48,7 @@ def main(
 
     with exit_statuses(RepeatedFailure), redirect_stdout(sys.stderr):  # keeps the simulators' prints out of stdout
         tasks = seed_file(recipe, given, run, output)
-    lengths = Counter(agent_calls(task) for task in tasks)
-    lengths_text = ", ".join(f"{lengths[length]} of {length} calls" for length in sorted(lengths))
-    print(f"{len(tasks)} tasks ({lengths_text}) in {output or (run and RunDirectory(run).tasks_path)}")
+    print(f"{len(tasks)} tasks ({lengths_words(tasks)}) in {output or (run and RunDirectory(run).tasks_path)}")
 
 
 def seed_file(recipe: Path | None, given: list[str], run: Path | None, output: Path | None) -> tuple[Task, ...]:

@@ -138,7 +138,7 @@ def refuse_held_out(path: Path, tasks: Iterable[Task], environment: Environment)
 
 
 def played(
-    policy: Policy, environment: Environment, tasks: Sequence[Task], file: Path, limit: int, *, tag: bool = False
+    policy: Policy, environment: Environment, tasks: Sequence[Task], file: Path, limit: int, *, tag: bool
 ) -> list[tuple[Task, TokenRow]]:
     """Return the tasks whose references succeed within ``limit`` tokens, in their order, with these tokens.
 

@@ -37,8 +37,9 @@ _READ = 300  # characters of the other calls that are recorded
 
 
 class UserMessage(BaseModel):
-    """What the user types, and what for: a small model that is not asked first gives few messages a purpose."""
+    """What the user types."""
 
+    # Asked for first: a small model that is not gives fewer messages a purpose.
     situation: str = Field(description="who the user is, and what is going on")
     message: str = Field(description="the user's message")
 

@@ -38,7 +38,7 @@ from memory.records import Measured, Task
 from training.grpo.group_rollouts import GroupRollouts
 from training.grpo.ranks import Ranks
 from training.grpo.record import ExpertRecord, RoundFailure
-from training.rollout.episodes import LEARNABLE, TokenRow, limits_of, play_references, token_row
+from training.rollout.episodes import LEARNABLE, SYNTHESISED, TokenRow, limits_of, play_references, token_row
 from training.settings import ExpertSettings
 from training.supervised import (
     BATCH,
@@ -53,7 +53,6 @@ from training.supervised import (
     without_parts,
 )
 
-_IN_OWN_WORDS = frozenset({"given", "official"})
 """Origins of tasks whose words are a person's: they are not worded anew."""
 
 
@@ -187,7 +186,7 @@ class _References:
         """Return the reference, which succeeds, in words that ``words`` draws; None, or no ``reword``: its own."""
         own = self.row(task)
         assert own is not None
-        if not self.reword or words is None or task.origin in _IN_OWN_WORDS:
+        if not self.reword or words is None or task.origin not in SYNTHESISED:
             return own
         environment, rng = self.rollouts.played_in, random.Random(derive_seed(words, task.id))
         try:
