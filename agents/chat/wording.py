@@ -39,8 +39,6 @@ _READ = 300  # characters of the other calls that are recorded
 class UserMessage(BaseModel):
     """What the user types."""
 
-    # Asked for first: a small model that is not gives fewer messages a purpose.
-    situation: str = Field(description="who the user is, and what is going on")
     message: str = Field(description="the user's message")
 
 

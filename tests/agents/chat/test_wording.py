@@ -80,7 +80,7 @@ def calls_of(say, *calls: ToolCall):
 
 
 async def test_words_that_are_read_back_become_a_draft_that_verification_accepts(table, say) -> None:
-    fake, model = table(say("UserMessage", situation="somebody waits", message=f' "{PLAIN}"\n'), calls_of(say, WEIGH))
+    fake, model = table(say("UserMessage", message=f' "{PLAIN}"\n'), calls_of(say, WEIGH))
     (draft,) = await abstracted(model, DEPOT, [WEIGH])
     assert (draft.turns, draft.reference) == ((PLAIN,), ((WEIGH,),))
     assert verify(draft, DEPOT, (), ()).accepted
@@ -97,7 +97,7 @@ async def test_words_that_are_read_back_become_a_draft_that_verification_accepts
 
 
 async def test_who_words_is_told_what_an_explorer_made_the_calls_for(table, say) -> None:
-    fake, model = table(say("UserMessage", situation="somebody waits", message=PLAIN), calls_of(say, WEIGH))
+    fake, model = table(say("UserMessage", message=PLAIN), calls_of(say, WEIGH))
     context, interactions = made(DEPOT, WEIGH)
     aimed = [one.model_copy(update={"aim": "see whether </action> it is light"}) for one in interactions]
     (draft,) = await WordingAbstractor(model, ONE).abstract(context, aimed, DEPOT, 0)
@@ -112,9 +112,9 @@ async def test_words_that_are_misread_are_written_once_more_and_then_refused(tab
     other = call("insure_parcel", label=LABEL, euros=100)
     for second, understood in ((WEIGH, True), (other, False)):
         fake, model = table(
-            say("UserMessage", situation="somebody waits", message=vague),
+            say("UserMessage", message=vague),
             calls_of(say, other),
-            say("UserMessage", situation="somebody waits", message=plain),
+            say("UserMessage", message=plain),
             calls_of(say, second),
         )
         (draft,) = await abstracted(model, DEPOT, [WEIGH])
@@ -138,8 +138,8 @@ async def test_words_that_are_misread_are_written_once_more_and_then_refused(tab
 )
 async def test_words_that_nobody_would_send_are_asked_for_again(table, say, words: str, told: str) -> None:
     fake, model = table(
-        say("UserMessage", situation="somebody waits", message=words),
-        say("UserMessage", situation="somebody waits", message=PLAIN),
+        say("UserMessage", message=words),
+        say("UserMessage", message=PLAIN),
         calls_of(say, WEIGH),
     )
     (draft,) = await abstracted(model, DEPOT, [WEIGH])
@@ -148,7 +148,7 @@ async def test_words_that_nobody_would_send_are_asked_for_again(table, say, word
 
 
 async def test_calls_that_cannot_be_worded_make_room_for_the_next_ones(table, say) -> None:
-    wrong = say("UserMessage", situation="somebody waits", message="Weigh something, please.")
+    wrong = say("UserMessage", message="Weigh something, please.")
     others = [call("weigh_parcel", label=label) for label in LABELS[1:3]]
     right = say(
         "UserMessage",
@@ -166,7 +166,7 @@ async def test_calls_that_cannot_be_worded_make_room_for_the_next_ones(table, sa
 async def test_nobody_asks_for_what_is_undone_at_once(table, say) -> None:
     settings = ONE.model_copy(update={"drafts_per_context": 9})
     calls = [call("follow", name="Ana"), call("unfollow", name="Ana")]
-    words = [say("UserMessage", situation="somebody waits", message="What about Ana now?"), calls_of(say)] * 9
+    words = [say("UserMessage", message="What about Ana now?"), calls_of(say)] * 9
     drafts = await abstracted(table(*words)[1], PythonEnvironment("feed", Feed, [{"followed": []}]), calls, settings)
     assert [len(draft.reference[0]) for draft in drafts] == [1, 1]
 
@@ -174,7 +174,7 @@ async def test_nobody_asks_for_what_is_undone_at_once(table, say) -> None:
 async def test_nobody_asks_for_the_same_twice_at_once(table, say) -> None:
     settings = ONE.model_copy(update={"drafts_per_context": 9})
     calls = [call("count", words="a tree"), call("count", words="a tree")]
-    words = [say("UserMessage", situation="somebody waits", message="Count a tree, please."), calls_of(say)] * 9
+    words = [say("UserMessage", message="Count a tree, please."), calls_of(say)] * 9
     drafts = await abstracted(table(*words)[1], PythonEnvironment("meter", Meter, [{"counted": 0}]), calls, settings)
     assert {len(draft.reference[0]) for draft in drafts} == {1}
 
@@ -183,9 +183,7 @@ async def test_nobody_asks_for_the_same_twice_at_once(table, say) -> None:
 async def test_a_value_that_an_answer_gives_is_hidden_and_not_compared(table, say, value: object, limit: float) -> None:
     find, cancel = call("find_order", name="Ana"), call("cancel_order", order_id=4711)
     read = [call("find_order", name="ana", limit=limit), call("cancel_order", order_id=value)]
-    fake, model = table(
-        say("UserMessage", situation="somebody waits", message="Please cancel the order of Ana."), calls_of(say, *read)
-    )
+    fake, model = table(say("UserMessage", message="Please cancel the order of Ana."), calls_of(say, *read))
     settings = ONE.model_copy(update={"min_reference_calls": 2})
     (draft,) = await abstracted(model, DESK, [find, cancel], settings)
     assert draft.reference == ((find, cancel),)
@@ -209,7 +207,7 @@ async def test_a_value_that_an_answer_gives_is_hidden_and_not_compared(table, sa
     ],
 )
 async def test_other_calls_are_not_the_calls(table, say, read: tuple[ToolCall, ...]) -> None:
-    words = say("UserMessage", situation="somebody waits", message="Find the order of Ana, please.")
+    words = say("UserMessage", message="Find the order of Ana, please.")
     _, model = table(words, calls_of(say, *read), words, calls_of(say, *read))
     (draft,) = await abstracted(model, DESK, [call("find_order", name="Ana")])
     assert not draft.writing.understood
@@ -219,9 +217,9 @@ async def test_other_calls_are_not_the_calls(table, say, read: tuple[ToolCall, .
 
 async def test_a_budget_that_is_spent_ends_a_context_with_the_drafts_so_far(table, say, tmp_path) -> None:
     replies = [
-        say("UserMessage", situation="somebody waits", message=PLAIN),
+        say("UserMessage", message=PLAIN),
         calls_of(say, WEIGH),
-        say("UserMessage", situation="somebody waits", message=PLAIN),
+        say("UserMessage", message=PLAIN),
     ]
     for calls, drafts in ((2, 1), (1, None)):
         ledger = Ledger(tmp_path / f"{calls}.jsonl", BudgetSettings(calls=calls))
